@@ -1,4 +1,4 @@
-# The commands of a working day. `make help` lists them.
+# Commands for daily work. `make help` lists them.
 .DEFAULT_GOAL := help
 
 .PHONY: help
@@ -18,7 +18,7 @@ invariants: ## random statements against random rules, directly and through docw
 	@scripts/invariants.sh
 
 .PHONY: attack
-attack: ## hostile clients on a release build: what they cost a client that does nobody harm (DOCWARD_ATTACK_SECONDS=10)
+attack: ## hostile clients on a release build: what they cost a well-behaved client (DOCWARD_ATTACK_SECONDS=10)
 	@scripts/attack.sh
 
 .PHONY: compat

@@ -1,14 +1,14 @@
-//! Messages as drivers send them, and rule sets of any size: what both benchmarks feed on.
+//! Messages as drivers send them, and rule sets of any size, for all benchmarks.
 //!
-//! Built with the `bson` crate and no code of docward's, so that a benchmark cannot measure its own
-//! preparations. Next: `messages.rs` evaluates them, `compare/load.rs` sends them.
+//! Built with the `bson` crate and none of docward's code, so that a benchmark does not measure its own preparation.
+//! `messages.rs` evaluates them, `compare/load.rs` sends them.
 
 #![allow(dead_code, reason = "each benchmark compiles its own copy and uses its part")]
 
 use bson::{Document, doc};
 
 const OP_MSG: i32 = 2013;
-/// Source time of the timestamped writes; `compare/cycle.rs` counts it up in place, so that no write is stale.
+/// Source time of the timestamped writes; `compare/cycle.rs` increments it in place, so that no write is stale.
 pub(crate) const TICK: i64 = 0x0000_0190_5EED_5EED;
 
 /// An OP_MSG: its body, and one document sequence unless `list` is empty.
@@ -51,17 +51,17 @@ fn bytes(document: &Document) -> Vec<u8> {
     document.to_vec().expect("the benchmarks' own documents are valid")
 }
 
-/// In which session a write is sent.
+/// The session in which a write is sent.
 #[derive(Clone, Copy)]
 pub(crate) enum Session {
-    /// In one for all; the server would not know a write that comes again.
+    /// In one session for all connections; the server does not detect a repeated write in it.
     Shared,
-    /// In one of this id that nobody else has, as a retryable write: what drivers send to a replica set unless told
-    /// otherwise. The sender counts [`TICK`] up in place, so that each is a new write.
+    /// In the session with this id, which no other connection uses, as a retryable write: the default of drivers on a
+    /// replica set. The sender increments [`TICK`] in place, so that each message is a new write.
     Own(u128),
 }
 
-/// A command with the fields drivers put behind each: a session, the database.
+/// A command with the fields that drivers append: session and database.
 fn command(body: Document) -> Document {
     command_in(Session::Shared, body)
 }
@@ -90,14 +90,14 @@ pub(crate) fn find(collection: &str, id: i64) -> Vec<u8> {
     message(&command(body), "", &[])
 }
 
-/// A find that the canned upstream answers with a document of about this many bytes.
+/// A find that the canned upstream answers with a document of about this size.
 pub(crate) fn find_much(length: usize) -> Vec<u8> {
     find(&format!("{MUCH}{length}"), 1)
 }
 
 const MUCH: &str = "bytes_";
 
-/// How much the find that begins so asks for.
+/// The size that such a find asks for.
 pub(crate) fn length_wanted(head: &[u8]) -> Option<usize> {
     let at = head.windows(MUCH.len()).position(|part| part == MUCH.as_bytes())?;
     let digits = head[at + MUCH.len()..].split(|byte| *byte == 0).next()?;
@@ -109,7 +109,7 @@ pub(crate) fn delete(collection: &str, id: i64) -> Vec<u8> {
     write(Session::Shared, "delete", collection, &[doc! { "q": { "_id": id }, "limit": 1 }])
 }
 
-/// An application's own way to the next number.
+/// The statement with which an application increments a counter itself.
 pub(crate) fn next_number(session: Session, counter: &str) -> Vec<u8> {
     let body = doc! {
         "findAndModify": "counters", "query": { "_id": counter }, "update": { "$inc": { "seq": 1i64 } }, "new": true,
@@ -118,7 +118,7 @@ pub(crate) fn next_number(session: Session, counter: &str) -> Vec<u8> {
     message(&command_in(session, body), "", &[])
 }
 
-/// An insert of one document of about this many bytes; the server makes its `_id`.
+/// An insert of one document of about this size; the server generates its `_id`.
 pub(crate) fn insert(collection: &str, length: usize) -> Vec<u8> {
     insert_in(Session::Shared, collection, length)
 }
@@ -154,30 +154,30 @@ pub(crate) fn delete_all(collection: &str) -> Vec<u8> {
     write(Session::Shared, "delete", collection, &[doc! { "q": {}, "limit": 0 }])
 }
 
-/// Update statements on consecutive `_id`s from `id` on.
+/// Update statements on consecutive `_id`s, starting with `id`.
 pub(crate) fn update(collection: &str, id: i64, count: usize, change: &Document) -> Vec<u8> {
     let statement = |offset| doc! { "q": { "_id": id + offset as i64 }, "u": change.clone(), "multi": false };
     let statements: Vec<Document> = (0..count).map(statement).collect();
     write(Session::Shared, "update", collection, &statements)
 }
 
-/// A device's state: four fields and the source's own time.
+/// A device's state: four fields and the source time.
 pub(crate) fn state() -> Document {
     let at = bson::DateTime::from_millis(TICK);
-    doc! { "$set": { "temperature": 21.5, "humidity": 40, "listener_context": "shut", "battery": 87, "published_at": at } }
+    doc! { "$set": { "temperature": 21.5, "humidity": 40, "lock": "shut", "battery": 87, "published_at": at } }
 }
 
-/// One taken from what there is.
+/// Takes one item from the stock.
 pub(crate) fn taken() -> Document {
     doc! { "$inc": { "available": -1 } }
 }
 
-/// A whole document with the version it was read at.
+/// A whole document with the version that the application read.
 pub(crate) fn versioned() -> Document {
     doc! { "status": "paid", "total": 1299, "customer": { "name": "Ada", "city": "London" }, "version": 3 }
 }
 
-/// Rules for collections that no message of the benchmarks names: names, and one glob in ten.
+/// Rules for collections that the messages do not name: nine exact names for each glob.
 pub(crate) fn unrelated_rules(count: usize) -> String {
     let rule = |n: usize| {
         let star = if n % 10 == 9 { "_*" } else { "" };
@@ -186,8 +186,8 @@ pub(crate) fn unrelated_rules(count: usize) -> String {
     rules_file((0..count).map(rule).collect())
 }
 
-/// The rules the benchmarks' rewritten statements meet, each for the collection of its name.
-pub(crate) fn guards() -> String {
+/// The rules for the benchmarks' rewritten statements, each for the collection of the same name.
+pub(crate) fn rewriting_rules() -> String {
     rules_each_of([
         "timestamped, timestamps: { source: published_at }",
         "newest, timestamps: { source: published_at, per: document }",
@@ -198,8 +198,8 @@ pub(crate) fn guards() -> String {
     ])
 }
 
-/// One for each other pattern that evaluates.
-pub(crate) fn other_guards() -> String {
+/// One rule for each other pattern that evaluates statements.
+pub(crate) fn other_rules() -> String {
     rules_each_of([
         "merged, replacement: { policy: merge }",
         "paired, together: [available, lent]",
@@ -212,12 +212,12 @@ pub(crate) fn other_guards() -> String {
     ])
 }
 
-fn rules_each_of<const COUNT: usize>(guards: [&str; COUNT]) -> String {
+fn rules_each_of<const COUNT: usize>(rules: [&str; COUNT]) -> String {
     let rule = |rule: &str| {
         let (collection, pattern) = rule.split_once(", ").unwrap_or((rule, ""));
         format!("  - {{ name: {collection}, namespace: bench.{collection}, {pattern} }}\n")
     };
-    rules_file(guards.map(rule).concat())
+    rules_file(rules.map(rule).concat())
 }
 
 fn rules_file(rules: String) -> String {

@@ -1,35 +1,35 @@
-//! What docward does with a message, piece by piece, each to be done again and again: `messages.rs` measures the time
-//! and the allocations of each, `instructions/` counts what the processor executes.
+//! The steps of processing a message, each repeatable: `messages.rs` measures the time and the allocations of each,
+//! `instructions/` counts the executed instructions.
 //!
-//! Sockets and the clock stay out: `compare/` has those.
+//! Sockets and the clock are excluded; `compare/` measures those.
 
 #![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should say so at once")]
 
 use std::hint::black_box;
 
 use bson::{Document, doc};
-use docward::command::{Batch, Command, Form};
-use docward::engine::lookup::{Found, Lookup};
+use docward::command::{Command, Form, WriteBatch};
+use docward::engine::lookup::{Lookup, LookupResult};
 use docward::engine::{Input, Now, Plan, Privileges, Session, Step, Triage, triage};
 use docward::patterns::RuleSet;
 use docward::rules::Source;
 use docward::wire::WireError;
 use docward::wire::op_msg::Message;
-use docward::wire::splitter::{Class, Part, Splitter};
+use docward::wire::splitter::{FrameClass, Splitter, StreamPart};
 
 use super::frames;
 
-/// One piece of work on one message.
+/// One step of processing one message.
 pub(crate) struct HotPath {
     pub(crate) name: &'static str,
-    /// Of the message; its costs are for all of them.
+    /// Bytes of the message; the costs are for all statements in it.
     pub(crate) statements: usize,
     prepare: fn(usize) -> Work,
 }
 
 type Work = Box<dyn FnMut()>;
 
-/// The work of triage is the whole of the fast path's own; parsing and plans are for messages that a rule may concern.
+/// Triage is all that the fast path does; parsing and planning are for messages that a rule may match.
 pub(crate) const ALL: &[HotPath] = &[
     one("split: a find", |_| split(frames::find("devices", 1))),
     one("triage: a find, no rules", |_| triages(0, frames::find("devices", 1))),
@@ -68,7 +68,7 @@ pub(crate) const ALL: &[HotPath] = &[
 ];
 
 impl HotPath {
-    /// What is to be done again and again.
+    /// The closure that is repeated.
     pub(crate) fn prepare(&self) -> Work {
         (self.prepare)(self.statements)
     }
@@ -90,7 +90,7 @@ fn versioned(statements: usize) -> Vec<u8> {
     frames::update("versioned", 1, statements, &frames::versioned())
 }
 
-/// A copy that is taken, with the record of who has it.
+/// Takes a copy, and records the reader.
 fn both() -> Document {
     doc! { "$inc": { "available": -1 }, "$push": { "lent": { "to": "joe" } } }
 }
@@ -111,8 +111,8 @@ fn rule_set(texts: &[String]) -> RuleSet {
 fn split(frame: Vec<u8>) -> Work {
     let mut splitter = Splitter::<()>::default();
     Box::new(move || {
-        let part = splitter.next(&mut black_box(&frame[..]), |_, _| Ok::<_, WireError>(Class::Stream));
-        assert_eq!(part, Ok(Part::Stream));
+        let part = splitter.next(&mut black_box(&frame[..]), |_, _| Ok::<_, WireError>(FrameClass::Stream));
+        assert_eq!(part, Ok(StreamPart::Stream));
     })
 }
 
@@ -129,22 +129,23 @@ fn parses_message(frame: Vec<u8>) -> Work {
 fn parses(form: Form, frame: Vec<u8>) -> Work {
     Box::new(move || {
         let command = Command::parse(black_box(&frame)).unwrap();
-        black_box(Batch::read(&command, form).unwrap().statements.len());
+        black_box(WriteBatch::read(&command, form).unwrap().statements.len());
     })
 }
 
-/// A evaluated message from its whole frame to its last step, with what it asks for answered at once.
+/// Processes an evaluated message from the whole frame to its last step; docward's own requests get an immediate
+/// answer.
 fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
     plans_hearing(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
 }
 
-/// A replacement whose document is looked for, and there.
+/// A replacement for which the lookup finds a stored document.
 fn plans_refused(frame: Vec<u8>) -> Work {
     let found = doc! { "firstBatch": [{ "_id": 1 }], "id": 0i64, "ns": "bench.refused" };
     plans_hearing(frame, &doc! { "cursor": found, "ok": 1.0 }, is_answered)
 }
 
-/// A node with a look at its parent and a touch of it, in a transaction.
+/// An insert of a node that looks up its parent and updates it, in a transaction.
 fn plans_node() -> Work {
     let node = doc! { "_id": "MongoDB", "parent": "Programming", "title": "a database" };
     let found = doc! { "firstBatch": [{ "_id": "Programming", "path": ",Books," }], "id": 0i64, "ns": "bench.nodes" };
@@ -153,7 +154,7 @@ fn plans_node() -> Work {
 }
 
 fn plans_hearing(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
-    let rules = rule_set(&[frames::guards(), frames::other_guards(), frames::unrelated_rules(1_000)]);
+    let rules = rule_set(&[frames::rewriting_rules(), frames::other_rules(), frames::unrelated_rules(1_000)]);
     let reply = frames::reply(1, reply);
     let step = carry_out(&frame, &rules, &reply);
     assert!(expected(&step), "{step:?}");
@@ -169,7 +170,7 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
             Step::Exchange(_) => plan.next(Input::Reply(reply), &mut session),
             Step::Lookup(Lookup::Lease(lease)) => {
                 let numbers = (1..=i64::from(lease.count)).collect();
-                plan.next(Input::Found(Ok(Found::Numbers(numbers))), &mut session)
+                plan.next(Input::Found(Ok(LookupResult::Numbers(numbers))), &mut session)
             }
             last => {
                 black_box(plan.take_outcomes());

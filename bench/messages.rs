@@ -1,7 +1,7 @@
-//! What one message costs: time and allocations of every piece of work in `hot_paths.rs`.
+//! The cost of one message: time and allocations of every step in `hot_paths.rs`.
 //!
-//! `make bench`; with words behind `cargo bench --bench messages --` only those whose name contains them. A batch's
-//! figures are for the whole batch; its items per second are statements.
+//! `make bench` runs all; arguments of `cargo bench --bench messages --` select those whose name contains them. A
+//! batch's figures are for the whole batch; its items per second are statements.
 
 mod frames;
 mod hot_paths;
@@ -9,7 +9,7 @@ mod hot_paths;
 use divan::counter::ItemsCount;
 use divan::{AllocProfiler, Bencher};
 
-/// The binary's own allocator, counted.
+/// docward's allocator, with counting.
 #[global_allocator]
 static ALLOCATOR: AllocProfiler<mimalloc::MiMalloc> = AllocProfiler::new(mimalloc::MiMalloc);
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every attack of tests/attack on docward as it is released, long enough to be measured.
+# Runs every attack of tests/attack on a release build, long enough for measurements.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the node_modules folders, as NODE_PATH has them, that hold what drives a browser (playwright-core) and what
-# finds barriers in a page (axe-core), each in a fixed version, installed once from npm.
+# Prints the node_modules folders, in the form of NODE_PATH, with playwright-core, which controls browsers, and
+# axe-core, which checks accessibility. Both have fixed versions and are installed once from npm.
 set -euo pipefail
 
 folder=$(dirname "$0")

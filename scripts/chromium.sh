@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a Chromium: $CHROMIUM, or one on the PATH, or Debian's, which root installs. Exits with 3 when there
-# is none and none can be had. Only the path goes to stdout. Parallel calls are safe.
+# Prints the path of a Chromium: $CHROMIUM, or one on the PATH, or Debian's, which root installs. Exits with 3 if none
+# is found or installable. Only the path goes to stdout. Parallel calls are safe.
 set -euo pipefail
 
 find_one() {

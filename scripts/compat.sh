@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# What `make compat` does: runs pymongo's own test suite directly at a mongod and through
-# docward, and says what differs. Arguments are passed on, for example
-# `scripts/compat.sh test/test_cursor.py` for a part of the suite.
+# `make compat`: pymongo's own test suite directly at a mongod and through docward, and prints the differences.
+# Arguments are passed on, for example `scripts/compat.sh test/test_cursor.py` for a part of the suite.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# What `make deb` does: builds the binary that is released and puts it, with its manual pages, completions, units and examples,
-# into a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed when it is missing.
+# `make deb`: builds the release binary and packs it with its manual pages, completions, units and examples into
+# a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed if it is missing.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 type -P cargo-deb >/dev/null || cargo install --locked cargo-deb@3.6.3 >&2
 
 docward=$(scripts/release.sh)
-# cargo-deb takes it from where cargo would have put it.
+# cargo-deb takes the binary from cargo's default folder.
 install -D "$docward" "$(scripts/target-folder.sh)/release/docward"
 
-# Cargo.toml takes them from here.
+# Cargo.toml reads these files from here.
 generated=target/package
 rm -rf "$generated"
 mkdir -p "$generated/completions"
@@ -19,7 +19,7 @@ for shell in bash zsh fish; do
     "$docward" completions "$shell" >"$generated/completions/$shell"
 done
 
-# Debian wants a changelog of packages, in its own form.
+# Debian requires a changelog in its own format.
 version=$("$docward" --version | cut -d' ' -f2)
 maintainer=$(sed -n 's/^maintainer = "\(.*\)"$/\1/p' Cargo.toml)
 printf 'docward (%s-1) unstable; urgency=medium\n\n  * See CHANGELOG.md.\n\n -- %s  %s\n' \

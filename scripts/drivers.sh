@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# What `make drivers` does: sessions of MongoDB's drivers for Go and Java and of ODMs, directly and through docward, and
-# what differs; with `odm` as the first argument, of the ODMs only (`make odm`). What cannot be installed is skipped, by
-# name. Further arguments are pytest's, for example `scripts/drivers.sh -k "go and standalone"`.
+# `make drivers`: sessions of MongoDB's drivers for Go and Java and of ODMs, directly and through docward, and
+# prints the differences; with `odm` as the first argument, only of the ODMs (`make odm`). Skips what cannot be
+# installed, and prints its name. Further arguments go to pytest, for example `scripts/drivers.sh -k "go and
+# standalone"`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,5 +18,5 @@ cargo build
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export MONGOD DOCWARD_BIN
-# No file of `make test`: what is fetched and compiled here takes minutes.
+# Not part of `make test`, because downloading and compiling takes minutes.
 exec "$PYTHON" -m pytest -p no:cacheprovider -rs --durations=0 "$@" "${sessions[@]}"

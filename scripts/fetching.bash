@@ -1,5 +1,5 @@
-# Sourced by scripts that fetch once, into the user's cache folder, what tests and benchmarks need. What they are asked for is
-# all that goes to their stdout.
+# Functions for scripts that download test and benchmark dependencies once into the user's cache folder. The scripts
+# print only their result to stdout.
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/docward"
 
@@ -10,13 +10,13 @@ fail() {
     exit 1
 }
 
-# Status 77: it cannot be had here, and those who ask go on without it.
+# Status 77: unavailable here; callers continue without it.
 skip() {
     say "$@"
     exit 77
 }
 
-# is_at_least LEAST PRESENT: whether a version is no older than another.
+# is_at_least LEAST PRESENT: whether version PRESENT is LEAST or newer.
 is_at_least() { [[ $(printf '%s\n' "$1" "$2" | sort --version-sort | head -n 1) == "$1" ]]; }
 
 # needs_pip [HINT]
@@ -24,7 +24,7 @@ needs_pip() {
     python3 -m pip --version >/dev/null 2>&1 || fail "python3 has no pip (on Debian: apt-get install python3-pip)" "$@"
 }
 
-# pip_download FOLDER ARGUMENT...: one file, without what it depends on.
+# pip_download FOLDER ARGUMENT...: one file, without its dependencies.
 pip_download() {
     PIP_DISABLE_PIP_VERSION_CHECK=1 python3 -m pip download --quiet --no-deps --no-cache-dir --dest "$@" >&2
 }
@@ -37,10 +37,10 @@ needs_node() {
     is_at_least "$1" "${present#v}" || fail "node $1 or newer is needed for $2, this is $present"
 }
 
-# npm_install FOLDER [PACKAGE@VERSION...]: what is named, or what the folder's package.json names.
+# npm_install FOLDER [PACKAGE@VERSION...]: the named packages, or those of the folder's package.json.
 #
-# The optional packages are native add-ons (Kerberos, client-side encryption) which
-# the tests do not use; without them nothing is compiled or run at installation.
+# The optional packages are native add-ons (Kerberos, client-side encryption) that the tests do not use; without them
+# the installation compiles and runs nothing.
 npm_install() {
     local folder=$1
     shift
@@ -50,7 +50,7 @@ npm_install() {
         fail "npm could not install ${*:-what $folder/package.json names}, see above"
 }
 
-# begin NAME: a folder in the cache, `scratch`, that is gone in the end, whatever ends the script.
+# begin NAME: a folder in the cache, `scratch`, which is removed when the script ends for any reason.
 begin() {
     mkdir -p "$cache"
     scratch=$(mktemp -d "$cache/$1.XXXXXX")
@@ -59,7 +59,8 @@ begin() {
     trap 'exit 143' TERM
 }
 
-# keep FOLDER TARGET: moves a whole folder to where it stays. The rename is atomic; who comes second uses what is there.
+# keep FOLDER TARGET: moves a complete folder to its final place. The rename is atomic; a parallel call that is second
+# uses the existing folder.
 keep() {
     chmod 755 "$1"
     mv -T "$1" "$2" 2>/dev/null || [[ -d "$2" ]] || fail "cannot move what was fetched to $2"

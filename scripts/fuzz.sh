@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# Runs every fuzz target of fuzz/ with coverage feedback, FUZZ_SECONDS each (600 unless told), or only
-# the targets named. Begins with the kept corpus and well-formed seeds; a finding ends the run and is left
-# in fuzz/artifacts. Needs a nightly compiler; installs cargo-fuzz when it is missing.
-# FUZZ_KEEP=1 puts what was found to cover more into the corpus, made small.
+# Runs every fuzz target of fuzz/, or only the named ones, with coverage feedback for FUZZ_SECONDS each (default 600).
+# Starts with the stored corpus and well-formed seeds; a finding ends the run and is stored in fuzz/artifacts. Needs a
+# nightly compiler; installs cargo-fuzz if it is missing. FUZZ_KEEP=1 adds inputs with new coverage to the corpus,
+# minimised.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,7 +19,7 @@ targets=("$@")
 for target in "${targets[@]}"; do
     mkdir -p "$FOUND/found/$target"
     echo "== $target, ${FUZZ_SECONDS:-600} s"
-    # No sanitizer: there is no unsafe code of ours for it to watch, and it costs most of the speed.
+    # No sanitizer: docward has no unsafe code for it to check, and it is slow.
     cargo +nightly fuzz run --sanitizer none "$target" \
         "$FOUND/found/$target" "fuzz/corpus/$target" "$DOCWARD_FUZZ_SEEDS/$target" -- \
         -max_total_time="${FUZZ_SECONDS:-600}" -timeout=10 -rss_limit_mb=2048 -max_len=65536 -print_final_stats=1

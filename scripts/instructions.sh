@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Counts the instructions of the hot paths and compares them with bench/instructions/expected.txt; `store` writes
-# that file. Needs valgrind.
+# Counts the instructions of the hot paths and compares them with bench/instructions/expected.txt; `store` writes that
+# file. Needs valgrind.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make invariants` does: random statements against random rules on a real mongod, through docward and directly, from
-# the same documents (tests/invariants/main.rs says what is compared, and which variables choose seed and pattern).
+# `make invariants`: random statements against random rules on a real mongod, through docward and directly, from
+# the same documents. tests/invariants/main.rs describes the comparison and the variables for seed and pattern.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# java-session.sh [FOLDER]: compiles the session of MongoDB's driver for Java (tests/java), or what another folder holds,
-# whose libraries Maven keeps in the user's cache folder, and prints the class path. Ends with status 77 where there is no Java or Maven to
-# do it with, or Maven cannot have the libraries.
+# java-session.sh [FOLDER]: compiles the session of MongoDB's driver for Java (tests/java), or another folder, whose
+# libraries Maven stores in the user's cache folder, and prints the class path. Exits with 77 if Java or Maven is not
+# installed, or Maven cannot download the libraries.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/fetching.bash
@@ -17,7 +17,7 @@ present=$(javac -version 2>&1)
 is_at_least "$least" "${present#javac }" || skip "a JDK of version $least or newer is needed, this is $present"
 
 classes="$(scripts/target-folder.sh)/drivers/${sources//\//-}"
-# Maven is slow, and asked again only when what is needed has changed.
+# Maven is slow, so it runs only after a change of the dependencies.
 path="$libraries/class-path-$(sha256sum "$sources/pom.xml" | cut -c1-12)"
 mkdir -p "$libraries" "$classes"
 if [[ ! -e "$path" ]]; then

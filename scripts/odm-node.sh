@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Prints the node_modules folder that holds what tests/odm/node/package.json names, installed once from npm for every change of it.
+# Prints the node_modules folder for tests/odm/node/package.json, installed from npm once per change of that file.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 

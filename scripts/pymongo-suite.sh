@@ -1,8 +1,6 @@
 #!/usr/bin/env bash
-# Prints the folder of pymongo's own test suite, of the version that
-# tests/python/requirements.txt names: unpacked once from the source distribution, which
-# carries it, into the user's cache folder. Only the path goes to stdout. Parallel calls
-# are safe.
+# Prints the folder of pymongo's own test suite, in the version of tests/python/requirements.txt: unpacked once from
+# the source distribution into the user's cache folder. Only the path goes to stdout. Parallel calls are safe.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 
@@ -23,8 +21,8 @@ say "fetching the source of pymongo $version (about 3 MB, once)"
 pip_download "$scratch" --no-binary pymongo "pymongo==$version" ||
     fail "pip could not download pymongo==$version, see above"
 
-# The tests and their settings, without the package beside them: the suite is to test the
-# pymongo that is installed, with its C extensions.
+# Only the tests and their settings, without the package beside them: the suite must test the installed pymongo with
+# its C extensions.
 mkdir "$scratch/suite"
 tar -xzf "$scratch/pymongo-$version.tar.gz" -C "$scratch/suite" --strip-components 1 \
     "pymongo-$version/test" "pymongo-$version/pyproject.toml" ||

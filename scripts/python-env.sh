@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# python-env.sh [REQUIREMENTS]: makes a Python environment with what tests/python needs, or with another file of
-# requirements, once for every change of them or of python3, in the user's cache folder, and prints the path of
-# its interpreter. Only the path goes to stdout. Parallel calls are safe.
+# python-env.sh [REQUIREMENTS]: creates a Python environment for tests/python, or for another requirements file, in
+# the user's cache folder, once per change of the file or of python3, and prints the path of its interpreter. Only the
+# path goes to stdout. Parallel calls are safe.
 set -euo pipefail
 source "$(dirname "$0")/fetching.bash"
 
@@ -22,9 +22,8 @@ fi
 needs_pip
 begin python
 
-# Without pip inside, the environment needs no ensurepip, which Debian packages
-# separately; the pip outside installs into it. Nothing in it depends on its own path
-# as long as modules are run with `python -m`, so it can be renamed when it is whole.
+# The environment has no pip, because ensurepip is a separate package in Debian; the pip outside installs into it. It
+# does not depend on its own path as long as modules run with `python -m`, so it can be renamed when it is complete.
 say "making a Python environment for the tests (once)"
 python3 -m venv --without-pip "$scratch/environment" >&2 ||
     fail "python3 -m venv failed, see above (on Debian: apt-get install python3-venv)"

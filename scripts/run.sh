@@ -1,11 +1,10 @@
 #!/usr/bin/env bash
-# What `make run` does: builds docward, starts a one-member replica set in a scratch
-# folder and docward with rules/ in front of it, and says how to try it. Ctrl-C, a
-# SIGTERM or a failing start stops everything and leaves nothing behind.
+# `make run`: builds docward, starts a one-member replica set in a temporary folder and docward with rules/ in
+# front of it, and prints commands to try. Ctrl-C, SIGTERM or a failed start stops everything and removes all files.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-# What a visitor sees and pastes. ADDRESS is docward's, the commands fit rules/.
+# Commands for the user to paste. ADDRESS is docward's; the commands match rules/.
 introduce() {
     cat <<TEXT
 
@@ -57,8 +56,8 @@ PYTHON
 scratch=
 cleanup() {
     trap '' INT TERM HUP
-    # docward was started last and goes first. The jobs are asked for rather than
-    # remembered, so that a signal between a start and its notes loses none of them.
+    # docward was started last and stops first. The list of jobs comes from the shell, so that a signal right after a
+    # start misses none.
     for pid in $(jobs -p | tac); do
         kill -TERM "$pid" 2>/dev/null || continue
         for _ in {1..100}; do
@@ -85,7 +84,7 @@ mkdir "$scratch/data"
 mongod_port=$(free_port 27017)
 docward_port=$(free_port 27018)
 
-# setsid: the terminal's Ctrl-C reaches this script only, so that cleanup sets the order.
+# setsid: the terminal's Ctrl-C reaches only this script, so that cleanup controls the order.
 say "starting mongod on 127.0.0.1:$mongod_port"
 setsid "$mongod" --replSet rs0 --bind_ip 127.0.0.1 --port "$mongod_port" --dbpath "$scratch/data" \
     --logpath "$scratch/mongod.log" --nounixsocket --wiredTigerCacheSizeGB 0.25 --oplogSize 256 \

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# What `make size` does: builds the binary that is released, says how large it is and how soon it listens, and fails
-# above either limit.
+# `make size`: builds the release binary, prints its size and its start time, and fails if either exceeds its
+# limit.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,7 +10,7 @@ readonly STARTS=11
 
 docward=$(scripts/release.sh)
 
-# Milliseconds from the call to the line that says where it listens; nobody needs to be behind it for that.
+# Milliseconds from the start until docward prints its listening address; the upstream need not be reachable.
 start() {
     local begin=${EPOCHREALTIME/[.,]/} end
     coproc "$docward" serve --listen 127.0.0.1:0 --upstream mongodb://127.0.0.1:1 2>/dev/null
@@ -24,7 +24,7 @@ start() {
 }
 
 bytes=$(stat --format %s "$docward")
-# The quickest: whatever else runs on the machine only makes it slower.
+# The minimum, because other load on the machine only adds time.
 milliseconds=$(for _ in $(seq "$STARTS"); do start; done | sort -n | sed -n 1p)
 echo "$docward: $bytes bytes (at most $MAX_BYTES), listens after $milliseconds ms (at most $MAX_MILLISECONDS)"
 ((bytes <= MAX_BYTES && milliseconds <= MAX_MILLISECONDS))

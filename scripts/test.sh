@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Everything `make test` does: fetches what the tests need, then runs the Rust tests
-# and the Python tests. Both leave nothing behind, also when they are interrupted.
+# `make test`: fetches the tests' dependencies, then runs the Rust tests and the Python tests. Both clean up,
+# also after an interrupt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ cargo test
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
 
-# What releases are trained by works, and nothing of it is refused.
+# The training program for releases works, and none of its messages is rejected.
 CARGO_TARGET_DIR="$(scripts/target-folder.sh)/release-build/training" \
     cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- "$DOCWARD_BIN"
 

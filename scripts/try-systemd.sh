@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# What `make try-systemd` does: builds the Debian package, boots Debian 12 with systemd in a container (systemd-nspawn),
-# and runs tests/systemd/trial.py there before a mongod. Leaves nothing behind but the unpacked Debian in the user's cache.
-# Where it cannot run, it says so and ends with success.
+# `make try-systemd`: builds the Debian package, boots Debian 12 with systemd in a container (systemd-nspawn),
+# and runs tests/systemd/trial.py there in front of a mongod. Removes everything except the unpacked Debian in the
+# user's cache. If it cannot run, it prints the reason and exits with success.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -25,7 +25,7 @@ machine=
 leader=
 cleanup() {
     trap '' INT TERM HUP
-    # As if somebody pressed the button: systemd in there ends what it started.
+    # Like a power button: systemd in the container stops its services.
     if [[ -n "$leader" ]]; then kill -RTMIN+4 "$leader" 2>/dev/null || true; fi
     for _ in {1..100}; do
         kill -0 "$machine" 2>/dev/null || break
@@ -53,7 +53,7 @@ tar --extract --file "$debian" --directory "$root" --exclude './dev/*'
 
 install -D "$(scripts/mongod.sh)" "$root/opt/trial/mongod"
 install -m 0644 tests/systemd/*.py "$root/opt/trial/"
-# Two of one build, for an upgrade; cargo-deb keeps only the last. Its last line is the path.
+# Two packages of one build, for an upgrade; cargo-deb keeps only the last. Its last output line is the path.
 for revision in 2 1; do
     install -m 0644 "$(scripts/deb.sh --deb-revision "$revision" | tail -n 1)" "$root/opt/trial/docward-$revision.deb"
 done
@@ -71,7 +71,7 @@ ExecStart=/usr/sbin/dnsmasq --keep-in-foreground --no-resolv --no-hosts --addres
     --srv-host=_mongodb._tcp.cluster0.example.net,db1.example.net,27017 --txt-record=cluster0.example.net,replicaSet=rs0
 UNIT
 
-# A host without systemd has no unit to put the container in.
+# A host without systemd has no unit for the container.
 unit=()
 [[ -d /run/systemd/system ]] || unit=(--keep-unit)
 systemd-nspawn --quiet --directory "$root" --machine "docward-trial-$$" --register=no "${unit[@]}" --private-network \

@@ -34,7 +34,7 @@ const BUCKETS: usize = BOUNDS.len() + 1;
 #[derive(Debug, Default)]
 pub struct Histogram {
     buckets: [AtomicU64; BUCKETS],
-    /// In nanoseconds.
+    /// Sum of the durations in nanoseconds.
     sum: AtomicU64,
 }
 
@@ -43,11 +43,12 @@ pub struct Histogram {
 pub struct Reading {
     /// Counts by bucket, not cumulative; see [`BOUNDS`].
     pub buckets: [u64; BUCKETS],
-    /// In nanoseconds.
+    /// Sum of the durations in nanoseconds.
     pub sum: u64,
 }
 
 impl Histogram {
+    /// Counts a duration.
     pub fn add(&self, nanoseconds: u64) {
         let bucket = BOUNDS.partition_point(|bound| *bound < nanoseconds);
         if let Some(bucket) = self.buckets.get(bucket) {

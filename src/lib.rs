@@ -4,7 +4,7 @@
 //!
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: the meaning of a message and the verdict on it; pure
+//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: what a message does, and the verdict on it; pure
 //! - `audit`: recorded traffic evaluated against rules; pure
 //! - `service`, `proxy`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
 //!   default

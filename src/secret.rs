@@ -7,7 +7,7 @@ use std::fmt;
 /// The text printed instead of a secret.
 pub(crate) const HIDDEN: &str = "***";
 
-/// Text whose `Debug` and `Display` are [`HIDDEN`].
+/// Secret text. `Debug` and `Display` print [`HIDDEN`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct Secret(String);
 

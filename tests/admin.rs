@@ -1,4 +1,4 @@
-//! The admin address: health, what the console shows, and who may ask.
+//! The admin address: health, the console's data, and access control.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -25,14 +25,14 @@ rules:
     namespace: "*.orders"
     replacement: { policy: reject }
 
-  # Backend a rule, but of the next one.
+  # After a rule, but part of the next one.
   - name: tried   # not yet
     namespace: "*.items"
     mode: shadow
     together: [a, b]
 "#;
 
-/// A replacement that the rule `whole` rejects, by a client that says who it is.
+/// Sends a replacement that the rule `whole` rejects, from a client with an application name.
 fn replace(docward: &Docward) -> Document {
     let mut client = Client::connect(&docward.address());
     let hello = doc! { "hello": 1, "client": { "application": { "name": "shop\n\u{1b}[31m" }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "x" } } };
@@ -48,7 +48,7 @@ fn rule<'a>(rules: &'a Value, name: &str) -> &'a Value {
 }
 
 #[test]
-fn health_says_whether_clients_should_come() {
+fn health_reports_readiness() {
     let mongod = Mongod::start(Kind::ReplicaSet);
     let mut docward = Docward::before(&mongod.uri()).admin().start();
     let admin = docward.admin_address();
@@ -66,7 +66,7 @@ fn health_says_whether_clients_should_come() {
 }
 
 #[test]
-fn a_drain_is_seen_until_it_is_over() {
+fn health_reports_a_drain_until_its_end() {
     let mongod = Mongod::shared();
     let mut docward = Docward::before(&mongod.uri()).admin().start();
     let admin = docward.admin_address();
@@ -80,7 +80,7 @@ fn a_drain_is_seen_until_it_is_over() {
     let begun = say(doc! { "insert": "c", "documents": [{ "a": 1 }] }, doc! { "startTransaction": true });
     assert_eq!(begun.get_f64("ok").ok(), Some(1.0), "{begun}");
     docward.signal("TERM");
-    // On a slow machine its member may not seem to answer for a moment.
+    // On a slow machine the member may not answer for a moment.
     let drains = |answer: &Answer| answer.status == 503 && answer.json()["reasons"][0]["code"] == "draining";
     assert!(poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
     assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
@@ -89,7 +89,7 @@ fn a_drain_is_seen_until_it_is_over() {
 }
 
 #[test]
-fn rules_are_shown_with_what_they_said_and_retired_ones_too() {
+fn rules_are_listed_with_their_decisions_and_removed_rules_too() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
     for _ in 0..3 {
@@ -138,7 +138,7 @@ fn rules_are_shown_with_what_they_said_and_retired_ones_too() {
 }
 
 #[test]
-fn decisions_are_told_as_they_are_made_without_values() {
+fn decisions_are_streamed_without_values() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
     let mut early = Events::open(&admin, "/api/decisions").unwrap();
@@ -158,18 +158,18 @@ fn decisions_are_told_as_they_are_made_without_values() {
     }
     assert!(!decision.to_string().contains("secret"));
     assert!(decision["connection"].as_u64() > Some(0) && decision["number"] == 1);
-    // Who comes later is told what was.
+    // A later subscriber receives the recent decisions.
     let mut late = Events::open(&admin, "/api/decisions").unwrap();
     assert_eq!(late.next(), (event, decision));
     replace(&docward);
     assert_eq!(late.next(), early.next());
-    // The log has it too, on one line that moves no cursor.
-    let line = docward.wait_for_log("rule spoke");
+    // The log has the decision too, on one line and without terminal escapes.
+    let line = docward.wait_for_log("rule matched");
     assert!(line.contains("replaceOne({_id}, {status})") && line.contains(r"shop\n\u{1b}[31m"), "{line}");
     assert!(!line.contains("secret") && !line.contains('\u{1b}'), "{line}");
 }
 
-/// A flood is a sample, and says how much it leaves out.
+/// A flood of decisions is sampled, and the events report how many were suppressed.
 #[test]
 fn a_flood_of_decisions_is_sampled_and_counted() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
@@ -178,10 +178,10 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
     let (began, mut sent) = (Instant::now(), 0);
     let (shown, left_out) = std::thread::scope(|scope| {
         let listening = scope.spawn(|| {
-            // The first of another second tells what was left out in the one before.
+            // The first decision of the next second reports the number suppressed in the previous one.
             for shown in 1.. {
                 let left_out = events.next().1["left_out"].as_u64().unwrap();
-                assert!(began.elapsed() < TIMEOUT, "none of {shown} says that others were left out");
+                assert!(began.elapsed() < TIMEOUT, "none of {shown} reports suppressed decisions");
                 if left_out > 0 {
                     return (shown, left_out);
                 }
@@ -204,7 +204,7 @@ fn a_flood_of_decisions_is_sampled_and_counted() {
 }
 
 #[test]
-fn explain_says_what_the_command_line_says() {
+fn explain_answers_like_the_command_line() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
     let command = "db.orders.replaceOne({_id: 1}, {status: 'paid'})";
@@ -237,8 +237,8 @@ fn explain_says_what_the_command_line_says() {
 }
 
 #[test]
-fn an_explanation_has_a_length() {
-    // Each of many rules has something to say of each statement.
+fn explanations_are_bounded() {
+    // Each of many rules has an explanation for each statement.
     let tried = |number: usize| {
         format!(
             "  - {{ name: tried-{number}, namespace: shop.orders, mode: shadow, bounds: {{ field: n{number}, min: 0 }} }}\n"
@@ -259,7 +259,7 @@ fn an_explanation_has_a_length() {
 }
 
 #[test]
-fn who_may_ask_and_how() {
+fn requests_are_checked_for_host_origin_and_method() {
     let docward = Docward::before(&Mongod::shared().uri()).admin().start();
     let admin = docward.admin_address();
     let port = admin.rsplit_once(':').unwrap().1;
@@ -318,7 +318,7 @@ fn who_may_ask_and_how() {
 }
 
 #[test]
-fn other_machines_need_the_token() {
+fn a_public_admin_address_requires_the_token() {
     let upstream = Mongod::shared().uri();
     let everywhere = format!("0.0.0.0:{}", free_port());
     let refused = Docward::before(&upstream).argument("--admin").argument(&everywhere).try_start();
@@ -347,7 +347,7 @@ fn other_machines_need_the_token() {
         for path in ["/api/status", "/api/rules"] {
             assert_eq!(request(&admin, "GET", path, &headers, "").status, status, "{token:?}");
         }
-        // The console's files tell nothing; it asks for the token.
+        // The console's files contain no data; the console asks the user for the token.
         for path in ["/healthz", "/", "/console/console.js"] {
             assert_eq!(request(&admin, "GET", path, &headers, "").status, 200, "{path}");
         }
@@ -356,45 +356,45 @@ fn other_machines_need_the_token() {
 }
 
 #[test]
-fn who_holds_connections_holds_up_nobody() {
+fn idle_admin_connections_block_no_other_client() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
-    let telemetry: Vec<Events> = (0..16).map(|_| Events::open(&admin, "/api/decisions").unwrap()).collect();
+    let subscribers: Vec<Events> = (0..16).map(|_| Events::open(&admin, "/api/decisions").unwrap()).collect();
     assert_eq!(Events::open(&admin, "/api/decisions").err(), Some(503));
     assert_eq!(get(&admin, "/healthz").status, 200);
-    // More than there are places, and none of them says a word: clients feel nothing.
+    // More connections than the limit, all silent: clients of the proxy notice nothing.
     let idle: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(&admin).unwrap()).collect();
     assert!(replace(&docward).contains_key("writeErrors"));
-    drop((idle, telemetry));
+    drop((idle, subscribers));
     assert_eq!(get(&admin, "/healthz").status, 200);
     let again = poll(TIMEOUT, || Events::open(&admin, "/api/decisions").ok());
     assert!(again.is_some(), "places are free again");
 }
 
-/// Sends `text` on so many connections, and keeps them.
+/// Opens this many connections, sends `text` on each, and keeps them open.
 fn open(admin: &str, count: usize, text: &str) -> Vec<TcpStream> {
     let connect = || {
         let mut stream = TcpStream::connect(admin).unwrap();
-        // Those who come late may be closed already.
+        // Connections over the limit may be closed already.
         let _ = stream.write_all(text.as_bytes());
         stream
     };
     (0..count).map(|_| connect()).collect()
 }
 
-/// How long it takes until the other side closes.
+/// Returns how long it takes until the other side closes.
 fn closes(mut stream: TcpStream) -> Duration {
     let began = Instant::now();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut answer = Vec::new();
-    // Reset, if it has sent what nobody read.
+    // The connection is reset if it closes with unread data.
     let _ = stream.read_to_end(&mut answer);
     began.elapsed()
 }
 
 #[test]
-fn health_is_answered_whatever_else_goes_on() {
-    // A probe waits for a second or more, and comes again.
+fn health_is_answered_under_load() {
+    // A probe waits one second or more and is repeated.
     const PROBE: Duration = Duration::from_secs(5);
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
@@ -432,8 +432,8 @@ fn slow_requests_are_cut_off() {
     }
 }
 
-/// Asks for decisions and reads none of them; the system takes little for it.
-fn deaf_onlooker(admin: &str) -> Socket {
+/// Subscribes to decisions and never reads; the socket's receive buffer is small.
+fn slow_subscriber(admin: &str) -> Socket {
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
     socket.set_recv_buffer_size(4096).unwrap();
     socket.connect(&admin.parse::<SocketAddr>().unwrap().into()).unwrap();
@@ -442,13 +442,13 @@ fn deaf_onlooker(admin: &str) -> Socket {
 }
 
 #[test]
-fn who_does_not_read_decisions_loses_the_place() {
+fn a_subscriber_that_does_not_read_is_disconnected() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let admin = docward.admin_address();
-    let deaf: Vec<Socket> = (0..16).map(|_| deaf_onlooker(&admin)).collect();
+    let deaf: Vec<Socket> = (0..16).map(|_| slow_subscriber(&admin)).collect();
     let full = poll(TIMEOUT, || (Events::open(&admin, "/api/decisions").err() == Some(503)).then_some(()));
     assert!(full.is_some());
-    // Somebody who reads, and comes before they have gone, would have no place for ten minutes.
+    // Without the disconnect a subscriber that reads would get no slot for ten minutes.
     let mut client = Client::connect(&docward.address());
     let long = "w".repeat(800);
     let began = Instant::now();
@@ -480,7 +480,7 @@ fn a_process_that_takes_over_takes_the_admin_address_too() {
     let started = get(&admin, "/api/status").json()["started"].as_u64().unwrap();
     let _second = start();
     let taken = poll(TIMEOUT, || {
-        // Whoever comes in between is not answered: scrapers and consoles come again.
+        // Requests during the switch get no answer: scrapers and consoles repeat them.
         let status = try_get(&admin, "/api/status").ok()?.json();
         (status["started"].as_u64().unwrap() > started && status["ready"] == true).then_some(())
     });

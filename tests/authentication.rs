@@ -1,5 +1,5 @@
-//! Users: logins pass through, rules see who is logged in, and docward's own user is looked at before anything
-//! listens. A replica set with access control; the service's roles hold exactly what the documentation lists.
+//! Users: logins pass through, rules see the logged-in user, and docward checks its own user before it listens. Runs
+//! on a replica set with access control; the service's roles hold exactly the documented privileges.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -20,7 +20,7 @@ use support::proxy::Docward;
 use support::raw;
 use support::scripted::{Peer, reply_to};
 
-/// With access control; `root` may do everything.
+/// With access control; `root` has all privileges.
 fn mongod() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -58,13 +58,13 @@ fn privilege(database: &str, collection: &str, actions: &[&str]) -> Bson {
     doc! { "resource": { "db": database, "collection": collection }, "actions": actions }.into()
 }
 
-/// A user whose one role has just these privileges.
+/// Creates a user whose only role has exactly these privileges.
 async fn create_service(name: &str, privileges: Vec<Bson>) {
     admin(doc! { "createRole": name, "privileges": privileges, "roles": [] }).await;
     create_user(name, vec![doc! { "role": name, "db": "admin" }.into()], BOTH).await;
 }
 
-/// Started before the server with access control.
+/// A docward in front of the server with access control.
 fn before() -> support::proxy::Builder {
     Docward::before(&format!("mongodb://{}/?replicaSet=rs0", mongod().address()))
 }
@@ -88,22 +88,22 @@ async fn logins_by_password_pass_through() {
         let error = wrong.database("x").run_command(doc! { "ping": 1 }).await.unwrap_err();
         assert!(matches!(*error.kind, ErrorKind::Authentication { .. }), "{error}");
     }
-    let mut nobody = raw::Client::connect(&docward.address());
-    let reply = nobody.command("x", doc! { "insert": "logins", "documents": [{}] });
+    let mut anonymous = raw::Client::connect(&docward.address());
+    let reply = anonymous.command("x", doc! { "insert": "logins", "documents": [{}] });
     assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
 }
 
-/// The server refuses them, so there is nothing to wait for.
+/// The server refuses these transactions, so a drain does not wait for them.
 #[test]
-fn transactions_of_nobody_do_not_hold_up_the_end() {
+fn transactions_without_a_login_do_not_delay_a_drain() {
     let mut docward = before().argument("--drain-timeout").argument("60s").start();
-    let mut nobody = raw::Client::connect(&docward.address());
+    let mut anonymous = raw::Client::connect(&docward.address());
     for number in 0..20_i64 {
         let transaction = doc! {
             "insert": "c", "documents": [{}], "lsid": { "id": bson::Uuid::new() }, "txnNumber": number,
             "startTransaction": true, "autocommit": false,
         };
-        let reply = nobody.command("x", transaction);
+        let reply = anonymous.command("x", transaction);
         assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
     }
     let began = Instant::now();
@@ -159,7 +159,7 @@ async fn a_rule_sees_who_is_logged_in() {
 
 const NUMBERS: &str = "version: 1\nrules:\n  - {name: numbers, namespace: DB.orders, sequence: {field: no, counter: orders, start: after_max}}\n";
 
-/// A driver as the application's user.
+/// A driver logged in as the application's user.
 async fn application(docward: &Docward) -> Client {
     let reply = root().await.database("admin").run_command(doc! { "usersInfo": "application" }).await.unwrap();
     if reply.get_array("users").unwrap().is_empty() {
@@ -190,7 +190,7 @@ async fn numbers_need_these_privileges_and_no_others() {
     assert_eq!(orders.find_one(doc! { "_id": 2 }).await.unwrap().unwrap().get_i32("no").unwrap(), 2);
 }
 
-/// Before a server that enforces access control, and with docward's own user logged in.
+/// A docward in front of a server with access control, logged in with its own user.
 fn numbering() -> Docward {
     const RULES: &str = "version: 1\nrules:\n  \
         - {name: orders, namespace: drawn.orders, sequence: {field: no, counter: orders, on_upsert: true}}\n  \
@@ -199,7 +199,7 @@ fn numbering() -> Docward {
     before().rules(RULES).argument("--service").argument(service).start()
 }
 
-/// The last number that was drawn.
+/// The last number that was issued.
 async fn drawn() -> Option<i32> {
     let counters = root().await.database("drawn").collection::<Document>("counters");
     let counter = counters.find_one(doc! { "_id": "orders" }).await.unwrap();
@@ -207,13 +207,13 @@ async fn drawn() -> Option<i32> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn numbers_are_drawn_only_for_who_may_store_them() {
+async fn numbers_are_issued_only_to_users_who_may_insert() {
     let docward = numbering();
-    let mut nobody = raw::Client::connect(&docward.address());
+    let mut anonymous = raw::Client::connect(&docward.address());
     let documents: Vec<Document> = (0..1000).map(|id| doc! { "_id": id }).collect();
     for collection in ["orders", "largest"] {
         let insert = doc! { "insert": collection, "documents": &documents };
-        let (through, direct) = (nobody.command("drawn", insert.clone()), mongod().command("drawn", insert));
+        let (through, direct) = (anonymous.command("drawn", insert.clone()), mongod().command("drawn", insert));
         for key in ["ok", "code", "codeName", "errmsg"] {
             assert_eq!(through.get(key), direct.get(key), "{through}");
         }
@@ -280,8 +280,8 @@ async fn a_change_of_the_login_or_of_a_role_is_noticed() {
     assert!(stored.get_i32("no").is_ok(), "{stored}");
 }
 
-/// How often mongod has been asked by this command.
-fn asked(mongod: &Mongod, command: &str) -> i64 {
+/// How often mongod has received this command.
+fn times_received(mongod: &Mongod, command: &str) -> i64 {
     let status = mongod.command("admin", doc! { "serverStatus": 1 });
     status
         .get_document("metrics")
@@ -293,23 +293,26 @@ fn asked(mongod: &Mongod, command: &str) -> i64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_access_control_everybody_may_and_a_connection_is_asked_about_once() {
+async fn without_access_control_privileges_are_checked_once_per_connection() {
     let mongod = Mongod::start(Kind::ReplicaSet);
     let created =
         mongod.command("admin", doc! { "createUser": "reader", "pwd": "secret", "roles": ["readAnyDatabase"] });
     assert_eq!(created.get_f64("ok").unwrap(), 1.0, "{created}");
     let docward = Docward::start(&mongod, &NUMBERS.replace("DB", "open"));
-    let nobody =
+    let anonymous =
         Client::with_uri_str(format!("mongodb://{}/?replicaSet=rs0&maxPoolSize=1", docward.address())).await.unwrap();
     let reader = Client::with_uri_str(uri(&docward.address(), "reader", "&maxPoolSize=1")).await.unwrap();
-    let before = (asked(&mongod, "connectionStatus"), asked(&mongod, "explain"));
-    for client in [nobody, reader] {
+    let before = (times_received(&mongod, "connectionStatus"), times_received(&mongod, "explain"));
+    for client in [anonymous, reader] {
         let orders = client.database("open").collection::<Document>("orders");
         for _ in 0..5 {
             orders.insert_many([doc! {}, doc! {}]).await.unwrap();
         }
     }
-    assert_eq!((asked(&mongod, "connectionStatus"), asked(&mongod, "explain")), (before.0 + 2, before.1 + 2));
+    assert_eq!(
+        (times_received(&mongod, "connectionStatus"), times_received(&mongod, "explain")),
+        (before.0 + 2, before.1 + 2)
+    );
     let stored = mongod.client().await.database("open").collection::<Document>("orders");
     assert_eq!(stored.count_documents(doc! { "no": { "$gte": 1, "$lte": 20 } }).await.unwrap(), 20);
 }
@@ -333,7 +336,7 @@ async fn copies_need_these_privileges_and_no_others() {
         .insert_one(doc! { "_id": 1, "customer_id": 1, "customer_name": "old" })
         .await
         .unwrap();
-    docward.wait_for_log("this process keeps the copies true");
+    docward.wait_for_log("this process keeps the copies consistent");
     let customers = database.collection::<Document>("customers");
     customers.update_one(doc! {}, doc! { "$set": { "name": "new" } }).await.unwrap();
     let deadline = Instant::now() + TIMEOUT;
@@ -345,45 +348,48 @@ async fn copies_need_these_privileges_and_no_others() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_user_that_will_not_do_is_said_at_start() {
+async fn an_insufficient_service_user_is_reported_at_start() {
     create_service("short-service", vec![privilege("short", "counters", &["find", "update"])]).await;
     let rules = NUMBERS.replace("DB", "short");
     let short = uri(&mongod().address(), "short-service", "");
     for (service, words) in [
-        (short.replace("secret", "wrong"), "docward's own user (--service) cannot log in, and rule 'numbers' needs it"),
+        (short.replace("secret", "wrong"), "docward's own user (--service) cannot log in, but rule 'numbers' needs it"),
         (short, "insert on short.counters (rule 'numbers')"),
-        (format!("mongodb://{}/?replicaSet=rs0", mongod().address()), "the upstream wants a login, and rule 'numbers'"),
+        (
+            format!("mongodb://{}/?replicaSet=rs0", mongod().address()),
+            "the upstream requires a login, and rule 'numbers'",
+        ),
     ] {
-        // It starts where the server did not answer within five seconds, and says so.
+        // docward starts if the server does not answer within five seconds, and logs it.
         let log = poll(TIMEOUT, || match before().rules(&rules).argument("--service").argument(&service).try_start() {
             Err(log) => Some(log),
             Ok(docward) => {
-                docward.wait_for_log("is not known yet");
+                docward.wait_for_log("are not checked yet");
                 None
             }
         });
         let log = log.unwrap();
         assert!(log.contains(words), "{log}");
     }
-    // What no rule needs is not looked at, and a server that is down does not keep docward from starting.
+    // docward does not check privileges that no rule needs, and starts while a server is down.
     before().argument("--service").argument(uri(&mongod().address(), "nobody", "")).start();
     let down = format!("mongodb://127.0.0.1:{}/?serverSelectionTimeoutMS=500", free_port());
     let docward = Docward::before(&down).rules(&rules).start();
-    docward.wait_for_log("is not known yet");
+    docward.wait_for_log("are not checked yet");
 }
 
 #[test]
-fn a_server_that_was_down_at_start_is_asked_when_it_is_there() {
+fn privileges_are_checked_when_a_server_comes_up() {
     let mut mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
     mongod.stop();
     let docward = Docward::before(&mongod.uri()).rules(&NUMBERS.replace("DB", "late")).start();
-    docward.wait_for_log("is not known yet");
+    docward.wait_for_log("are not checked yet");
     mongod.restart();
-    let told = || docward.log().iter().any(|line| line.contains("the upstream wants a login")).then_some(());
-    assert!(poll(TIMEOUT, told).is_some());
+    let is_reported = || docward.log().iter().any(|line| line.contains("the upstream requires a login")).then_some(());
+    assert!(poll(TIMEOUT, is_reported).is_some());
 }
 
-/// The decision log names who is logged in, as the server says.
+/// The decision log names the logged-in users, as the server reports them.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_decision_log_names_users() {
     create_user("named", vec![Bson::from("readWriteAnyDatabase")], BOTH).await;
@@ -395,14 +401,15 @@ async fn the_decision_log_names_users() {
         let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 1 }).await.unwrap_err();
         assert_eq!(code(&error), 121);
     }
-    let mut nobody = raw::Client::connect(&docward.address());
-    nobody.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
+    let mut anonymous = raw::Client::connect(&docward.address());
+    anonymous.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
     docward.wait_for_log("users=\"\"");
-    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule spoke")).collect();
+    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule matched")).collect();
     assert_eq!(said.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{said:?}");
 }
 
-/// `docward check --upstream` of a tree rule for `namespace`, as this user: whether it succeeds, and what it says.
+/// Runs `docward check --upstream` with a tree rule for `namespace`, as this user; returns whether it succeeds, and
+/// its output.
 fn check_as(user: Option<&str>, namespace: &str) -> (bool, String) {
     let rules = format!("version: 1\nrules:\n  - {{ name: r, namespace: '{namespace}', tree: {{}} }}\n");
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -418,7 +425,7 @@ fn check_as(user: Option<&str>, namespace: &str) -> (bool, String) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_look_at_the_deployment_finds_all_or_says_what_it_may_not_see() {
+async fn check_upstream_reports_what_its_user_may_not_read() {
     root().await.database("forest").collection("nodes").insert_one(doc! { "_id": 1 }).await.unwrap();
     let role = |role: &str, db: &str| vec![doc! { "role": role, "db": db }.into()];
     create_user("reads-all", role("readAnyDatabase", "admin"), BOTH).await;
@@ -431,7 +438,7 @@ async fn a_look_at_the_deployment_finds_all_or_says_what_it_may_not_see() {
         (Some("reads-all"), "*.nodes", true, LACKS_INDEX),
         (Some("reads-all"), "wood.nodes", true, "the deployment has no collection `wood.nodes`"),
         (Some("reads-forest"), "forest.nodes", true, LACKS_INDEX),
-        // A glob could match what this user cannot see, and a name be there after all.
+        // A glob could match collections that this user cannot list, and the collection may exist.
         (Some("reads-forest"), "*.nodes", false, "does not let docward list the databases, for a rule with `*`"),
         (Some("reads-forest"), "wood.nodes", false, "does not let docward list the collections of `wood`"),
         (Some("finds-nodes"), "forest.nodes", false, "does not let docward list the collections of `forest`"),

@@ -1,5 +1,5 @@
-//! What clients may do before they log in, where a real mongod demands it: short messages only, on half of the
-//! connections, and those who have logged in are not disturbed.
+//! Limits for clients that have not logged in, in front of a mongod with access control: short messages only, and at
+//! most half of the connections. Logged-in clients are not affected.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -17,7 +17,7 @@ use support::process::{SOON, TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
-/// With access control; `root` may do everything.
+/// With access control; `root` has all privileges.
 fn mongod() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -32,7 +32,7 @@ fn before() -> Builder {
     Docward::before(&mongod().uri()).admin()
 }
 
-/// Connections that have ended for this reason.
+/// Number of connections that have ended for this reason.
 fn ended(docward: &Docward, reason: &str) -> usize {
     let scrape = get(&docward.admin_address(), "/metrics").body;
     let name = format!("docward_connections_ended_total{{reason=\"{reason}\"}} ");
@@ -52,7 +52,7 @@ fn is_served(client: &mut Client) -> bool {
         .is_some_and(|reply| reply.get_f64("ok").is_ok_and(|ok| ok == 1.0))
 }
 
-fn unauthenticated_slot(docward: &Docward, from: [u8; 4]) -> Client {
+fn connect_without_login(docward: &Docward, from: [u8; 4]) -> Client {
     let mut client = Client::connect_from(from, &docward.address());
     assert!(is_served(&mut client));
     client
@@ -64,7 +64,7 @@ fn user(docward: &Docward, from: [u8; 4]) -> Client {
     client
 }
 
-/// Who is logged in, by the server's word.
+/// The logged-in users, as the server reports them.
 fn users(client: &mut Client) -> Vec<String> {
     let status = client.command("admin", doc! { "connectionStatus": 1 });
     let users = status.get_document("authInfo").unwrap().get_array("authenticatedUsers").unwrap();
@@ -79,14 +79,14 @@ fn a_message_over_64_kib_ends_a_connection_that_has_not_logged_in() {
     let mut client = Client::connect(&docward.address());
     assert_eq!(client.exchange(&ping(LIMIT)).body().get_f64("ok").unwrap(), 1.0);
     assert_eq!(ended(&docward, "client_no_login"), 0);
-    // Its head is enough.
+    // The message's header is enough.
     let long = ping(LIMIT + 1).to_frame(2, 0).to_bytes();
     client.send_bytes(&long[..200]);
     assert!(client.closes_within(SOON));
     let line = docward.wait_for_log("before it logged in");
-    assert!(line.contains("65537 bytes") && line.contains("65536 are the most"), "{line}");
+    assert!(line.contains("65537 bytes") && line.contains("the limit until then is 65536"), "{line}");
     assert!(poll(TIMEOUT, || (ended(&docward, "client_no_login") == 1).then_some(())).is_some());
-    // Afterwards it may be as long as the server takes it.
+    // After the login it may be as long as the server allows.
     let mut client = user(&docward, [127, 0, 0, 1]);
     assert_eq!(client.exchange(&ping(20 * LIMIT)).body().get_f64("ok").unwrap(), 1.0);
     let large = doc! { "insert": "c", "documents": [{ "text": "t".repeat(1_000_000) }] };
@@ -94,28 +94,29 @@ fn a_message_over_64_kib_ends_a_connection_that_has_not_logged_in() {
 }
 
 #[test]
-fn newcomers_make_room_for_each_other_and_users_for_nobody() {
+fn new_connections_replace_unauthenticated_ones_and_no_users() {
     const BUSY: [u8; 4] = [127, 0, 0, 2];
-    // Half of them may be without a login.
+    // At most half of them may be unauthenticated.
     let docward = before().argument("--connections").argument("10").start();
-    // The oldest of all, on the address that will be the busiest; and so is the next, of a quiet address.
+    // The oldest connection comes from the address that later has the most connections; the next one from an address
+    // with few.
     let mut users_of_busy: Vec<Client> = (0..2).map(|_| user(&docward, BUSY)).collect();
-    let mut quiet = unauthenticated_slot(&docward, [127, 0, 0, 3]);
-    let mut crowd: Vec<Client> = (0..4).map(|_| unauthenticated_slot(&docward, BUSY)).collect();
+    let mut quiet = connect_without_login(&docward, [127, 0, 0, 3]);
+    let mut crowd: Vec<Client> = (0..4).map(|_| connect_without_login(&docward, BUSY)).collect();
     assert!(is_served(&mut crowd[0]));
     assert_eq!(ended(&docward, "displaced"), 0);
     for displaced in 0..3 {
-        let mut late = unauthenticated_slot(&docward, [127, 0, 0, 4 + displaced]);
+        let mut late = connect_without_login(&docward, [127, 0, 0, 4 + displaced]);
         assert!(crowd.remove(0).closes_within(SOON), "{displaced}");
         assert!(crowd.iter_mut().all(is_served) && is_served(&mut quiet) && is_served(&mut late));
         let counted = poll(TIMEOUT, || (ended(&docward, "displaced") == usize::from(displaced) + 1).then_some(()));
         assert!(counted.is_some());
-        // It logs in, and takes no place of a unauthenticated_slot any more.
+        // It logs in, so it no longer counts as unauthenticated.
         log_in(&mut late, "root", "secret");
         users_of_busy.push(late);
-        crowd.push(unauthenticated_slot(&docward, BUSY));
+        crowd.push(connect_without_login(&docward, BUSY));
     }
-    docward.wait_for_log("the client has not logged in, and others want its place");
+    docward.wait_for_log("the client did not log in before newer connections needed its slot");
     assert!(!users_of_busy[0].closes_within(Duration::from_millis(200)));
     for client in &mut users_of_busy {
         assert_eq!(users(client), ["root"]);

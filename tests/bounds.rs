@@ -1,5 +1,5 @@
-//! The pattern `bounds` before a real mongod: whatever an application sends, the stored number stays in range, and what
-//! finds no room is no error of docward's making.
+//! The pattern `bounds` in front of a real mongod: whatever an application sends, the stored number stays in range,
+//! and docward does not turn a full document into an unexpected error.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -41,7 +41,7 @@ fn decimal(text: &str) -> Bson {
     text.parse::<Decimal128>().unwrap().into()
 }
 
-/// Every way in which a filter gives an upsert a value, on its own `_id`s.
+/// Every way in which a filter gives an upsert a value, each on its own `_id`s.
 fn pins(field: &str, value: &Bson) -> Vec<Document> {
     let mut pins = vec![
         doc! { field: value },
@@ -80,7 +80,7 @@ async fn no_filter_makes_an_upsert_insert_out_of_range() {
                 assert_eq!(code(&sent.unwrap_err()), 121, "{what}");
                 let sent = stock.find_one_and_update(pinned.clone(), modification.clone()).upsert(true).await;
                 assert_eq!(code(&sent.unwrap_err()), 121, "{what}");
-                // The server itself inserts it.
+                // The server inserts it itself.
                 direct.update_one(pinned, modification.clone()).upsert(true).await.unwrap();
                 assert_eq!(direct.delete_many(doc! {}).await.unwrap().deleted_count, 1, "{what}");
             }
@@ -102,7 +102,7 @@ async fn no_filter_makes_an_upsert_insert_out_of_range() {
 }
 
 #[tokio::test]
-async fn what_is_set_around_the_field_is_looked_into() {
+async fn a_set_of_an_enclosing_document_is_checked() {
     let views = views().await;
     let nested: Collection<Document> = views.collection("nested");
     let stored = doc! { "_id": 1, "a": { "n": 5 } };
@@ -167,7 +167,7 @@ async fn fractions_are_added_as_the_server_adds_them_also_by_upserts() {
 }
 
 #[tokio::test]
-async fn a_number_is_taken_by_its_value() {
+async fn numbers_are_compared_by_value() {
     let views = views().await;
     let within = ["0E-8", "-0", "-0E+3", "1E-6176", "1E+1", "10.0", "0.1E+2", "10"].map(decimal);
     let beyond = ["1E+3", "-1E-30", "10.00000000000000000000000000001", "Infinity", "-Infinity", "NaN"].map(decimal);
@@ -205,7 +205,7 @@ async fn a_number_is_taken_by_its_value() {
 }
 
 #[tokio::test]
-async fn an_upsert_without_room_is_n_0_and_its_transaction_goes_on() {
+async fn an_upsert_out_of_range_is_n_0_and_its_transaction_continues() {
     let views = views().await;
     let stock: Collection<Document> = views.collection("stock");
     let full = doc! { "_id": 1, "n": 10 };
@@ -243,7 +243,7 @@ async fn an_upsert_by_another_field_inserts_no_second_document() {
 }
 
 #[tokio::test]
-async fn no_room_is_an_error_where_the_rule_wants_it() {
+async fn out_of_range_is_an_error_where_the_rule_says_so() {
     let views = views().await;
     let loud: Collection<Document> = views.collection("loud");
     views.store("loud", [doc! { "_id": 1, "n": 10 }, doc! { "_id": 2, "n": 1 }, doc! { "_id": 3, "n": "x" }]).await;
@@ -255,8 +255,8 @@ async fn no_room_is_an_error_where_the_rule_wants_it() {
         let error = loud.find_one_and_update(doc! { "_id": 1 }, more()).upsert(upsert).await.unwrap_err();
         assert_eq!(code(&error), 121);
     }
-    assert_no_room(loud.update_one(doc! { "_id": 9 }, more()).await, "nobody there");
-    assert_no_room(loud.update_one(doc! { "_id": 1, "x": 1 }, more()).await, "nobody there");
+    assert_no_room(loud.update_one(doc! { "_id": 9 }, more()).await, "the document does not exist");
+    assert_no_room(loud.update_one(doc! { "_id": 1, "x": 1 }, more()).await, "the document does not exist");
     assert_eq!(code(&loud.update_one(doc! { "_id": 3 }, more()).await.unwrap_err()), 14, "the server's own error");
     let reply = views
         .run(doc! { "update": "loud", "ordered": false, "updates": [
@@ -271,7 +271,7 @@ async fn no_room_is_an_error_where_the_rule_wants_it() {
 }
 
 #[tokio::test]
-async fn a_condition_of_the_applications_own_counts_as_the_check() {
+async fn the_applications_own_condition_counts_as_the_check() {
     let views = views().await;
     let strict: Collection<Document> = views.collection("strict");
     views.store("strict", [doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 0.5 }]).await;
@@ -279,13 +279,13 @@ async fn a_condition_of_the_applications_own_counts_as_the_check() {
     assert_eq!(code(&take(doc! { "_id": 1 }).await.unwrap_err()), 121);
     assert_eq!(take(doc! { "_id": 1, "n": { "$gt": 0 } }).await.unwrap().matched_count, 1);
     assert_no_room(take(doc! { "_id": 1, "n": { "$gt": 0 } }).await, "none left");
-    // A fraction is above 0 too, and 1 would be too much.
+    // A fraction is also above 0, and decrementing by 1 would go below the minimum.
     assert_no_room(take(doc! { "_id": 2, "n": { "$gt": 0 } }).await, "half a copy");
     assert_eq!(views.stored("strict").await, [doc! { "_id": 1, "n": 0 }, doc! { "_id": 2, "n": 0.5 }]);
 }
 
-/// Eight writers add to documents that none of them has inserted: as many succeed as there is room, and nobody sees a
-/// duplicate key.
+/// Eight writers add to documents that do not exist yet: as many succeed as the range allows, and no client sees a
+/// duplicate key error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_upserts_fill_a_document_exactly() {
     let views = views().await;
@@ -319,14 +319,14 @@ async fn concurrent_upserts_fill_a_document_exactly() {
     }
 }
 
-/// How many documents a findAndModify has changed or inserted.
+/// The number of documents that a findAndModify changed or inserted.
 async fn command_finds(stock: &Collection<Document>, command: Document) -> u64 {
     let client = stock.client();
     let reply = client.database(&stock.namespace().db).run_command(command).await.unwrap();
     u64::from(reply.get_document("value").is_ok())
 }
 
-/// The document comes and goes under writers in both directions, and never holds another number than one in range.
+/// The document is deleted and inserted under writers in both directions, and always holds a number in range.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn concurrent_writers_never_leave_the_range() {
     let views = views().await;

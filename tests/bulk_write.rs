@@ -1,8 +1,7 @@
-//! The `bulkWrite` command of MongoDB 8.0, which the tests' mongod does not have: a scripted
-//! upstream plays its part, so that every op that goes up and every result that comes back is seen.
+//! The `bulkWrite` command of MongoDB 8.0, which the tests' mongod lacks. A scripted upstream replaces it and records
+//! every op sent to it and every result that docward returns.
 //!
-//! The replies are written after those of an 8.0 server. Not for the older write commands, which
-//! a real mongod answers (`retries`, `protocol`).
+//! The replies follow those of an 8.0 server. A real mongod tests the older write commands (`retries`, `protocol`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -62,15 +61,15 @@ impl Setting {
 
     fn with_batch_size(batch_size: usize) -> Setting {
         let peer = server(batch_size);
-        // Numbers are leased from a real server; only the client's own way leads to the scripted one.
+        // Numbers are leased from a real server; only the client's own commands reach the scripted one.
         let docward = Docward::before(&peer.uri()).rules(RULES);
         let docward = docward.argument("--service").argument(Mongod::shared().uri()).start();
         let client = Client::connect(&docward.address());
         Setting { peer, docward, client }
     }
 
-    /// Sends the ops as sections and as arrays, checks that both come to the same, and gives the reply and
-    /// what went up for it.
+    /// Sends the ops as sections and as arrays, checks that both give the same result, and returns the reply and the
+    /// commands that the upstream received.
     fn bulk(&mut self, ops: &[Document], extra: &Document) -> (Document, Vec<Message>) {
         let mut body = doc! { "bulkWrite": 1 };
         body.extend(extra.clone());
@@ -97,8 +96,8 @@ impl Setting {
         (reply, self.sent().split_off(before))
     }
 
-    /// What went up, but for what docward asks by itself: who is logged in, what a filter matches, and whether the
-    /// client may store numbers.
+    /// The commands that the upstream received, without docward's own: the logged-in user, the documents that a
+    /// filter matches, and whether the client may store numbers.
     fn sent(&self) -> Vec<Message> {
         let questions = ["connectionStatus", "find", "explain"];
         let own = |message: &Message| questions.iter().any(|name| message.body().contains_key(name));
@@ -118,7 +117,7 @@ fn replace(ns: i32, document: Document) -> Document {
     doc! { "update": ns, "filter": { "_id": 1 }, "updateMods": document, "multi": false }
 }
 
-/// `(ok, idx, code)` of every result; 0 for those without code.
+/// `(ok, idx, code)` of every result; code 0 for results without one.
 fn results(reply: &Document) -> Vec<(bool, i32, i32)> {
     let cursor = reply.get_document("cursor").unwrap();
     assert_eq!((cursor.get_i64("id").unwrap(), cursor.get_str("ns").unwrap()), (0, "admin.$cmd.bulkWrite"));
@@ -136,7 +135,7 @@ fn counts(reply: &Document) -> [i32; 6] {
 }
 
 #[test]
-fn what_no_rule_concerns_goes_up_as_one_command() {
+fn ops_without_a_rule_are_sent_as_one_command() {
     let mut setting = Setting::new();
     let ops = [insert(FREE, doc! { "a": 1 }), set(ORDERS, 1), doc! { "delete": CARTS, "filter": {}, "multi": true }];
     let (reply, sent) = setting.bulk(&ops, &doc! { "comment": "c" });
@@ -148,7 +147,7 @@ fn what_no_rule_concerns_goes_up_as_one_command() {
 }
 
 #[test]
-fn a_rejected_op_does_not_go_up_and_indexes_stay_the_clients() {
+fn a_rejected_op_is_not_sent_and_indexes_stay_the_clients() {
     let mut setting = Setting::new();
     let ops = [
         insert(FREE, doc! { "a": 1 }),
@@ -182,7 +181,7 @@ fn a_rejected_op_does_not_go_up_and_indexes_stay_the_clients() {
 }
 
 impl Setting {
-    /// The bytes of an unordered reply, because a document with a field twice loses it when it is decoded.
+    /// The bytes of an unordered reply, because decoding drops a duplicate field.
     fn client_reply_of(&mut self, ops: &[Document]) -> Vec<u8> {
         let namespaces = NAMESPACES.iter().map(|ns| doc! { "ns": ns }).collect();
         let message = Message::new(doc! { "bulkWrite": 1, "ordered": false, "$db": "admin" });
@@ -196,7 +195,7 @@ fn occurrences(bytes: &[u8], needle: &[u8]) -> usize {
 }
 
 #[test]
-fn a_guarded_replacement_that_matches_nothing_is_a_conflict() {
+fn a_checked_replacement_that_matches_nothing_is_a_conflict() {
     let mut setting = Setting::new();
     let ops = [
         set(FREE, 1),
@@ -225,7 +224,7 @@ fn a_guarded_replacement_that_matches_nothing_is_a_conflict() {
 }
 
 #[test]
-fn upserted_ids_and_server_errors_keep_their_places_across_cuts() {
+fn upserted_ids_and_server_errors_keep_their_indexes_across_split_batches() {
     let mut setting = Setting::new();
     let mut upsert = set(FREE, 1);
     upsert.insert("upsert", true);
@@ -245,7 +244,7 @@ fn upserted_ids_and_server_errors_keep_their_places_across_cuts() {
 }
 
 #[test]
-fn numbers_and_stamps_are_put_in() {
+fn numbers_and_timestamps_are_added() {
     let mut setting = Setting::new();
     let at = DateTime::from_millis(1000);
     let ops = [
@@ -273,7 +272,7 @@ fn numbers_and_stamps_are_put_in() {
 }
 
 #[test]
-fn results_that_spill_into_get_more_are_collected() {
+fn results_in_further_batches_are_collected_with_get_more() {
     let mut setting = Setting::with_batch_size(2);
     let mut ops = vec![replace(ORDERS, doc! { "a": 1 })];
     ops.extend((0..5).map(|id| insert(FREE, doc! { "_id": id })));
@@ -293,7 +292,7 @@ fn results_that_spill_into_get_more_are_collected() {
 }
 
 #[test]
-fn statement_numbers_are_the_clients_places() {
+fn statement_ids_follow_the_clients_op_order() {
     let mut setting = Setting::new();
     let ops = [
         set(FREE, 1),
@@ -334,9 +333,9 @@ fn a_rejection_inside_a_transaction_aborts_it_on_the_server() {
     }
 }
 
-/// Nothing of a batch goes up of which a part cannot be evaluated.
+/// If one op cannot be evaluated, docward sends none of the batch.
 #[test]
-fn the_buckets_of_a_guarded_time_series_are_refused_beside_other_namespaces() {
+fn writes_to_buckets_of_a_protected_time_series_are_rejected_among_other_namespaces() {
     let mut setting = Setting::new();
     for (buckets, refused) in [("shop.system.buckets.orders", true), ("shop.system.buckets.free", false)] {
         let namespaces = ["shop.free", buckets, "shop.carts"].map(|ns| doc! { "ns": ns }).to_vec();
@@ -354,7 +353,7 @@ fn the_buckets_of_a_guarded_time_series_are_refused_beside_other_namespaces() {
 }
 
 #[test]
-fn what_names_no_namespace_is_refused() {
+fn ops_without_a_namespace_are_rejected() {
     let mut setting = Setting::new();
     for (ops, namespaces) in [
         (vec![insert(6, doc! {})], NAMESPACES.to_vec()),
@@ -371,7 +370,7 @@ fn what_names_no_namespace_is_refused() {
 }
 
 #[test]
-fn an_unacknowledged_batch_is_carried_out_in_silence() {
+fn an_unacknowledged_batch_gets_no_reply() {
     let mut setting = Setting::new();
     let ops = vec![set(FREE, 1), replace(ORDERS, doc! { "a": 1 }), set(FREE, 2)];
     let body = doc! { "bulkWrite": 1, "ordered": false, "writeConcern": { "w": 0 }, "$db": "admin" };
@@ -389,7 +388,7 @@ fn an_unacknowledged_batch_is_carried_out_in_silence() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_driver_reports_rejections_by_the_applications_indexes() {
+async fn the_driver_reports_rejections_with_the_applications_indexes() {
     let setting = Setting::new();
     let client = setting.docward.client().await;
     let shop = client.database("shop");

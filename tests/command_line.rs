@@ -1,4 +1,4 @@
-//! What docward prints about itself: the schema, completions, manual pages.
+//! docward's output about itself: the schema, shell completions, manual pages.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -15,12 +15,12 @@ fn stdout(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn the_schema_is_the_one_that_the_library_has() {
+fn the_printed_schema_is_the_librarys() {
     assert_eq!(stdout(&["schema"]), docward::patterns::SCHEMA);
 }
 
 #[test]
-fn every_shell_learns_the_subcommands_and_their_flags() {
+fn every_shell_completes_subcommands_and_their_flags() {
     for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
         let script = stdout(&["completions", shell]);
         for word in ["reset-clock", "upstream"] {
@@ -29,7 +29,7 @@ fn every_shell_learns_the_subcommands_and_their_flags() {
     }
 }
 
-/// What bash offers for the last of these words.
+/// The completions that bash offers for the last of these words.
 fn completed(words: &[&str]) -> String {
     let [.., before, last] = words else { panic!("{words:?}") };
     let script = format!(
@@ -78,7 +78,7 @@ fn a_folder_that_cannot_be_written_to_is_named() {
     assert!(output.status.code() == Some(1) && said.contains("--out /proc/none: "), "{said}");
 }
 
-/// To open a FIFO waits for a writer, and some devices have no end.
+/// Opening a FIFO waits for a writer, and reading some devices never ends.
 #[test]
 fn only_regular_files_are_read() {
     let folder = tempfile::tempdir().unwrap();

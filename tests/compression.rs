@@ -1,5 +1,5 @@
-//! OP_COMPRESSED before a real mongod: what is agreed on, that compressed messages are evaluated like plain ones,
-//! that answers come back in the form they were asked in, and that both sides may differ.
+//! OP_COMPRESSED in front of a real mongod: negotiation, evaluation of compressed messages like plain ones, replies
+//! in the request's form, and different compressors on the two sides.
 //!
 //! The format itself is tested in `wire::compressed`; pymongo's side is `tests/python/test_compression.py`.
 
@@ -32,7 +32,7 @@ rules:
 "#;
 const COMPRESSORS: [(u8, &str); 3] = [(1, "snappy"), (2, "zlib"), (3, "zstd")];
 
-/// A raw connection that has agreed on one compressor and applies nothing else.
+/// A raw connection that has agreed on one compressor and uses only that.
 struct Compressed {
     client: Client,
     compressor: u8,
@@ -69,7 +69,7 @@ impl Compressed {
 }
 
 #[test]
-fn compressed_messages_are_judged_and_answered_compressed() {
+fn compressed_messages_are_evaluated_and_answered_compressed() {
     let docward = Docward::start(Mongod::shared(), RULES);
     for (compressor, name) in COMPRESSORS {
         let database = Mongod::shared().fresh_database();
@@ -87,19 +87,19 @@ fn compressed_messages_are_judged_and_answered_compressed() {
         client.send(&Message::new(update).sequence("updates", updates));
         let reply = Message::parse(&client.receive()).body().clone();
         assert_eq!((reply.get_i32("n").unwrap(), driver::write_errors(&reply)), (2, vec![(1, 121)]));
-        // What was rewritten: a number was put in.
+        // A rewritten statement: docward added a number.
         client.command(&database, doc! { "insert": "invoices", "documents": [{}] });
         let found = client.command(&database, doc! { "find": "invoices" });
         let batch = found.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
         assert_eq!(batch[0].as_document().unwrap().get_i32("no").unwrap(), 1);
-        // Without acknowledgement, evaluated and not.
+        // Unacknowledged, both evaluated and unevaluated.
         for collection in ["orders", "free"] {
             let insert = doc! { "insert": collection, "writeConcern": { "w": 0 }, "$db": &database };
             client.send(&Message::new(insert).sequence("documents", vec![doc! { "_id": 9 }]).flags(MORE_TO_COME));
             let count = client.command(&database, doc! { "count": collection, "query": { "_id": 9 } });
             assert_eq!(count.get_i32("n").unwrap(), 1);
         }
-        // An error of the server's own.
+        // An error from the server.
         assert_eq!(client.command(&database, doc! { "nonsense": "free" }).get_i32("code").unwrap(), 59);
     }
 }
@@ -129,14 +129,14 @@ fn exhaust_cursors_stream_compressed() {
                 }
             }
             assert_eq!(seen, 10);
-            // Nothing is pending: a evaluated message is carried out.
+            // Without a pending reply docward carries out an evaluated message.
             client.command(&database, doc! { "insert": "orders", "documents": [{}] });
         }
     }
 }
 
 #[test]
-fn what_cannot_be_taken_out_of_its_envelope_is_answered_and_the_connection_closed() {
+fn messages_that_cannot_be_decompressed_get_an_error_and_close_the_connection() {
     let docward = Docward::start(Mongod::shared(), RULES);
     let insert = |collection: &str| {
         let insert = doc! { "insert": collection, "documents": [{ "text": "x".repeat(1000) }], "$db": "hostile" };
@@ -154,7 +154,7 @@ fn what_cannot_be_taken_out_of_its_envelope_is_answered_and_the_connection_close
         };
         let claim = |size: i32| changed(&|body| body[4..8].copy_from_slice(&size.to_le_bytes()));
         let frames = [
-            // CVE-2025-14847: a message shorter than it claims.
+            // CVE-2025-14847: a message shorter than its declared length.
             claim(1_000_000),
             claim(47_999_984),
             claim(100),
@@ -186,7 +186,7 @@ fn what_cannot_be_taken_out_of_its_envelope_is_answered_and_the_connection_close
     client.send_bytes(&Frame { op_code: OP_MSG, ..insert("orders") }.compressed(1).to_bytes());
     let error = Message::parse(&client.receive());
     assert!(error.body().get_str("errmsg").unwrap().contains("not agreed"), "{error:?}");
-    // A query is answered as a query.
+    // An OP_QUERY gets an OP_REPLY.
     let mut client = Client::connect(&docward.address());
     client.send_bytes(&Frame::query(8, "admin.$cmd", &doc! { "isMaster": 1 }).compressed(1).to_bytes());
     assert_eq!(client.receive().reply_document().get_i32("code").unwrap(), 9);
@@ -194,7 +194,7 @@ fn what_cannot_be_taken_out_of_its_envelope_is_answered_and_the_connection_close
     assert_eq!(stored.get_i32("n").unwrap(), 0);
 }
 
-/// Bytes that mongod has decompressed of each compressor.
+/// The number of bytes that mongod has decompressed, per compressor.
 fn decompressed(mongod: &Mongod) -> Vec<(String, i64)> {
     let status = mongod.command("admin", doc! { "serverStatus": 1 });
     let Ok(compression) = status.get_document("network").unwrap().get_document("compression") else {
@@ -204,7 +204,7 @@ fn decompressed(mongod: &Mongod) -> Vec<(String, i64)> {
     compression.iter().map(|(name, all)| (name.clone(), bytes(all.as_document().unwrap()))).collect()
 }
 
-/// The day of an application, with results that are what they are without compression.
+/// The usual operations of an application, whose results must not depend on compression.
 async fn use_everything(uri: &str, database: &str) {
     let mut options = ClientOptions::parse(uri).await.unwrap();
     options.max_pool_size = Some(1);
@@ -212,7 +212,7 @@ async fn use_everything(uri: &str, database: &str) {
     let database = client.database(database);
     let (orders, free) = (database.collection::<Document>("orders"), database.collection::<Document>("free"));
     for collection in [&orders, &free] {
-        // Compressed, this is larger than what is looked at before it streams.
+        // Its compressed form exceeds the bytes that docward reads before streaming.
         let noise: Vec<u8> = (0..400_000u64).map(|at| (at.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect();
         let binary = bson::Binary { subtype: bson::spec::BinarySubtype::Generic, bytes: noise };
         collection.insert_many((0..20).map(|id| doc! { "_id": id, "binary": &binary })).await.unwrap();
@@ -241,11 +241,11 @@ async fn use_everything(uri: &str, database: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_sides_may_speak_the_same_or_differ() {
+async fn both_sides_may_use_the_same_or_different_compressors() {
     let plain = Mongod::start_with(Kind::ReplicaSet, &["--networkMessageCompressors", "disabled"]);
     let only_zlib = Mongod::start_with(Kind::ReplicaSet, &["--networkMessageCompressors", "zlib"]);
     let all = Mongod::shared();
-    // The client's list, docward's own, the server, and what the server gets.
+    // The client's list, docward's own list, the server's list, and the compressor that the server receives.
     for (client, own, server, expected) in [
         ("snappy", "", all, "snappy"),
         ("zlib", "", all, "zlib"),

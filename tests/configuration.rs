@@ -1,5 +1,5 @@
-//! `docward.yaml` from the command line: its mistakes look like those of rule files, `check` and `serve` find the
-//! same ones, and the documented example is true.
+//! `docward.yaml` on the command line: its errors have the same form as those of rule files, `check` and `serve`
+//! report the same ones, and the documented example is correct.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -30,7 +30,7 @@ fn folder(configuration: &str) -> (tempfile::TempDir, String) {
 }
 
 #[test]
-fn mistakes_are_shown_with_their_places_all_at_once() {
+fn all_errors_are_reported_together_with_their_positions() {
     let (_folder, path) = folder("listen: nowhere\nadvertize: x\nlimits: {connections: many}\nrules: [good.yaml]\n");
     for arguments in [&["check", "--config", &path][..], &["serve", "--config", &path]] {
         let output = docward(arguments);
@@ -54,9 +54,9 @@ fn mistakes_are_shown_with_their_places_all_at_once() {
 }
 
 #[test]
-fn check_looks_at_what_the_file_names() {
+fn check_reads_the_files_that_the_configuration_names() {
     for (configuration, code, words) in [
-        ("rules: [good.yaml]\n", 0, "1 rules are fine"),
+        ("rules: [good.yaml]\n", 0, "1 rule is valid"),
         ("rules: [good.yaml, bad.yaml]\n", 1, "bad.yaml:1:10"),
         ("rules: [missing.yaml]\n", 1, "missing.yaml"),
         ("tls: {certificate: missing.pem}\nrules: good.yaml\n", 1, "missing.pem cannot be read"),
@@ -68,7 +68,7 @@ fn check_looks_at_what_the_file_names() {
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{configuration}: {shown}");
         assert!(shown.contains(words), "{configuration}: {shown}");
-        assert_eq!(shown.contains("are fine"), code == 0, "{configuration}: {shown}");
+        assert_eq!(shown.contains(" valid (set"), code == 0, "{configuration}: {shown}");
     }
     let (_folder, path) = folder("listn: x\nrules: [bad.yaml]\n");
     let output = docward(&["check", "--config", &path, "--format", "json"]);
@@ -78,9 +78,9 @@ fn check_looks_at_what_the_file_names() {
     assert!(text(&missing.stderr).contains("there is no such file"));
 }
 
-/// The example, and what is commented out in it.
+/// The example, including its commented-out settings.
 #[test]
-fn the_documented_example_is_true() {
+fn the_documented_example_is_correct() {
     let example = repository("docs/docward.yaml");
     let output = docward(&["check", "--config", example.to_str().unwrap()]);
     assert!(output.status.success(), "{}", text(&output.stderr));
@@ -88,13 +88,13 @@ fn the_documented_example_is_true() {
     let (folder, path) = folder(&whole.join("\n").replace("../rules/", "good.yaml"));
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
-    // Nothing but the files that are not there.
+    // The only errors are the missing files.
     assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && !shown.contains("error["), "{shown}");
     assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
     assert!(Path::new(&path).starts_with(folder.path()));
 }
 
-/// The line with a setting that is commented out.
+/// Removes the comment sign from a line with a setting.
 fn uncommented(line: &str) -> String {
     let indent = line.len() - line.trim_start().len();
     match line.trim_start().strip_prefix("# ").filter(|rest| is_setting(rest)) {

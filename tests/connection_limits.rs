@@ -1,5 +1,5 @@
-//! Limits: who is refused is told, who is silent is let go, who reads slowly costs bounded memory, and running
-//! out of file descriptors is survived.
+//! Limits: a refused client gets the reason, silent connections are closed, slow readers use bounded memory, and
+//! docward survives running out of file descriptors.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -23,14 +23,14 @@ fn hello() -> Message {
     Message::new(doc! { "hello": 1, "$db": "admin" })
 }
 
-/// A client that docward has let in.
+/// A client that docward has admitted.
 fn welcome(docward: &Docward) -> Client {
     let mut client = Client::connect(&docward.address());
     assert_eq!(client.exchange(&hello()).body().get_f64("ok").unwrap(), 1.0);
     client
 }
 
-/// What the first message is answered with.
+/// The reply to the first message.
 fn first_reply(docward: &Docward) -> Document {
     let mut client = Client::connect(&docward.address());
     let reply = client.exchange(&hello()).body().clone();
@@ -40,7 +40,7 @@ fn first_reply(docward: &Docward) -> Document {
     reply
 }
 
-/// isMaster as drivers send it before they know the server.
+/// isMaster, as drivers send it before they know the server.
 fn legacy_hello() -> Frame {
     let body = bson::RawDocumentBuf::try_from(&doc! { "isMaster": 1, "helloOk": true }).unwrap();
     let fixed = [&[4, 0, 0, 0][..], b"admin.$cmd\0", &[0; 4], &[0xff; 4]].concat();
@@ -48,9 +48,9 @@ fn legacy_hello() -> Frame {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn connections_over_the_limit_are_told_so() {
+async fn connections_over_the_limit_get_the_reason() {
     for (flag, words) in
-        [("--connections", "limits: connections"), ("--connections-per-address", "that one address may have")]
+        [("--connections", "limits: connections"), ("--connections-per-address", "the limit for one address")]
     {
         let docward = before().argument(flag).argument("3").start();
         let mut held: Vec<Client> = (0..3).map(|_| welcome(&docward)).collect();
@@ -67,13 +67,13 @@ async fn connections_over_the_limit_are_told_so() {
         assert!(docward.wait_for_log("connection refused").contains(words));
         held.pop();
         poll(TIMEOUT, || (first_reply(&docward).get_f64("ok").unwrap() == 1.0).then_some(())).unwrap();
-        // The others were not disturbed.
+        // The other connections are not affected.
         held.iter_mut().for_each(|client| assert!(client.exchange(&hello()).body().contains_key("maxWireVersion")));
     }
 }
 
 #[test]
-fn who_does_not_finish_a_first_message_is_let_go() {
+fn a_connection_without_a_complete_first_message_is_closed() {
     let docward = before().argument("--handshake-timeout").argument("1s").start();
     let whole = hello().to_frame(1, 0).to_bytes();
     for sent in [0, 1, 16, whole.len() - 1] {
@@ -85,20 +85,20 @@ fn who_does_not_finish_a_first_message_is_let_go() {
     }
     docward.wait_for_log("sent no message within 1s");
     let mut client = welcome(&docward);
-    assert!(!client.closes_within(Duration::from_secs(2)), "afterwards it may be silent");
+    assert!(!client.closes_within(Duration::from_secs(2)), "after its first message it may be idle");
 }
 
 #[test]
-fn who_does_not_use_a_connection_is_let_go() {
+fn an_idle_connection_is_closed() {
     let docward = before().argument("--idle-timeout").argument("3s").start();
     let database = Mongod::shared().fresh_database();
     Mongod::shared().command(&database, doc! { "insert": "c", "documents": [{}] });
     let hello = Mongod::shared().command("admin", doc! { "hello": 1 });
-    // Nothing of this is between a client's coming and its request, or it would be idle already.
+    // The connection sends its request at once, because it would otherwise reach the idle timeout.
     let slow = doc! { "find": "c", "filter": { "$where": "sleep(10000) || true" }, "$db": &database };
     let mut busy = Client::connect(&docward.address());
     busy.send(&Message::new(slow));
-    // What drivers' monitors do: the server answers when something changes, or after this time.
+    // The streamed hello of drivers' monitors: the server answers on a change, or after this time.
     let version = hello.get_document("topologyVersion").unwrap();
     let await_change = doc! { "hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 10_000, "$db": "admin" };
     let mut waiting = Client::connect(&docward.address());
@@ -113,20 +113,20 @@ fn who_does_not_use_a_connection_is_let_go() {
     }
 }
 
-/// KiB of memory that are docward's own.
+/// Private memory of docward in KiB.
 fn resident(docward: &Docward) -> u64 {
     Resident::of(docward.pid()).now as u64 / 1024
 }
 
 #[test]
-fn who_asks_for_much_and_does_not_read_costs_little_memory() {
+fn clients_that_do_not_read_large_replies_use_little_memory() {
     const CLIENTS: usize = 8;
     const QUESTIONS: usize = 20;
     let docward = before().start();
     let database = Mongod::shared().fresh_database();
     let document = doc! { "_id": 1, "text": "x".repeat(8_000_000) };
     Mongod::shared().command(&database, doc! { "insert": "c", "documents": [document] });
-    // Once round, so that what every thread keeps for itself is there.
+    // One round first, so that each thread has allocated what it keeps.
     let question = Message::new(doc! { "find": "c", "$db": &database });
     welcome(&docward).exchange(&question);
     let at_rest = resident(&docward);
@@ -134,7 +134,7 @@ fn who_asks_for_much_and_does_not_read_costs_little_memory() {
     for client in &mut clients {
         (0..QUESTIONS).for_each(|_| _ = client.send(&question));
     }
-    // 1.3 GB are asked for. What fits the sockets' own buffers comes, and then nothing moves.
+    // The clients request 1.3 GB. The sockets' buffers fill, and then the transfer stops.
     std::thread::sleep(Duration::from_secs(3));
     let grown = resident(&docward).saturating_sub(at_rest);
     assert!(grown < 30 * 1024, "{grown} KiB for {CLIENTS} clients that do not read");
@@ -154,7 +154,7 @@ fn running_out_of_file_descriptors_is_survived() {
     docward.wait_for_log("Too many open files");
     first.exchange(&hello());
     std::thread::sleep(Duration::from_secs(2));
-    // Some at the start, and not more than two a second.
+    // Some warnings at the start, and at most two per second.
     let (lines, seconds) = (docward.log().len() as u64, started.elapsed().as_secs());
     assert!(lines < 11 + 2 * seconds, "{lines} lines of log in {seconds} seconds");
     drop(crowd);

@@ -1,5 +1,5 @@
-//! The patterns `bounds`, `together` and `bucket` under concurrent writers, before a real mongod; the same runs
-//! without the rules show what each prevents.
+//! The patterns `bounds`, `together` and `bucket` under concurrent writers, in front of a real mongod. The same runs
+//! without the rules show what each pattern prevents.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -32,8 +32,8 @@ async fn views(rules: &str) -> (Docward, Views) {
     (docward, views)
 }
 
-/// `readers` check-outs of one book by concurrent writers, a third each by updateOne, findOneAndUpdate and a
-/// batch of two; how many succeeded.
+/// Concurrent writers check out one book `readers` times, a third each with updateOne, findOneAndUpdate and a batch
+/// of two; returns the number of successes.
 async fn check_out(database: &Database, readers: u32) -> u64 {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -61,7 +61,7 @@ async fn check_out(database: &Database, readers: u32) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn exactly_as_many_copies_are_lent_as_there_are() {
+async fn no_more_copies_are_lent_than_exist() {
     for (rules, protected, copies) in [(RULES, true, scaled(1000)), (NO_RULES, false, scaled(50))] {
         let (_docward, views) = views(rules).await;
         let direct = views.direct.collection::<Document>("books");
@@ -85,12 +85,13 @@ async fn a_copy_is_not_taken_without_its_record() {
     books.insert_one(doc! { "_id": 1, "available": 1, "checkout": [] }).await.unwrap();
     let alone = books.update_one(doc! { "_id": 1 }, doc! { "$inc": { "available": -1 } }).await;
     assert_eq!(code(&alone.unwrap_err()), 121);
-    // An upsert that finds the document out of room counts as nothing found.
+    // An upsert that finds the document at its bound reports that nothing matched.
     let back = doc! { "$inc": { "available": -2 }, "$push": { "checkout": 1 } };
     assert_eq!(books.update_one(doc! { "_id": 1 }, back).await.unwrap().matched_count, 0);
 }
 
-/// `messages` to five owners by concurrent writers, one to three at a time; how many were acknowledged.
+/// Concurrent writers send `messages` to five owners, one to three at a time; returns the number of acknowledged
+/// messages.
 async fn send(database: &Database, messages: u32) -> BTreeSet<i32> {
     let mut writers = JoinSet::new();
     for writer in 0..WRITERS {
@@ -144,7 +145,7 @@ async fn every_message_is_in_exactly_one_bucket() {
     assert!(kept < (messages / 10) as usize, "without the rule messages to owners without inbox are lost");
 }
 
-/// Buckets by what is stored, a statement at a time.
+/// Buckets after single statements.
 struct Inbox {
     _docward: Docward,
     views: Views,
@@ -160,7 +161,7 @@ impl Inbox {
         Self { _docward: docward, views }
     }
 
-    /// Sends one update; the server's n, or the code of its error.
+    /// Sends one update; returns the server's n, or the error code.
     async fn update(&self, q: Document, u: Document, upsert: bool) -> Result<i32, i32> {
         let statement = doc! { "q": q, "u": u, "upsert": upsert };
         let reply = self.views.run(doc! { "update": "inbox", "updates": [statement] }).await.unwrap();
@@ -169,7 +170,7 @@ impl Inbox {
 
     /// The buckets without their `_id` and time.
     async fn stored(&self) -> Vec<Document> {
-        // In the order they came: an `_id` that the server makes may stand before the driver's.
+        // In insertion order: a server-made `_id` may sort before the driver's.
         let inbox = self.views.direct.collection::<Document>("inbox");
         let mut cursor = inbox.find(doc! {}).sort(doc! { "$natural": 1 }).await.unwrap();
         let mut stored = Vec::new();
@@ -197,7 +198,7 @@ fn opened() -> Document {
 }
 
 #[tokio::test]
-async fn a_bucket_counts_what_it_holds_whatever_its_filter_says() {
+async fn the_count_matches_the_array_for_every_filter() {
     // Filters that would put a count or an array into a new bucket.
     let pinned = |condition: Document| {
         let mut filter = doc! { "owner": "joe" };
@@ -215,12 +216,12 @@ async fn a_bucket_counts_what_it_holds_whatever_its_filter_says() {
     ] {
         let inbox = Inbox::of([]).await;
         assert_eq!(inbox.update(pinned(pins.clone()), push(), false).await, Ok(0), "{pins}");
-        // A text to be pushed to is the server's to refuse.
+        // The server itself rejects a push to a string.
         let code = if pins.get_str("messages").is_ok() || pins.to_string().contains("$all") { 2 } else { 121 };
         assert_eq!(inbox.update(pinned(pins.clone()), push(), true).await, Err(code), "{pins}");
         assert_eq!(inbox.stored().await, [], "{pins}");
     }
-    // They find a stored bucket all the same.
+    // They still match a stored bucket.
     let inbox = Inbox::of([doc! { "owner": "joe", "messages": ["old"], "count": 1 }]).await;
     let pins = [doc! { "count": 1 }, doc! { "messages": "old" }, doc! { "$expr": { "$eq": ["$owner", "joe"] } }];
     for (index, pins) in pins.into_iter().enumerate() {
@@ -229,7 +230,7 @@ async fn a_bucket_counts_what_it_holds_whatever_its_filter_says() {
         assert_eq!(bucket.get_i32("count").unwrap(), index as i32 + 2, "{pins}");
         assert_eq!(bucket.get_array("messages").unwrap().len(), index + 2, "{pins}");
     }
-    // The manual's own form, and an empty bucket by equality.
+    // The form in MongoDB's manual, and an empty bucket by equality.
     let inbox = Inbox::of([full()]).await;
     let own = doc! { "$push": { "messages": "new" }, "$inc": { "count": 1 } };
     assert_eq!(inbox.update(doc! { "owner": "joe", "count": { "$lt": 100 } }, own, true).await, Ok(1));
@@ -240,7 +241,7 @@ async fn a_bucket_counts_what_it_holds_whatever_its_filter_says() {
 }
 
 #[tokio::test]
-async fn a_push_that_can_open_no_bucket_says_what_mongod_says() {
+async fn a_push_that_cannot_open_a_bucket_returns_the_servers_error() {
     let joe = || doc! { "$eq": ["$owner", "joe"] };
     for filter in [
         doc! { "$expr": joe() },
@@ -252,7 +253,7 @@ async fn a_push_that_can_open_no_bucket_says_what_mongod_says() {
         let inbox = Inbox::of([]).await;
         assert_eq!(inbox.update(filter.clone(), push(), false).await, Ok(0), "{filter}");
         assert_eq!(inbox.stored().await, [], "{filter}");
-        // A message that only full buckets match is not lost without a word.
+        // A message that matches only full buckets is not lost silently.
         let inbox = Inbox::of([full()]).await;
         assert_eq!(inbox.update(filter.clone(), push(), false).await, Err(121), "{filter}");
         let inbox = Inbox::of([full(), doc! { "owner": "joe", "messages": [], "count": 0 }]).await;
@@ -263,13 +264,13 @@ async fn a_push_that_can_open_no_bucket_says_what_mongod_says() {
     let mut marked = push();
     marked.insert("$set", doc! { "tags.$": 1 });
     assert_eq!(inbox.update(doc! { "owner": "joe", "tags": 5 }, marked, false).await, Ok(0));
-    // What the client itself asks for fails as it does directly.
+    // The client's own errors are the same as without docward.
     assert_eq!(inbox.update(doc! { "$expr": joe() }, push(), true).await, Err(224));
     assert_eq!(inbox.update(doc! { "_id.owner": "joe" }, push(), false).await, Err(121));
 }
 
 #[tokio::test]
-async fn nothing_pushed_opens_and_counts_nothing() {
+async fn an_empty_push_opens_no_bucket_and_counts_nothing() {
     let inbox = Inbox::of([full()]).await;
     let none = doc! { "$push": { "messages": { "$each": [] } } };
     assert_eq!(inbox.update(doc! { "owner": "joe" }, none.clone(), false).await, Ok(1));
@@ -291,19 +292,19 @@ async fn nothing_pushed_opens_and_counts_nothing() {
 }
 
 #[tokio::test]
-async fn buckets_from_before_the_rule_are_left_alone() {
+async fn buckets_from_before_the_rule_are_unchanged() {
     let before = [doc! { "owner": "joe" }, doc! { "owner": "joe", "messages": ["old"] }];
     let inbox = Inbox::of(before.clone()).await;
     assert_eq!(inbox.update(doc! { "owner": "joe" }, push(), false).await, Ok(1));
     assert_eq!(inbox.stored().await, [before[0].clone(), before[1].clone(), opened()]);
-    // An empty one may lack its array.
+    // An empty bucket may lack its array.
     let inbox = Inbox::of([doc! { "owner": "joe", "count": 0 }]).await;
     assert_eq!(inbox.update(doc! { "owner": "joe" }, push(), false).await, Ok(1));
     assert_eq!(inbox.stored().await, [doc! { "owner": "joe", "count": 1, "messages": ["new"] }]);
 }
 
 #[tokio::test]
-async fn fields_stay_together_however_they_are_written() {
+async fn fields_stay_together_for_every_kind_of_write() {
     const RULES: &str = r#"
 version: 1
 rules:

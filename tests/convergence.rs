@@ -1,7 +1,7 @@
-//! The promise of `timestamps`: timestamped updates delivered in any order, repeated at will, by eight concurrent
-//! writers and on every indirect_write a write can take, end in the document that source-time order gives.
-//! The expectation is a model of its own, `Case::expected`; nothing here uses docward's code.
-//! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
+//! The guarantee of `timestamps`: timestamped updates that are delivered in any order and any number of times, by
+//! eight concurrent writers and through every kind of write, result in the document that the source-time order gives.
+//! `Case::expected` is an independent model; nothing here uses docward's code. `$DOCWARD_TEST_SCALE` makes it run
+//! longer (`support::driver::scaled`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -25,14 +25,14 @@ const WRITERS: usize = 8;
 /// Distinguishes the documents of all cases.
 static NEXT_ID: AtomicI64 = AtomicI64::new(1);
 
-/// A rule under test; its name is its collection's.
+/// A rule under test, with the name of its collection.
 #[derive(Clone, Copy, Debug)]
 struct Kind {
     name: &'static str,
     settings: &'static str,
-    /// The paths that are written, besides the source time `at`.
+    /// The paths that the case writes, apart from the source time `at`.
     registers: &'static [&'static str],
-    /// Writes are whole documents.
+    /// Whether writes are whole documents.
     whole: bool,
     timestamp: fn(i64) -> Bson,
 }
@@ -66,9 +66,9 @@ impl Kind {
     }
 }
 
-/// How writes travel.
+/// How writes are sent.
 #[derive(Clone, Copy, Debug)]
-enum Road {
+enum Transport {
     Single,
     FindAndModify,
     Ordered,
@@ -76,23 +76,23 @@ enum Road {
     Transaction,
 }
 
-/// What one event writes: each register set, or unset.
+/// For each event, the value that it sets in each field, or that it unsets the field.
 type Writes = BTreeMap<&'static str, Option<Bson>>;
 
 #[derive(Clone, Debug)]
 struct Case {
-    /// In source-time order; an event's time is its place.
+    /// In source-time order; an event's time is its index.
     history: Vec<Writes>,
-    /// Whether the first event is an insert that has arrived before all others.
+    /// Whether the first event is an insert that arrives before all others.
     inserted: bool,
-    /// Places in the history, each at least once.
+    /// Indexes of events, each at least once.
     deliveries: Vec<usize>,
-    /// How the deliveries are cut into parcels.
-    indirect_writes: Vec<(Road, usize)>,
+    /// How the deliveries are split into batches.
+    transports: Vec<(Transport, usize)>,
 }
 
 impl Case {
-    /// What the events give when they are applied in the order of their times.
+    /// The result of applying the events in the order of their times.
     fn expected(&self, kind: Kind, id: i64) -> Document {
         let (mut document, mut timestamps) = (doc! { "_id": id }, Document::new());
         for (time, writes) in self.history.iter().enumerate() {
@@ -108,7 +108,7 @@ impl Case {
                     Some(value) => set(&mut document, path, value.clone()),
                     None => unset(&mut document, path),
                 }
-                // An insert timestamps what it holds.
+                // An insert timestamps its fields.
                 if value.is_some() || !(self.inserted && time == (kind.timestamp)(0)) {
                     set(&mut timestamps, path, time.clone());
                 }
@@ -121,15 +121,15 @@ impl Case {
     }
 
     /// The deliveries as the writers send them.
-    fn parcels(&self) -> Vec<(Road, Vec<usize>)> {
+    fn parcels(&self) -> Vec<(Transport, Vec<usize>)> {
         let mut parcels = Vec::new();
         let mut left = self.deliveries.as_slice();
-        for (indirect_write, size) in self.indirect_writes.iter().cycle() {
+        for (transport, size) in self.transports.iter().cycle() {
             if left.is_empty() {
                 break;
             }
             let (parcel, rest) = left.split_at((*size).min(left.len()));
-            parcels.push((*indirect_write, parcel.to_vec()));
+            parcels.push((*transport, parcel.to_vec()));
             left = rest;
         }
         parcels
@@ -146,7 +146,7 @@ fn set(document: &mut Document, path: &str, value: Bson) {
     }
 }
 
-/// Like the operator, makes no documents on the way.
+/// Like the operator, creates no documents on the path.
 fn unset(document: &mut Document, path: &str) {
     match path.split_once('.') {
         None => drop(document.remove(path)),
@@ -168,7 +168,7 @@ fn replacement(writes: &Writes, id: i64, time: Bson) -> Document {
     document
 }
 
-/// The update by operators, or the replacement, for an event.
+/// The operators, or the replacement, of an event.
 fn modification(kind: Kind, writes: &Writes, id: i64, time: Bson) -> Document {
     if kind.whole {
         return replacement(writes, id, time);
@@ -206,38 +206,37 @@ fn writes(kind: Kind) -> impl Strategy<Value = Writes> {
 }
 
 fn cases(kind: Kind) -> impl Strategy<Value = Case> {
-    let indirect_write = prop_oneof![
-        2 => Just(Road::Single),
-        1 => Just(Road::FindAndModify),
-        1 => Just(Road::Ordered),
-        1 => Just(Road::Unordered),
-        1 => Just(Road::Transaction),
+    let transport = prop_oneof![
+        2 => Just(Transport::Single),
+        1 => Just(Transport::FindAndModify),
+        1 => Just(Transport::Ordered),
+        1 => Just(Transport::Unordered),
+        1 => Just(Transport::Transaction),
     ];
     let parts =
-        (vec(writes(kind), 2..16), any::<bool>(), vec(any::<Index>(), 0..16), vec((indirect_write, 1..5usize), 1..8));
-    parts.prop_flat_map(|(history, inserted, repeated, indirect_writes)| {
+        (vec(writes(kind), 2..16), any::<bool>(), vec(any::<Index>(), 0..16), vec((transport, 1..5usize), 1..8));
+    parts.prop_flat_map(|(history, inserted, repeated, transports)| {
         let repeated = repeated.iter().map(|index| index.index(history.len()));
         let deliveries: Vec<usize> = (0..history.len()).chain(repeated).collect();
-        // The insert has arrived already, and an insert is not repeated.
+        // The insert has arrived already, and is not repeated.
         let deliveries: Vec<usize> = deliveries.into_iter().filter(|event| !inserted || *event > 0).collect();
-        (Just(history), Just(inserted), Just(deliveries).prop_shuffle(), Just(indirect_writes)).prop_map(
-            |(history, inserted, deliveries, indirect_writes)| Case { history, inserted, deliveries, indirect_writes },
-        )
+        (Just(history), Just(inserted), Just(deliveries).prop_shuffle(), Just(transports))
+            .prop_map(|(history, inserted, deliveries, transports)| Case { history, inserted, deliveries, transports })
     })
 }
 
-/// One writer's way of sending one parcel. An application repeats a transaction that the server tells it to.
+/// Sends one batch in one writer's way. A transaction that the server asks to repeat is repeated.
 async fn send(
     database: &Database,
     kind: Kind,
     id: i64,
-    indirect_write: Road,
+    transport: Transport,
     updates: Vec<Document>,
 ) -> Result<(), Error> {
     let collection: Collection<Document> = database.collection(kind.name);
     let filter = doc! { "_id": id };
-    match indirect_write {
-        Road::Single => {
+    match transport {
+        Transport::Single => {
             for update in updates {
                 match kind.whole {
                     true => collection.replace_one(filter.clone(), update).upsert(true).await?,
@@ -245,7 +244,7 @@ async fn send(
                 };
             }
         }
-        Road::FindAndModify => {
+        Transport::FindAndModify => {
             for update in updates {
                 match kind.whole {
                     true => collection.find_one_and_replace(filter.clone(), update).upsert(true).await?,
@@ -253,15 +252,15 @@ async fn send(
                 };
             }
         }
-        Road::Ordered | Road::Unordered => {
+        Transport::Ordered | Transport::Unordered => {
             let updates: Vec<_> = updates.iter().map(|u| doc! { "q": &filter, "u": u, "upsert": true }).collect();
-            let ordered = matches!(indirect_write, Road::Ordered);
+            let ordered = matches!(transport, Transport::Ordered);
             let command = doc! { "update": kind.name, "updates": &updates, "ordered": ordered };
             let reply = database.run_command(command).await?;
             assert_eq!(write_errors(&reply), [], "{reply}");
             assert_eq!(reply.get_i32("n").unwrap() as usize, updates.len(), "{reply}");
         }
-        Road::Transaction => {
+        Transport::Transaction => {
             let mut session = database.client().start_session().await?;
             let body = async |session: &mut mongodb::ClientSession| {
                 session.start_transaction().await?;
@@ -302,10 +301,10 @@ async fn deliver(database: &Database, kind: Kind, case: &Case, id: i64) -> Resul
     for writer in 0..WRITERS {
         let (database, case) = (database.clone(), case.clone());
         writers.spawn(async move {
-            for (indirect_write, events) in case.parcels().into_iter().skip(writer).step_by(WRITERS) {
+            for (transport, events) in case.parcels().into_iter().skip(writer).step_by(WRITERS) {
                 let update =
                     |event: usize| modification(kind, &case.history[event], id, (kind.timestamp)(event as i64));
-                send(&database, kind, id, indirect_write, events.into_iter().map(update).collect()).await?;
+                send(&database, kind, id, transport, events.into_iter().map(update).collect()).await?;
             }
             Ok(())
         });
@@ -316,15 +315,15 @@ async fn deliver(database: &Database, kind: Kind, case: &Case, id: i64) -> Resul
     Ok(collection.find_one(doc! { "_id": id }).await?.unwrap_or_default())
 }
 
-/// docward with the rules of all kinds before the shared mongod, and a database with their collections.
-struct ApplicableRules {
+/// docward with the rules of all kinds in front of the shared mongod, and a database with their collections.
+struct Fixture {
     runtime: tokio::runtime::Runtime,
     _docward: Docward,
     database: Database,
 }
 
-impl ApplicableRules {
-    fn new(protected: bool) -> ApplicableRules {
+impl Fixture {
+    fn new(protected: bool) -> Fixture {
         let rule = |kind: &Kind| {
             format!(
                 "  - {{name: {}, namespace: \"*.{}\", timestamps: {{{}}}}}\n",
@@ -335,18 +334,18 @@ impl ApplicableRules {
         };
         let rules: String = KINDS.iter().map(rule).collect();
         let rules = if protected { format!("version: 1\nrules:\n{rules}") } else { String::new() };
-        // Every rewrite is a line at the level info.
+        // At the level info, docward logs every rewrite.
         let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).environment("RUST_LOG", "warn").start();
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let database = runtime.block_on(async {
             let database = docward.client().await.database(&Mongod::shared().fresh_database());
-            // Transactions that all create the collection at once would only wait for each other.
+            // Transactions that all create the collection concurrently would only wait for each other.
             for kind in KINDS {
                 database.create_collection(kind.name).await.unwrap();
             }
             database
         });
-        ApplicableRules { runtime, _docward: docward, database }
+        Fixture { runtime, _docward: docward, database }
     }
 
     fn outcome(&self, kind: Kind, case: &Case) -> (Document, Result<Document, Error>) {
@@ -356,12 +355,12 @@ impl ApplicableRules {
 }
 
 fn converges(kind: Kind) {
-    let bench = ApplicableRules::new(true);
+    let fixture = Fixture::new(true);
     let config = Config { cases: scaled(60), failure_persistence: None, max_shrink_iters: 500, ..Config::default() };
     let outcome = TestRunner::new(config).run(&cases(kind), |case| {
-        let (expected, stored) = bench.outcome(kind, &case);
+        let (expected, stored) = fixture.outcome(kind, &case);
         let stored = stored.map_err(|error| TestCaseError::fail(format!("an error reached a client: {error}")))?;
-        // Documents compare without regard to the order of their fields.
+        // Compares documents without regard to field order.
         prop_assert_eq!(stored, expected);
         Ok(())
     });
@@ -369,24 +368,24 @@ fn converges(kind: Kind) {
 }
 
 #[test]
-fn registers_converge_per_field() {
+fn fields_converge_with_one_timestamp_each() {
     converges(PER_FIELD);
 }
 
 #[test]
-fn registers_converge_by_dotted_paths() {
+fn fields_converge_by_dotted_paths() {
     converges(PATHS);
 }
 
 #[test]
-fn whole_documents_converge_by_one_stamp() {
+fn whole_documents_converge_by_one_timestamp() {
     converges(PER_DOCUMENT);
 }
 
-/// The newest first: what `converges` shows is the rule's doing.
+/// Delivered newest first; shows that convergence depends on the rule.
 #[test]
 fn the_same_history_diverges_without_the_rule() {
-    let (protected, bare) = (ApplicableRules::new(true), ApplicableRules::new(false));
+    let (protected, bare) = (Fixture::new(true), Fixture::new(false));
     for kind in KINDS {
         let path = kind.registers[0];
         let history = (0..6).map(|value| Writes::from([(path, Some(Bson::Int32(value)))])).collect();
@@ -394,7 +393,7 @@ fn the_same_history_diverges_without_the_rule() {
             history,
             inserted: false,
             deliveries: (0..6).rev().collect(),
-            indirect_writes: vec![(Road::Ordered, 6)],
+            transports: vec![(Transport::Ordered, 6)],
         };
         let (expected, stored) = protected.outcome(kind, &case);
         assert_eq!(stored.unwrap(), expected);
@@ -403,18 +402,18 @@ fn the_same_history_diverges_without_the_rule() {
     }
 }
 
-/// Of two events with one source time the later delivered wins, and may be repeated.
+/// Of two events with one source time the later delivery wins, and may be repeated.
 #[test]
-fn an_event_as_old_as_the_stamp_wins() {
-    let bench = ApplicableRules::new(true);
+fn an_event_with_the_stored_timestamp_wins() {
+    let fixture = Fixture::new(true);
     for kind in KINDS {
-        let collection: Collection<Document> = bench.database.collection(kind.name);
+        let collection: Collection<Document> = fixture.database.collection(kind.name);
         let (id, path) = (NEXT_ID.fetch_add(1, Ordering::Relaxed), kind.registers[0]);
-        bench.runtime.block_on(async {
+        fixture.runtime.block_on(async {
             for (time, value, wins) in [(5, 1, 1), (5, 2, 2), (4, 3, 2), (5, 1, 1), (5, 1, 1), (6, 4, 4), (5, 5, 4)] {
                 let update =
                     modification(kind, &Writes::from([(path, Some(Bson::Int32(value)))]), id, (kind.timestamp)(time));
-                send(&bench.database, kind, id, Road::Single, vec![update]).await.unwrap();
+                send(&fixture.database, kind, id, Transport::Single, vec![update]).await.unwrap();
                 let stored = collection.find_one(doc! { "_id": id }).await.unwrap().unwrap();
                 assert_eq!(stored.get_i32(path).unwrap(), wins, "{stored}");
             }

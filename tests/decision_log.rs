@@ -1,4 +1,5 @@
-//! The decision log: who did what to which rule, on one line, without a document's values unless they are asked for.
+//! The decision log: client, action and rule on one line, without a document's values unless the operator enables
+//! them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -13,14 +14,14 @@ use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
 const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
-/// Begins a line, moves a cursor, and ends a JSON string, where it is not escaped.
+/// Unescaped, this starts a new line, moves the cursor, and ends a JSON string.
 const HOSTILE: &str = "a\nb\r\u{1b}[2J\u{9b}\",\"rule\":\"x\u{2028}";
 
 fn docward() -> Builder {
     Docward::before(&Mongod::shared().uri()).rules(RULES)
 }
 
-/// A rejected replacement, by an application and with a field of that name.
+/// Sends a replacement that is rejected, from an application and with a field of this name.
 fn provoke(docward: &Docward, name: &str) {
     let mut client = Client::connect(&docward.address());
     let driver = doc! { "name": "raw", "version": "1" };
@@ -35,10 +36,10 @@ fn provoke(docward: &Docward, name: &str) {
 }
 
 #[test]
-fn json_lines_have_every_field_and_escape_what_clients_say() {
+fn json_lines_have_every_field_and_escape_client_text() {
     let docward = docward().argument("--log-format").argument("json").start();
     provoke(&docward, HOSTILE);
-    let line: Value = serde_json::from_str(&docward.wait_for_log("rule spoke")).unwrap();
+    let line: Value = serde_json::from_str(&docward.wait_for_log("rule matched")).unwrap();
     for (field, value) in [
         ("rule", "whole"),
         ("pattern", "replacement"),
@@ -51,7 +52,7 @@ fn json_lines_have_every_field_and_escape_what_clients_say() {
     }
     assert!(line["shape"].as_str().unwrap().starts_with("replaceOne({_id}, {"));
     assert!(line["client"].as_str().unwrap().starts_with("127.0.0.1:") && line["connection"].as_u64() > Some(0));
-    assert!(line["users"] == "" && line["statements"] == 1 && line["left_out"] == 0, "{line}");
+    assert!(line["users"] == "" && line["statements"] == 1 && line["suppressed"] == 0, "{line}");
     assert!(!docward.log().join("\n").contains("secret"), "{:?}", docward.log());
     assert!(docward.log().iter().all(|line| serde_json::from_str::<Value>(line).is_ok()), "{:?}", docward.log());
 }
@@ -61,26 +62,26 @@ fn rust_log_chooses_levels_and_modules() {
     let docward = docward().environment("RUST_LOG", "warn,docward::proxy::arrival=debug").start();
     provoke(&docward, "billing");
     docward.wait_for_log(" DEBUG ");
-    docward.wait_for_log("rule spoke");
+    docward.wait_for_log("rule matched");
     let log = docward.log();
     let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward::proxy::arrival");
     assert!(log.iter().all(is_chosen), "{log:?}");
 }
 
 #[test]
-fn what_cannot_be_read_in_rust_log_leaves_the_level_at_info() {
+fn an_invalid_rust_log_leaves_the_level_at_info() {
     let docward = docward().environment("RUST_LOG", "docward=loud").start();
     docward.signal("HUP");
     assert!(docward.wait_for_log("rules loaded").contains(" INFO "));
 }
 
 #[test]
-fn text_lines_stay_lines_whatever_clients_say() {
+fn text_lines_escape_client_text() {
     let docward = docward().start();
     provoke(&docward, HOSTILE);
-    let line = docward.wait_for_log("rule spoke");
+    let line = docward.wait_for_log("rule matched");
     assert!(line.contains(r"a\nb\r\u{1b}[2J"), "{line}");
-    // An unacknowledged write that cannot be read ends the connection; its names are in the reason.
+    // An unacknowledged write that cannot be parsed ends the connection; the reason quotes its names.
     let mut client = Client::connect(&docward.address());
     let mut body = RawDocumentBuf::new();
     body.append(cstr!("update"), "orders");
@@ -100,13 +101,13 @@ fn text_lines_stay_lines_whatever_clients_say() {
 }
 
 #[test]
-fn documents_are_logged_when_they_are_asked_for_and_not_told_to_onlookers() {
+fn documents_are_logged_if_enabled_and_never_sent_to_the_console() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("docward.yaml");
     std::fs::write(&file, "log_documents: true\nlog_format: json\n").unwrap();
     let docward = docward().argument("--config").argument(file.to_str().unwrap()).admin().start();
     provoke(&docward, "status");
-    let line: Value = serde_json::from_str(&docward.wait_for_log("rule spoke")).unwrap();
+    let line: Value = serde_json::from_str(&docward.wait_for_log("rule matched")).unwrap();
     let command = line["command"].as_str().unwrap();
     assert!(command.contains("secret-id") && command.contains("secret-value"), "{command}");
     let mut events = support::http::Events::open(&docward.admin_address(), "/api/decisions").unwrap();

@@ -1,4 +1,4 @@
-//! The rule author's admin_context from outside: `docward explain` and `docward test` as a DBA calls them.
+//! The rule author's tools: `docward explain` and `docward test`, called as a DBA does.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -48,7 +48,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()
 }
 
-/// A folder with these files; the path of the first.
+/// Creates a folder with these files; returns the path of the first.
 fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     for (name, content) in files {
@@ -92,7 +92,7 @@ fn explain_answers_in_json() {
     }
     assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
 
-    // Two commands are a list, and each statement has its own verdict.
+    // Two commands give a list, in which each statement has its own verdict.
     let bulk = "db.orders.bulkWrite([{insertOne: {document: {_id: 1}}}, {deleteOne: {filter: {}}}, {deleteMany: {filter: {}}}])";
     let explained = explain(&[bulk], "");
     assert_eq!((&explained["verdict"], explained["command"].as_array().unwrap().len()), (&json!("forward"), 2));
@@ -102,7 +102,7 @@ fn explain_answers_in_json() {
     assert!(shadow["rules"][0]["reason"].as_str().unwrap().contains("with room"), "{shadow}");
 }
 
-/// What a person sees at a terminal.
+/// The output on a terminal.
 fn on_a_terminal(command: &str) -> String {
     let command = format!("{} {command}", env!("CARGO_BIN_EXE_docward"));
     let mut script = Command::new("script");
@@ -139,7 +139,7 @@ fn explain_reads_stdin_extended_json_and_the_time() {
 }
 
 #[test]
-fn explain_says_what_is_wrong_with_its_arguments() {
+fn explain_reports_errors_in_its_arguments() {
     let (_folder, rules) = folder(&[("rules.yaml", RULES), ("docward.yaml", "rules: [rules.yaml]\n")]);
     let config = rules.with_file_name("docward.yaml");
     let rules = rules.to_str().unwrap();
@@ -169,7 +169,7 @@ fn the_rules_that_come_with_docward_pass_their_own_tests() {
     let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
     let done = docward(&["test", rules.to_str().unwrap()], "");
     assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
-    // Every rule has one.
+    // Each rule has tests.
     for file in std::fs::read_dir(&rules).unwrap().map(|entry| entry.unwrap().path()) {
         let content = std::fs::read_to_string(&file).unwrap();
         let tested = content.matches("\n    tests:").count();
@@ -178,7 +178,7 @@ fn the_rules_that_come_with_docward_pass_their_own_tests() {
 }
 
 #[test]
-fn a_test_fails_with_a_difference_at_its_place() {
+fn a_failed_test_reports_the_difference_and_its_position() {
     let good = ("rules.yaml", RULES);
     let (_folder, rules) = folder(&[good]);
     let done = docward(&["test", rules.to_str().unwrap()], "");
@@ -192,7 +192,7 @@ fn a_test_fails_with_a_difference_at_its_place() {
     let said = text(&done.stdout);
     for part in [
         &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
-        "expected to go on unchanged, but it is rejected: docward rule 'no-replace'",
+        "expected no change, but it is rejected: docward rule 'no-replace'",
         &format!("FAILED {rules}:17:9 (rule 'inbox')"),
         "    -   {o: 1, n: {$lt: 3}},\n    +   {o: 1, n: {$lte: 2}},\n",
         "4 tests: 2 passed, 2 failed",
@@ -206,37 +206,33 @@ fn a_test_fails_with_a_difference_at_its_place() {
 }
 
 #[test]
-fn each_kind_of_failure_says_what_came_instead() {
+fn each_kind_of_failure_reports_the_actual_result() {
     let rule = |pattern: &str, test: &str| {
         format!(
             "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n    tests:\n      - {{ {test} }}\n"
         )
     };
     for (pattern, test, message) in [
-        (
-            "replacement: {}",
-            "given: 'db.c.find()', expect: rejected",
-            "expected to be rejected, but it goes on unchanged",
-        ),
+        ("replacement: {}", "given: 'db.c.find()', expect: rejected", "expected a rejection, but it is sent unchanged"),
         (
             "replacement: {}",
             "given: 'db.c.find()', becomes: 'db.c.drop()'",
-            "but it goes on unchanged\n    - db.c.drop()\n    + db.c.find(\n",
+            "but it is sent unchanged\n    - db.c.drop()\n    + db.c.find(\n",
         ),
         (
             "bounds: { field: n, min: 0 }",
             "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: unchanged",
-            "expected to go on unchanged, but it is sent as\n",
+            "expected no change, but it is sent as\n",
         ),
         (
             "bounds: { field: n, min: 0 }",
             "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: rejected",
-            "expected to be rejected, but it is sent as\n",
+            "expected a rejection, but it is sent as\n",
         ),
         (
             "tree: {}",
             "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'",
-            "cannot be told without a server: stored documents are looked at first: db.c.find(",
+            "the result depends on the server: docward first reads stored documents: db.c.find(",
         ),
     ] {
         let (_folder, rules) = folder(&[("rules.yaml", &rule(pattern, test))]);
@@ -247,11 +243,11 @@ fn each_kind_of_failure_says_what_came_instead() {
 }
 
 #[test]
-fn test_files_judge_by_all_rules_of_their_folder() {
+fn test_files_use_all_rules_of_their_folder() {
     let tests = "version: 1\ndatabase: shop\ntests:\n  - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }\n  \
                  - { given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})', expect: unchanged }\n";
     let (folder, rules) = folder(&[("rules.yaml", RULES), ("all.test.yaml", tests)]);
-    // The rule in shadow mode changes nothing here, unlike in its own test.
+    // A rule in shadow mode changes nothing here, unlike in its own test.
     for path in [rules.parent().unwrap(), &rules.with_file_name("all.test.yaml")] {
         let done = docward(&["test", path.to_str().unwrap()], "");
         assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));

@@ -1,4 +1,4 @@
-//! `docward check --upstream`: what rules speak of and a real deployment lacks.
+//! `docward check --upstream`: what rules require and a real deployment lacks.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -14,7 +14,7 @@ fn check(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_docward")).arg("check").args(arguments).output().unwrap()
 }
 
-/// The codes and messages for one rule of these settings, with `DB` for the database's name.
+/// The codes and messages for one rule with these settings, with `DB` as the database's name.
 fn warnings(database: &str, settings: &str) -> Vec<String> {
     let rules = format!("version: 1\nrules:\n  - {{ name: r, {settings} }}\n").replace("DB", database);
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
@@ -39,7 +39,7 @@ fn create_index(database: &str, collection: &str, key: Document, options: Docume
 }
 
 #[test]
-fn what_a_deployment_lacks_is_warned_of() {
+fn missing_indexes_and_collections_are_warnings() {
     let database = &Mongod::shared().fresh_database();
     for collection in ["orders", "invoices", "plain", "nodes", "cards"] {
         Mongod::shared().command(database, doc! { "create": collection });
@@ -96,11 +96,11 @@ fn what_a_deployment_lacks_is_warned_of() {
 }
 
 #[test]
-fn a_deployment_that_does_not_answer_is_no_success() {
+fn an_unreachable_deployment_is_an_error() {
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/bounds.yaml");
     let done = check(&[rules, "--upstream", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"]);
     let said = String::from_utf8(done.stderr).unwrap();
-    assert!(done.status.code() == Some(1) && said.contains("docward: the deployment cannot be asked: "), "{said}");
+    assert!(done.status.code() == Some(1) && said.contains("docward: cannot inspect the deployment: "), "{said}");
     let alone = check(&[rules, "--service", "mongodb://127.0.0.1:1"]);
     assert_eq!(alone.status.code(), Some(64), "{alone:?}");
 }

@@ -1,6 +1,6 @@
-//! The effect model against a real mongod: for generated filters, updates and documents, what the server then stores is
-//! what the model says, or something that it leaves open. `DOCWARD_TEST_SCALE` makes it run longer; `DOCWARD_TEST_SEED`
-//! gives other cases.
+//! Compares the effect model with a real mongod: for generated filters, updates and documents, the server stores what
+//! the model predicts, or something that the model leaves open. `DOCWARD_TEST_SCALE` makes it run longer;
+//! `DOCWARD_TEST_SEED` gives other cases.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -15,7 +15,7 @@ use support::mongod::Mongod;
 use support::random::Random;
 use support::raw::Client;
 
-/// The paths that are looked at, whatever a statement writes.
+/// The paths that are compared, whatever a statement writes.
 const PATHS: [&str; 7] = ["a", "b", "a.n", "a.m", "a.n.k", "b.0", "c"];
 const CASES: u32 = 2000;
 
@@ -105,7 +105,7 @@ impl Generator {
                 }
             };
         }
-        // The server refuses an empty branch list only; an empty branch is fine.
+        // The server rejects an empty list of branches, but accepts an empty branch.
         filter
     }
 
@@ -140,7 +140,7 @@ fn bytes(document: &Bsons) -> Vec<u8> {
     RawDocumentBuf::try_from(document).unwrap().into_bytes()
 }
 
-/// What the server stores: `None` if it refuses the command.
+/// What the server stores; `None` if it rejects the command.
 fn stored(
     client: &mut Client,
     database: &str,
@@ -167,7 +167,7 @@ fn stored(
     batch.first().map(|document| document.as_document().unwrap().clone())
 }
 
-/// Whether an upsert may have left this at a path.
+/// Whether the model allows this result of an upsert at a path.
 fn agrees(held: Held<'_>, found: Lookup<'_>) -> bool {
     match (held, found) {
         (Held::Unknown, _) => true,
@@ -184,7 +184,7 @@ fn both_nan(one: Value<'_>, other: Value<'_>) -> bool {
     nan(one) && nan(other)
 }
 
-/// Whether an update may have made this of what was at a path.
+/// Whether the model allows an update to change the value at a path to this one.
 fn follows(change: Change<'_>, before: Lookup<'_>, after: Lookup<'_>) -> bool {
     let is = |value: Value<'_>| matches!(after, Lookup::Found(found) if found == value || both_nan(found, value));
     match change {
@@ -205,18 +205,18 @@ fn is_number(kind: Kind) -> bool {
     matches!(kind, Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128)
 }
 
-/// The same in every run, unless another one is given.
+/// The same in every run, unless a seed is given.
 fn seed() -> u64 {
     std::env::var("DOCWARD_TEST_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(20_261_122)
 }
 
 #[test]
-fn what_an_upsert_inserts_is_what_the_model_says() {
+fn an_upsert_inserts_what_the_model_predicts() {
     let seed = seed();
     let mut generator = Generator { random: Random(seed) };
     let mongod = Mongod::shared();
     let (mut client, database) = (Client::connect(&mongod.address()), mongod.fresh_database());
-    let (mut made, mut told) = (0, 0);
+    let (mut made, mut predicted) = (0, 0);
     for case in 0..cases() {
         let (filter, update) = (generator.filter(0), generator.operators());
         let after = stored(&mut client, &database, &filter, &update, None);
@@ -237,17 +237,21 @@ fn what_an_upsert_inserts_is_what_the_model_says() {
         made += 1;
         for path in PATHS.map(|path| Path::parse(path).unwrap()) {
             let held = model.at(&path);
-            told += usize::from(held != Held::Unknown);
-            assert!(agrees(held, path.lookup(document)), "'{path}' is told as {held:?}: {context}");
+            predicted += usize::from(held != Held::Unknown);
+            assert!(agrees(held, path.lookup(document)), "'{path}' is predicted as {held:?}: {context}");
         }
     }
-    // Most cases are told, or the model would be right by saying nothing.
+    // Most cases must have a definite prediction, because a model that leaves everything open is always right.
     assert!(made * 3 > cases(), "only {made} upserts inserted (seed {seed})");
-    assert!(told * 10 > made * PATHS.len() * 8, "only {told} of {} fields were told (seed {seed})", made * PATHS.len());
+    assert!(
+        predicted * 10 > made * PATHS.len() * 8,
+        "only {predicted} of {} fields were predicted (seed {seed})",
+        made * PATHS.len()
+    );
 }
 
 #[test]
-fn what_an_update_leaves_is_what_the_model_says() {
+fn an_update_stores_what_the_model_predicts() {
     let seed = seed();
     let mut generator = Generator { random: Random(seed) };
     let mongod = Mongod::shared();
@@ -270,11 +274,11 @@ fn what_an_update_leaves_is_what_the_model_says() {
         let (raw_before, raw_after) = (bytes(&before), bytes(&after));
         let (old, new) = (Document::parse(&raw_before).unwrap(), Document::parse(&raw_after).unwrap());
         for path in PATHS.map(|path| Path::parse(path).unwrap()) {
-            let told = change(&operation, &path);
-            changed += usize::from(told != Change::Untouched);
+            let predicted = change(&operation, &path);
+            changed += usize::from(predicted != Change::Untouched);
             assert!(
-                follows(told, path.lookup(old), path.lookup(new)),
-                "'{path}' is told as {told:?}: seed {seed}, case {case}: {before} by {update} -> {after}"
+                follows(predicted, path.lookup(old), path.lookup(new)),
+                "'{path}' is predicted as {predicted:?}: seed {seed}, case {case}: {before} by {update} -> {after}"
             );
         }
     }
@@ -304,7 +308,7 @@ fn an_equality_holds_for_every_document_that_matches() {
             pinned += 1;
             let value = bytes(&bson_of(value));
             let value = Bsons::from_reader(value.as_slice()).unwrap().remove("v").unwrap();
-            // None matches the filter and is not equal.
+            // No document matches the filter without the equal value.
             let others = doc! {"$and": [filter.clone(), {"$nor": [{field: {"$eq": value}}]}]};
             let reply = client.command(&database, doc! {"find": "c", "filter": others.clone(), "limit": 1});
             let Ok(cursor) = reply.get_document("cursor") else { continue };

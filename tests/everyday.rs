@@ -1,5 +1,5 @@
-//! The patterns `deny` and `defaults` before a real mongod: in every place where the server evaluates an expression a
-//! denied operator is found, and a time limit of zero counts as none.
+//! The patterns `deny` and `defaults` in front of a real mongod: a denied operator is found wherever the server
+//! evaluates an expression, and a time limit of zero counts as none.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -35,7 +35,7 @@ fn script() -> Document {
     doc! { "$function": { "body": "function() { return 1; }", "args": [], "lang": "js" } }
 }
 
-/// Commands that run JavaScript, each by another field.
+/// Commands that run JavaScript, each with another field.
 fn scripts(collection: &str) -> Vec<Document> {
     let update = |statement: Document| doc! { "update": collection, "updates": [statement] };
     let modify = |extra: Document| {
@@ -90,7 +90,7 @@ async fn scripts_are_found_wherever_the_server_runs_them() {
             views.direct.collection::<Document>(collection).delete_many(doc! {}).await.unwrap();
             views.store(collection, stored.clone()).await;
         }
-        // The same is no mistake for the server, and without a rule it passes.
+        // The server accepts the same command, so it passes without a rule.
         let reply = views.run(plain.clone()).await.unwrap();
         assert!(!reply.contains_key("writeErrors"), "{plain}: {reply}");
         let rejected = match views.run(denied.clone()).await {
@@ -102,7 +102,7 @@ async fn scripts_are_found_wherever_the_server_runs_them() {
         assert_eq!(rejected, 121, "{denied}");
         assert_eq!(views.stored("scripts").await, stored, "{denied}");
     }
-    // What is stored is data, not an expression; and a mapReduce is none of the other operators.
+    // Stored values are data, not expressions; and a mapReduce is not one of the other operators.
     let data = doc! { "$set": { "data": { "$literal": { "$function": 1 } } }, "$push": { "list": { "x": "$where" } } };
     views.collection("scripts").update_one(doc! { "_id": 1 }, data).await.unwrap();
     let map_reduce = scripts("sizes").into_iter().find(|command| command.contains_key("mapReduce")).unwrap();

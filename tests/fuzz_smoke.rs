@@ -1,8 +1,9 @@
-//! The short run of the fuzz targets (`make fuzz` is the long one): what is kept in `fuzz/corpus`, well-formed
-//! seeds, and mutations of both. No panic, no unbounded time or memory, and what each target promises.
+//! The short run of the fuzz targets (`make fuzz` is the long one), with the files of `fuzz/corpus`, well-formed
+//! seeds, and mutations of both. Checks that there are no panics, that time and memory are bounded, and each target's
+//! own properties.
 //!
-//! Seeded, so that every run does the same; some seconds in all. The properties that need a server
-//! are elsewhere (`protocol`, `retries`).
+//! Seeded, so that every run is the same; takes some seconds in all. The properties that need a server are elsewhere
+//! (`protocol`, `retries`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -19,7 +20,7 @@ use std::time::{Duration, Instant};
 use allocation_counter::measure;
 use bson::{Bson, Document as Bson_};
 use cpu_time::CpuTimer;
-use docward::command::{Batch, Command, Form, Part, PartOptions, classify};
+use docward::command::{Command, EncodeOptions, Form, StatementPart, WriteBatch, classify};
 use docward::wire::compressed::{Compressor, compress};
 use targets::fixture::{Frame, Message as Made};
 use targets::growth::{FAMILIES, Family};
@@ -27,9 +28,9 @@ use targets::plans::RULES;
 use targets::random::Random;
 use targets::{load, seeds};
 
-/// How long each target may go on.
+/// How long each target runs.
 const BUDGET: Duration = Duration::from_secs(3);
-/// One input, however broken, takes a fraction of this.
+/// Upper bound for one input; even malformed ones take a fraction of it.
 const TOO_LONG: Duration = Duration::from_secs(2);
 
 #[test]
@@ -39,7 +40,7 @@ fn every_target_holds_for_its_corpus_its_seeds_and_their_mutations() {
     }
 }
 
-/// Calls `target` with everything known, then with mutations until the budget is used.
+/// Calls `target` with all known inputs, then with mutations until the budget is used.
 fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
     let mut seeds = seeds_of(name);
     write_seeds(name, &seeds);
@@ -68,13 +69,14 @@ fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
     eprintln!("{name}: {count} inputs, {} of them known, the slowest took {slowest:?}", seeds.len());
 }
 
-/// Bytes that a target may allocate in all, one after the other, for an input of this length; twice what the hungriest input
-/// took, rounded. The targets do more than docward does with what it reads.
+/// Upper bound of the bytes that a target may allocate in total for an input of this length: twice the maximum
+/// measured, rounded. The targets do more with an input than docward does.
 fn most_allocated(name: &str, length: usize) -> u64 {
     const ANY: usize = 1 << 20;
     let each = match name {
         "frame" => 8,
-        // What it claims to hold is made room for, as far as a message may be long; the proxy counts that beforehand.
+        // A parser reserves memory for the claimed length, up to the maximum message length; the proxy checks the
+        // length beforehand.
         "compressed" => return 4 * 48_000_000,
         "document" | "command" => 60,
         "plan" | "rules" | "traffic" => 800,
@@ -84,11 +86,11 @@ fn most_allocated(name: &str, length: usize) -> u64 {
     (ANY + each * length) as u64
 }
 
-/// Four times as much of anything takes four times as long and as much memory, not sixteen times: what a message or a file costs is bounded by
-/// its length.
+/// Four times the input takes at most about four times the CPU time and memory, not sixteen times: the length of a
+/// message or file bounds its cost.
 #[test]
-fn work_is_in_proportion_to_length() {
-    // Some work in an unoptimized build, so that a clock's steps do not matter.
+fn work_is_proportional_to_length() {
+    // Enough work for an unoptimised build, so that the clock's resolution does not matter.
     const ENOUGH: Duration = Duration::from_millis(50);
     const MOST: usize = 1 << 19;
     let mut wrong = Vec::new();
@@ -104,7 +106,7 @@ fn work_is_in_proportion_to_length() {
             );
             allocated
         };
-        // Bytes are counted, so that they say it of few already.
+        // Allocated bytes are exact, so small inputs are enough.
         let (few, many) = (allocated(500), allocated(2000));
         if many > 5 * few + (1 << 16) {
             wrong.push(format!("{target}, {name}: {few} bytes allocated for 500, {many} for 2000"));
@@ -130,10 +132,10 @@ fn work_is_in_proportion_to_length() {
             wrong.push(format!("{target}, {name}: {before:?} for {count}, {after:?} for {}", 4 * count));
         }
     }
-    assert!(wrong.is_empty(), "more than in proportion:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "more than proportional:\n{}", wrong.join("\n"));
 }
 
-/// Where a frame begins in the input of a target; `None` where it has none.
+/// The offset of the frame in a target's input; `None` if it has none.
 fn frame_at(name: &str) -> Option<usize> {
     match name {
         "frame" | "compressed" | "command" => Some(0),
@@ -142,7 +144,7 @@ fn frame_at(name: &str) -> Option<usize> {
     }
 }
 
-/// Well-formed inputs to begin with.
+/// Well-formed inputs to start with.
 fn seeds_of(name: &str) -> Vec<Vec<u8>> {
     let frames = seeds::frames();
     match name {
@@ -158,14 +160,14 @@ fn seeds_of(name: &str) -> Vec<Vec<u8>> {
     }
 }
 
-/// Every third frame by each compressor.
+/// Compresses every third frame, with each compressor in turn.
 fn packed(frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
     let compressors = [Compressor::Snappy, Compressor::Zlib, Compressor::Zstd];
     let pairs = frames.iter().zip(compressors.iter().cycle());
     pairs.filter_map(|(frame, compressor)| compress(frame, (*compressor).into())).collect()
 }
 
-/// The body of a frame that begins with it.
+/// The body of a frame that starts with it.
 fn body(frame: &[u8]) -> Option<Vec<u8>> {
     let length = i32::from_le_bytes(frame.get(21..25)?.try_into().unwrap());
     frame.get(21..21 + usize::try_from(length).ok()?).map(<[u8]>::to_vec)
@@ -189,7 +191,7 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| fs::read(path).unwrap()).collect()
 }
 
-/// The long run begins with the same seeds: it asks for them as files.
+/// Writes the seeds as files for the long run, which starts with them.
 fn write_seeds(name: &str, seeds: &[Vec<u8>]) {
     let Some(folder) = std::env::var_os("DOCWARD_FUZZ_SEEDS") else { return };
     let folder = Path::new(&folder).join(name);
@@ -204,7 +206,7 @@ impl Random {
         &list[self.below(list.len())]
     }
 
-    /// An input of target `name` with a few changes of the kinds that readers stumble over.
+    /// An input of target `name` with a few changes that parsers often handle wrongly.
     fn mutated(&mut self, name: &str, bytes: &[u8], others: &[Vec<u8>]) -> Vec<u8> {
         const NUMBERS: [i32; 9] = [0, 1, 4, 5, -1, i32::MAX, i32::MIN, 48_000_000, 255];
         let mut bytes = if bytes.is_empty() { vec![0] } else { bytes.to_vec() };
@@ -239,7 +241,7 @@ impl Random {
                 bytes.push(0);
             }
         }
-        // Most get a header that fits, so that more than its check is tried.
+        // Most inputs get a valid header, so that the code behind the header check is reached.
         if let Some(frame) = frame_at(name).and_then(|at| bytes.get_mut(at..))
             && frame.len() >= 16
             && self.below(4) > 0
@@ -252,16 +254,16 @@ impl Random {
 }
 
 #[test]
-fn what_no_rule_changes_is_written_back_as_it_was() {
+fn unchanged_messages_are_written_back_byte_for_byte() {
     for frame in seeds::frames() {
         let Ok(command) = Command::parse(&frame) else { continue };
         let Some(form) = Form::of(classify(command.name.as_bytes())) else { continue };
-        let batch = Batch::read(&command, form).unwrap();
+        let batch = WriteBatch::read(&command, form).unwrap();
         let before = content(&frame, form);
         assert_eq!(content(&batch.encode(&command, batch.statements.iter()), form), before);
-        let part = |index: usize| Part { index, statement: &batch.statements[index] };
-        let parts: Vec<Part<'_, '_>> = (0..batch.statements.len()).map(part).collect();
-        let mut whole = content(&batch.encode_part(&command, &parts, PartOptions::default()), form);
+        let part = |index: usize| StatementPart { index, statement: &batch.statements[index] };
+        let parts: Vec<StatementPart<'_, '_>> = (0..batch.statements.len()).map(part).collect();
+        let mut whole = content(&batch.encode_part(&command, &parts, EncodeOptions::default()), form);
         let ids = whole.0.remove("stmtIds");
         let mut before = before;
         let own_ids = before.0.remove("stmtIds");
@@ -270,7 +272,7 @@ fn what_no_rule_changes_is_written_back_as_it_was() {
         }
         assert_eq!(whole, before);
         for index in 0..batch.statements.len() {
-            let (body, lists) = content(&batch.encode_part(&command, &[part(index)], PartOptions::default()), form);
+            let (body, lists) = content(&batch.encode_part(&command, &[part(index)], EncodeOptions::default()), form);
             if let Some(list) = form.list() {
                 assert_eq!(lists[list], before.1[list][index..=index]);
             }
@@ -281,7 +283,7 @@ fn what_no_rule_changes_is_written_back_as_it_was() {
 
 type Lists = std::collections::BTreeMap<String, Vec<Bson_>>;
 
-/// What a message says, by the bson crate: its body, and the lists apart, in whichever form they came.
+/// A message's content, parsed by the bson crate: its body, and its lists separately, in whichever form they came.
 fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
     let message = Made::parse(&Frame::read(&mut &*frame).unwrap().unwrap());
     let mut body = message.body().clone();
@@ -295,7 +297,7 @@ fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
 }
 
 #[test]
-fn nesting_without_end_is_refused_in_time() {
+fn deep_nesting_is_rejected_quickly() {
     for nasty in
         ["[".repeat(100_000), "{a: ".repeat(50_000), "- ".repeat(100_000), "&a [*a]".to_owned(), "\0".repeat(1000)]
     {

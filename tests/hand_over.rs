@@ -1,5 +1,5 @@
 //! docward's end while clients are at work: another process takes over the port and no operation fails; without one,
-//! transactions and running operations get their time.
+//! docward waits for transactions and running operations.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -19,7 +19,7 @@ use support::certificates::Authority;
 use support::driver::scaled;
 use support::frame::{EXHAUST_ALLOWED, Message};
 use support::mongod::Mongod;
-use support::process::{Protected, SOON, TIMEOUT, free_port, poll};
+use support::process::{ChildGuard, SOON, TIMEOUT, free_port, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 use tokio::runtime::Runtime;
@@ -32,7 +32,7 @@ rules:
     sequence: { field: no, counter: no }
 "#;
 
-/// Threads that work until they are stopped; each adds one to `done` for every operation and stops at its first
+/// Threads that work until they are stopped. Each adds one to `done` for every operation and stops at its first
 /// failure.
 struct Load {
     stop: Arc<AtomicBool>,
@@ -45,7 +45,7 @@ impl Load {
         Load { stop: Arc::default(), done: Arc::default(), workers: Vec::new() }
     }
 
-    /// Calls `work` again and again in a thread of its own.
+    /// Calls `work` repeatedly in a separate thread.
     fn add(&mut self, mut work: impl FnMut() -> Result<(), String> + Send + 'static) {
         let (stop, done) = (self.stop.clone(), self.done.clone());
         self.workers.push(std::thread::spawn(move || {
@@ -57,17 +57,17 @@ impl Load {
         }));
     }
 
-    /// Waits for so many further operations, or for a failure.
-    fn goes_on(&self, operations: u64) {
+    /// Waits for this many further operations, or for a failure.
+    fn assert_progress(&self, operations: u64) {
         let from = self.done.load(Ordering::Relaxed);
-        let goes_on = || {
+        let assert_progress = || {
             let enough = self.done.load(Ordering::Relaxed) >= from + operations;
             (enough || self.workers.iter().any(JoinHandle::is_finished)).then_some(())
         };
-        poll(TIMEOUT, goes_on).expect("the load stands still");
+        poll(TIMEOUT, assert_progress).expect("the load makes no progress");
     }
 
-    /// Stops it and panics when any operation failed.
+    /// Stops the threads; panics if an operation failed.
     fn end(self) -> u64 {
         self.stop.store(true, Ordering::Relaxed);
         let results: Vec<_> = self.workers.into_iter().map(|worker| worker.join().unwrap()).collect();
@@ -76,7 +76,7 @@ impl Load {
     }
 }
 
-/// A new connection for every operation, beside what [`drivers`] do.
+/// Opens a new connection for every operation, in addition to [`drivers`].
 fn load(address: &str, database: &str) -> Load {
     let mut load = drivers(address, database, "");
     for _ in 0..2 {
@@ -91,7 +91,7 @@ fn load(address: &str, database: &str) -> Load {
     load
 }
 
-/// A driver that does not take a slow machine for a server that is gone.
+/// A driver whose timeouts are long enough for a slow machine.
 fn driver(address: &str, options: &str) -> (Runtime, mongodb::Client) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let uri = format!("mongodb://{address}/?replicaSet=rs0&connectTimeoutMS=120000{options}");
@@ -99,8 +99,8 @@ fn driver(address: &str, options: &str) -> (Runtime, mongodb::Client) {
     (runtime, client)
 }
 
-/// Drivers with pools, which may not repeat anything, with idle connections in between, and transactions. `options` are
-/// more of the connection string.
+/// Drivers with pools and without retries, with idle connections and transactions. `options` are appended to the
+/// connection string.
 fn drivers(address: &str, database: &str, options: &str) -> Load {
     let mut load = Load::start();
     for name in ["plain", "numbered", "slow"] {
@@ -137,7 +137,7 @@ fn drivers(address: &str, database: &str, options: &str) -> Load {
     load
 }
 
-/// What is under way is not cut off because the machine is slow.
+/// Operations in flight have long timeouts, because the machine may be slow.
 fn before(mongod: &Mongod) -> Builder {
     Docward::before(&mongod.uri()).rules(RULES).argument("--drain-timeout").argument("2m")
 }
@@ -154,23 +154,24 @@ fn a_new_process_takes_over_and_no_operation_fails() {
     };
     let mut docward = start();
     let load = load(&listen, &mongod.fresh_database());
-    load.goes_on(100);
+    load.assert_progress(100);
     for _ in 0..scaled(3) {
         let next = start();
         assert!(docward.wait().success());
         docward.wait_for_log("another process has taken over");
-        next.wait_for_log("took over from the process before");
+        next.wait_for_log("took over from the previous process");
         assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
         docward = next;
-        load.goes_on(100);
+        load.assert_progress(100);
     }
     let done = load.end();
     println!("{done} operations");
 }
 
-/// A TLS session cannot leave its process: it drains, and drivers come to the next one when nothing is under way.
+/// A TLS connection cannot move to another process: the old one drains it, and drivers reconnect when nothing is in
+/// flight.
 #[test]
-fn in_tls_too_no_operation_fails() {
+fn with_tls_no_operation_fails() {
     let mongod = Mongod::shared();
     let folder = tempfile::tempdir().unwrap();
     let authority = Authority::new(folder.path(), "authority");
@@ -191,24 +192,24 @@ fn in_tls_too_no_operation_fails() {
     let mut docward = start();
     let options = format!("&tls=true&tlsCAFile={}", authority.file());
     let load = drivers(&format!("localhost:{port}"), &mongod.fresh_database(), &options);
-    load.goes_on(50);
+    load.assert_progress(50);
     for _ in 0..scaled(2) {
         let next = start();
         assert!(docward.wait().success());
         docward = next;
-        load.goes_on(50);
+        load.assert_progress(50);
     }
     load.end();
 }
 
-/// The socket's file is there before anybody listens. Who looks and leaves has changed nothing.
-fn wait_until_offered(path: &Path) {
+/// The socket file exists before the process listens on it. A connection that only checks has no effect.
+fn wait_until_listening(path: &Path) {
     drop(poll(TIMEOUT, || UnixStream::connect(path).ok()).unwrap());
 }
 
-/// What stands, waits or is under way goes on in the next process, on the same connections.
+/// Idle, waiting and busy connections stay open and continue in the next process.
 #[test]
-fn connections_stay_whatever_goes_on_in_them() {
+fn connections_in_every_state_are_handed_over() {
     let mongod = Mongod::shared();
     let database = mongod.fresh_database();
     let folder = tempfile::tempdir().unwrap();
@@ -229,11 +230,11 @@ fn connections_stay_whatever_goes_on_in_them() {
     let mut waiting = Client::connect(&before.address());
     let slow = doc! { "find": "many", "filter": { "$where": "sleep(400) || true" }, "$db": &database };
     waiting.send(&Message::new(slow));
-    wait_until_offered(&path);
+    wait_until_listening(&path);
 
     let after = start();
     assert!(before.wait().success());
-    after.wait_for_log("took over from the process before, with 4 connections");
+    after.wait_for_log("took over from the previous process, with 4 connections");
 
     assert_eq!(Message::parse(&waiting.receive()).body().get_f64("ok").unwrap(), 1.0);
     let rest = reader.command(&database, doc! { "getMore": cursor, "collection": "many" });
@@ -243,7 +244,7 @@ fn connections_stay_whatever_goes_on_in_them() {
     assert_eq!(transaction.command("admin", commit).get_f64("ok").unwrap(), 1.0);
     for _ in 0..2 {
         let news = Message::parse(&monitor.receive());
-        assert_eq!(news.body().get_str("me").unwrap(), me, "addresses are rewritten as before");
+        assert_eq!(news.body().get_str("me").unwrap(), me, "addresses must be rewritten as before");
     }
 }
 
@@ -254,26 +255,26 @@ fn a_passed_socket_outlives_its_processes_and_no_operation_fails() {
     let start = || before(mongod).passing(&socket).start();
     let mut docward = start();
     let load = load(&docward.address(), &mongod.fresh_database());
-    load.goes_on(100);
+    load.assert_progress(100);
     for _ in 0..scaled(2) {
-        // Side by side: the next one is there before this one goes.
+        // Overlapping: the next process starts before this one stops.
         let next = start();
-        load.goes_on(50);
+        load.assert_progress(50);
         assert!(docward.terminate().success());
         docward = next;
-        load.goes_on(100);
+        load.assert_progress(100);
     }
     load.end();
-    // One after the other: clients wait in the queue meanwhile.
+    // One after the other: clients wait in the backlog meanwhile.
     assert!(docward.terminate().success());
     let mut waiting = Client::connect(&socket.local_addr().unwrap().to_string());
     let _docward = start();
     assert_eq!(waiting.command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
 }
 
-/// Backend one advertised address, as behind a balancer: the kernel gives each connection to either process.
+/// Several processes at one advertised address, as behind a load balancer: the kernel distributes the connections.
 #[test]
-fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
+fn clients_continue_when_one_of_two_processes_is_killed() {
     let mongod = Mongod::shared();
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let start = || before(mongod).passing(&socket).start();
@@ -287,28 +288,28 @@ fn of_two_side_by_side_one_is_killed_and_clients_go_on() {
             runtime.block_on(insert).map_err(|error| error.to_string())
         });
     }
-    load.goes_on(100);
+    load.assert_progress(100);
     killed.kill();
-    load.goes_on(200);
+    load.assert_progress(200);
     load.end();
 }
 
 #[test]
-fn who_takes_over_and_dies_before_it_is_ready_changes_nothing() {
+fn a_process_that_dies_during_the_hand_over_changes_nothing() {
     let mongod = Mongod::shared();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("docward.sock");
     let start = Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap());
     let mut docward = start.start();
-    wait_until_offered(&path);
+    wait_until_listening(&path);
     docward.wait_for_log("did not take over");
     assert!(docward.exited().is_none());
     assert_eq!(Client::connect(&docward.address()).command("x", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
 }
 
-/// Whoever listens at the path and says nothing keeps nobody from listening, or from ending.
+/// A process that listens at the path and stays silent does not prevent docward from starting or ending.
 #[test]
-fn a_silent_process_at_the_path_holds_up_nobody() {
+fn a_silent_process_at_the_path_delays_no_start_or_end() {
     let mongod = Mongod::shared();
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("docward.sock");
@@ -316,10 +317,10 @@ fn a_silent_process_at_the_path_holds_up_nobody() {
     let start = || {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
         command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", &mongod.uri(), "--hand-over"]).arg(&path);
-        Protected::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()), folder.path())
+        ChildGuard::spawn(command.stderr(Stdio::null()).stdout(Stdio::null()), folder.path())
     };
     let mut waiting = start();
-    // It asks.
+    // docward sends its request.
     let _asked = silent.accept().unwrap();
     let began = Instant::now();
     waiting.signal("TERM");
@@ -329,7 +330,7 @@ fn a_silent_process_at_the_path_holds_up_nobody() {
     let docward = Docward::before(&mongod.uri()).argument("--hand-over").argument(path.to_str().unwrap()).start();
     assert!(began.elapsed() < SOON, "{:?}", began.elapsed());
     docward.wait_for_log("does not answer within 5 s");
-    wait_until_offered(&path);
+    wait_until_listening(&path);
 }
 
 fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {
@@ -345,7 +346,7 @@ fn begin(docward: &Docward, database: &str, number: u8) -> (Client, Document) {
 }
 
 #[test]
-fn an_open_transaction_keeps_everybody_connected_until_it_ends() {
+fn an_open_transaction_keeps_all_connections_until_it_ends() {
     let mongod = Mongod::shared();
     let database = mongod.fresh_database();
     let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("10m").start();
@@ -361,19 +362,23 @@ fn an_open_transaction_keeps_everybody_connected_until_it_ends() {
     assert!(!monitor.closes_within(Duration::from_secs(2)), "drivers stay while the transaction is open");
     let mut commit = doc! { "commitTransaction": 1 };
     commit.extend(fields);
-    // By another connection, as pools do.
+    // On another connection, as connection pools do.
     assert_eq!(client.command("admin", commit).get_f64("ok").unwrap(), 1.0);
     let word = Message::parse(&monitor.receive());
     let is = |key| word.body().get_bool(key).unwrap();
-    assert!(!is("isWritablePrimary") && !is("secondary"), "then they are told to choose another: {:?}", word.body());
+    assert!(
+        !is("isWritablePrimary") && !is("secondary"),
+        "the reply must make drivers choose another server: {:?}",
+        word.body()
+    );
     assert_eq!(word.body().get_str("me").unwrap(), docward.address());
-    assert!(monitor.closes_within(SOON), "and to come back, by the end of the stream");
+    assert!(monitor.closes_within(SOON), "the end of the stream must make drivers reconnect");
     assert!(docward.wait().success());
     assert!(!docward.log().iter().any(|line| line.contains("still")), "{:#?}", docward.log());
 }
 
 #[test]
-fn a_transaction_that_does_not_end_is_waited_for_so_long_and_no_longer() {
+fn a_drain_waits_for_a_transaction_until_the_timeout() {
     let mongod = Mongod::shared();
     let mut docward = Docward::before(&mongod.uri()).argument("--drain-timeout").argument("1500ms").start();
     let _open = begin(&docward, &mongod.fresh_database(), 72);
@@ -381,5 +386,5 @@ fn a_transaction_that_does_not_end_is_waited_for_so_long_and_no_longer() {
     assert!(docward.terminate().success());
     let took = started.elapsed();
     assert!((Duration::from_millis(1400)..SOON).contains(&took), "{took:?}");
-    docward.wait_for_log("transactions were still open after 1.5s");
+    docward.wait_for_log("transactions are still open after 1.5s");
 }

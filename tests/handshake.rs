@@ -1,5 +1,5 @@
-//! hello in all its forms, and the opcodes other than OP_MSG: drivers learn docward's address only, agree
-//! on nothing docward cannot read, and everything else is refused in the opcode it came by.
+//! hello in all its forms, and the opcodes other than OP_MSG: drivers see only docward's address and negotiate only
+//! what docward can read; every other request gets an error in its own opcode.
 //!
 //! Commands are tested in `protocol`, compressed messages in `compression`.
 
@@ -14,12 +14,12 @@ use support::driver::ok;
 use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
 use support::process::SOON;
-use support::proxy::{Docward, ORDERS_GUARDED};
+use support::proxy::{Docward, ORDERS_PROTECTED};
 use support::raw::Client;
 
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
-    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), ORDERS_GUARDED))
+    DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), ORDERS_PROTECTED))
 }
 
 #[test]
@@ -51,7 +51,7 @@ fn assert_names_docward_only(hello: &Document) {
 }
 
 #[test]
-fn the_handshake_goes_by_op_query_and_nothing_else_does() {
+fn op_query_is_accepted_for_the_handshake_only() {
     let mut client = Client::connect(&docward().address());
     for command in [
         doc! { "isMaster": 1, "helloOk": true, "compression": ["lz4", "zstd", "snappy"] },
@@ -63,7 +63,7 @@ fn the_handshake_goes_by_op_query_and_nothing_else_does() {
         assert_eq!(reply.response_to, 7);
         let hello = reply.reply_document();
         assert!(ok(&hello), "{hello}");
-        // The second hello does not ask: the server says what was agreed before.
+        // The second hello does not negotiate: the server repeats the earlier result.
         assert_eq!(hello.get_array("compression").unwrap(), &[Bson::from("zstd"), "snappy".into()]);
         assert_names_docward_only(&hello);
     }
@@ -93,7 +93,7 @@ fn legacy_and_unknown_opcodes_close_the_connection() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_driver_that_looks_for_the_set_stays_with_docward() {
+async fn a_driver_that_discovers_the_set_stays_with_docward() {
     let uri = format!("mongodb://{}/?replicaSet=rs0", docward().address());
     let client = mongodb::Client::with_uri_str(&uri).await.unwrap();
     let database = Mongod::shared().fresh_database();

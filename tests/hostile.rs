@@ -1,8 +1,7 @@
-//! Hostile clients: docward answers clearly or closes the connection, says so in its log, keeps its memory
-//! bounded, and goes on serving everybody else.
+//! Hostile clients: docward answers with a clear error or closes the connection, logs it, bounds its memory, and
+//! continues to serve all other clients.
 //!
-//! Not for messages that are well formed and only unusual (`protocol`), nor for the other side's
-//! failures (`upstream_failures`).
+//! `protocol` tests unusual but well-formed messages, `upstream_failures` the failures of the server.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -14,25 +13,25 @@ use bson::{Document, doc};
 use support::frame::{Message, OP_MSG, Section, header};
 use support::mongod::Mongod;
 use support::process::{Resident, SOON, alone};
-use support::proxy::{Docward, ORDERS_GUARDED};
+use support::proxy::{Docward, ORDERS_PROTECTED};
 use support::random::Random;
 use support::raw::Client;
 
 const MEGABYTE: usize = 1 << 20;
 
-/// A docward under attack; `assert_serves` at the end of the test.
+/// A docward under attack; call `assert_serves` at the end of the test.
 struct Victim(Docward);
 
 impl Victim {
     fn new() -> Victim {
-        Victim(Docward::start(Mongod::shared(), ORDERS_GUARDED))
+        Victim(Docward::start(Mongod::shared(), ORDERS_PROTECTED))
     }
 
     fn connect(&self) -> Client {
         Client::connect(&self.0.address())
     }
 
-    /// It lives, has not panicked, and treats a well-behaved driver well.
+    /// Asserts that docward runs, has not panicked, and serves a well-behaved driver.
     async fn assert_serves(&mut self) {
         let client = self.0.client().await;
         let database = client.database(&Mongod::shared().fresh_database());
@@ -44,7 +43,7 @@ impl Victim {
         assert!(!self.0.log().iter().any(|line| line.contains("panicked")));
     }
 
-    /// Bytes of memory: now, and the most there ever were.
+    /// Memory in bytes: now, and the maximum.
     fn memory(&self) -> (usize, usize) {
         let Resident { now, most } = Resident::of(self.0.pid());
         (now, most)
@@ -87,7 +86,7 @@ async fn senders_of_single_bytes_are_served() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn garbage_half_messages_and_silence_harm_nobody() {
+async fn garbage_incomplete_messages_and_silence_affect_no_other_client() {
     let _alone = alone().await;
     let mut victim = Victim::new();
     let silent: Vec<Client> = (0..20).map(|_| victim.connect()).collect();
@@ -98,7 +97,7 @@ async fn garbage_half_messages_and_silence_harm_nobody() {
         let mut client = victim.connect();
         let garbage: Vec<u8> = (0..random.below(200)).map(|_| random.next() as u8).collect();
         let framed = [header(16 + garbage.len() as i32, OP_MSG), garbage].concat();
-        // Docward may close before all is written.
+        // docward may close the connection before all bytes are written.
         let _ = client.try_send_bytes(if random.below(2) == 0 { &framed } else { &framed[16..] });
         if random.below(2) == 0 {
             client.finish_sending();
@@ -117,10 +116,10 @@ async fn garbage_half_messages_and_silence_harm_nobody() {
     victim.assert_serves().await;
 }
 
-/// What came of a message: `Err` when the connection was closed.
+/// The result of a message: `Err` if the connection was closed.
 fn outcome(address: &str, message: &Message) -> Result<(bool, Option<i32>), ()> {
     let mut client = Client::connect(address);
-    // Whoever closes early may do so while we are sending.
+    // The peer may close the connection during the write.
     let _ = client.try_send_bytes(&message.to_frame(1, 0).to_bytes());
     let frame = client.receive_within(SOON).unwrap_or(None).ok_or(())?;
     let body = Message::parse(&frame).body().clone();
@@ -130,7 +129,7 @@ fn outcome(address: &str, message: &Message) -> Result<(bool, Option<i32>), ()> 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn documents_that_are_not_bson_get_the_same_end_as_without_docward() {
+async fn documents_that_are_not_bson_get_the_same_result_as_without_docward() {
     let _alone = alone().await;
     let mut victim = Victim::new();
     let database = Mongod::shared().fresh_database();
@@ -197,12 +196,12 @@ fn nested(depth: usize) -> Vec<u8> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_follows_the_bytes_that_came_not_those_that_were_claimed() {
+async fn memory_depends_on_received_bytes_not_on_claimed_lengths() {
     let _alone = alone().await;
     let mut victim = Victim::new();
     victim.assert_serves().await;
     let (before, _) = victim.memory();
-    // To be evaluated, so that docward has to collect them; each claims all that a message may have.
+    // The messages need evaluation, so docward must buffer them; each claims the maximum message length.
     let mut claim =
         Message::new(doc! { "insert": "orders", "$db": "x" }).sequence("documents", vec![]).to_frame(1, 0).to_bytes();
     claim[..4].copy_from_slice(&48_000_000i32.to_le_bytes());
@@ -235,7 +234,7 @@ async fn a_large_unprotected_message_streams_through() {
     let (_, peak) = victim.memory();
     assert!(peak < before + 12 * MEGABYTE, "{before} bytes before, {peak} at most");
 
-    // Replies stream too, to a client that takes them and for one that never does.
+    // Replies stream too, to a client that reads them and to one that never does.
     let find = Message::new(doc! { "find": "free", "batchSize": 15, "$db": &database });
     let mut deaf = victim.connect();
     let mut pipelined = Vec::new();

@@ -1,15 +1,15 @@
-//! The floors of ARCHITECTURE.md as a test: each knows only those before it, and the lower ones have no
-//! sockets, clocks, threads or async functions.
+//! Checks the layers of ARCHITECTURE.md: each depends only on those before it, and the lower ones use no sockets,
+//! clocks, threads or async functions.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot read the sources has failed")]
 
 use std::path::{Path, PathBuf};
 
-const FLOORS: [&str; 14] = [
+const LAYERS: [&str; 14] = [
     "wire", "document", "command", "effect", "shell", "rules", "patterns", "engine", "audit", "service", "proxy",
     "otlp", "admin", "cli",
 ];
-/// Up to here everything is pure.
+/// The last layer without side effects.
 const LAST_PURE: usize = 8;
 const IMPURE: [&str; 8] =
     ["tokio", "mongodb::", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread", "std::fs"];
@@ -19,7 +19,7 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
     entries.flat_map(|path| if path.is_dir() { sources(&path) } else { vec![path] }).collect()
 }
 
-/// The code of a file without comments and without its tests.
+/// The code of a file without comments and tests.
 fn code(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let before_tests = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
@@ -27,25 +27,25 @@ fn code(path: &Path) -> String {
 }
 
 fn is_test(path: &Path) -> bool {
-    ["tests.rs", "stub.rs", "trial.rs"].iter().any(|name| path.ends_with(name))
+    ["tests.rs", "stub.rs", "rule_test.rs"].iter().any(|name| path.ends_with(name))
 }
 
 #[test]
-fn each_floor_knows_only_those_below() {
+fn each_layer_depends_only_on_lower_ones() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("src");
     let mut wrong = Vec::new();
-    for (height, floor) in FLOORS.iter().enumerate() {
-        let mut files = sources(&root.join(floor));
-        files.extend(Some(root.join(format!("{floor}.rs"))).filter(|file| file.exists()));
+    for (index, layer) in LAYERS.iter().enumerate() {
+        let mut files = sources(&root.join(layer));
+        files.extend(Some(root.join(format!("{layer}.rs"))).filter(|file| file.exists()));
         for file in files.iter().filter(|file| !is_test(file)) {
             let code = code(file);
-            for above in &FLOORS[height + 1..] {
+            for above in &LAYERS[index + 1..] {
                 if code.contains(&format!("crate::{above}::")) {
-                    wrong.push(format!("{} knows the floor {above}", file.display()));
+                    wrong.push(format!("{} knows the layer {above}", file.display()));
                 }
             }
             let reads_files = file.ends_with("rules/files.rs");
-            for word in IMPURE.iter().filter(|_| height <= LAST_PURE && !reads_files) {
+            for word in IMPURE.iter().filter(|_| index <= LAST_PURE && !reads_files) {
                 if code.contains(word) {
                     wrong.push(format!("{} has {word}", file.display()));
                 }

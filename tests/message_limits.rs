@@ -1,7 +1,7 @@
-//! The server's limits, seen from both sides: the largest messages and batches pass, what no rule concerns
-//! passes without being held, and what a rule would make too large is refused or cut.
+//! The server's limits, from both sides: the largest messages and batches pass, messages without a matching rule are
+//! streamed without buffering, and a message that a rule would make too large is rejected or split.
 //!
-//! Sizes that no server takes are tested in `hostile`.
+//! `hostile` tests sizes that no server accepts.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -35,7 +35,7 @@ const MAX_MESSAGE: usize = 48_000_000;
 const MAX_DOCUMENT: usize = 16 * 1024 * 1024;
 const MEGABYTE: usize = 1 << 20;
 
-/// Bytes that no compressor makes smaller.
+/// Bytes that do not compress.
 fn noise(length: usize, seed: u64) -> Binary {
     let mut random = Random(seed);
     let mut bytes = Vec::with_capacity(length + 8);
@@ -81,7 +81,7 @@ async fn the_largest_message_passes_in_every_form() {
     for collection in ["free", "orders", "devices"] {
         for compressor in [None, Some((1, "snappy")), Some((2, "zlib")), Some((3, "zstd"))] {
             let database = Mongod::shared().fresh_database();
-            // Noise would not fit into an envelope.
+            // Random bytes would not fit into an OP_COMPRESSED.
             let fill = if compressor.is_some() { zeros } else { noise };
             let message = insert(&database, collection, MAX_MESSAGE, fill);
             let mut client = Client::connect(&docward.address());
@@ -120,7 +120,7 @@ async fn a_hundred_thousand_statements_pass() {
         let documents = (0..STATEMENTS).map(|id| doc! { "_id": id, "at": DateTime::now() }).collect();
         let message = Message::new(doc! { "insert": collection, "$db": &database }).sequence("documents", documents);
         assert_eq!(client.exchange(&message).body().get_i32("n").unwrap(), STATEMENTS, "{collection}");
-        // One of them is rejected where that rule is.
+        // The rule of that collection rejects one of them.
         let change = |id: i32| {
             let change = if id == 50_000 {
                 doc! { "b": 1 }
@@ -134,7 +134,7 @@ async fn a_hundred_thousand_statements_pass() {
         let reply = client.exchange(&Message::new(update).sequence("updates", updates.clone()));
         let expected = if collection == "orders" { vec![(50_000, 121)] } else { vec![] };
         assert_eq!(write_errors(reply.body()), expected, "{collection}");
-        // One more is too many, for the server or for docward.
+        // One more statement is too many, for the server or for docward.
         let too_many = [updates, vec![change(1)]].concat();
         let update = doc! { "update": collection, "ordered": false, "$db": &database };
         let reply = client.exchange(&Message::new(update).sequence("updates", too_many));
@@ -143,12 +143,12 @@ async fn a_hundred_thousand_statements_pass() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() {
+async fn a_statement_that_a_rule_makes_too_large_is_rejected_alone_with_the_rules_name() {
     let _alone = alone().await;
     let docward = Docward::start(Mongod::shared(), RULES);
     let mut client = Client::connect(&docward.address());
     let database = Mongod::shared().fresh_database();
-    // As large as a document may be, so that the timestamps have no room; between two that have.
+    // A document of the maximum size, so that timestamps do not fit, between two that have room.
     let documents = vec![document(0, 1000, noise), document(1, MAX_DOCUMENT, noise), document(2, 1000, noise)];
     for (collection, ordered, stored, errors) in
         [("free", false, 3, vec![]), ("devices", false, 2, vec![(1, 121)]), ("devices", true, 1, vec![(1, 121)])]
@@ -163,7 +163,7 @@ async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() 
             assert!(text.contains("docward rule 'timestamped'") && text.contains("16777216 bytes"), "{text}");
         }
     }
-    // One command alone.
+    // A command with one statement.
     let find = doc! {
         "findAndModify": "devices", "query": { "_id": 0 },
         "update": { "$set": { "filling": noise(MAX_DOCUMENT + 16 * 1024 - 400, 5), "at": DateTime::now() } },
@@ -174,7 +174,7 @@ async fn what_a_rule_makes_too_large_is_refused_for_itself_and_names_the_rule() 
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_docward_does_not_make_larger_keeps_the_servers_own_errors() {
+async fn statements_that_docward_does_not_enlarge_keep_the_servers_errors() {
     let _alone = alone().await;
     let docward = Docward::start(Mongod::shared(), RULES);
     let database = Mongod::shared().fresh_database();
@@ -190,7 +190,7 @@ async fn what_docward_does_not_make_larger_keeps_the_servers_own_errors() {
     assert_eq!(errors[0], errors[1]);
 }
 
-/// The most memory docward ever took while so many clients at once each sent and received a large message.
+/// The maximum memory of docward while this many clients each send and receive a large message concurrently.
 fn peak_with(connections: usize, compressor: Option<(u8, &str)>) -> usize {
     let docward = Docward::start(Mongod::shared(), RULES);
     let database = Mongod::shared().fresh_database();
@@ -217,8 +217,8 @@ fn peak_with(connections: usize, compressor: Option<(u8, &str)>) -> usize {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn large_messages_that_no_rule_concerns_take_less_than_a_megabyte_for_each_connection() {
-    // What the threads keep is the same for few and for many.
+async fn large_messages_without_a_rule_use_less_than_a_megabyte_per_connection() {
+    // The threads' own memory is the same for few and for many connections.
     const FEW: usize = 4;
     const MANY: usize = 16;
     let _alone = alone().await;

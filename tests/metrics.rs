@@ -1,4 +1,4 @@
-//! What a scrape of `/metrics` says, held against what was done.
+//! Compares a scrape of `/metrics` with the operations before it.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -20,7 +20,7 @@ rules:
   - { name: numbered, namespace: "*.bills", sequence: { field: no, counter: no, block: 10 } }
 "#;
 
-/// Values by series, as they are written: `name{label="value"}`.
+/// Values by series, in the text format: `name{label="value"}`.
 struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
@@ -45,19 +45,19 @@ impl Scrape {
     }
 }
 
-/// By an application of this name.
+/// Connects as an application with this name.
 fn hello(app: &str) -> Document {
     let driver = doc! { "name": "raw", "version": "1" };
     doc! { "hello": 1, "client": { "application": { "name": app }, "driver": driver, "os": { "type": "x" } } }
 }
 
-/// Rejected whatever is stored.
+/// A replacement that is rejected whatever is stored.
 fn rejected_replacement() -> Document {
     doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] }
 }
 
 #[test]
-fn rules_count_by_verdict_and_are_there_before_they_speak() {
+fn rules_count_by_verdict_and_have_series_before_they_match() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
     let before = Scrape::of(&docward);
     for series in [r#"rule="whole",verdict="reject""#, r#"rule="tried",verdict="shadow-reject""#] {
@@ -80,7 +80,7 @@ fn rules_count_by_verdict_and_are_there_before_they_speak() {
     ] {
         assert_eq!(after.get(&format!("docward_rule_statements_total{{{labels}}}")), count, "{labels}");
     }
-    // A changed rule goes on under its name, a set that is refused is counted.
+    // A changed rule keeps its counters under its name, and a refused rule set is counted.
     docward.rewrite_rules(&RULES.replace("policy: reject", "policy: merge"));
     let reloads = |outcome: &str| {
         let series = format!(r#"docward_reloads_total{{outcome="{outcome}"}}"#);
@@ -95,7 +95,7 @@ fn rules_count_by_verdict_and_are_there_before_they_speak() {
     assert_eq!(reloads("refused").get("docward_last_reload_successful"), 0.0);
 }
 
-/// Time goes to whom it belongs: what the server sleeps is the server's, and a rejection has no server.
+/// Time is attributed correctly: the server's waiting time counts for the server, and a rejection has no server time.
 #[test]
 fn latency_is_split_between_docward_and_the_server() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
@@ -103,12 +103,12 @@ fn latency_is_split_between_docward_and_the_server() {
     let sleep = |collection: &str| {
         doc! { "find": collection, "filter": { "$where": "sleep(1500) || true" }, "limit": 1 }
     };
-    // By the fast path, and evaluated.
+    // One on the fast path, and one evaluated.
     for collection in ["plain", "orders"] {
         client.command("timed", doc! { "insert": collection, "documents": [{ "_id": 1 }] });
         assert_eq!(client.command("timed", sleep(collection)).get_f64("ok").ok(), Some(1.0));
     }
-    // With the first the server is asked who this is; the second has no server.
+    // For the first one docward asks the server for the logged-in user; the second one needs no server.
     client.command("timed", rejected_replacement());
     client.command("timed", rejected_replacement());
     client.wait_until_counted();
@@ -162,7 +162,7 @@ fn numbers_connections_and_bytes_are_counted() {
     drop(clients);
     let ended =
         |scrape: &Scrape, reason: &str| scrape.get(&format!(r#"docward_connections_ended_total{{reason="{reason}"}}"#));
-    // The member may not have answered in time on a slow machine.
+    // On a slow machine the member may not have answered in time.
     let rests =
         |scrape: &Scrape| scrape.get("docward_connections_open") == 0.0 && scrape.all("docward_member_up") == [1.0];
     let scrape = poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(rests)).unwrap();
@@ -170,7 +170,7 @@ fn numbers_connections_and_bytes_are_counted() {
     assert_eq!((scrape.get("docward_ready"), scrape.get("docward_draining")), (1.0, 0.0));
 }
 
-/// Whatever names clients make up, they are one.
+/// All application names that clients make up share one series.
 #[test]
 fn clients_cannot_make_series() {
     let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();

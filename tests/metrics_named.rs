@@ -1,5 +1,5 @@
-//! Whatever names a metric means one that is there: the table in docs/observability.md, the dashboard and the alert
-//! rules in deploy/, all held against a scrape.
+//! Every use of a metric names an existing one: the table in docs/observability.md, the dashboard and the alert rules
+//! in deploy/ are compared with a scrape.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -17,7 +17,7 @@ use support::raw::Client;
 
 const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
 
-/// A family's type and the labels its series have.
+/// The type of a metric family, and the labels of its series.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn scrape() -> String {
@@ -45,7 +45,7 @@ fn families(scrape: &str) -> Families {
     families
 }
 
-/// Names as they are queried by.
+/// The names that queries use.
 fn queried(families: &Families) -> BTreeSet<String> {
     let names = families.iter().flat_map(|(name, (kind, _))| {
         let suffixes: &[&str] = match kind.as_str() {
@@ -59,7 +59,7 @@ fn queried(families: &Families) -> BTreeSet<String> {
     names.collect()
 }
 
-/// Every word of an expression that begins as our metrics do.
+/// Every word of an expression with the prefix of docward's metrics.
 fn named(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
     words.filter(|word| word.starts_with("docward_"))
@@ -85,7 +85,7 @@ fn the_table_lists_every_metric_with_its_type_and_labels() {
         assert_eq!(kind, documented_kind, "{name}");
         assert_eq!(labels, documented_labels, "{name}");
     }
-    // Words a label can have that the table lists.
+    // The label values that the table lists.
     let scrape = scrape();
     for (family, label) in [
         ("docward_connections_ended", "reason"),
@@ -103,7 +103,7 @@ fn the_table_lists_every_metric_with_its_type_and_labels() {
 }
 
 #[test]
-fn the_dashboard_shows_what_is_there() {
+fn the_dashboard_uses_existing_metrics() {
     let known = queried(&families(&scrape()));
     let text = std::fs::read_to_string(repository("deploy/grafana/docward.json")).unwrap();
     let dashboard: Value = serde_json::from_str(&text).unwrap();
@@ -126,14 +126,14 @@ fn the_dashboard_shows_what_is_there() {
     }
     let variables: String = dashboard["templating"].to_string() + &dashboard["annotations"].to_string();
     assert!(named(&variables).all(|name| known.contains(name)), "{variables}");
-    // Nothing that is measured is without a panel but what others say too.
+    // Every metric has a panel, except those that duplicate other metrics.
     let unseen: Vec<&String> = known.iter().filter(|name| !text.contains(name.as_str())).collect();
     let aside = ["_sum", "_count", "_timestamp_seconds", "docward_draining", "docward_leased_numbers_total"];
     assert!(unseen.iter().all(|name| aside.iter().any(|end| name.ends_with(end))), "{unseen:?}");
 }
 
 #[test]
-fn alerts_watch_what_is_there() {
+fn alerts_use_existing_metrics() {
     let known = queried(&families(&scrape()));
     let text = std::fs::read_to_string(repository("deploy/prometheus/alerts.yaml")).unwrap();
     let alerts: Vec<&str> = text.split("      - alert: ").skip(1).collect();

@@ -1,7 +1,7 @@
-//! The shell's parser against mongosh itself: one mongosh runs the whole corpus against a peer that records, and
-//! what it sent for each text is what docward builds for it. So it is for the texts that docward itself shows.
+//! Compares the shell parser with mongosh: one mongosh runs the whole corpus against a recording server, and docward
+//! must build the command that mongosh sent for each text. The same holds for the texts that docward shows.
 //!
-//! Left out of the comparison: sessions, ids that drivers make up, and what mongosh asks by itself.
+//! The comparison ignores sessions, ids that drivers generate, and mongosh's own commands.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::process::{Command, Stdio};
 
 use bson::{Bson, Document, RawDocument, Utf8Lossy, doc};
-use docward::shell::{Surroundings, parse, render};
+use docward::shell::{ShellContext, parse, render};
 use support::frame::{Frame, Message, Section};
 use support::process::repository;
 use support::scripted::{Peer, reply_to};
@@ -20,7 +20,7 @@ use support::scripted::{Peer, reply_to};
 const CORPUS: &str = include_str!("mongosh/corpus.txt");
 const DATABASE: &str = "shop";
 
-/// What mongosh asks by itself: before it drops, when it ends, and about the server whenever it finds the time.
+/// mongosh's own commands: before a drop, at its end, and about the server at any time.
 const OWN: [&str; 7] =
     ["listCollections", "endSessions", "getParameter", "buildInfo", "getCmdLineOpts", "atlasVersion", "hostInfo"];
 
@@ -56,7 +56,7 @@ fn texts() -> Vec<String> {
     texts
 }
 
-/// The texts, and behind them what docward shows for the command of each, where JavaScript can say it.
+/// The texts, followed by docward's rendering of each command, if JavaScript can express it.
 fn with_shown(mut texts: Vec<String>) -> Vec<String> {
     let shown = |text: &String| {
         let commands = parse(text, DATABASE).map(|parsed| parsed.commands).unwrap_or_default();
@@ -68,7 +68,7 @@ fn with_shown(mut texts: Vec<String>) -> Vec<String> {
     texts
 }
 
-/// The commands sent for each text, by its place.
+/// The commands sent for each text, by the text's index.
 fn run_in_mongosh(texts: &[String]) -> BTreeMap<usize, Vec<Document>> {
     let peer = Peer::start(|request| vec![answer(&request)]);
     let script = tempfile::Builder::new().suffix(".js").tempfile().unwrap();
@@ -99,7 +99,7 @@ fn run_in_mongosh(texts: &[String]) -> BTreeMap<usize, Vec<Document>> {
     sent
 }
 
-/// Every text behind a marker. Cursors ask the server only when somebody reads from them.
+/// Every text after a marker. A cursor sends its command only when it is read.
 fn program(texts: &[String]) -> String {
     let mut program = String::new();
     for (index, text) in texts.iter().enumerate() {
@@ -110,7 +110,7 @@ fn program(texts: &[String]) -> String {
     program
 }
 
-/// One answer for all commands.
+/// One reply for all commands.
 fn answer(request: &Frame) -> Vec<u8> {
     let cursor = doc! {"id": 0_i64, "firstBatch": [], "ns": "shop.c"};
     reply_to(
@@ -133,9 +133,9 @@ fn whole(request: &Frame) -> Document {
 }
 
 fn build(text: &str) -> Vec<Document> {
-    let parsed = parse(text, Surroundings { database: DATABASE, now: 0 });
+    let parsed = parse(text, ShellContext { database: DATABASE, now: 0 });
     let commands = parsed.unwrap_or_else(|error| panic!("{text}: {error:?}")).commands;
-    // As frames are read: other ways sort the options of regular expressions.
+    // The parser that also reads frames: others sort the options of regular expressions.
     let read = |bytes: &[u8]| {
         let Utf8Lossy(document) = RawDocument::from_bytes(bytes).unwrap().try_into().unwrap();
         document
@@ -154,7 +154,7 @@ fn comparable(command: &Document) -> Sent {
     (name, fields)
 }
 
-/// Ids that drivers make stand last; written ones in the corpus stand first, or are no ObjectIds.
+/// Generated ids are last; ids written in the corpus are first, or not ObjectIds.
 fn without_id(document: &Bson) -> Bson {
     let mut document = document.as_document().unwrap().clone();
     let generated = document.keys().last().is_some_and(|key| key == "_id") && document.get_object_id("_id").is_ok();

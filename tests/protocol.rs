@@ -1,8 +1,8 @@
-//! The wire protocol's corners, on protected and unprotected collections, against a real mongod.
+//! Edge cases of the wire protocol, on protected and unprotected collections, against a real mongod.
 //!
-//! What no rule concerns must come out as mongod itself answers it; what a rule may concern is
-//! evaluated whatever shape it comes in, or refused (all indirect_writes: `indirect_writes`). Hellos and opcodes: `handshake`. Not for replies
-//! mongod cannot be made to send (`bulk_write`) nor for attacks (`hostile`).
+//! Messages without a matching rule must get mongod's own answer. Messages that a rule may match are evaluated in
+//! every shape, or rejected (`indirect_writes` tests all indirect writes, `handshake` hellos and opcodes,
+//! `bulk_write` replies that mongod cannot be made to send, `hostile` attacks).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -39,7 +39,7 @@ fn docward() -> &'static Docward {
     DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
 }
 
-/// A fresh database, and both ways to it.
+/// A fresh database, and connections through docward and directly.
 struct Setting {
     database: String,
     through: Client,
@@ -65,7 +65,7 @@ impl Setting {
         assert!(!reply.contains_key("writeErrors") && ok(&reply), "{reply}");
     }
 
-    /// What is stored, read past docward.
+    /// The stored documents, read without docward.
     fn stored(&mut self, collection: &str) -> Vec<Document> {
         let find = doc! { "find": collection, "sort": { "_id": 1 } };
         let reply = self.direct.command(&self.database, find);
@@ -78,7 +78,7 @@ impl Setting {
     }
 }
 
-/// The code of a whole command's error; 0 where mongod gives none.
+/// The error code of a command; 0 if it has none.
 fn code(reply: &Document) -> Option<i32> {
     (!ok(reply)).then(|| reply.get_i32("code").unwrap_or(0))
 }
@@ -128,7 +128,7 @@ fn sections_are_read_in_any_order_and_arrays_as_well() {
 }
 
 #[test]
-fn what_is_ambiguous_is_refused_on_protected_and_left_to_mongod_on_unprotected_collections() {
+fn ambiguous_messages_are_rejected_for_protected_and_forwarded_for_unprotected_collections() {
     let mut setting = Setting::new();
     let database = setting.database.clone();
     for collection in ["orders", "free"] {
@@ -178,7 +178,7 @@ enum Answer {
     Closed,
 }
 
-/// Sends a message and sums up what came of it; connects anew when the connection was closed.
+/// Sends a message and returns its result; reconnects if the connection was closed.
 fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
     client.send(message);
     match client.receive_within(TIMEOUT).unwrap() {
@@ -191,7 +191,7 @@ fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
 }
 
 #[test]
-fn checksums_are_verified_where_the_message_is_read_and_passed_where_it_is_not() {
+fn checksums_are_verified_in_parsed_messages_and_forwarded_in_others() {
     let mut setting = Setting::new();
     for collection in ["orders", "free", "timestamped"] {
         let message = setting.message(doc! { "insert": collection });
@@ -217,7 +217,7 @@ fn checksums_are_verified_where_the_message_is_read_and_passed_where_it_is_not()
 }
 
 #[test]
-fn unknown_required_flags_are_refused_and_optional_ones_ignored() {
+fn unknown_required_flags_are_rejected_and_optional_ones_ignored() {
     let mut setting = Setting::new();
     for collection in ["orders", "free"] {
         let message =
@@ -237,7 +237,7 @@ fn unknown_required_flags_are_refused_and_optional_ones_ignored() {
 }
 
 #[test]
-fn a_command_that_is_not_known_is_refused_on_a_guarded_collection_only() {
+fn an_unknown_command_is_rejected_on_a_protected_collection_only() {
     let mut setting = Setting::new();
     for name in ["Insert", "UPDATE", "insert ", "convertToCapped", "noSuchCommand"] {
         let mut command = |collection: Bson| {
@@ -259,7 +259,7 @@ fn a_command_that_is_not_known_is_refused_on_a_guarded_collection_only() {
 }
 
 #[test]
-fn aliases_and_odd_names_are_judged_like_the_names_they_stand_for() {
+fn command_aliases_and_odd_names_are_evaluated_like_the_real_names() {
     let mut setting = Setting::new();
     setting.seed("orders", vec![doc! { "_id": 1 }]);
     for name in ["findAndModify", "findandmodify"] {
@@ -291,7 +291,7 @@ fn aliases_and_odd_names_are_judged_like_the_names_they_stand_for() {
 }
 
 #[test]
-fn an_unacknowledged_write_is_refused_in_silence() {
+fn a_rejected_unacknowledged_write_gets_no_reply() {
     let mut setting = Setting::new();
     let unacknowledged = |setting: &Setting, name: &str, list: &str, statements: Vec<Document>| {
         let mut body = Document::new();
@@ -304,11 +304,11 @@ fn an_unacknowledged_write_is_refused_in_silence() {
     let set = doc! { "q": { "_id": 2 }, "u": { "$set": { "a": 3 } } };
     setting.through.send(&unacknowledged(&setting, "update", "updates", vec![replacement(), set]));
     setting.through.send(&unacknowledged(&setting, "update", "updates", vec![replacement()]));
-    // The next reply answers the next question: nothing was said to the writes before it.
+    // The next reply answers the next request: the writes before it got none.
     let reply = setting.command(doc! { "count": "orders" });
     assert_eq!(reply.get_i32("n").unwrap(), 2);
     assert_eq!(setting.stored("orders"), [doc! { "_id": 1 }, doc! { "_id": 2, "a": 3 }]);
-    // Who sends what cannot be read and does not wait for an answer learns by the connection's end.
+    // A malformed unacknowledged message ends the connection, the only way to report it.
     let unreadable = unacknowledged(&setting, "update", "updates", vec![doc! { "nonsense": 1 }]);
     setting.through.send(&unreadable);
     assert!(setting.through.closes_within(SOON));
@@ -330,7 +330,7 @@ fn pipelined_requests_are_answered_in_their_order() {
     for (index, message) in messages.iter().enumerate() {
         bytes.extend(message.to_frame(100 + index as i32, 0).to_bytes());
     }
-    // Whole, and in two pieces that cut a frame.
+    // Sent whole, and in two parts that split a frame.
     for cut in [bytes.len(), 30, bytes.len() / 2] {
         setting.through.send_bytes(&bytes[..cut]);
         std::thread::sleep(Duration::from_millis(30));
@@ -350,9 +350,10 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_client_that_only_stops_sending_still_gets_its_replies() {
+fn a_client_that_closes_its_sending_side_gets_its_replies() {
     let mut setting = Setting::new();
-    // What comes after the client's end has five seconds, and making a collection takes its time.
+    // After the client's end of stream docward waits five seconds for replies, and creating a collection takes some
+    // time.
     setting.seed("free", vec![doc! {}]);
     let insert = setting.message(doc! { "insert": "free", "documents": [{}] });
     let find = setting.message(doc! { "find": "free" });
@@ -366,7 +367,7 @@ fn a_client_that_only_stops_sending_still_gets_its_replies() {
 }
 
 #[test]
-fn an_exhaust_cursor_streams_and_the_connection_goes_on_after_it() {
+fn an_exhaust_cursor_streams_and_the_connection_works_after_it() {
     let mut setting = Setting::new();
     for collection in ["orders", "free"] {
         setting.seed(collection, (0..100).map(|id| doc! { "_id": id }).collect());
@@ -393,8 +394,8 @@ fn an_exhaust_cursor_streams_and_the_connection_goes_on_after_it() {
 }
 
 #[test]
-fn a_batch_of_nothing_but_rejections_gets_a_reply_that_drivers_take() {
-    const STATEMENTS: i32 = 40_000; // whose texts would fill more than one document
+fn a_batch_of_only_rejected_statements_gets_a_reply_that_drivers_accept() {
+    const STATEMENTS: i32 = 40_000; // their error texts would fill more than one document
     let mut setting = Setting::new();
     let update = setting.message(doc! { "update": "orders", "ordered": false });
     let updates = (0..STATEMENTS).map(|id| doc! { "q": { "_id": id }, "u": [{ "$replaceWith": {} }] }).collect();

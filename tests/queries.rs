@@ -1,5 +1,5 @@
-//! The query listener before a replica set of three: a second connection string, whose reads go to secondaries that
-//! are fresh enough, and through which nothing is written.
+//! The query listener in front of a replica set of three: a second connection string for reads from secondaries that
+//! are fresh enough. It rejects writes.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -33,8 +33,8 @@ async fn connect(address: &str) -> Client {
     Client::with_uri_str(format!("mongodb://{address}/?appName=queries")).await.unwrap()
 }
 
-/// The member that answers a driver's queries. Drivers do not repeat this command, as they do reads, when its
-/// connection is closed because queries go to another member now.
+/// The member that answers a driver's queries. Drivers retry reads, but not this command, when its connection closes
+/// because queries move to another member.
 async fn answering(client: &Client, set: &ReplicaSet) -> usize {
     let asked = async {
         loop {
@@ -74,7 +74,7 @@ async fn count(orders: &Collection<Document>) -> u64 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn queries_go_to_a_secondary_and_nothing_else_passes() {
+async fn queries_go_to_a_secondary_and_all_else_is_rejected() {
     let set = ReplicaSet::start(3);
     let docward = start(&set);
     let commands = connect(&docward.address()).await;
@@ -109,13 +109,13 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
     let refused =
         &format!("send it by the connection string for commands (docward listens for them on {})", docward.address());
     expect(orders.insert_one(doc! {}).await.unwrap_err(), 20, refused);
-    expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is no read");
+    expect(orders.find_one_and_delete(doc! {}).await.unwrap_err(), 20, "is not a read");
     let secret = shop.collection::<Document>("secret");
     expect(secret.find_one(doc! {}).await.unwrap_err(), 20, "reads shop.secret, which no `reads` rule names");
     let lookup = doc! { "$lookup": { "from": "secret", "pipeline": [], "as": "s" } };
     expect(orders.aggregate([lookup]).await.unwrap_err(), 20, "reads shop.secret");
     expect(orders.aggregate([doc! { "$out": "people" }]).await.unwrap_err(), 20, "writes its result");
-    // Other rules evaluate queries as they do commands.
+    // Other rules evaluate queries like commands.
     expect(orders.find_one(doc! { "$where": "true" }).await.unwrap_err(), 121, "no-scripts");
     let mut session = raw::Client::connect(&docward.query_address());
     let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![3; 16] };
@@ -124,7 +124,7 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
         doc! { "find": "orders", "lsid": { "id": id }, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false },
     );
     assert_eq!(reply.get_i32("code").unwrap(), 20, "{reply}");
-    // At the other listeners the rules do nothing.
+    // On the other listeners these rules have no effect.
     assert!(commands.database("shop").collection::<Document>("secret").find_one(doc! {}).await.unwrap().is_none());
     expect(
         commands
@@ -140,8 +140,8 @@ async fn queries_go_to_a_secondary_and_nothing_else_passes() {
 }
 
 #[test]
-fn a_flood_of_refusals_does_not_fill_the_log() {
-    const WORDS: &str = "refuses what no rule names";
+fn many_rejections_do_not_fill_the_log() {
+    const WORDS: &str = "the query listener rejected a command";
     let docward =
         Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--query-listen").argument("127.0.0.1:0");
     let docward = docward.listeners(2).start();
@@ -156,20 +156,21 @@ fn a_flood_of_refusals_does_not_fill_the_log() {
     let logged: Vec<String> = docward.log().into_iter().filter(|line| line.contains(WORDS)).collect();
     assert!(!logged.is_empty() && logged.len() <= lines(began.elapsed().as_secs()), "{} lines", logged.len());
     assert!(logged.iter().all(|line| line.len() < 2000), "{}", logged[0].len());
-    // The next line counts those that were left out.
+    // The next line has the number of suppressed ones.
     std::thread::sleep(Duration::from_secs(1));
     client.command("shop", doc! { "find": &long });
-    let left_out = |line: &String| Some(line.split("left_out=").nth(1)?.split(' ').next()?.parse::<usize>().unwrap());
+    let suppressed =
+        |line: &String| Some(line.split("suppressed=").nth(1)?.split(' ').next()?.parse::<usize>().unwrap());
     let counted = poll(TIMEOUT, || {
         let all: Vec<String> = docward.log().into_iter().filter(|line| line.contains(WORDS)).collect();
-        let left_out: usize = all.iter().filter_map(left_out).sum();
-        (left_out + all.len() == 501).then_some(())
+        let suppressed: usize = all.iter().filter_map(suppressed).sum();
+        (suppressed + all.len() == 501).then_some(())
     });
     assert!(counted.is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn when_the_secondary_goes_the_next_query_works_on_another() {
+async fn after_the_loss_of_a_secondary_the_next_query_works_on_another() {
     let mut set = ReplicaSet::start(3);
     let docward = start(&set);
     connect(&docward.address())
@@ -187,12 +188,12 @@ async fn when_the_secondary_goes_the_next_query_works_on_another() {
     orders.find_one(doc! {}).await.unwrap();
     let second = answering(&queries, &set).await;
     assert_ne!(second, first);
-    // And when the other one is elected, queries do not stay with a primary while there is a secondary.
+    // When the other secondary becomes primary, queries move to a secondary if there is one.
     set.restart(first);
     let primary = set.step_down();
     await_answer(&queries, &set, |member| member != primary).await;
     orders.find_one(doc! {}).await.unwrap();
-    // One that is stopped holds its connections and answers nobody; whoever waits for it is let go.
+    // A stopped member holds its connections and does not answer; docward closes connections that wait for it.
     let stopped = answering(&queries, &set).await;
     set.stop(stopped);
     let answered = async { while orders.find_one(doc! {}).await.is_err() {} };
@@ -202,7 +203,7 @@ async fn when_the_secondary_goes_the_next_query_works_on_another() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_secondary_that_falls_behind_is_left_and_the_primary_is_the_last_resort() {
+async fn queries_leave_a_secondary_that_lags_and_use_the_primary_last() {
     let set = ReplicaSet::start(3);
     let docward = start(&set);
     let orders = connect(&docward.address()).await.database("shop").collection::<Document>("orders");
@@ -221,7 +222,7 @@ async fn a_secondary_that_falls_behind_is_left_and_the_primary_is_the_last_resor
     });
     let story = async {
         apply(secondaries[0], "alwaysOn");
-        let left = |member: usize| format!("queries do not go to {} any more", set.member(member).address());
+        let left = |member: usize| format!("queries are no longer routed to {}", set.member(member).address());
         tokio::task::block_in_place(|| docward.wait_for_log(&left(secondaries[0])));
         expect_only(secondaries[1], &docward, &set).await;
         apply(secondaries[1], "alwaysOn");
@@ -237,8 +238,8 @@ async fn a_secondary_that_falls_behind_is_left_and_the_primary_is_the_last_resor
     writing.abort();
 }
 
-/// New connections go to this member. A set that gets no time to write is fresher for a moment than it was, so not
-/// every one from the first must.
+/// Waits until new connections go to this member. A replica set under load may briefly report less lag than it has,
+/// so the first connections may go elsewhere.
 async fn expect_only(member: usize, docward: &Docward, set: &ReplicaSet) {
     let several = async {
         let mut in_a_row = 0;

@@ -1,4 +1,4 @@
-//! The pattern `queue` by what a real mongod stores: which claims take a job, and which later statements reach one.
+//! The pattern `queue` on a real mongod: which claims take a job, and which later statements match one.
 //! `tests/python/test_queue.py` has workers that are stopped past their lease.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
@@ -37,7 +37,7 @@ impl Setting {
         Self { _docward: docward, views, jobs }
     }
 
-    /// Stores one job past docward, with `_id` 1.
+    /// Stores one job with `_id` 1, without docward.
     async fn job(&self, fields: Document) {
         let mut job = doc! { "_id": 1 };
         job.extend(fields);
@@ -50,7 +50,7 @@ impl Setting {
         self.views.stored("jobs").await.swap_remove(0)
     }
 
-    /// How many jobs a statement matched.
+    /// The number of jobs that a statement matched.
     async fn matched(&self, filter: Document, update: Document) -> u64 {
         self.jobs.update_one(filter, update).await.unwrap().matched_count
     }
@@ -67,7 +67,7 @@ fn now() -> i64 {
 }
 
 #[tokio::test]
-async fn a_job_is_claimed_once_whatever_marks_the_lock() {
+async fn a_job_is_claimed_once_for_every_kind_of_lock_value() {
     let setting = Setting::new().await;
     let id = || doc! { "_id": 1 };
     for lock in
@@ -92,7 +92,7 @@ async fn a_job_is_claimed_once_whatever_marks_the_lock() {
 }
 
 #[tokio::test]
-async fn a_lease_is_over_by_its_time_in_any_form() {
+async fn a_lease_expires_for_every_type_of_its_time() {
     let setting = Setting::new().await;
     let claim = || doc! { "$set": { "locked": true } };
     for (age, matched) in [(HOUR, 1), (60_000, 0), (-HOUR, 0)] {
@@ -107,12 +107,12 @@ async fn a_lease_is_over_by_its_time_in_any_form() {
                 doc! { "_id": 1, "$or": [{ "locked": false }, { "tlocked": { "$lt": DateTime::now() } }, { "tlocked": { "$lt": now() } }] },
             ] {
                 setting.job(doc! { "locked": true, "tlocked": since.clone(), "try": 1 }).await;
-                // A time to come is not before now in the client's own filter either.
+                // A time in the future does not count as expired in the client's own filter either.
                 assert_eq!(setting.matched(filter.clone(), claim()).await, matched, "{since} {filter}");
             }
         }
     }
-    // Without its time a lock is over; with something else there, never.
+    // A lock without a time has expired; with a value of another type it never expires.
     for (since, matched) in [(Bson::Null, 1), ("soon".into(), 0), (f64::NAN.into(), 0), (doc! {}.into(), 0)] {
         setting.job(doc! { "locked": true, "tlocked": since.clone(), "try": 1 }).await;
         assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, matched, "{since}");
@@ -165,7 +165,7 @@ async fn two_workers_do_not_claim_one_job_by_replacements() {
         let job = doc! { "kind": "mail", "locked": locked, "tlocked": DateTime::now(), "try": attempt };
         setting.jobs.replace_one(doc! { "_id": 1, "try": token }, job).await
     };
-    // Without counting, two workers could not be told apart.
+    // Without an attempts counter two workers cannot be distinguished.
     setting.job(free()).await;
     for _ in 0..2 {
         let error = replace(0, true.into(), 0.into()).await.unwrap_err();
@@ -173,14 +173,14 @@ async fn two_workers_do_not_claim_one_job_by_replacements() {
         assert!(message(&error).contains("without counting 'try' up"), "{error}");
     }
     assert_eq!(setting.stored().await.get("locked"), Some(&false.into()));
-    // With counting, one wins.
+    // With a counter, one worker wins.
     assert_eq!(replace(0, true.into(), 1.into()).await.unwrap().matched_count, 1);
     assert_eq!(replace(0, true.into(), 1.into()).await.unwrap().matched_count, 0);
-    // The one that holds the job saves it as often as it likes, in any type of the number.
+    // The worker with the job saves it any number of times, with any type of the number.
     for attempt in [Bson::from(1), 1i64.into(), 1.0.into(), "1.0".parse::<Decimal128>().unwrap().into()] {
         assert_eq!(replace(1, true.into(), attempt).await.unwrap().matched_count, 1);
     }
-    // Nobody takes it over meanwhile, by the right number either.
+    // No other worker takes it over meanwhile, even with the right number.
     assert_eq!(replace(1, true.into(), 2.into()).await.unwrap().matched_count, 0);
     assert_eq!(replace(1, false.into(), 1.into()).await.unwrap().matched_count, 1);
     assert_eq!(setting.stored().await.get("locked"), Some(&false.into()));
@@ -207,7 +207,7 @@ async fn a_first_save_by_upsert_inserts_a_job_and_replaces_none() {
 }
 
 #[tokio::test]
-async fn statements_reach_the_jobs_of_one_worker() {
+async fn statements_match_the_jobs_of_one_worker() {
     let setting = Setting::new().await;
     let held = |id: i32| doc! { "_id": id, "locked": true, "tlocked": DateTime::now(), "try": 1 };
     setting.views.store("jobs", (1..4).map(held)).await;
@@ -252,14 +252,14 @@ async fn an_expired_job_is_claimed_beside_a_rule_about_a_number() {
     assert_eq!((claim().await, claim().await), (1, 0));
     let job = setting.views.stored("bounded").await.swap_remove(0);
     assert_eq!((job.get_i32("try").unwrap(), job.get_i32("budget").unwrap()), (2, 0), "{job}");
-    // Without budget the lease does not matter.
+    // At its bound the update fails whatever the lease is.
     let direct = setting.views.direct.collection::<Document>("bounded");
     direct.update_one(doc! {}, doc! { "$set": { "locked": false } }).await.unwrap();
     assert_eq!(claim().await, 0);
 }
 
 #[tokio::test]
-async fn a_save_that_is_merged_keeps_the_lock_of_its_worker() {
+async fn a_merged_save_keeps_its_workers_lock() {
     let setting = Setting::new().await;
     let jobs = setting.views.collection("saved");
     jobs.insert_one(doc! { "_id": 1, "kind": "mail" }).await.unwrap();
@@ -274,7 +274,7 @@ async fn a_save_that_is_merged_keeps_the_lock_of_its_worker() {
     assert_eq!(setting.views.stored("saved").await, [job.clone()]);
     job.insert("locked", false);
     assert_eq!(save(&job, 1).await.unwrap(), 1);
-    // A late one would lock the free job again.
+    // A late save would lock the free job again.
     job.insert("locked", true);
     assert_eq!(code(&save(&job, 1).await.unwrap_err()), 121);
     job.insert("try", 5);

@@ -1,5 +1,5 @@
-//! `docward record`, `audit` and `suggest` on what a real mongod logs and profiles and real drivers send, and the
-//! live report of rules in shadow mode.
+//! `docward record`, `audit` and `suggest` on the logs and profiles of a real mongod and the traffic of real drivers,
+//! and the live report of rules in shadow mode.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -37,7 +37,7 @@ fn audit(rules: &Path, files: &[&Path]) -> Value {
     serde_json::from_slice(&done.stdout).unwrap()
 }
 
-/// By rule: rejected, rewritten, cannot tell, excepted, passed.
+/// By rule: rejected, rewritten, undecided, excepted, passed.
 fn counts(report: &Value) -> Vec<(String, [u64; 5])> {
     let count = |rule: &Value, key: &str| rule["counts"][key].as_u64().unwrap();
     let keys = ["rejected", "rewritten", "cannot_tell", "excepted", "passed"];
@@ -56,7 +56,7 @@ fn folder_with(name: &str, content: &str) -> (tempfile::TempDir, PathBuf) {
     (folder, file)
 }
 
-/// What two applications do to shop.orders: in every way that a log shows otherwise.
+/// The writes of two applications to shop.orders, in every form that a log shows differently.
 async fn traffic(address: &str, options: &str) {
     let billing = client(address, &format!("&appName=billing{options}")).await;
     let orders = billing.database("shop").collection::<Document>("orders");
@@ -93,7 +93,7 @@ async fn client(address: &str, options: &str) -> Client {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_log_of_mongod_is_held_against_rules() {
+async fn an_audit_reads_a_mongod_log() {
     let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
     traffic(&mongod.address(), "").await;
     mongod.stop();
@@ -101,9 +101,10 @@ async fn a_log_of_mongod_is_held_against_rules() {
     let log = mongod.log_file();
     let report = audit(&rules, &[&log]);
     let rows = [
-        // By billing one each as update, findAndModify, in a batch and in a transaction; what was cut could be one.
+        // From billing one each as update, as findAndModify, in a batch and in a transaction; a truncated statement
+        // could be one too.
         ("no-replace", [4, 0, 1, 1, 0]),
-        // Inserted documents are not in a log; what one rule rejects no later one sees.
+        // A log does not have inserted documents; later rules do not see what an earlier one rejects.
         ("stock", [0, 1, 4, 0, 3]),
         ("numbers", [0, 0, 4, 0, 1]),
         ("no-empty", [2, 0, 1, 0, 8]),
@@ -145,7 +146,7 @@ async fn a_log_of_mongod_is_held_against_rules() {
     assert!(checked.status.success(), "{text}\n{}", String::from_utf8_lossy(&checked.stderr));
 }
 
-/// `system.profile` of shop as JSON lines, as MongoDB's own library for Python writes them.
+/// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
 fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
     const SCRIPT: &str = "\
 import sys, pymongo
@@ -162,7 +163,7 @@ for entry in profile.find():
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_profiler_keeps_is_held_against_rules() {
+async fn an_audit_reads_profiler_documents() {
     let mongod = Mongod::start(Kind::ReplicaSet);
     let database = mongod.client().await.database("shop");
     database.run_command(doc! {"profile": 2}).await.unwrap();
@@ -177,15 +178,15 @@ async fn what_the_profiler_keeps_is_held_against_rules() {
     }
     assert_eq!(reports[0], reports[1]);
     let row = |name: &str| reports[0].iter().find(|(rule, _)| rule == name).unwrap().1;
-    // A profile keeps 50 KB of a command, so the long update is there.
+    // A profile keeps 50 KB of a command, so it has the long update.
     assert_eq!(row("no-replace"), [4, 0, 0, 1, 0]);
     assert_eq!(row("stock"), [0, 1, 3, 0, 4]);
-    // Updates without a comment: a profile does not say what else their command said.
+    // Updates without a comment: a profile omits the other fields of their command.
     assert_eq!(row("source-time")[1..], [1, 6, 0, 0]);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_capture_tells_everything_but_credentials() {
+async fn a_capture_has_everything_except_credentials() {
     let mongod = Mongod::start(Kind::ReplicaSet);
     let (folder, rules) = folder_with("rules.yaml", RULES);
     let capture = folder.path().join("traffic.bson");
@@ -219,12 +220,12 @@ async fn a_capture_tells_everything_but_credentials() {
     for secret in ["open-sesame", "sasl", "SCRAM", "createUser", "updateUser", "speculativeAuthenticate"] {
         assert!(!has(secret), "{secret} is in the capture");
     }
-    assert!(has("ada") && has("billing"), "who sent it is in it");
+    assert!(has("ada") && has("billing"), "the record names the client");
 
-    // Killed and cut, it is read as far as it goes, and continued.
+    // After a kill or truncation the capture is read up to its last complete record, and recording continues it.
     std::fs::write(&capture, &bytes[..bytes.len() - 3]).unwrap();
     let cut = audit(&rules, &[&capture]);
-    assert_eq!(cut["sources"][0]["note"], "its last record is cut off");
+    assert_eq!(cut["sources"][0]["note"], "the last record is truncated");
     let before = cut["commands"].as_u64().unwrap();
     let mut recorder = start();
     let orders = client(&recorder.address(), "&appName=late").await.database("shop").collection::<Document>("orders");
@@ -234,13 +235,13 @@ async fn a_capture_tells_everything_but_credentials() {
         (report["commands"] == before + 1).then_some(report)
     });
     recorder.kill();
-    let written = written.expect("the record comes to the file while the recorder runs");
+    let written = written.expect("the record must be written while the recorder runs");
     assert_eq!(written["sources"][0]["note"], Value::Null);
-    assert_eq!(audit(&rules, &[&capture])["commands"], before + 1, "what was written survives kill -9");
+    assert_eq!(audit(&rules, &[&capture])["commands"], before + 1, "written records must survive kill -9");
 }
 
 #[test]
-fn what_is_no_traffic_is_refused_by_name() {
+fn files_that_are_not_traffic_are_refused_by_name() {
     let (folder, rules) = folder_with("rules.yaml", RULES);
     let rules = rules.to_str().unwrap();
     let file = |name: &str, content: &str| {
@@ -259,11 +260,11 @@ fn what_is_no_traffic_is_refused_by_name() {
         assert_eq!(done.status.code(), Some(code), "{path}: {said}");
         assert!(said.contains(words) && said.contains(&path), "{said}");
     }
-    let taken = file("taken", "somebody's notes");
+    let taken = file("taken", "notes");
     let done = docward(&["record", &taken]);
     assert_eq!(done.status.code(), Some(64));
     assert!(String::from_utf8(done.stderr).unwrap().contains("is no capture"));
-    assert_eq!(std::fs::read_to_string(&taken).unwrap(), "somebody's notes");
+    assert_eq!(std::fs::read_to_string(&taken).unwrap(), "notes");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -282,7 +283,7 @@ async fn rules_in_shadow_mode_report_live() {
     for part in ["statements=2", "shop.orders", "replaceOne({_id}, {status})", "billing"] {
         assert!(line.contains(part), "{part} is not in {line}");
     }
-    // Another rule joins; the counts go on.
+    // Another rule is added; the counts continue.
     docward.rewrite_rules(&format!("{rules}\n  - {{ name: another, namespace: shop.orders, together: [a, b] }}\n"));
     docward.signal("HUP");
     docward.wait_for_log("rules=4");

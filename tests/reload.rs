@@ -1,4 +1,4 @@
-//! Rules that change while docward runs: by file and by SIGHUP, whole or not at all, without a word to clients.
+//! Rule changes while docward runs: by file and by SIGHUP, all or nothing, without effect on client connections.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -22,7 +22,7 @@ const NONE: &str =
     "version: 1\nrules:\n  - { name: none, namespace: '*.orders', mode: disabled, replacement: { policy: reject } }\n";
 const BAD: &str = "version: 1\nrules:\n  - { name: new, namespace: '*.orders', replacment: {} }\n";
 
-/// Whether a blind replacement is rejected, and by which rule.
+/// Whether an unchecked replacement is rejected, and by which rule.
 fn rejected_by(docward: &Docward) -> Option<String> {
     let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
     Mongod::shared().command("reloaded", doc! { "update": "orders", "updates": [stored] });
@@ -42,14 +42,14 @@ fn await_rule(docward: &Docward, name: Option<&str>) {
 }
 
 #[test]
-fn a_changed_file_is_loaded_and_a_bad_one_changes_nothing() {
+fn a_changed_file_is_reloaded_and_an_invalid_one_is_ignored() {
     let docward = Docward::start(Mongod::shared(), &rules("first"));
     await_rule(&docward, Some("'first'"));
     docward.rewrite_rules(&rules("second"));
     await_rule(&docward, Some("'second'"));
     docward.rewrite_rules(BAD);
-    docward.wait_for_log("the new rules are refused; the 1 rules of set");
-    // In check's own words, with the place and what to write instead.
+    docward.wait_for_log("rules not reloaded; the 1 rules of set");
+    // The same text as of `check`, with the position and a correction.
     docward.wait_for_log("rules.yaml:3:");
     docward.wait_for_log("replacment");
     docward.wait_for_log("replacement");
@@ -77,7 +77,7 @@ fn sighup_loads_at_once_and_docward_survives_a_folder_without_files() {
     await_rule(&docward, Some("'second'"));
 }
 
-/// A volume of Kubernetes: `rules.yaml` → `..data/rules.yaml`, `..data` → a folder that is swapped.
+/// A Kubernetes volume: `rules.yaml` → `..data/rules.yaml`, `..data` → a folder that is swapped.
 #[test]
 fn swapped_links_are_seen() {
     let folder = tempfile::tempdir().unwrap();
@@ -117,7 +117,7 @@ fn the_configuration_file_may_name_other_rules() {
     await_rule(&docward, Some("'second'"));
 }
 
-/// Each statement is evaluated by one set or the other, and none is lost or answered wrongly.
+/// Each statement is evaluated by one of the two sets, and gets the right reply.
 #[tokio::test(flavor = "multi_thread")]
 async fn rules_are_swapped_under_load() {
     let mongod = Mongod::shared();

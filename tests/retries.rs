@@ -1,8 +1,7 @@
-//! Retryable writes and transactions whose batches docward cuts: each statement keeps the number
-//! by which the server remembers it, and a rejection leaves both sides where a server's own
-//! write error would.
+//! Retryable writes and transactions whose batches docward splits: each statement keeps the id by which the server
+//! recognises it, and a rejection leaves both sides in the same state as a write error of the server.
 //!
-//! The raw client sends what drivers send, twice. Not for drivers' own retries (`test_drivers.py`).
+//! The raw client sends each command twice, as drivers do. `test_drivers.py` tests the drivers' own retries.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -48,14 +47,14 @@ fn docward() -> &'static Docward {
     DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))
 }
 
-/// A session of a client that counts its transactions as drivers do.
+/// A client's session, with transaction numbers as drivers assign them.
 struct Session {
     database: String,
     through: Client,
     direct: Client,
     lsid: Document,
     txn_number: i64,
-    /// Fields every command carries, such as apiVersion.
+    /// Fields of every command, such as apiVersion.
     always: Document,
 }
 
@@ -92,7 +91,7 @@ impl Session {
         command
     }
 
-    /// The next retryable write, sent `times` over as after network errors; the replies.
+    /// Sends the next retryable write `times` times, as after network errors; returns the replies.
     fn retryable(&mut self, command: Document, times: usize) -> Vec<Document> {
         self.txn_number += 1;
         let command = self.with_session(command);
@@ -116,7 +115,7 @@ impl Session {
         self.through.command("admin", self.with_session(commit))
     }
 
-    /// The commit of a transaction that is over, which drivers know how to repeat from its beginning.
+    /// Asserts that the commit of an aborted transaction gets the error that makes drivers repeat the transaction.
     fn assert_aborted(&mut self) {
         let reply = self.commit();
         assert_eq!(reply.get_str("codeName").unwrap(), "NoSuchTransaction", "{reply}");
@@ -138,18 +137,18 @@ fn increment(id: i32) -> Document {
     doc! { "q": { "_id": id }, "u": { "$inc": { "n": 1 } } }
 }
 
-/// Rejected.
-fn unprotected(id: i32) -> Document {
+/// An update that is rejected.
+fn rejected_statement(id: i32) -> Document {
     doc! { "q": { "_id": id }, "u": { "n": 100 } }
 }
 
-/// Checks the version itself: where it matches nothing, the server's n: 0 is the answer.
-fn protected(id: i32, version: i32) -> Document {
+/// Checks the version itself: if it matches nothing, the server's n: 0 is the reply.
+fn with_own_check(id: i32, version: i32) -> Document {
     doc! { "q": { "_id": id, "version": version }, "u": { "n": 200 } }
 }
 
-/// Gets its check from docward: a document of another version is a conflict.
-fn saved(id: i32, version: i32) -> Document {
+/// docward adds the version check: a document with another version is a conflict.
+fn with_added_check(id: i32, version: i32) -> Document {
     doc! { "q": { "_id": id }, "u": { "n": 200, "version": version } }
 }
 
@@ -161,7 +160,7 @@ fn carts(count: i32) -> Vec<Document> {
 fn a_batch_with_a_rejected_statement_is_applied_once() {
     let mut session = Session::new();
     session.seed("carts", carts(3));
-    let updates = vec![increment(1), unprotected(2), increment(3)];
+    let updates = vec![increment(1), rejected_statement(2), increment(3)];
     let ordered = session.retryable(doc! { "update": "carts", "updates": &updates }, 2);
     for reply in &ordered {
         assert_eq!((counts(reply), write_errors(reply)), ((1, 1), vec![(1, REJECTED)]));
@@ -181,7 +180,7 @@ fn a_batch_with_checked_statements_is_applied_once() {
     for ordered in [true, false] {
         let mut session = Session::new();
         session.seed("carts", carts(4));
-        let updates = vec![increment(1), protected(2, 1), increment(3), protected(4, 1), increment(1)];
+        let updates = vec![increment(1), with_own_check(2, 1), increment(3), with_own_check(4, 1), increment(1)];
         let replies = session.retryable(doc! { "update": "carts", "updates": updates, "ordered": ordered }, 2);
         for reply in &replies {
             assert_eq!((counts(reply), write_errors(reply)), ((5, 5), vec![]));
@@ -204,7 +203,7 @@ fn a_lost_race_is_reported_again_and_stops_an_ordered_batch_again() {
     for (ordered, n, stored) in [(true, 1, [1, 0, 0]), (false, 2, [1, 0, 1])] {
         let mut session = Session::new();
         session.seed("saves", carts(3));
-        let updates = vec![increment(1), saved(2, 7), increment(3)];
+        let updates = vec![increment(1), with_added_check(2, 7), increment(3)];
         for reply in session.retryable(doc! { "update": "saves", "updates": updates, "ordered": ordered }, 2) {
             assert_eq!((counts(&reply), write_errors(&reply)), ((n, n), vec![(1, CONFLICT)]), "{reply}");
         }
@@ -217,7 +216,7 @@ fn a_lost_race_is_reported_again_and_stops_an_ordered_batch_again() {
 fn numbers_the_client_gives_are_kept() {
     let mut session = Session::new();
     session.seed("carts", carts(4));
-    let updates = vec![increment(1), unprotected(2), protected(3, 1), increment(4)];
+    let updates = vec![increment(1), rejected_statement(2), with_own_check(3, 1), increment(4)];
     let batch = doc! { "update": "carts", "updates": &updates, "ordered": false };
     let mut with_ids = batch.clone();
     with_ids.insert("stmtIds", vec![10, 11, 12, 13]);
@@ -228,7 +227,7 @@ fn numbers_the_client_gives_are_kept() {
     assert_eq!(again, [10, 12, 13]);
     let mut with_first = batch;
     with_first.extend(doc! { "stmtId": 20 });
-    with_first.insert("updates", vec![increment(1), unprotected(2), increment(4)]);
+    with_first.insert("updates", vec![increment(1), rejected_statement(2), increment(4)]);
     let replies = session.retryable(with_first, 2);
     assert_eq!(retried(&replies[1]), [20, 22]);
     let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -236,8 +235,8 @@ fn numbers_the_client_gives_are_kept() {
 }
 
 #[test]
-fn a_retry_that_goes_past_docward_is_recognised() {
-    for updates in [vec![increment(1), increment(2)], vec![increment(1), protected(2, 1), increment(2)]] {
+fn a_retry_without_docward_is_recognised() {
+    for updates in [vec![increment(1), increment(2)], vec![increment(1), with_own_check(2, 1), increment(2)]] {
         let mut session = Session::new();
         session.seed("carts", carts(2));
         let batch = doc! { "update": "carts", "updates": &updates };
@@ -284,9 +283,9 @@ fn a_find_and_modify_is_applied_once() {
     }
 }
 
-/// The driver sends the first save of a job again when its reply was lost.
+/// The driver sends the first save of a job again after its reply was lost.
 #[test]
-fn a_job_that_was_saved_first_is_saved_once() {
+fn a_retried_first_save_of_a_job_saves_once() {
     let save = doc! { "q": { "_id": 1 }, "u": { "_id": 1, "work": "mail" }, "upsert": true };
     for more in [vec![], vec![doc! { "q": { "_id": 2, "locked": false }, "u": { "$set": { "x": 1 } } }]] {
         let mut session = Session::new();
@@ -308,9 +307,9 @@ fn a_job_that_was_saved_first_is_saved_once() {
 #[test]
 fn a_rejection_ends_the_transaction_as_a_write_error_does() {
     let statements = [
-        (doc! { "update": "carts", "updates": [unprotected(1)] }, REJECTED),
-        (doc! { "update": "carts", "updates": [increment(2), unprotected(1)] }, REJECTED),
-        (doc! { "update": "saves", "updates": [saved(1, 7)] }, CONFLICT),
+        (doc! { "update": "carts", "updates": [rejected_statement(1)] }, REJECTED),
+        (doc! { "update": "carts", "updates": [increment(2), rejected_statement(1)] }, REJECTED),
+        (doc! { "update": "saves", "updates": [with_added_check(1, 7)] }, CONFLICT),
         (doc! { "findAndModify": "carts", "query": { "_id": 1 }, "update": { "n": 5 } }, REJECTED),
         (doc! { "findAndModify": "saves", "query": { "_id": 1 }, "update": { "n": 5, "version": 7 } }, CONFLICT),
     ];
@@ -332,8 +331,10 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
                 assert_eq!(code, *expected, "{statement}: {reply}");
                 assert!(!reply.contains_key("errorLabels"), "{reply}");
                 session.assert_aborted();
-                // The session goes on with its next transaction, on documents nobody holds.
-                assert!(ok(&session.start(doc! { "update": "carts", "updates": [increment(1), protected(2, 1)] })));
+                // The session continues with its next transaction, on documents without locks.
+                assert!(
+                    ok(&session.start(doc! { "update": "carts", "updates": [increment(1), with_own_check(2, 1)] }))
+                );
                 let committed = session.commit();
                 assert!(ok(&committed), "{committed}");
                 let n: Vec<i32> = session.stored("carts").iter().map(|cart| cart.get_i32("n").unwrap()).collect();
@@ -344,10 +345,10 @@ fn a_rejection_ends_the_transaction_as_a_write_error_does() {
 }
 
 #[test]
-fn a_cut_batch_may_open_a_transaction_with_a_read_concern() {
+fn a_split_batch_may_start_a_transaction_with_a_read_concern() {
     let mut session = Session::new();
     session.seed("carts", carts(3));
-    let updates = vec![protected(1, 1), increment(2), protected(3, 1)];
+    let updates = vec![with_own_check(1, 1), increment(2), with_own_check(3, 1)];
     let first = doc! { "update": "carts", "updates": updates, "readConcern": { "level": "snapshot" } };
     let reply = session.start(first);
     assert_eq!((counts(&reply), write_errors(&reply)), ((3, 3), vec![]), "{reply}");
@@ -358,7 +359,7 @@ fn a_cut_batch_may_open_a_transaction_with_a_read_concern() {
 }
 
 #[test]
-fn in_a_transaction_an_ignored_conflict_is_none() {
+fn in_a_transaction_an_ignored_conflict_does_not_abort() {
     let mut session = Session::new();
     session.seed("states", carts(1));
     let stale = doc! { "q": { "_id": 1 }, "u": { "n": 5, "version": 7 } };
@@ -369,7 +370,7 @@ fn in_a_transaction_an_ignored_conflict_is_none() {
 }
 
 #[test]
-fn optimistic_numbers_that_collide_are_tried_again() {
+fn colliding_optimistic_numbers_are_retried() {
     const WRITERS: i32 = 4;
     const EACH: i32 = 12;
     let mut session = Session::new();

@@ -1,5 +1,5 @@
-//! The JSON Schema of rule files and docward's own reader say the same: what one takes the other takes, and
-//! every mistake that a schema can express is refused by both.
+//! The JSON Schema of rule files and docward's parser agree: both accept the same files, and both reject every error
+//! that a schema can express.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 static SCHEMA_VALUE: LazyLock<Value> = LazyLock::new(|| serde_json::from_str(SCHEMA).unwrap());
 static VALIDATOR: LazyLock<Validator> = LazyLock::new(|| jsonschema::validator_for(&SCHEMA_VALUE).unwrap());
 
-/// Every pattern with every setting it has.
+/// Every pattern with all its settings.
 fn patterns() -> Vec<(&'static str, Value)> {
     vec![
         (
@@ -77,30 +77,30 @@ fn loads(file: &Value) -> Result<(), String> {
     RuleSet::from_sources(vec![source]).map(drop).map_err(|report| report.to_string())
 }
 
-fn both_take(file: &Value) {
+fn assert_both_accept(file: &Value) {
     if let Err(error) = VALIDATOR.validate(file) {
-        panic!("the schema refuses {file}: {error}");
+        panic!("the schema rejects {file}: {error}");
     }
     if let Err(report) = loads(file) {
-        panic!("docward refuses {file}: {report}");
+        panic!("docward rejects {file}: {report}");
     }
 }
 
-fn both_refuse(file: &Value) {
-    assert!(!VALIDATOR.is_valid(file), "the schema takes {file}");
-    assert!(loads(file).is_err(), "docward takes {file}");
+fn assert_both_reject(file: &Value) {
+    assert!(!VALIDATOR.is_valid(file), "the schema accepts {file}");
+    assert!(loads(file).is_err(), "docward accepts {file}");
 }
 
-/// The schema of the settings of `pattern`, or of a map among them.
+/// The schema of the settings of `pattern`, or of a mapping among them.
 fn properties(pattern: &str) -> Option<&'static serde_json::Map<String, Value>> {
     SCHEMA_VALUE["$defs"]["rule"]["properties"][pattern]["properties"].as_object()
 }
 
 #[test]
-fn every_setting_of_the_schema_is_one_that_docward_reads() {
-    both_take(&envelope());
+fn docward_reads_every_setting_of_the_schema() {
+    assert_both_accept(&envelope());
     for (pattern, settings) in patterns() {
-        both_take(&file(pattern, &settings));
+        assert_both_accept(&file(pattern, &settings));
         let Some(known) = properties(pattern) else { continue };
         let unused: Vec<_> = known.keys().filter(|key| settings.get(key.as_str()).is_none()).collect();
         assert!(unused.is_empty(), "{pattern}: {unused:?} are in the schema and not in the example");
@@ -116,7 +116,7 @@ fn every_setting_of_the_schema_is_one_that_docward_reads() {
 }
 
 #[test]
-fn every_word_of_the_schema_is_one_that_docward_knows_and_no_other() {
+fn docward_accepts_exactly_the_schemas_choices() {
     for (pattern, settings) in patterns() {
         for (key, schema) in properties(pattern).into_iter().flatten() {
             let Some(words) = schema["oneOf"].as_array() else { continue };
@@ -124,34 +124,34 @@ fn every_word_of_the_schema_is_one_that_docward_knows_and_no_other() {
             for word in words {
                 let mut changed = settings.clone();
                 changed[key] = word.clone();
-                both_take(&file(pattern, &changed));
+                assert_both_accept(&file(pattern, &changed));
             }
         }
     }
 }
 
 #[test]
-fn values_of_another_type_and_keys_of_another_name_are_refused_by_both() {
+fn both_reject_values_of_wrong_types_and_unknown_keys() {
     for (pattern, settings) in patterns() {
-        both_refuse(&file(pattern, &json!(7)));
-        both_refuse(&file(pattern, &json!(null)));
+        assert_both_reject(&file(pattern, &json!(7)));
+        assert_both_reject(&file(pattern, &json!(null)));
         for key in settings.as_object().into_iter().flat_map(|map| map.keys()) {
             for wrong in [json!([[1]]), json!({ "x": 1 }), json!(null), json!("")] {
                 let mut changed = settings.clone();
                 changed[key] = wrong;
-                both_refuse(&file(pattern, &changed));
+                assert_both_reject(&file(pattern, &changed));
             }
         }
         if settings.is_object() {
             let mut changed = settings.clone();
             changed["unknown"] = json!(1);
-            both_refuse(&file(pattern, &changed));
+            assert_both_reject(&file(pattern, &changed));
         }
     }
 }
 
 #[test]
-fn what_is_required_is_required_by_both() {
+fn both_require_the_same_keys() {
     for (pattern, settings) in patterns() {
         for key in settings.as_object().into_iter().flat_map(|map| map.keys()) {
             let mut changed = settings.clone();
@@ -163,7 +163,7 @@ fn what_is_required_is_required_by_both() {
 }
 
 #[test]
-fn mistakes_of_every_kind_are_refused_by_both() {
+fn both_reject_errors_of_every_kind() {
     for (pointer, wrong) in [
         ("/version", json!(2)),
         ("/version", json!("1")),
@@ -190,7 +190,7 @@ fn mistakes_of_every_kind_are_refused_by_both() {
     ] {
         let mut file = envelope();
         *file.pointer_mut(pointer).unwrap() = wrong;
-        both_refuse(&file);
+        assert_both_reject(&file);
     }
     for (pattern, settings) in [
         ("replacement", json!({ "policy": "check_version" })),
@@ -219,18 +219,18 @@ fn mistakes_of_every_kind_are_refused_by_both() {
         ("tree", json!({ "separator": "a" })),
         ("defaults", json!({ "maxTimeMS": 0 })),
     ] {
-        both_refuse(&file(pattern, &settings));
+        assert_both_reject(&file(pattern, &settings));
     }
     let mut two = envelope();
     two["rules"][0]["together"] = json!(["a", "b"]);
-    both_refuse(&two);
+    assert_both_reject(&two);
     let mut none = envelope();
     none["rules"][0].as_object_mut().unwrap().remove("deny");
-    both_refuse(&none);
+    assert_both_reject(&none);
 }
 
 #[test]
-fn test_files_are_taken_and_refused_by_both() {
+fn both_accept_and_reject_the_same_test_files() {
     let whole = json!({ "version": 1, "database": "shop", "rules": ["rules/", "a.yaml"], "tests": [
         { "given": "db.c.deleteOne({_id: 1})", "expect": "rejected", "as": { "app": "a" } },
     ] });

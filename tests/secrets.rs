@@ -1,4 +1,4 @@
-//! Passwords and tokens: whatever is wrong with them or around them, nothing that docward writes or answers shows them.
+//! Passwords and tokens: docward's output and replies never show them, whatever is wrong with them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -14,7 +14,7 @@ use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 use support::random::Random;
 
-/// No four of these letters stand beside each other in anything else.
+/// No other text has four of these letters in sequence.
 const SECRET: &str = "QxVzWkJpRyHfUbMd";
 
 const RULES: &str = "version: 1\nrules:\n  - {name: timestamped, namespace: shop.a, timestamps: {source: at}}\n  \
@@ -32,7 +32,7 @@ fn docward(arguments: &[&str]) -> Output {
     Command::new(executable).args(arguments).env("RUST_LOG", "trace").output().unwrap()
 }
 
-/// Runs a command that must fail; gives what is wrong with what it wrote.
+/// Runs a command that must fail; returns what is wrong with its output.
 fn leak(arguments: &[&str]) -> Option<String> {
     let output = docward(arguments);
     assert!(!output.status.success(), "{arguments:?} succeeds");
@@ -44,13 +44,13 @@ fn shown_by(arguments: &[&str], Output { stdout, stderr, .. }: Output) -> Option
     shows_secret(&written).then(|| format!("{arguments:?} wrote {}", String::from_utf8_lossy(&written)))
 }
 
-/// Fails with all of them, so that one run shows every place.
+/// Fails with the complete list, so that one run shows every leak.
 fn none(leaks: impl IntoIterator<Item = Option<String>>) {
     let leaks: Vec<String> = leaks.into_iter().flatten().collect();
     assert!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
 }
 
-/// Connection strings with a mistake: a character left out, put in or exchanged.
+/// Connection strings with an error: a character removed, inserted or replaced.
 fn mistakes(count: usize) -> Vec<String> {
     const PUT: [&str; 14] = ["", "@", ":", "/", "?", "#", "[", "%", "&", "=", ",", " ", "'", "\n"];
     let mut random = Random(0x5ec2e7);
@@ -100,9 +100,9 @@ fn flags_with_mistakes_do_not_show_passwords() {
     }));
 }
 
-/// What is typed in the wrong place.
+/// Secrets typed in the wrong position.
 #[test]
-fn words_in_the_wrong_place_do_not_show_passwords() {
+fn misplaced_arguments_do_not_show_passwords() {
     let uri = format!("mongodb://user:{SECRET}@h/");
     let (flag, misspelled) = (format!("--upstream={uri}"), format!("--upstraem={uri}"));
     let token = format!("--admin-token={SECRET} {SECRET}");
@@ -136,7 +136,7 @@ fn words_in_the_wrong_place_do_not_show_passwords() {
     none(commands.into_iter().map(leak));
 }
 
-/// Files of settings, each with something else wrong in it, read by everything that reads them.
+/// Configuration files, each with another error, read by every command that reads them.
 #[test]
 fn configuration_files_with_mistakes_do_not_show_passwords() {
     let folder = tempfile::tempdir().unwrap();
@@ -203,20 +203,20 @@ fn configuration_files_with_mistakes_do_not_show_passwords() {
             &["explain", "--config", file, "db.c.find()"],
             &["health", "--config", file],
         ];
-        // By mistake.
+        // Given by mistake.
         let as_rules: [&[&str]; 4] = [
             &["check", file],
             &["check", file, "--format", "json"],
             &["test", file],
             &["explain", "--rules", file, "db.c.find()"],
         ];
-        // Some mistakes make a comment of the rest, or another key.
+        // Some errors turn the rest into a comment or another key.
         let settings = as_settings[at % as_settings.len()];
         [shown_by(settings, docward(settings)), leak(as_rules[at % as_rules.len()])]
     }));
 }
 
-/// With access control; its one user has another password than the secret.
+/// With access control; its only user has another password than the secret.
 fn mongod() -> Mongod {
     let key = std::env::temp_dir().join(format!("docward-secrets-key-{}", std::process::id()));
     std::fs::write(&key, "docwardtestkey").unwrap();
@@ -229,7 +229,7 @@ fn mongod() -> Mongod {
 }
 
 #[test]
-fn servers_that_refuse_are_told_of_without_passwords() {
+fn errors_about_refused_logins_do_not_show_passwords() {
     let mongod = mongod();
     let folder = tempfile::tempdir().unwrap();
     let rules = folder.path().join("rules.yaml");
@@ -259,10 +259,10 @@ fn servers_that_refuse_are_told_of_without_passwords() {
     assert!(said.contains("cannot log in") && !shows_secret(said.as_bytes()), "{said}");
 }
 
-/// While it serves: its log, its metrics and all it answers at the admin address, with a server that is not there and a
-/// configuration that breaks.
+/// While docward serves: its log, its metrics and all replies of the admin address, with an unreachable server and a
+/// configuration that becomes invalid.
 #[test]
-fn a_docward_that_serves_shows_no_passwords() {
+fn a_running_docward_shows_no_passwords() {
     for format in ["text", "json"] {
         let folder = tempfile::tempdir().unwrap();
         let config = folder.path().join("docward.yaml");

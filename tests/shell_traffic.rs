@@ -1,5 +1,6 @@
-//! The workloads of `bench/shell/`, in short: what breaks directly, docward keeps, by shells at work and when what they
-//! sent is replayed over many connections; and with the rules off the replay breaks too, so the checks can fail.
+//! A short version of the workloads of `bench/shell/`: docward keeps the invariants that break without it, with real
+//! shells and when their traffic is replayed over many connections. Without rules the replay also breaks them, so the
+//! checks can fail.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -39,12 +40,12 @@ use shell::replay::{Pace, prepare_all};
 
 const AMOUNT: Amount = Amount { shells: 2, rounds: 30 };
 const CONNECTIONS: usize = 8;
-/// In a closed loop every connection sends all it has at least once, however slow the machine is.
+/// In a closed loop every connection sends all its messages at least once, however slow the machine is.
 const CLOSED: (Pace, Duration) = (Pace::Closed, Duration::from_millis(50));
 const OPEN: (Pace, Duration) = (Pace::Open(1_000.0), Duration::from_millis(300));
 
 #[test]
-fn docward_keeps_what_shells_break() {
+fn docward_keeps_the_invariants_of_shells() {
     let deployment = Deployment::start().unwrap();
     let direct = deployment.mongod.uri();
     work(&direct, AMOUNT, Numbers::Application).unwrap();
@@ -58,7 +59,7 @@ fn docward_keeps_what_shells_break() {
 }
 
 #[test]
-fn docward_keeps_what_a_replay_breaks() {
+fn docward_keeps_the_invariants_of_a_replay() {
     let deployment = Deployment::start().unwrap();
     let replay = |contender: &Contender, (pace, turn)| {
         for mut replay in prepare_all(CONNECTIONS).unwrap() {
@@ -79,7 +80,7 @@ fn assert_none_broken(broken: &Broken) {
     assert!(broken.values().flat_map(|counts| counts.values()).all(|count| *count == 0), "{broken:#?}");
 }
 
-/// Each workload has something that must not be.
+/// Every workload has a broken invariant.
 fn assert_all_broken(broken: &Broken) {
     assert_eq!(broken.len(), WORKLOADS.len());
     assert!(broken.values().all(|counts| counts.values().any(|count| *count > 0)), "{broken:#?}");

@@ -1,5 +1,4 @@
-//! `mongodb+srv://`: the seed list comes from a name server of the test's own, and TLS is on without being asked
-//! for, as drivers have it.
+//! `mongodb+srv://`: the seed list comes from the test's own name server, and TLS is on by default, as in drivers.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -15,8 +14,8 @@ use support::names::{Record, serve};
 use support::process::repository;
 use support::proxy::{Builder, Docward};
 
-/// The targets are addresses, which every system resolves; the specification wants them to be of the name's
-/// own domain, and these are.
+/// The targets are addresses, which every system resolves; the specification requires them to be in the name's own
+/// domain, and these are.
 const NAME: &str = "cluster.0.0.1";
 
 fn service(target: &str, port: u16) -> Record {
@@ -40,7 +39,7 @@ async fn an_upstream_is_found_by_its_service_record() {
     let mongod =
         Mongod::start_with(Kind::Standalone, &[&tls[..], &["--tlsAllowConnectionsWithoutCertificates"]].concat());
     let resolver = serve(vec![service("127.0.0.1", mongod.port())]);
-    // docward's own connection is found in the same way.
+    // docward's own connection resolves the name in the same way.
     let rules =
         "version: 1\nrules:\n  - {name: numbers, namespace: shop.orders, sequence: {field: no, counter: orders}}\n";
     let docward = before(&format!("tlsCAFile={}", authority.file()), resolver).rules(rules).start();
@@ -55,31 +54,31 @@ async fn an_upstream_is_found_by_its_service_record() {
 }
 
 #[test]
-fn names_that_lead_nowhere_are_said_at_start() {
+fn unresolvable_names_are_reported_at_start() {
     for (records, words) in [
         (vec![], "there is no SRV record _mongodb._tcp.cluster.0.0.1"),
-        (vec![service("mongo.example.com", 1)], "not of the same domain"),
-        (vec![service("127.0.0.1", 1), text("w=majority")], "may only say authSource"),
-        (vec![service("127.0.0.1", 1), text("replicaSet=a"), text("replicaSet=b")], "there may be only one"),
+        (vec![service("mongo.example.com", 1)], "not in the same domain"),
+        (vec![service("127.0.0.1", 1), text("w=majority")], "no options but authSource"),
+        (vec![service("127.0.0.1", 1), text("replicaSet=a"), text("replicaSet=b")], "at most one TXT record"),
     ] {
         let log = before("tls=false", serve(records)).try_start().map(|_| ()).unwrap_err();
         assert!(log.contains(words), "{log}");
     }
     let log = before("", "127.0.0.1:9".parse().unwrap()).try_start().map(|_| ()).unwrap_err();
-    assert!(log.contains("the name servers cannot be asked"), "{log}");
+    assert!(log.contains("the DNS lookup of"), "{log}");
 }
 
-/// By 64 a service manager sees that starting again would not help.
+/// A service manager restarts docward unless it exits with 64.
 #[test]
-fn a_name_server_that_is_away_is_no_mistake_of_the_configuration() {
+fn an_unreachable_name_server_is_not_a_configuration_error() {
     let code = |subcommand: &[&str], resolver: SocketAddr| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_docward"));
         command.args(subcommand).args(["--upstream", &format!("mongodb+srv://{NAME}/")]);
         command.args(["--resolver", &resolver.to_string()]).output().unwrap().status.code()
     };
-    let (nobody, empty) = ("127.0.0.1:9".parse().unwrap(), serve(vec![]));
-    assert_eq!((code(&["serve"], nobody), code(&["serve"], empty)), (Some(1), Some(64)));
+    let (unused, empty) = ("127.0.0.1:9".parse().unwrap(), serve(vec![]));
+    assert_eq!((code(&["serve"], unused), code(&["serve"], empty)), (Some(1), Some(64)));
     let rules = repository("rules/copies.yaml");
     let repair = ["repair", "--rule", "friends-names", "--rules", rules.to_str().unwrap()];
-    assert_eq!((code(&repair, nobody), code(&repair, empty)), (Some(1), Some(64)));
+    assert_eq!((code(&repair, unused), code(&repair, empty)), (Some(1), Some(64)));
 }

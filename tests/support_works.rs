@@ -1,5 +1,4 @@
-//! The fixtures themselves, checked against mongod without docward between: what the other
-//! integration tests stand on. Does not test docward.
+//! Tests the fixtures against mongod without docward, because the other integration tests depend on them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -48,7 +47,7 @@ fn the_raw_client_sends_sections_in_any_order() {
 }
 
 #[test]
-fn the_raw_client_shakes_hands_by_op_query() {
+fn the_raw_client_handshakes_by_op_query() {
     let mut client = raw::Client::connect(&Mongod::shared().address());
     client.send_bytes(&Frame::query(7, "admin.$cmd", &doc! { "isMaster": 1 }).to_bytes());
     let reply = client.receive();
@@ -83,7 +82,7 @@ async fn a_driver_accepts_the_scripted_peer() {
     assert_eq!(names.first().map(String::as_str), Some("ping"));
 }
 
-/// A process that is killed cannot clean up; its watchdog must.
+/// A killed process cannot clean up, so its watchdog must.
 #[test]
 fn a_child_and_its_folder_do_not_outlive_the_test_process() {
     let folder = tempfile::tempdir().unwrap();

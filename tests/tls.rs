@@ -1,5 +1,5 @@
-//! TLS on both sides: real drivers and a mongod that takes nothing else, what the log says when it fails, and
-//! certificates that are exchanged while connections stand.
+//! TLS on both sides: real drivers and a mongod that requires it, the log when a handshake fails, and certificates
+//! that are replaced while connections are open.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -28,7 +28,7 @@ fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A mongod that applies TLS only and demands certificates of the same authority.
+/// A mongod that accepts TLS only and demands certificates of the same authority.
 fn tls_mongod(authority: &Authority, names: &[&str]) -> Mongod {
     let certificate = authority.sign("mongod", names);
     let tls = ["--tlsMode", "requireTLS", "--tlsCertificateKeyFile", &certificate, "--tlsCAFile", &authority.file()];
@@ -43,7 +43,7 @@ fn uri(docward: &Docward, options: &str) -> String {
     format!("mongodb://localhost:{}/?{options}", port(docward))
 }
 
-/// A driver that must connect anew for each of these.
+/// A driver that opens a new connection for each of these.
 async fn client(docward: &Docward, options: &str) -> Client {
     Client::with_uri_str(uri(docward, options)).await.unwrap()
 }
@@ -53,7 +53,7 @@ async fn ping(client: &Client) -> Result<Document, mongodb::error::Error> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
+async fn drivers_and_docwards_own_user_work_with_tls_on_both_sides() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let mongod = tls_mongod(&authority, HOSTS);
@@ -77,7 +77,7 @@ async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
         client(&docward, &format!("tls=true&tlsCAFile={}&tlsCertificateKeyFile={theirs}", authority.file())).await;
     let orders = driver.database("shop").collection::<Document>("orders");
     for number in 1..=3 {
-        // Larger than a TLS record, and than any buffer on the way.
+        // Larger than a TLS record, and than every buffer in between.
         orders.insert_one(doc! { "_id": number, "text": "x".repeat(3_000_000) }).await.unwrap();
     }
     let mut found = orders.find(doc! {}).sort(doc! { "no": 1 }).await.unwrap();
@@ -89,7 +89,7 @@ async fn drivers_and_docwards_own_user_work_in_tls_from_end_to_end() {
     }
 }
 
-/// Shakes hands with every client, and closes.
+/// Completes the handshake with every client, and closes.
 async fn tls_peer(certificate: &str) -> u16 {
     let text = std::fs::read(certificate).unwrap();
     let chain = CertificateDer::pem_slice_iter(&text).map(Result::unwrap).collect();
@@ -110,7 +110,7 @@ async fn tls_peer(certificate: &str) -> u16 {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_says_why_an_upstream_is_not_spoken_to() {
+async fn the_log_has_the_reason_of_a_failed_upstream_handshake() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let other = Authority::new(folder.path(), "other");
@@ -151,11 +151,11 @@ async fn the_log_says_why_an_upstream_is_not_spoken_to() {
     }
 }
 
-/// The beginning of any ClientHello.
+/// The start of any ClientHello.
 const CLIENT_HELLO: [u8; 24] = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0, 1, 2, 3];
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
+async fn a_client_with_the_wrong_protocol_gets_the_reason() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let certificate = authority.sign("docward", HOSTS);
@@ -163,7 +163,7 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
     let words = "add tls=true to the connection string";
     let error = refusal(&uri(&docward, ""), words).await;
     assert!(error.contains(words), "{error}");
-    docward.wait_for_log("this listener applies TLS only");
+    docward.wait_for_log("this listener accepts TLS only");
     let mut silent = raw::Client::connect(&docward.address());
     silent.finish_sending();
     assert!(silent.closes_within(SOON));
@@ -176,12 +176,12 @@ async fn a_client_that_speaks_otherwise_than_the_listener_is_told() {
         CLIENT_HELLO.chunks(pieces).for_each(|piece| _ = client.try_send_bytes(piece));
         assert!(client.closes_within(SOON));
     }
-    docward.wait_for_log("it applies TLS, and this listener does not");
+    docward.wait_for_log("it uses TLS, and this listener does not");
     refusal(&uri(&docward, &format!("tls=true&tlsCAFile={}", authority.file())), "").await;
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_ended() {
+fn an_incomplete_handshake_is_closed() {
     let folder = folder();
     let certificate = Authority::new(folder.path(), "authority").sign("docward", HOSTS);
     let docward = Docward::before(&Mongod::shared().uri())
@@ -199,7 +199,7 @@ fn a_handshake_that_does_not_end_is_ended() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_log_says_why_a_client_is_not_let_in() {
+async fn the_log_has_the_reason_of_a_failed_client_handshake() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let other = Authority::new(folder.path(), "other");
@@ -207,7 +207,7 @@ async fn the_log_says_why_a_client_is_not_let_in() {
     let (foreign, expired) = (other.sign("foreign", HOSTS), authority.sign_expired("expired", HOSTS));
     let (trusted, untrusted) = (authority.file(), other.file());
     for (options, words) in [
-        (format!("tlsCAFile={trusted}"), "shows no certificate, and `client_ca` demands one"),
+        (format!("tlsCAFile={trusted}"), "presents no certificate, and `client_ca` requires one"),
         (format!("tlsCAFile={trusted}&tlsCertificateKeyFile={foreign}"), "not signed by an authority in `client_ca`"),
         (format!("tlsCAFile={trusted}&tlsCertificateKeyFile={expired}"), "not valid at this time"),
         (format!("tlsCAFile={untrusted}"), "does not trust docward's certificate"),
@@ -225,13 +225,13 @@ async fn the_log_says_why_a_client_is_not_let_in() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn certificates_change_while_connections_stand() {
+async fn certificates_change_while_connections_are_open() {
     let folder = folder();
     let (old, new) = (Authority::new(folder.path(), "old"), Authority::new(folder.path(), "new"));
     let certificate = old.sign("docward", HOSTS);
     let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(&certificate).start();
     let trust = |authority: &Authority| format!("tls=true&tlsCAFile={}", authority.file());
-    // A monitor of its own would notice the change; this client has connections that stand.
+    // Its monitor would notice the change; this client has open connections.
     let standing =
         client(&docward, &(trust(&old) + "&maxPoolSize=1&heartbeatFrequencyMS=600000&serverMonitoringMode=poll")).await;
     ping(&standing).await.unwrap();
@@ -243,12 +243,12 @@ async fn certificates_change_while_connections_stand() {
 
     std::fs::rename(new.sign("renewed", HOSTS), &certificate).unwrap();
     docward.signal("HUP");
-    docward.wait_for_log("certificates were read again");
+    docward.wait_for_log("certificates reloaded");
     ping(&client(&docward, &trust(&new)).await).await.unwrap();
     refusal(&uri(&docward, &trust(&old)), "").await;
     ping(&standing).await.unwrap();
 
-    // Without a signal, a little later: the driver asks until then.
+    // docward notices the change without a signal a little later; the driver retries until then.
     std::fs::rename(old.sign("renewed", HOSTS), &certificate).unwrap();
     ping(&client(&docward, &(trust(&old) + "&serverSelectionTimeoutMS=120000")).await).await.unwrap();
 }
@@ -267,7 +267,7 @@ async fn an_upstream_may_change_its_authority() {
     let orders = driver.database("shop").collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 1 }).await.unwrap();
 
-    // Everybody gets certificates of another authority, under the same file names.
+    // All parties get certificates of another authority, under the same file names.
     mongod.stop();
     let authority = Authority::new(next.path(), "authority");
     authority.sign("docward", HOSTS);
@@ -277,11 +277,11 @@ async fn an_upstream_may_change_its_authority() {
     }
     docward.signal("HUP");
     for side in ["upstream", "service"] {
-        let read = |line: &String| line.contains("certificates were read again") && line.contains(side);
+        let read = |line: &String| line.contains("certificates reloaded") && line.contains(side);
         poll(TIMEOUT, || docward.log().iter().any(read).then_some(())).unwrap();
     }
     mongod.restart();
-    // The connections there were are gone, which a driver tells about a standalone without trying again.
+    // The old connections are closed, which a driver reports for a standalone without retrying.
     let deadline = Instant::now() + TIMEOUT;
     while let Err(error) = orders.insert_one(doc! { "_id": 2 }).await {
         assert!(Instant::now() < deadline, "{error}");
@@ -295,7 +295,7 @@ fn with_certificate(certificate: &Path) -> Builder {
 }
 
 #[test]
-fn files_that_cannot_be_used_are_said_at_start() {
+fn unusable_files_are_reported_at_start() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let write = |name: &str, text: &str| {
@@ -313,8 +313,8 @@ fn files_that_cannot_be_used_are_said_at_start() {
     let start = |builder: Builder| builder.try_start().map(|_| ());
     for (builder, words) in [
         (with_certificate(&folder.path().join("none.pem")), "none.pem cannot be read"),
-        (with_certificate(&key_file), "key.pem holds no certificate"),
-        (with_certificate(&certificate_file), "certificate.pem holds no private key"),
+        (with_certificate(&key_file), "key.pem contains no certificate"),
+        (with_certificate(&certificate_file), "certificate.pem contains no private key"),
         (with_certificate(&encrypted), "openssl pkey -in"),
         (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem cannot be used"),
         (
@@ -331,10 +331,7 @@ fn files_that_cannot_be_used_are_said_at_start() {
             Docward::before("mongodb://a/?tls=true&tlscertificatekeyfilepassword=x"),
             "decrypt the key with: openssl pkey",
         ),
-        (
-            Docward::before(&Mongod::shared().uri()).argument("--tls-key").argument("x"),
-            "mean nothing without --tls-certificate",
-        ),
+        (Docward::before(&Mongod::shared().uri()).argument("--tls-key").argument("x"), "require --tls-certificate"),
     ] {
         let log = start(builder).unwrap_err();
         assert!(log.contains(words), "{words}: {log}");
@@ -343,8 +340,8 @@ fn files_that_cannot_be_used_are_said_at_start() {
 }
 
 #[test]
-fn a_refused_client_gets_its_reason_in_tls_too() {
-    // The limit's own tests are in `limits`; here the refusal has to go through a handshake.
+fn a_refused_client_gets_its_reason_with_tls_too() {
+    // `connection_limits` tests the limit itself; here the refusal must follow a handshake.
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let certificate = authority.sign("docward", HOSTS);
@@ -361,8 +358,8 @@ fn a_refused_client_gets_its_reason_in_tls_too() {
     assert!(error.contains("limits: connections"), "{error}");
 }
 
-/// What pymongo, whose TLS is OpenSSL, makes of it: mutual TLS with both SCRAM mechanisms, and its own words when
-/// it does not trust docward. Arguments: address, authority, certificate, another authority.
+/// The same with pymongo, whose TLS is OpenSSL: mutual TLS with both SCRAM mechanisms, and pymongo's error if it does
+/// not trust docward. Arguments: address, authority, certificate, another authority.
 const PYMONGO: &str = r#"
 import sys
 from pymongo import MongoClient
@@ -370,9 +367,9 @@ from pymongo.errors import OperationFailure, ServerSelectionTimeoutError
 
 address, authority, certificate, other = sys.argv[1:]
 
-def client(tls_ca, timeouts=120_000, **options):
+def client(tls_ca, timeout=120_000, **options):
     return MongoClient(f"mongodb://{address}/", tls=True, tlsCAFile=tls_ca, tlsCertificateKeyFile=certificate,
-                       serverSelectionTimeoutMS=timeouts, **options)
+                       serverSelectionTimeoutMS=timeout, **options)
 
 for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
     user = dict(username="pymongo", authMechanism=mechanism, authSource="admin")
@@ -387,13 +384,13 @@ for mechanism in ("SCRAM-SHA-1", "SCRAM-SHA-256"):
             raise SystemExit("a wrong password was taken")
         except OperationFailure as error:
             assert error.code == 18, error
-with client(other, timeouts=3000) as mistrusting:
+with client(other, timeout=3000) as mistrusting:
     while True:
         try:
             mistrusting.admin.command("ping")
             raise SystemExit("an unknown authority was trusted")
         except ServerSelectionTimeoutError as error:
-            # On a slow machine it may not have shaken hands yet.
+            # On a slow machine the handshake may not be complete yet.
             if "No servers found yet" not in str(error):
                 assert "CERTIFICATE_VERIFY_FAILED" in str(error), error
                 break
@@ -406,7 +403,7 @@ with client(authority, authMechanism="MONGODB-X509") as by_certificate:
 "#;
 
 #[test]
-fn pymongo_works_in_tls_and_with_passwords() {
+fn pymongo_works_with_tls_and_passwords() {
     let folder = folder();
     let authority = Authority::new(folder.path(), "authority");
     let other = Authority::new(folder.path(), "other");

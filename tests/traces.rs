@@ -1,4 +1,4 @@
-//! Spans, as a collector gets them. OpenTelemetry's own types read the requests, so what they cannot read is no OTLP.
+//! Spans as a collector receives them. OpenTelemetry's own types parse the requests, so they must be valid OTLP.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -22,12 +22,12 @@ use support::raw::Client;
 const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
 const TRACE: &str = "0af7651916cd43dd8448eb211c80319c";
 
-/// `traceparent` of this trace, recorded or not.
+/// The `traceparent` of this trace, sampled or not.
 fn parent(sampled: bool) -> String {
     format!("00-{TRACE}-b7ad6b7169203331-0{}", u8::from(sampled))
 }
 
-/// Takes requests as a collector does, and hands on their bodies.
+/// Accepts requests like a collector, and passes on their bodies.
 fn collector() -> (String, Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}/otlp", listener.local_addr().unwrap());
@@ -78,7 +78,7 @@ fn text(value: Option<Value>) -> String {
 }
 
 #[test]
-fn messages_become_spans_of_their_applications_traces() {
+fn messages_become_spans_in_their_applications_traces() {
     let (endpoint, bodies) = collector();
     let mut docward =
         Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--otlp").argument(&endpoint).start();
@@ -136,10 +136,10 @@ fn messages_become_spans_of_their_applications_traces() {
 }
 
 #[test]
-fn without_a_collector_spans_are_lost_and_counted_and_nobody_waits() {
-    let nobody = format!("http://127.0.0.1:{}", free_port());
+fn without_a_collector_spans_are_dropped_counted_and_delay_no_client() {
+    let unused = format!("http://127.0.0.1:{}", free_port());
     let docward =
-        Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--otlp").argument(&nobody).admin().start();
+        Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--otlp").argument(&unused).admin().start();
     let mut client = Client::connect(&docward.address());
     let lost = || {
         let page = get(&docward.admin_address(), "/metrics").body;

@@ -1,7 +1,7 @@
-//! Upstreams that die, hang or talk nonsense, and docward's own end: clients see what drivers know how to
-//! retry, promptly, and the same driver works again as soon as the server does.
+//! Upstreams that die, hang or send malformed replies, and docward's own end: clients quickly get errors that drivers
+//! retry, and the same driver works again as soon as the server does.
 //!
-//! Failures of docward's clients are tested in `hostile`.
+//! `hostile` tests failures of docward's clients.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -13,12 +13,12 @@ use bson::{Bson, Document, doc};
 use support::frame::{Frame, Message, OP_MSG, header};
 use support::mongod::{Kind, Mongod};
 use support::process::{SOON, TIMEOUT, free_port};
-use support::proxy::{Docward, ORDERS_GUARDED};
+use support::proxy::{Docward, ORDERS_PROTECTED};
 use support::raw::Client;
 use support::scripted::{Peer, reply_to};
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
+async fn a_malformed_upstream_reply_ends_only_its_connection() {
     let good = |request: &Frame| reply_to(request, doc! { "ok": 1.0 });
     let nonsense: [fn(&Frame) -> Vec<u8>; 7] = [
         |_| header(3, OP_MSG),
@@ -34,9 +34,9 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
             let ping = Message::parse(&request).body().contains_key("ping");
             vec![if ping { good(&request) } else { reply(&request) }]
         });
-        let saves = ORDERS_GUARDED.replace("policy: reject", "policy: check_version");
+        let saves = ORDERS_PROTECTED.replace("policy: reject", "policy: check_version");
         let mut docward = Docward::before(&peer.uri()).rules(&saves).start();
-        // Two statements that go one by one: docward itself reads the reply.
+        // Two statements that are sent separately: docward itself reads the reply.
         let checked = doc! { "q": {}, "u": { "a": 1, "version": 1 } };
         let evaluated = doc! { "update": "orders", "updates": [&checked, &checked], "$db": "x" };
         let mut client = Client::connect(&docward.address());
@@ -52,7 +52,7 @@ async fn an_upstream_that_talks_nonsense_ends_the_session_and_no_more() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_upstream_that_is_down_closes_connections_at_once() {
     let upstream = format!("mongodb://127.0.0.1:{}/", free_port());
-    let mut docward = Docward::before(&upstream).rules(ORDERS_GUARDED).start();
+    let mut docward = Docward::before(&upstream).rules(ORDERS_PROTECTED).start();
     let mut client = Client::connect(&docward.address());
     assert!(client.closes_within(SOON));
     docward.wait_for_log("cannot be reached");
@@ -66,9 +66,9 @@ async fn an_upstream_that_is_down_closes_connections_at_once() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back() {
+async fn a_killed_mongod_closes_client_connections_and_clients_reconnect_after_its_restart() {
     let mut mongod = Mongod::start(Kind::ReplicaSet);
-    let docward = Docward::start(&mongod, ORDERS_GUARDED);
+    let docward = Docward::start(&mongod, ORDERS_PROTECTED);
     let driver = docward.client().await;
     let orders = driver.database("x").collection::<Document>("orders");
     orders.insert_one(doc! { "_id": 1 }).await.unwrap();
@@ -105,9 +105,9 @@ async fn a_killed_mongod_closes_its_clients_and_a_restarted_one_gets_them_back()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
+async fn a_paused_mongod_answers_after_it_continues() {
     let mongod = Mongod::start(Kind::Standalone);
-    let docward = Docward::start(&mongod, ORDERS_GUARDED);
+    let docward = Docward::start(&mongod, ORDERS_PROTECTED);
     let signal = |name: &str| {
         let kill = format!("kill -{name} {}", mongod.pid());
         assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
@@ -131,7 +131,7 @@ async fn a_paused_mongod_is_waited_for_and_answers_when_it_goes_on() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
     let mut docward = Docward::before(&Mongod::shared().uri())
-        .rules(ORDERS_GUARDED)
+        .rules(ORDERS_PROTECTED)
         .argument("--drain-timeout")
         .argument("10m")
         .start();
@@ -141,11 +141,11 @@ async fn a_sigterm_ends_docward_promptly_and_lets_busy_clients_finish() {
     idle.command("x", doc! { "ping": 1 });
     let started = Instant::now();
     assert!(docward.terminate().success());
-    // Well before drain_timeout: connections that rest are not waited for.
+    // Well before drain_timeout: docward does not wait for idle connections.
     assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
     assert!(idle.closes_within(SOON));
 
-    let mut docward = Docward::start(Mongod::shared(), ORDERS_GUARDED);
+    let mut docward = Docward::start(Mongod::shared(), ORDERS_PROTECTED);
     let database = Mongod::shared().fresh_database();
     let mut busy = Client::connect(&docward.address());
     busy.command(&database, doc! { "insert": "free", "documents": [{}] });

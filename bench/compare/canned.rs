@@ -1,5 +1,6 @@
-//! An upstream that answers every message at once with the same few bytes, so that what is measured is the
-//! way to it. Knows no commands but as many as its answers differ by, and what a driver needs to connect.
+//! An upstream that answers every message at once with the same few bytes, so that the benchmark measures the proxy
+//! in front of it. It distinguishes commands only as far as their replies differ, and answers what a driver needs to
+//! connect.
 
 use anyhow::Result;
 use bson::doc;
@@ -10,14 +11,14 @@ use super::frames;
 
 /// Bytes before the first key of an OP_MSG's body: header, flags, kind, length, tag.
 const FIRST_KEY_AT: usize = 16 + 4 + 1 + 4 + 1;
-/// Bytes of a message in which its answer is looked for.
+/// Number of leading bytes of a message that are searched to choose the reply.
 const HEAD: usize = 64;
-/// No lease asks for more.
+/// Upper bound of the numbers that one lease takes.
 const MOST_LEASED: i64 = 1_000_000;
-/// As much as is read at once; longer messages are read through.
+/// Bytes per read; longer messages are read and discarded in parts.
 const BUFFER: usize = 64 * 1024;
 
-/// One client until it goes.
+/// Serves one client until it disconnects.
 pub(crate) async fn answer(mut client: TcpStream) -> Result<()> {
     client.set_nodelay(true)?;
     let mut replies = Replies::default();
@@ -29,7 +30,7 @@ pub(crate) async fn answer(mut client: TcpStream) -> Result<()> {
             let reply = replies.to(&frame[..frame.len().min(HEAD)]);
             let here = length.min(frame.len());
             from += here;
-            // The rest of a message that is not here whole: then nothing is behind it.
+            // The rest of the message has not arrived, so no other message follows it in the buffer.
             read_through(&mut client, length - here, &mut buffer).await?;
             client.write_all(reply).await?;
         }
@@ -42,12 +43,12 @@ pub(crate) async fn answer(mut client: TcpStream) -> Result<()> {
     }
 }
 
-/// The length of the frame that begins here, once that can be told.
+/// The length of the frame at the start of the buffer; `None` while its header is incomplete.
 pub(crate) fn frame_length(bytes: &[u8]) -> Option<usize> {
     bytes.first_chunk().map(|length| u32::from_le_bytes(*length) as usize)
 }
 
-/// Reads so many bytes, and forgets them.
+/// Reads this many bytes and discards them.
 async fn read_through(client: &mut TcpStream, mut length: usize, buffer: &mut [u8]) -> Result<()> {
     while length > 0 {
         let part = length.min(buffer.len());
@@ -56,13 +57,13 @@ async fn read_through(client: &mut TcpStream, mut length: usize, buffer: &mut [u
     Ok(())
 }
 
-/// What it says.
+/// The replies of the upstream.
 struct Replies {
     hello: Vec<u8>,
     found: Vec<u8>,
     found_much: Option<Vec<u8>>,
     written: Vec<u8>,
-    /// The last number of the last block.
+    /// The last number of the last leased block.
     number: i64,
     leased: Vec<u8>,
 }
@@ -86,7 +87,7 @@ impl Default for Replies {
 }
 
 impl Replies {
-    /// The reply to a message that begins so; a find that asks for a document of so many bytes gets one.
+    /// The reply to a message that begins with these bytes. A find that asks for a document of a given size gets one.
     fn to(&mut self, head: &[u8]) -> &[u8] {
         let key = head.get(FIRST_KEY_AT..).unwrap_or_default();
         let reply = if key.starts_with(b"find\0") {
@@ -97,7 +98,7 @@ impl Replies {
         } else if key.starts_with(b"hello\0") || key.starts_with(b"isMaster\0") {
             &mut self.hello
         } else if key.starts_with(b"findAndModify\0") {
-            // The counter that a lease asks to be moved on, whatever the block's size.
+            // The counter that a lease increments, whatever the block size.
             self.number += MOST_LEASED;
             let counter = doc! { "_id": "a counter", "seq": self.number };
             self.leased = frames::reply(0, &doc! { "value": counter, "ok": 1.0 });
@@ -111,7 +112,7 @@ impl Replies {
 }
 
 fn found(note: &str) -> Vec<u8> {
-    let document = doc! { "_id": 1i64, "temperature": 21.5, "listener_context": "shut", "note": note };
+    let document = doc! { "_id": 1i64, "temperature": 21.5, "lock": "shut", "note": note };
     let cursor = doc! { "firstBatch": [document], "id": 0i64, "ns": "bench.devices" };
     frames::reply(0, &doc! { "cursor": cursor, "ok": 1.0 })
 }

@@ -1,5 +1,5 @@
-//! What is compared: servers to stand before, and what stands between, each a process of its own so that its
-//! CPU and memory can be told apart. Uses the integration tests' fixtures to start and end them.
+//! The contenders: servers and the proxies in front of them, each a process of its own so that CPU and memory are
+//! measured per process. Uses the fixtures of the integration tests to start and stop them.
 
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
@@ -9,11 +9,11 @@ use bson::doc;
 use tempfile::TempDir;
 
 use super::support::mongod::{Kind, Mongod};
-use super::support::process::{Lines, Protected, TIMEOUT, free_port, poll};
+use super::support::process::{ChildGuard, Lines, TIMEOUT, free_port, poll};
 use super::support::proxy::Docward;
 use super::{frames, usage};
 
-/// A server and what keeps it running.
+/// A server, and the processes that keep it running.
 pub(crate) struct Upstream {
     address: String,
     /// Its connection string.
@@ -21,11 +21,11 @@ pub(crate) struct Upstream {
     _process: Process,
 }
 
-/// One way to the server.
+/// One path to the server.
 pub(crate) struct Contender {
     /// Where clients connect.
     pub(crate) address: String,
-    /// The process in between; none when there is nothing.
+    /// The proxy process; `None` for a direct connection.
     process: Option<Process>,
 }
 
@@ -33,14 +33,14 @@ pub(crate) struct Contender {
 enum Process {
     Docward(Docward),
     Mongod(Mongod),
-    Other(Protected, TempDir),
+    Other(ChildGuard, TempDir),
 }
 
-/// A thousand rules that concern none of the messages, and the few that guard one collection each.
+/// A thousand rules that match none of the messages, and a few rules for one collection each.
 pub(crate) fn thousand_rules() -> String {
-    let guards = frames::guards();
-    let (_, guards) = guards.split_once("rules:\n").unwrap_or_default();
-    frames::unrelated_rules(1_000) + guards
+    let rewriting = frames::rewriting_rules();
+    let (_, rewriting) = rewriting.split_once("rules:\n").unwrap_or_default();
+    frames::unrelated_rules(1_000) + rewriting
 }
 
 impl Upstream {
@@ -49,7 +49,7 @@ impl Upstream {
         Ok(Self { uri: format!("mongodb://{address}/"), address, _process: process })
     }
 
-    /// One with a document for each connection's reads and updates.
+    /// A mongod that stores a document for each connection's reads and updates.
     pub(crate) fn mongod(kind: Kind, connections: usize) -> Result<Self> {
         let mongod = Mongod::start(kind);
         let device = |id| doc! { "_id": id, "name": "a device", "temperature": 0.0 };
@@ -65,12 +65,12 @@ impl Contender {
         Self { address: upstream.address.clone(), process: None }
     }
 
-    /// A server that is kept elsewhere, with nothing in between.
+    /// A server that another value keeps running, with no proxy in front.
     pub(crate) fn server(address: String) -> Self {
         Self { address, process: None }
     }
 
-    /// A docward that was started for its upstream already.
+    /// A docward that already runs in front of its upstream.
     pub(crate) fn running(docward: Docward) -> Self {
         Self { address: docward.address(), process: Some(Process::Docward(docward)) }
     }
@@ -85,7 +85,7 @@ impl Contender {
         Self { address: docward.address(), process: Some(Process::Docward(docward)) }
     }
 
-    /// HAProxy in TCP mode with as many threads as there are cores; `None` when it is not installed.
+    /// HAProxy in TCP mode with one thread per core; `None` if it is not installed.
     pub(crate) fn haproxy(upstream: &Upstream) -> Result<Option<Self>> {
         let version = Command::new("haproxy").arg("-v").stdout(Stdio::null()).stderr(Stdio::null()).status();
         if !version.is_ok_and(|status| status.success()) {
@@ -104,7 +104,7 @@ impl Contender {
         std::fs::write(&file, configuration)?;
         let mut command = Command::new("haproxy");
         command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
-        let process = Protected::spawn(&mut command, folder.path());
+        let process = ChildGuard::spawn(&mut command, folder.path());
         poll(TIMEOUT, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
         Ok(Some(Self { address, process: Some(Process::Other(process, folder)) }))
     }
@@ -117,23 +117,23 @@ impl Contender {
         })
     }
 
-    /// CPU time of the process in between so far.
+    /// CPU time of the proxy process so far.
     pub(crate) fn cpu(&self) -> Result<Option<std::time::Duration>> {
         self.pid().map(usage::cpu).transpose()
     }
 
-    /// Its resident memory in bytes.
+    /// Resident memory of the proxy process in bytes.
     pub(crate) fn resident(&self) -> Result<u64> {
         usage::resident(self.pid().context("nothing is in between")?)
     }
 }
 
-/// This program in another role; gives the address it prints.
+/// Starts this program in another role; returns the address it prints.
 fn own(arguments: &[&str]) -> Result<(String, Process)> {
     let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
     let mut command = Command::new(std::env::current_exe()?);
     command.args(arguments).stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut process = Protected::spawn(&mut command, folder.path());
+    let mut process = ChildGuard::spawn(&mut command, folder.path());
     let output = Lines::collect(process.child().stdout.take().context("no output")?);
     let line = output.wait_for("listening on ", 1, TIMEOUT).pop().context("a server of the benchmark did not start")?;
     Ok((line.replacen("listening on ", "", 1), Process::Other(process, folder)))

@@ -1,8 +1,8 @@
-//! What one connection sends, again and again, and what it makes of the replies.
+//! The messages that one connection sends repeatedly, and how it handles the replies.
 //!
-//! A message that is sent twice is not the same message: its request id, a write's number in its session, the ids and
-//! times a client makes are new. The places of these are found once, by values that occur nowhere else, and written
-//! over in place each time.
+//! A message that is sent again needs a new request id, a new transaction number, and new ids and times that the
+//! client generates. Marker values that occur nowhere else locate these fields once; each send overwrites them in
+//! place.
 
 use std::sync::Arc;
 
@@ -12,50 +12,50 @@ use memchr::memmem;
 use super::exchange::check;
 use super::frames::TICK;
 
-/// A place in a message that is written anew each time it is sent.
+/// A field of a message that is overwritten on each send.
 #[derive(Clone, Copy)]
 pub(crate) enum Fresh {
-    /// Eight bytes that count up: a source's time, or a retryable write's number in its session.
+    /// Eight bytes that count up: a source time, or the transaction number of a retryable write.
     Count { from: i64 },
-    /// An ObjectId that the client made: unlike that of any other connection and pass, the same within one.
+    /// An ObjectId that the client generates: unique per connection and pass, constant within one pass.
     Id,
-    /// A date, moved on by so many milliseconds with each pass.
+    /// A date that advances by this many milliseconds with each pass.
     Date { original: i64, span: i64 },
 }
 
-/// Bytes of an ObjectId in front of its maker's counter.
+/// Bytes of an ObjectId before its counter.
 const MAKER: usize = 9;
 
-/// One message, with the places that are written over.
+/// One message, with the fields that are overwritten.
 #[derive(Clone)]
 pub(crate) struct Message {
     bytes: Vec<u8>,
     fresh: Vec<(usize, Fresh)>,
 }
 
-/// How far a connection has come.
+/// The progress of a connection.
 #[derive(Clone, Copy, Default)]
 struct Progress {
     connection: u32,
-    /// Times it has begun its messages.
+    /// Number of times it started its messages from the first.
     pass: u32,
-    /// Messages it has sent.
+    /// Number of messages sent.
     sent: u32,
 }
 
-/// Takes a connection's replies.
+/// Receives the replies of a connection.
 pub(crate) trait Replies: Send + Sync {
-    /// `message` is the place of the message that is answered.
+    /// `message` is the index of the message that is answered.
     ///
     /// # Errors
-    /// The reply is none that the benchmark can go on with.
-    fn heard(&self, message: usize, reply: &[u8]) -> Result<()>;
+    /// The benchmark cannot continue with this reply.
+    fn on_reply(&self, message: usize, reply: &[u8]) -> Result<()>;
 }
 
-/// Replies that all say that all went well.
+/// Accepts only replies that report success.
 struct Good;
 
-/// One connection's messages, which together are one operation or several.
+/// The messages of one connection, which together are one or several operations.
 #[derive(Clone)]
 pub(crate) struct Cycle {
     messages: Vec<Message>,
@@ -66,12 +66,12 @@ pub(crate) struct Cycle {
 }
 
 impl Message {
-    /// With a place for every [`TICK`] in it.
+    /// Overwrites every [`TICK`] in the message.
     fn ticking(bytes: Vec<u8>) -> Self {
         Self::new(bytes, &[(&TICK.to_le_bytes(), Fresh::Count { from: TICK })])
     }
 
-    /// `marks` are bytes that occur where something is to be fresh, and nowhere else.
+    /// `marks` are bytes that occur only where a field is to be overwritten.
     pub(crate) fn new(bytes: Vec<u8>, marks: &[(&[u8], Fresh)]) -> Self {
         let places = |(mark, fresh): &(&[u8], Fresh)| {
             let fresh = *fresh;
@@ -109,7 +109,7 @@ impl Message {
 }
 
 impl Cycle {
-    /// One message that is one operation.
+    /// A cycle of one message that is one operation.
     pub(crate) fn of(message: Vec<u8>) -> Self {
         Self::in_turn(vec![message])
     }
@@ -124,17 +124,17 @@ impl Cycle {
         Self { per_operation: messages.len(), ..Self::in_turn(messages) }
     }
 
-    /// Each message is an operation, and these are told the replies. `messages` are not empty.
+    /// Each message is an operation, and `replies` receives the replies. `messages` is not empty.
     pub(crate) fn conversation(messages: Vec<Message>, replies: Arc<dyn Replies>) -> Self {
         Self { messages, per_operation: 1, at: 0, progress: Progress::default(), replies }
     }
 
-    /// The number of its connection among all.
+    /// Sets the index of this connection among all connections.
     pub(crate) fn set_connection(&mut self, connection: u32) {
         self.progress.connection = connection;
     }
 
-    /// From the first message again.
+    /// Starts again from the first message.
     pub(crate) fn begin(&mut self) {
         self.at = 0;
     }
@@ -147,12 +147,12 @@ impl Cycle {
         self.per_operation
     }
 
-    /// Whether all messages have been sent as often as one another.
+    /// Whether all messages have been sent equally often.
     pub(crate) fn is_whole(&self) -> bool {
         self.at == 0
     }
 
-    /// The place of the next message, and its bytes.
+    /// Returns the index of the next message, and its bytes.
     pub(crate) fn advance(&mut self) -> (usize, &[u8]) {
         let at = self.at;
         self.at = (at + 1) % self.messages.len();
@@ -161,17 +161,17 @@ impl Cycle {
         (at, self.messages[at].refresh(self.progress))
     }
 
-    /// The reply to the message at this place.
+    /// Handles the reply to the message at this index.
     ///
     /// # Errors
-    /// It is none that the benchmark can go on with.
-    pub(crate) fn heard(&self, message: usize, reply: &[u8]) -> Result<()> {
-        self.replies.heard(message, reply)
+    /// The benchmark cannot continue with this reply.
+    pub(crate) fn on_reply(&self, message: usize, reply: &[u8]) -> Result<()> {
+        self.replies.on_reply(message, reply)
     }
 }
 
 impl Replies for Good {
-    fn heard(&self, _: usize, reply: &[u8]) -> Result<()> {
+    fn on_reply(&self, _: usize, reply: &[u8]) -> Result<()> {
         check(reply)
     }
 }

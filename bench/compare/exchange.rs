@@ -1,4 +1,4 @@
-//! A client's connection: one message and its reply, and whether the reply is a good one.
+//! A client connection: sends one message, reads its reply, and checks that it reports success.
 
 use anyhow::{Context, Result, ensure};
 use memchr::memmem;
@@ -16,7 +16,8 @@ pub(crate) async fn connect(address: &str) -> Result<TcpStream> {
     Ok(stream)
 }
 
-/// Sends a message and reads its reply into `buffer`, which is not empty and grows with it; gives its length.
+/// Sends a message and reads its reply into `buffer`, which must not be empty and grows as needed; returns the
+/// reply's length.
 pub(crate) async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut Vec<u8>) -> Result<usize> {
     stream.write_all(frame).await?;
     let mut filled = 0;
@@ -32,9 +33,9 @@ pub(crate) async fn exchange(stream: &mut TcpStream, frame: &[u8], buffer: &mut 
     }
 }
 
-/// Refuses a reply that does not say that all went well.
+/// Returns an error unless the reply reports success.
 pub(crate) fn check(reply: &[u8]) -> Result<()> {
-    /// An error stands at the beginning or the end of its reply; documents that were found lie between.
+    /// An error is at the beginning or the end of its reply; returned documents are in between.
     const SEARCHED: usize = 1024;
     let ends = [&reply[..reply.len().min(SEARCHED)], &reply[reply.len().saturating_sub(SEARCHED)..]];
     let signs = [&b"\x01ok\0\0\0\0\0\0\0\0\0"[..], b"\x04writeErrors\0"];

@@ -1,8 +1,8 @@
-//! The clients: connections that send messages and read the replies, without a driver, so that they cost little
-//! beside what they measure.
+//! The clients: connections that send messages and read replies without a driver, so that their own cost is small
+//! compared with the measured one.
 //!
-//! A closed loop sends the next message when the reply to the last is here: it measures throughput, and what a
-//! reply takes when nobody is in a recheck. What clients feel at a given rate is measured in `open_loop.rs`.
+//! A closed loop sends the next message when the reply to the last one arrives: it measures throughput, and the
+//! latency without queueing. `open_loop.rs` measures the latency at a given rate.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,33 +16,33 @@ use super::contenders::Contender;
 use super::cycle::Cycle;
 use super::exchange::{BUFFER, check, connect, exchange};
 
-/// The longest latency that is told apart, in nanoseconds.
+/// The longest latency that is distinguished, in nanoseconds.
 const LONGEST: u64 = 60_000_000_000;
 
-/// What every connection sends, again and again.
+/// The messages that every connection sends repeatedly.
 pub(crate) struct Load {
     cycles: Vec<Cycle>,
     runtime: Runtime,
 }
 
-/// What came of one run.
+/// The results of one run.
 pub(crate) struct Measure {
-    /// Operations a second.
+    /// Operations per second.
     pub(crate) rate: f64,
-    /// CPU time of the process in between for one operation, in microseconds.
+    /// CPU time of the proxy process per operation, in microseconds.
     pub(crate) cpu: Option<f64>,
-    /// Nanoseconds from when a message was to be sent to its reply.
+    /// Nanoseconds from the scheduled send time to the reply.
     pub(crate) latencies: Histogram<u64>,
 }
 
-/// Connections on which nothing happens until this is dropped.
+/// Connections that stay idle until this is dropped.
 pub(crate) struct Idle {
     _connections: Vec<TcpStream>,
     _runtime: Runtime,
 }
 
 impl Load {
-    /// `cycle` makes what each connection sends by its number.
+    /// `cycle` makes the messages of a connection from its index.
     pub(crate) fn new(connections: usize, cycle: impl Fn(i64) -> Cycle) -> Self {
         let cycle = |number: usize| {
             let mut cycle = cycle(number as i64);
@@ -52,15 +52,15 @@ impl Load {
         Self { cycles: (0..connections).map(cycle).collect(), runtime: runtime() }
     }
 
-    /// What each connection sends.
+    /// The messages of each connection.
     pub(crate) fn cycles(&mut self) -> &mut [Cycle] {
         &mut self.cycles
     }
 
-    /// Sends every message of every connection once, one after the other.
+    /// Sends every message of every connection once, one connection after the other.
     ///
     /// # Errors
-    /// As of [`Self::run`].
+    /// The same as of [`Self::run`].
     pub(crate) fn run_once(&mut self, address: &str) -> Result<()> {
         self.runtime.block_on(async {
             let mut buffer = vec![0; BUFFER];
@@ -68,17 +68,18 @@ impl Load {
                 let mut stream = connect(address).await?;
                 cycle.begin();
                 for _ in 0..cycle.messages() {
-                    ask(&mut stream, cycle, &mut buffer).await?;
+                    exchange_next(&mut stream, cycle, &mut buffer).await?;
                 }
             }
             Ok(())
         })
     }
 
-    /// Sends for this long, and on until every connection has sent all its messages equally often, at least once.
+    /// Sends for this long, then continues until every connection has sent all its messages equally often and at
+    /// least once.
     ///
     /// # Errors
-    /// The sockets', and the server's when it refuses a message.
+    /// Socket errors, and replies that report an error.
     pub(crate) fn run(&mut self, contender: &Contender, duration: Duration) -> Result<Measure> {
         let cycles = &mut self.cycles;
         let latencies = Arc::new(Mutex::new(histogram()?));
@@ -106,7 +107,7 @@ impl Load {
     }
 }
 
-/// Opens connections, has each exchange one message, and leaves them.
+/// Opens connections, exchanges one message on each, and leaves them open.
 pub(crate) fn open_idle(address: &str, count: usize, frame: &[u8]) -> Result<Idle> {
     let runtime = runtime();
     let connections = runtime.block_on(async {
@@ -123,12 +124,12 @@ pub(crate) fn open_idle(address: &str, count: usize, frame: &[u8]) -> Result<Idl
     Ok(Idle { _connections: connections, _runtime: runtime })
 }
 
-/// Latencies with three digits.
+/// A histogram of latencies with three significant digits.
 pub(crate) fn histogram() -> Result<Histogram<u64>> {
     Ok(Histogram::new_with_bounds(1, LONGEST, 3)?)
 }
 
-/// One thread: the clients' own share of a small machine stays small.
+/// A single-threaded runtime, so that the clients use little of a small machine.
 fn runtime() -> Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime needs only descriptors")
 }
@@ -144,7 +145,7 @@ async fn send_until(
     loop {
         let sent = Instant::now();
         for _ in 0..cycle.per_operation() {
-            ask(&mut stream, &mut cycle, &mut buffer).await?;
+            exchange_next(&mut stream, &mut cycle, &mut buffer).await?;
         }
         let took = sent.elapsed();
         latencies.lock().unwrap_or_else(PoisonError::into_inner).saturating_record(took.as_nanos() as u64);
@@ -154,11 +155,11 @@ async fn send_until(
     }
 }
 
-/// Sends the next message, and hears its reply.
-async fn ask(stream: &mut TcpStream, cycle: &mut Cycle, buffer: &mut Vec<u8>) -> Result<()> {
+/// Sends the next message and reads its reply.
+async fn exchange_next(stream: &mut TcpStream, cycle: &mut Cycle, buffer: &mut Vec<u8>) -> Result<()> {
     let (message, frame) = cycle.advance();
     let length = exchange(stream, frame, buffer).await?;
-    cycle.heard(message, &buffer[..length])
+    cycle.on_reply(message, &buffer[..length])
 }
 
 impl Measure {
@@ -168,7 +169,7 @@ impl Measure {
         Ok(Self { rate: count / took.as_secs_f64(), cpu: cpu.map(|cpu| cpu.as_secs_f64() * 1e6 / count), latencies })
     }
 
-    /// Microseconds within which this share of the operations was answered.
+    /// The latency in microseconds that this share of the operations does not exceed.
     pub(crate) fn percentile(&self, share: f64) -> f64 {
         self.latencies.value_at_quantile(share) as f64 / 1e3
     }

@@ -1,10 +1,12 @@
-//! docward beside a bare relay, HAProxy and a direct connection: throughput, CPU, latency and memory, in one run.
+//! Compares docward with a bare relay, HAProxy and a direct connection: throughput, CPU, latency and memory, in one
+//! run.
 //!
-//! `make bench-compare`; with names of sections, only those: `make bench-compare SECTIONS="unmatched idle"`. With
-//! `--write` the findings go to `bench/RESULTS.md` and `bench/plots/`. Who is compared takes turns in every round, so that
-//! what else the machine does falls on all alike: read the ratios, not the figures. `contenders.rs` starts what is
-//! compared, `load.rs` and `open_loop.rs` drive it, `canned.rs` answers, `rounds.rs` measures, `sections/` have the story.
-//! `shell/` runs and replays what people write for mongosh.
+//! `make bench-compare` runs all sections; `make bench-compare SECTIONS="unmatched idle"` runs only those. `--write`
+//! writes the results to `bench/RESULTS.md` and `bench/plots/`. The contenders alternate in every round, so that
+//! other load on the machine affects all of them equally: read the ratios, not the absolute figures.
+//!
+//! `contenders.rs` starts the contenders, `load.rs` and `open_loop.rs` send messages, `canned.rs` answers,
+//! `rounds.rs` measures, and `sections/` has one comparison per file. `shell/` runs and replays mongosh workloads.
 
 mod canned;
 mod contenders;
@@ -47,7 +49,7 @@ fn main() -> Result<()> {
     if let Some(unknown) = words.iter().find(|word| !SECTIONS.iter().any(|(name, _)| name == *word)) {
         bail!("there is no section '{unknown}'; choose among {}", SECTIONS.map(|(name, _)| name).join(", "));
     }
-    // Idle connections: as many as the system allows this process.
+    // Idle connections: as many as this process may open.
     rlimit::increase_nofile_limit(rlimit::INFINITY)?;
     for (name, section) in SECTIONS.iter().filter(|(name, _)| words.is_empty() || words.contains(name)) {
         eprintln!("{name}");

@@ -1,7 +1,7 @@
-//! Clients that send by a fixed schedule, whether replies come or not: what users do, who do not wait for one another.
+//! Clients that send by a fixed schedule without waiting for replies, like independent users.
 //!
-//! A latency is measured from when its message was to be sent. A closed loop would send less while the server
-//! stalls, and never measure what those who come meanwhile would have waited (coordinated omission).
+//! A latency is measured from the scheduled send time. A closed loop sends less while the server stalls, and so never
+//! measures how long requests that arrive meanwhile would wait (coordinated omission).
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,7 +18,7 @@ use super::contenders::Contender;
 use super::cycle::Cycle;
 use super::load::{Load, Measure, histogram};
 
-/// When messages are to be sent: evenly, by the connections in turn.
+/// The send times: evenly spaced, with the connections in turn.
 #[derive(Clone, Copy)]
 struct Schedule {
     start: Instant,
@@ -27,13 +27,13 @@ struct Schedule {
     messages: u32,
 }
 
-/// Time for the first message to be prepared.
+/// Time for preparing the first message.
 const LEAD: Duration = Duration::from_millis(20);
-/// How long a reply may take.
+/// The longest time a reply may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Schedule {
-    /// When a connection is to send its message of this number.
+    /// When a connection sends the message with this number.
     fn due(&self, connection: u32, number: u32) -> Instant {
         self.start + self.interval * (number * self.connections + connection)
     }
@@ -44,10 +44,10 @@ impl Schedule {
     }
 }
 
-/// Sends what the connections have to send, so many messages a second in all; each message is an operation.
+/// Sends this many messages per second over all connections; each message is an operation.
 ///
 /// # Errors
-/// The sockets', and the server's when it refuses a message.
+/// Socket errors, and replies that report an error.
 pub(crate) fn run(load: &mut Load, contender: &Contender, rate: f64, duration: Duration) -> Result<Measure> {
     let cycles = load.cycles();
     let connections = cycles.len() as u32;
@@ -83,9 +83,9 @@ fn connect(address: &str) -> Result<TcpStream> {
     Ok(socket)
 }
 
-/// Whoever is late sends at once what was due meanwhile.
+/// A sender that is late sends all overdue messages at once.
 fn send(sockets: &[TcpStream], cycles: &mut [Cycle], schedule: Schedule) -> Result<()> {
-    // The kernel may wake a thread 50 us late to save power; that would be measured too.
+    // To save power the kernel may wake a thread 50 us late, which would add to the latency.
     rustix::thread::set_current_timer_slack(Some(NonZero::<u64>::MIN))?;
     for message in 0..schedule.messages {
         let (number, connection) = (message / schedule.connections, message % schedule.connections);
@@ -99,7 +99,7 @@ fn send(sockets: &[TcpStream], cycles: &mut [Cycle], schedule: Schedule) -> Resu
     Ok(())
 }
 
-/// Replies come in the order of their messages, so counting tells which is which.
+/// Replies arrive in the order of their messages, so counting matches them.
 fn read(
     mut socket: &TcpStream,
     connection: u32,
@@ -119,7 +119,7 @@ fn read(
         }
         let mut at = 0;
         while let Some(length) = frame_length(&buffer[at..filled]).filter(|length| at + length <= filled) {
-            cycle.heard(number as usize % cycle.messages(), &buffer[at..at + length])?;
+            cycle.on_reply(number as usize % cycle.messages(), &buffer[at..at + length])?;
             let took = schedule.due(connection, number).elapsed().as_nanos() as u64;
             latencies.lock().map_err(|_| anyhow!("a reader panicked"))?.saturating_record(took);
             (at, number) = (at + length, number + 1);

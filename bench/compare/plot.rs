@@ -1,4 +1,4 @@
-//! Line charts as SVG: a few lines over a logarithmic axis, which is all that is plotted here.
+//! Line charts as SVG: a few lines over a logarithmic axis.
 
 use std::fmt::Write;
 
@@ -13,7 +13,7 @@ pub(crate) struct Plot {
 pub(crate) struct Axis {
     pub(crate) label: String,
     pub(crate) scale: Scale,
-    /// Values that are written at the axis; its ends are the first and the last.
+    /// Values labelled on the axis; its ends are the first and the last.
     pub(crate) ticks: Vec<(f64, String)>,
 }
 
@@ -30,13 +30,13 @@ pub(crate) struct Line {
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 400.0;
-/// Left, top, right, bottom of the area between the axes.
+/// Left, top, right and bottom of the area between the axes.
 const AREA: [f64; 4] = [70.0, 40.0, WIDTH - 170.0, HEIGHT - 55.0];
-/// Told apart by people who do not see red from green too (Okabe and Ito).
+/// A palette that colour-blind readers can distinguish (Okabe and Ito).
 const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9"];
 
 impl Axis {
-    /// From nothing to at least `most`, in about five round steps.
+    /// From zero to at least `most`, in about five round steps.
     pub(crate) fn linear(label: &str, most: f64) -> Self {
         let rough = most / 5.0;
         let power = 10f64.powf(rough.log10().floor());
@@ -47,12 +47,12 @@ impl Axis {
         Self { label: label.to_owned(), scale: Scale::Linear, ticks }
     }
 
-    /// With a tick at each of these values, ascending.
+    /// With a tick at each of these values, in ascending order.
     pub(crate) fn logarithmic(label: &str, ticks: Vec<(f64, String)>) -> Self {
         Self { label: label.to_owned(), scale: Scale::Logarithmic, ticks }
     }
 
-    /// Where a value lies, from 0 to 1.
+    /// The position of a value on the axis, from 0 to 1.
     fn share(&self, value: f64) -> f64 {
         let on = |value: f64| if self.scale == Scale::Linear { value } else { value.log10() };
         let end = |tick: Option<&(f64, String)>| on(tick.map_or(1.0, |tick| tick.0));

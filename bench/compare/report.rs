@@ -1,4 +1,4 @@
-//! What a section found out, for the terminal and for `bench/RESULTS.md`: which goals are reached, tables, plots.
+//! The results of a section, for the terminal and for `bench/RESULTS.md`: goals, tables, plots.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use super::plot::Plot;
 use super::rounds::Spread;
 
-/// One section's findings.
+/// The results of one section.
 pub(crate) struct Report {
     section: &'static str,
     goals: String,
@@ -16,7 +16,7 @@ pub(crate) struct Report {
     plots: Vec<(String, String)>,
 }
 
-/// What a value is to be.
+/// The expected range of a value.
 #[derive(Clone, Copy)]
 pub(crate) enum Goal {
     AtLeast(f64),
@@ -28,7 +28,8 @@ impl Report {
         Self { section, goals: String::new(), body: String::new(), plots: Vec::new() }
     }
 
-    /// A row of the table of goals. The interval of the median decides: what it does not tell is not shown.
+    /// A row of the table of goals. A goal is met or missed only if the whole confidence interval of the median is;
+    /// otherwise the row leaves it open.
     pub(crate) fn goal(&mut self, what: &str, goal: Goal, reached: Spread) {
         let (low, high) = reached.certain;
         let (wanted, surely, perhaps) = match goal {
@@ -50,7 +51,7 @@ impl Report {
         self.body.push('\n');
     }
 
-    /// A plot, kept under this name.
+    /// A plot, stored under this name.
     pub(crate) fn plot(&mut self, name: &str, plot: &Plot) {
         let _ = writeln!(self.body, "![{}](plots/{name}.svg)\n", plot.title);
         self.plots.push((name.to_owned(), plot.svg()));
@@ -66,10 +67,10 @@ impl Report {
         println!("\n## {}\n\n{}", self.section, self.markdown());
     }
 
-    /// Puts the findings between the section's marks in `RESULTS.md` of this folder, and its plots beside it.
+    /// Writes the results between the section's markers in this folder's `RESULTS.md`, and the plots beside it.
     ///
     /// # Errors
-    /// The file cannot be read or written, or lacks the marks.
+    /// The file cannot be read or written, or the markers are missing.
     pub(crate) fn write(&self, folder: &Path) -> Result<()> {
         let file = folder.join("RESULTS.md");
         let text = std::fs::read_to_string(&file).context("bench/RESULTS.md")?;

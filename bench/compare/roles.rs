@@ -1,4 +1,4 @@
-//! This program as one of the servers it compares with, each a process of its own.
+//! This program as one of the servers it compares, each a process of its own.
 
 use std::io::Write;
 
@@ -8,10 +8,10 @@ use tokio::runtime::Builder;
 
 use super::{canned, relay};
 
-/// Serves as the role that `words` name; `None` when they name none.
+/// Serves in the role that `words` name; returns `None` if they name none.
 pub(crate) fn play(words: &[&str]) -> Option<Result<()>> {
     match words {
-        // One thread: it costs less than what it is asked by.
+        // A single thread, which costs less than the clients that send to it.
         ["serve", "canned"] => Some(serve(Builder::new_current_thread(), canned::answer)),
         ["serve", "relay", upstream] => {
             let upstream = (*upstream).to_owned();
@@ -21,7 +21,7 @@ pub(crate) fn play(words: &[&str]) -> Option<Result<()>> {
     }
 }
 
-/// Prints the address it listens on, and serves until it is killed.
+/// Prints its listening address, and serves until the process is killed.
 fn serve<S>(mut runtime: Builder, session: impl Fn(TcpStream) -> S) -> Result<()>
 where
     S: Future<Output = Result<()>> + Send + 'static,

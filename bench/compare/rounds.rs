@@ -1,6 +1,6 @@
-//! Rows that are measured in turns, and what came of them: medians, spread, ratios.
+//! Rows that are measured in turn, and their results: medians, spread, ratios.
 //!
-//! A ratio is the median of the rounds' own ratios, because what disturbs a round disturbs both its sides.
+//! A ratio is the median of the per-round ratios, because a disturbance in one round affects both sides.
 
 use std::fmt;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use super::cycle::Cycle;
 use super::load::{Load, Measure, histogram};
 use super::open_loop;
 
-/// Rounds in which every row has its turn, where a goal is to be evaluated by few per cent.
+/// Rounds for goals that differ by a few per cent.
 pub(crate) const MANY: usize = 121;
-/// And where a curve is to be seen.
+/// Rounds for a curve in a plot.
 pub(crate) const FEW: usize = 41;
-/// How long one turn is measured, after the warm-up. Many short turns: a shared machine stands still for some
-/// milliseconds now and then, and most turns are to be without.
+/// Length of one measurement after the warm-up. Turns are short and many because a shared machine pauses for some
+/// milliseconds now and then; most turns then contain no pause.
 const TURN: Duration = Duration::from_millis(150);
 const WARM_UP: Duration = Duration::from_millis(50);
 
-/// Rows to be measured.
+/// Rows to measure.
 pub(crate) struct Rounds<'c> {
     rounds: usize,
     rows: Vec<Row<'c>>,
@@ -39,33 +39,33 @@ enum Sends {
     Open { load: Load, rate: f64 },
 }
 
-/// Names a row in the results.
+/// Identifies a row in the results.
 #[derive(Clone, Copy)]
 pub(crate) struct RowId(usize);
 
-/// Each row's measures, one a round.
+/// The measurements of each row, one per round.
 pub(crate) struct Results {
     names: Vec<String>,
     measures: Vec<Vec<Measure>>,
 }
 
-/// The median of the rounds' values, and between which they lie.
+/// The median over the rounds, and its interval.
 #[derive(Clone, Copy)]
 pub(crate) struct Spread {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// Between these the median of any number of rounds would be, with 95 %; all values, when there are fewer than six.
+    /// The 95 % confidence interval of the median; the range of all values if there are fewer than six.
     pub(crate) certain: (f64, f64),
 }
 
 impl<'c> Rounds<'c> {
-    /// So many rounds; at least one.
+    /// This many rounds, and at least one.
     pub(crate) fn new(rounds: usize) -> Self {
         Self { rounds, rows: Vec::new() }
     }
 
-    /// Clients that each wait for their reply.
+    /// Clients that wait for each reply.
     pub(crate) fn closed(
         &mut self,
         name: &str,
@@ -76,7 +76,7 @@ impl<'c> Rounds<'c> {
         self.add(name, contender, Sends::Closed(Load::new(connections, cycle)))
     }
 
-    /// Clients that send so many messages a second, whatever happens.
+    /// Clients that send this many messages per second without waiting.
     pub(crate) fn open(
         &mut self,
         name: &str,
@@ -93,12 +93,12 @@ impl<'c> Rounds<'c> {
         RowId(self.rows.len() - 1)
     }
 
-    /// Measures all rows in turn, round by round.
+    /// Measures all rows in turn, in each round.
     pub(crate) fn run(self) -> Result<Results> {
         let Self { rounds, mut rows } = self;
         let mut measures: Vec<Vec<Measure>> = rows.iter().map(|_| Vec::new()).collect();
         for round in 0..rounds {
-            // Every round begins elsewhere, so that nobody always follows the same neighbour.
+            // Every round starts at another row, so that no row always follows the same one.
             for offset in 0..rows.len() {
                 let at = (round + offset) % rows.len();
                 measures[at].push(rows[at].turn()?);
@@ -122,17 +122,17 @@ impl Row<'_> {
 }
 
 impl Results {
-    /// What `of` gives for a row, over the rounds.
+    /// The value `of` of a row, over the rounds.
     pub(crate) fn of(&self, row: RowId, of: impl Fn(&Measure) -> f64) -> Spread {
         Spread::of(self.measures[row.0].iter().map(of).collect())
     }
 
-    /// The rounds' ratios of a row to another.
+    /// The per-round ratios of one row to another.
     pub(crate) fn ratio(&self, row: RowId, base: RowId, of: impl Fn(&Measure) -> f64) -> Spread {
         self.pairs(row, base, |one, other| of(one) / of(other))
     }
 
-    /// CPU time of the process in between for one operation, in microseconds, beyond that of another row.
+    /// CPU time of the proxy process per operation, in microseconds, minus that of another row.
     pub(crate) fn more_cpu(&self, row: RowId, base: RowId) -> Spread {
         self.pairs(row, base, |one, other| cpu(one) - cpu(other))
     }
@@ -142,7 +142,7 @@ impl Results {
         Spread::of(pairs.map(|(one, other)| of(one, other)).collect())
     }
 
-    /// All rounds' latencies of a row.
+    /// The latencies of a row over all rounds.
     pub(crate) fn latencies(&self, row: RowId) -> Result<Histogram<u64>> {
         let mut all = histogram()?;
         for measure in &self.measures[row.0] {
@@ -173,13 +173,13 @@ impl Results {
     }
 }
 
-/// CPU time of the process in between for one operation, in microseconds; not a number where nothing is in between.
+/// CPU time of the proxy process per operation, in microseconds; NaN without a proxy.
 pub(crate) fn cpu(measure: &Measure) -> f64 {
     measure.cpu.unwrap_or(f64::NAN)
 }
 
 impl Spread {
-    /// `values` are not empty.
+    /// `values` must not be empty.
     pub(crate) fn of(mut values: Vec<f64>) -> Self {
         values.sort_unstable_by(f64::total_cmp);
         let (count, outside) = (values.len(), outside(values.len()));
@@ -188,8 +188,8 @@ impl Spread {
     }
 }
 
-/// How many of so many values lie outside the interval of their median at either end: each is above the true median
-/// or below it like a coin, whatever their distribution, so that counting tells how sure the interval is.
+/// How many of this many sorted values lie outside the median's interval at either end. Each value is above or below
+/// the true median with equal probability, whatever the distribution, so a binomial count gives the confidence.
 fn outside(count: usize) -> usize {
     let mut chance = 0.5f64.powi(count as i32);
     let mut below = 0.0;

@@ -1,15 +1,15 @@
-//! What a process has used, as Linux tells it in /proc. Knows processes only by their number.
+//! The resource usage of a process, read from /proc.
 
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-/// CPU time of the threads that there are, user and system, as the scheduler counts it: /proc/PID/stat has it in ticks
-/// of 10 ms, too coarse for a turn of a second.
+/// CPU time of the process's current threads, user and system, from the scheduler's counters: /proc/PID/stat counts
+/// ticks of 10 ms, which is too coarse for a turn of one second.
 pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     let mut total = Duration::ZERO;
     for task in std::fs::read_dir(format!("/proc/{pid}/task")).context("CPU time of a process that is gone")? {
-        // A thread may end meanwhile.
+        // A thread may end while this reads.
         let Ok(text) = std::fs::read_to_string(task?.path().join("schedstat")) else { continue };
         let on_cpu = text.split_whitespace().next().context("schedstat")?;
         total += Duration::from_nanos(on_cpu.parse().context("schedstat")?);

@@ -1,8 +1,8 @@
-//! How many instructions the processor executes for every piece of work in `hot_paths.rs`, counted by valgrind: that is
-//! the same on a quiet machine and on a busy one, so a slowdown shows in a run of tests.
+//! Counts with valgrind how many instructions each step of `hot_paths.rs` executes. The count does not depend on the
+//! machine's load, so a test run can detect a slowdown.
 //!
-//! `make instructions` compares with `expected.txt`, `make instructions STORE=1` writes it. The counts go with a version
-//! of the compiler: a new one may ask for new counts.
+//! `make instructions` compares with `expected.txt`; `make instructions STORE=1` writes it. The counts belong to one
+//! compiler version: a new version may need new counts.
 
 #[path = "../frames.rs"]
 mod frames;
@@ -16,20 +16,20 @@ use std::process::{Command, ExitCode};
 use anyhow::{Context, Result, ensure};
 use hot_paths::HotPath;
 
-/// The binary's own allocator.
+/// The same allocator as docward's.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// How much more a count may be than the stored one, as a share of it: what another C library makes of it.
+/// How much a count may exceed the stored one, as a share of it, because C libraries differ.
 const TOLERANCE: f64 = 0.03;
-/// And in instructions: hash tables of names lie otherwise in every process, and some take more steps.
+/// The same in instructions: hash tables of names differ in layout from process to process, and some need more steps.
 const SLACK: f64 = 200.0;
-/// Statements of the shorter of two runs.
+/// Repetitions of the shorter of two runs.
 const STATEMENTS: usize = 200;
-/// Instructions that the longer run has more, at least: what is done before the repetitions, such as loading 10,000
-/// rules into hash tables, differs by some 100,000 from one process to the next.
+/// The minimum number of instructions by which the longer run exceeds the shorter one. The preparation, such as
+/// loading 10,000 rules into hash tables, differs by some 100,000 instructions from process to process.
 const MORE: f64 = 10_000_000.0;
-/// No path is expected to take less.
+/// The minimum that any step is expected to execute.
 const LEAST: f64 = 400.0;
 
 fn main() -> Result<ExitCode> {
@@ -42,7 +42,7 @@ fn main() -> Result<ExitCode> {
     }
 }
 
-/// The work itself, to be counted.
+/// The work that is counted.
 fn repeat(name: &str, count: usize) -> Result<()> {
     let path = hot_paths::ALL.iter().find(|path| path.name == name).context("no such name")?;
     let mut work = path.prepare();
@@ -54,7 +54,7 @@ fn count_all() -> Result<Vec<(&'static str, f64)>> {
     hot_paths::ALL.iter().map(|path| Ok((path.name, count(path)?))).collect()
 }
 
-/// Instructions of one repetition: what a longer run takes more, so that nothing before them counts.
+/// Instructions of one repetition: the difference between a longer and a shorter run, which excludes the preparation.
 fn count(path: &HotPath) -> Result<f64> {
     let few = STATEMENTS.div_ceil(path.statements);
     let (none, some) = (executed(path.name, 0)?, executed(path.name, few)?);
@@ -84,7 +84,7 @@ fn store(counts: &[(&str, f64)]) -> Result<()> {
     Ok(std::fs::write(file(), lines.collect::<String>())?)
 }
 
-/// Fails when a count is larger than the stored one, or when there is none.
+/// Fails if a count exceeds the stored one, or if none is stored.
 fn compare(counts: &[(&str, f64)]) -> Result<ExitCode> {
     let stored = std::fs::read_to_string(file())?;
     let lines = stored.lines().map(|line| {

@@ -1,7 +1,7 @@
 // Device states. Every shell gets all readings from a queue that delivers them more than once and in any order,
 // writes each to the device's state, and keeps a history.
 //
-// What goes wrong: a late reading lands on a newer one, and the state is an old one for good.
+// The failure: a late reading overwrites a newer one, and the state stays stale.
 
 /* global workload */
 
@@ -9,7 +9,7 @@ const DEVICES = 10;
 const FIRST = Date.UTC(2026, 0, 1);
 const MINUTE = 60000;
 
-/** The order in which a shell gets the readings: its own, and the same every time. */
+/** The order in which a shell gets the readings: different for each shell, the same in every run. */
 function shuffled(readings, seed) {
   let state = seed + 1;
   for (let i = readings.length - 1; i > 0; i -= 1) {
@@ -40,7 +40,7 @@ workload('devices', {
     return { operations: rounds };
   },
 
-  // A state may be newer than the history, never older: it is written first.
+  // The state is written before the history, so it may be newer, but never older.
   check(db) {
     const newest = db.history.aggregate([
       { $group: { _id: '$device', published_at: { $max: '$published_at' } } },

@@ -1,6 +1,6 @@
-// Inboxes. Every message is pushed to the array of its owner.
+// Inboxes. Every message is pushed to its owner's array.
 //
-// What goes wrong: the document grows with every message, up to 16 MiB, and every push moves a larger one.
+// The failure: the document grows with every message, up to 16 MiB, and every push rewrites a larger one.
 
 /* global workload, ObjectId */
 

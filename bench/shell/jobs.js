@@ -1,6 +1,6 @@
-// A job queue. Every worker puts a job in, takes the first that is new, marks it as its own, and completes it.
+// A job queue. Every worker inserts a job, takes the first new one, marks it as its own, and completes it.
 //
-// What goes wrong: "new" is not "nobody has it". Two workers take the same job, and the mail goes out twice.
+// The failure: a new job may have been read by two workers. Both take it, and the mail is sent twice.
 
 /* global workload, ObjectId */
 

@@ -1,8 +1,8 @@
-// A library. A desk looks whether a copy is there, then counts it out and writes down who has it. Now and then
-// the cellar counts a damaged copy out and writes nothing down.
+// A library. A desk checks that a copy is available, then decrements the count and records the reader. Now and then
+// the cellar removes a damaged copy without a record.
 //
-// What goes wrong: two desks see the last copy and both lend it, so the count goes below zero; and copies are
-// missing that nobody has.
+// The failure: two desks see the last copy and both lend it, so the count drops below zero; and copies are missing
+// without a record.
 
 /* global workload, ObjectId */
 

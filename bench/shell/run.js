@@ -1,15 +1,15 @@
-// Mongo shell traffic: runs workloads of this folder by `mongosh URI --file run.js`. In the environment:
+// Mongo shell traffic: runs workloads of this folder by `mongosh URI --file run.js`. Environment variables:
 //
-//   WORKLOADS        names of workloads, as in shop,jobs
+//   WORKLOADS        names of workloads, such as shop,jobs
 //   PHASE            setup: empty the collections and fill them
-//                    traffic: what one of several shells at work does
-//                    check: count what must not be; all zero when the invariant held
-//   WORKER, WORKERS  which shell this is, from 0, and how many are at work (traffic)
-//   ROUNDS           how often each repeats what it does (traffic)
-//   NUMBERS          whose order numbers: application or docward (traffic)
+//                    traffic: the work of one of several concurrent shells
+//                    check: count broken invariants; all zero if they held
+//   WORKER, WORKERS  index of this shell, from 0, and number of shells (traffic)
+//   ROUNDS           repetitions per shell (traffic)
+//   NUMBERS          which side assigns order numbers: application or docward (traffic)
 //
-// Prints one line of JSON for each workload. Set up and check directly, have the traffic go through docward with
-// the rules of WORKLOAD.yaml. `bench/compare/shell/` does so.
+// Prints one line of JSON for each workload. Run setup and check directly, and traffic through docward with the rules
+// of WORKLOAD.yaml, as `bench/compare/shell/` does.
 
 /* global db, load, print, sleep, process, __dirname */
 
@@ -23,10 +23,10 @@ function workload(name, steps) {
 const setting = (name, otherwise) => process.env[name] || otherwise;
 const workers = Number(setting('WORKERS', 1));
 const work = { worker: Number(setting('WORKER', 0)), rounds: Number(setting('ROUNDS', 20)), numbers: setting('NUMBERS', 'application') };
-// Where the shells meet; nobody replays or guards it.
+// The database in which the shells synchronise; it is neither replayed nor protected.
 const meeting = db.getSiblingDB('meeting');
 
-/** Shells take unlike time to start; all begin when the last is here. */
+/** Waits until all shells have started, because their start times differ. */
 function waitForAll(name) {
   const deadline = Date.now() + 60000;
   meeting.present.insertOne({ workload: name });
@@ -36,7 +36,7 @@ function waitForAll(name) {
   }
 }
 
-/** How many changes the applications were told had been made, by collection. */
+/** The number of acknowledged changes, by collection. */
 function acknowledged(name) {
   const sum = {};
   for (const { changes } of meeting.acknowledged.find({ workload: name }).toArray()) {

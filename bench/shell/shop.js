@@ -1,7 +1,7 @@
 // A shop. Every till numbers its orders by max + 1, and saves whole carts that it has read and changed.
 //
-// What goes wrong: two tills read the same maximum and issue one number twice; two save the same cart, and the
-// second erases what the first put in.
+// The failure: two tills read the same maximum and issue one number twice; two tills save the same cart, and the
+// second save erases the first one's items.
 
 /* global workload, ObjectId */
 
@@ -15,12 +15,12 @@ function highestNumber(db) {
 
 function placeOrder(db, { worker, numbers }, total) {
   const order = { customer: `customer ${worker}`, total, status: 'new' };
-  // The one line that the application leaves out when docward numbers its orders.
+  // The one line that the application omits if docward numbers its orders.
   if (numbers === 'application') order.order_no = highestNumber(db) + 1;
   db.orders.insertOne(order);
 }
 
-/** Puts an item in a cart, and again when somebody else saved the cart meanwhile and docward says so. */
+/** Puts an item in a cart; repeats it if docward reports that another till saved the cart meanwhile. */
 function putIntoCart(db, _id, item) {
   for (;;) {
     const cart = db.carts.findOne({ _id });

@@ -1,4 +1,4 @@
-//! Clients that send a message and wait for its reply, again and again.
+//! Clients that send a message and wait for its reply, repeatedly.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -12,13 +12,13 @@ use super::cycle::Cycle;
 use super::exchange::{BUFFER, check, connect, exchange};
 use super::frames::{self, Session};
 
-/// As many at a time, so that messages meet.
+/// Concurrent clients, so that messages overlap.
 const CLIENTS: usize = 4;
 
-/// Sends what `message` makes so often, by several clients, each in a session of its own.
+/// Sends the messages of `message` this often in all, with several clients, each in its own session.
 ///
 /// # Errors
-/// The sockets', and when a message is refused: it would teach nothing.
+/// Socket errors, and rejected messages, which would train the wrong path.
 pub(crate) async fn send(address: &str, compressor: Option<Compressor>, message: Message, count: usize) -> Result<()> {
     static SESSIONS: AtomicU32 = AtomicU32::new(0);
     let mut clients = JoinSet::new();
@@ -50,7 +50,7 @@ async fn send_by_one(address: String, compressor: Option<Compressor>, mut cycle:
                 exchange(&mut stream, &frame, &mut buffer).await?
             }
         };
-        cycle.heard(at, &buffer[..length])?;
+        cycle.on_reply(at, &buffer[..length])?;
     }
     Ok(())
 }

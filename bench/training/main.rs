@@ -1,8 +1,8 @@
-//! Traffic of every kind, sent through a docward that counts what it executes, so that the compiler learns which paths are
-//! hot. `scripts/release.sh` builds that one, and with its counts the one that is released.
+//! Sends traffic of every kind through an instrumented docward, so that the compiler learns which paths are hot.
+//! `scripts/release.sh` builds the instrumented binary, and uses its counts to build the release.
 //!
-//! `training DOCWARD`; the counts are written when docward ends. How often something is sent decides what is hot, so
-//! what is rare in production is rare here. What is not sent at all is built for size.
+//! `training DOCWARD`; docward writes the counts when it ends. The frequency of a message decides how hot its path
+//! is, so what is rare in production is rare here. The compiler optimises paths that are never executed for size.
 
 #[path = "../compare/canned.rs"]
 mod canned;
@@ -29,13 +29,13 @@ use frames::Session;
 use process::Docward;
 use tokio::net::TcpListener;
 
-/// Of each message whose beginning is looked at.
+/// Repetitions of each message of which docward reads only the start.
 const OFTEN: usize = 20_000;
-/// Of each message that a rule concerns.
-const GUARDED: usize = 5_000;
-/// Of what is long.
+/// Repetitions of each message that a rule matches.
+const MATCHED: usize = 5_000;
+/// Repetitions of each long message.
 const SELDOM: usize = 200;
-/// What is compressed or encrypted is sent so much more seldom.
+/// Divisor of the repetitions of compressed or encrypted messages.
 const LESS: usize = 10;
 const MEBIBYTE: usize = 1 << 20;
 
@@ -48,9 +48,9 @@ async fn main() -> Result<()> {
     let upstream = format!("mongodb://{}/", serve_canned().await?);
     let rules = folder.path().join("rules");
     std::fs::create_dir(&rules)?;
-    // A thousand rules that concern nothing, and one for each protected collection.
+    // A thousand rules that match no message, and one rule for each protected collection.
     std::fs::write(rules.join("unrelated.yaml"), frames::unrelated_rules(1_000))?;
-    std::fs::write(rules.join("guards.yaml"), frames::guards())?;
+    std::fs::write(rules.join("rewriting.yaml"), frames::rewriting_rules())?;
     let rules = rules.to_string_lossy();
 
     let plain = Docward::start(&program, &upstream, &["--rules", &rules])?;
@@ -64,7 +64,7 @@ async fn main() -> Result<()> {
     }
     plain.end()?;
 
-    // Through TLS on both sides: one docward is the other's client.
+    // TLS on both sides: one docward is the client of the other.
     let authority = Authority::new(folder.path(), "authority");
     let certificate = authority.sign("server", &["localhost", "127.0.0.1"]);
     let arguments = ["--rules", &rules, "--tls-certificate", &certificate, "--admin", "127.0.0.1:0"];
@@ -78,10 +78,11 @@ async fn main() -> Result<()> {
     secure.end()
 }
 
-/// Makes a client's message.
+/// Makes the message of a client.
 type Message = fn(Session) -> Vec<u8>;
 
-/// What drivers send, and how often. To replica sets they send retryable writes, each client in its own session.
+/// The messages of drivers, and how often each is sent. Drivers send retryable writes to replica sets, each client in
+/// its own session.
 const MESSAGES: [(Message, usize); 18] = [
     (|_| frames::find("devices", 1), OFTEN),
     (|_| frames::insert("devices", 1024), OFTEN),
@@ -89,13 +90,13 @@ const MESSAGES: [(Message, usize); 18] = [
     (|_| frames::update("devices", 1, 1, &frames::state()), OFTEN),
     (|_| frames::delete("devices", 1), OFTEN / 4),
     (|session| frames::next_number(session, "orders"), OFTEN / 4),
-    (|_| frames::update("timestamped", 1, 1, &frames::state()), GUARDED),
-    (|_| frames::update("newest", 1, 1, &frames::state()), GUARDED),
-    (|_| frames::update("bounded", 1, 1, &frames::taken()), GUARDED),
-    (|_| frames::update("versioned", 1, 1, &frames::versioned()), GUARDED),
-    (|_| frames::insert("numbered", 1024), GUARDED),
-    (|session| frames::insert_in(session, "numbered", 1024), GUARDED),
-    (|_| frames::find("timestamped", 1), GUARDED),
+    (|_| frames::update("timestamped", 1, 1, &frames::state()), MATCHED),
+    (|_| frames::update("newest", 1, 1, &frames::state()), MATCHED),
+    (|_| frames::update("bounded", 1, 1, &frames::taken()), MATCHED),
+    (|_| frames::update("versioned", 1, 1, &frames::versioned()), MATCHED),
+    (|_| frames::insert("numbered", 1024), MATCHED),
+    (|session| frames::insert_in(session, "numbered", 1024), MATCHED),
+    (|_| frames::find("timestamped", 1), MATCHED),
     (|_| frames::update("timestamped", 1, 100, &frames::state()), SELDOM),
     (|_| frames::update("versioned", 1, 100, &frames::versioned()), SELDOM),
     (|_| frames::insert("devices", MEBIBYTE), SELDOM),
@@ -103,7 +104,7 @@ const MESSAGES: [(Message, usize); 18] = [
     (|_| frames::find_much(MEBIBYTE), SELDOM),
 ];
 
-/// A server that answers at once, until the end; gives its address.
+/// Starts a server that answers at once until the process ends; returns its address.
 async fn serve_canned() -> Result<String> {
     let listener = TcpListener::bind("127.0.0.1:0").await?;
     let address = listener.local_addr()?;

@@ -1,4 +1,4 @@
-//! The docward that is trained, as a process.
+//! The instrumented docward process.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -11,12 +11,12 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Docward {
     process: Child,
     address: String,
-    /// What it says further; without a reader it would end.
+    /// Its further output; without a reader, docward would end.
     _output: Lines<BufReader<ChildStdout>>,
 }
 
 impl Docward {
-    /// Before `upstream`.
+    /// Starts it in front of `upstream`.
     pub(crate) fn start(program: &str, upstream: &str, arguments: &[&str]) -> Result<Self> {
         let mut command = Command::new(program);
         command.args(["serve", "--listen", "127.0.0.1:0", "--upstream", upstream]).args(arguments);
@@ -32,7 +32,7 @@ impl Docward {
         &self.address
     }
 
-    /// Lets it end by itself: only then it writes down what it has counted.
+    /// Lets it end by itself, because only then it writes its counts.
     pub(crate) fn end(mut self) -> Result<()> {
         kill_process(Pid::from_child(&self.process), Signal::TERM)?;
         let status = self.process.wait()?;
@@ -43,27 +43,26 @@ impl Docward {
 
 impl Drop for Docward {
     fn drop(&mut self) {
-        // It has ended already unless the training failed.
+        // The process has already ended unless the training failed.
         let _ = self.process.kill();
     }
 }
 
-/// What rules would have said of the captured traffic of applications, and what they say of their own examples: patterns that
-/// no canned reply would serve.
+/// Runs `docward` on captured traffic and on the rules' own tests: these patterns get no useful canned reply.
 pub(crate) fn evaluate(program: &str, root: &Path) -> Result<()> {
     let captures = root.join("bench/shell");
     for name in ["devices", "inbox", "jobs", "library", "shop"] {
         let capture = captures.join(format!("captures/{name}.bson"));
         let rules = captures.join(format!("{name}.yaml"));
-        quietly(Command::new(program).arg("audit").arg(capture).arg("--rules").arg(rules))?;
+        without_output(Command::new(program).arg("audit").arg(capture).arg("--rules").arg(rules))?;
     }
     for entry in fs::read_dir(root.join("rules"))? {
-        quietly(Command::new(program).arg("test").arg(entry?.path()))?;
+        without_output(Command::new(program).arg("test").arg(entry?.path()))?;
     }
     Ok(())
 }
 
-fn quietly(command: &mut Command) -> Result<()> {
+fn without_output(command: &mut Command) -> Result<()> {
     let output = command.output()?;
     ensure!(output.status.success(), "{command:?}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())

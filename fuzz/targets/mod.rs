@@ -16,7 +16,7 @@ pub mod seeds;
 pub mod traffic;
 
 use bson::RawDocument;
-use docward::command::{Batch, Command, Form, Part, PartOptions, Reply, classify};
+use docward::command::{Command, EncodeOptions, Form, Reply, StatementPart, WriteBatch, classify};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, Presentation, rewrite_reply, rewrite_request};
@@ -130,18 +130,18 @@ pub fn document(bytes: &[u8]) {
 pub fn command(bytes: &[u8]) {
     let Ok(command) = Command::parse(bytes) else { return };
     let Some(form) = Form::of(classify(command.name.as_bytes())) else { return };
-    let Ok(batch) = Batch::read(&command, form) else { return };
+    let Ok(batch) = WriteBatch::read(&command, form) else { return };
     let count = batch.statements.len();
     assert_eq!(statements(&batch.encode(&command, batch.statements.iter()), form), count);
     for (index, statement) in batch.statements.iter().enumerate().take(3) {
-        let part = batch.encode_part(&command, &[Part { index, statement }], PartOptions::default());
+        let part = batch.encode_part(&command, &[StatementPart { index, statement }], EncodeOptions::default());
         assert_eq!(statements(&part, form), 1);
     }
 }
 
 fn statements(frame: &[u8], form: Form) -> usize {
     let command = Command::parse(frame).unwrap_or_else(|error| panic!("{error} in {frame:?}"));
-    Batch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
+    WriteBatch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
 }
 
 /// A rule file: it loads, or the report is not empty.

@@ -2,8 +2,8 @@
 
 use std::sync::LazyLock;
 
-use docward::command::{Batch, Command, Form, Reply, classify};
-use docward::engine::lookup::{Found, Lookup, LookupError};
+use docward::command::{Command, Form, Reply, WriteBatch, classify};
+use docward::engine::lookup::{Lookup, LookupError, LookupResult};
 use docward::engine::{Input, Now, Plan, Session, Step, Triage, dry_run, queries, triage};
 use docward::patterns::RuleSet;
 use docward::shell;
@@ -97,13 +97,13 @@ fn corrupted(reply: &[u8], random: &mut Random) -> Vec<u8> {
     reply
 }
 
-fn answer(lookup: &Lookup, random: &mut Random) -> Result<Found, LookupError> {
+fn answer(lookup: &Lookup, random: &mut Random) -> Result<LookupResult, LookupError> {
     match (random.below(6), lookup) {
-        (0, _) => Err(LookupError::Refused("no".to_owned())),
+        (0, _) => Err(LookupError::Permanent("no".to_owned())),
         (1, _) => Err(LookupError::Unavailable("gone".to_owned())),
-        (2, _) => Ok(Found::Numbers(vec![1])),
-        (_, Lookup::Lease(lease)) => Ok(Found::Numbers((1..=i64::from(lease.count)).collect())),
-        (_, Lookup::Maximum(_)) => Ok(Found::Maximum(Some(i64::MAX - 1))),
+        (2, _) => Ok(LookupResult::Numbers(vec![1])),
+        (_, Lookup::Lease(lease)) => Ok(LookupResult::Numbers((1..=i64::from(lease.count)).collect())),
+        (_, Lookup::Maximum(_)) => Ok(LookupResult::Maximum(Some(i64::MAX - 1))),
     }
 }
 
@@ -111,7 +111,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<Found, LookupError> {
 fn assert_readable(message: &[u8]) {
     let command = Command::parse(message).unwrap_or_else(|error| panic!("{error} in {message:?}"));
     if let Some(form) = Form::of(classify(command.name.as_bytes())) {
-        Batch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {message:?}"));
+        WriteBatch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {message:?}"));
     }
 }
 

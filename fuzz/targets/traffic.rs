@@ -1,8 +1,8 @@
 //! Recorded traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
 use docward::audit::log::LogReader;
-use docward::audit::{Asked, Audit, Habits, RecordedCommand, Unreadable, capture, log, profile, propose, report};
-use docward::command::{Class, Namespace};
+use docward::audit::{Audit, Content, Habits, RecordedCommand, Unreadable, capture, log, profile, propose, report};
+use docward::command::{CommandClass, Namespace};
 use docward::document::Document;
 
 use super::load;
@@ -11,21 +11,21 @@ use super::plans::LOADED;
 /// A file: each entry is parsed, or an error with a message. A parsed command has a database. The commands are
 /// evaluated against rules and reported. Proposed rules form a rule file that loads.
 pub fn traffic(bytes: &[u8]) {
-    let mut past = Vec::new();
+    let mut commands = Vec::new();
     match bytes.strip_prefix(capture::header().as_slice()) {
-        Some(records) => read_records(records, &mut past),
-        None => read_lines(bytes, &mut past),
+        Some(records) => read_records(records, &mut commands),
+        None => read_lines(bytes, &mut commands),
     }
     let (mut audit, mut habits) = (Audit::new(&LOADED), Habits::default());
-    for one in &past {
-        if let Asked::Command(command) = &one.asked {
+    for one in &commands {
+        if let Content::Command(command) = &one.content {
             assert!(command.as_document().get("$db").is_some_and(|database| database.as_str().is_some()), "{one:?}");
         }
         audit.take(one);
         habits.take(one);
     }
     let tally = audit.finish();
-    assert_eq!(tally.commands, past.len() as u64);
+    assert_eq!(tally.commands, commands.len() as u64);
     assert!(!report::to_text(&tally, &LOADED, &[]).is_empty() && report::to_json(&tally, &LOADED, &[]).is_object());
     let proposed = propose(&habits, &[]);
     if proposed.contains("\nrules:\n") {
@@ -38,13 +38,13 @@ fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
     while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
         let Some((record, rest)) = records.split_at_checked(length) else { return };
         let Ok(record) = Document::parse(record) else { return };
-        out.extend(capture::past(record));
+        out.extend(capture::read(record));
         records = rest;
     }
 }
 
 fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
-    let accept_all = |_: Namespace<'_>, _: Class, _: &[u8]| true;
+    let accept_all = |_: Namespace<'_>, _: CommandClass, _: &[u8]| true;
     let mut reader = LogReader::default();
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = log::connection_of(line);

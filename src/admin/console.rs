@@ -1,11 +1,11 @@
-//! The console's files, as they stand in `console/`: a page, its styles and its scripts. They hold nothing about
-//! this process; what the page shows it asks for itself, with the token that somebody types into it.
+//! Serves the console's files in `console/`: a page, its styles and its scripts. The files contain no data of this
+//! process. The page requests the data itself, with the token that the user enters.
 
 use axum::Router;
 use axum::http::header::{CONTENT_SECURITY_POLICY, CONTENT_TYPE};
 use axum::routing::get;
 
-/// What comes from elsewhere does not load, what stands in a document does not run, and no text becomes markup.
+/// Allows only files of this origin: no inline scripts, no external resources, no text as markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
                       base-uri 'none'; form-action 'none'; frame-ancestors 'none'; \
                       require-trusted-types-for 'script'; trusted-types 'none'";
@@ -49,7 +49,7 @@ const FILES: [File; 14] = [
 
 /// A route for each file.
 pub(super) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    FILES.iter().fold(Router::new(), |router, file| router.route(file.path, get(async || answer(file))))
+    FILES.iter().fold(Router::new(), |router, file| router.route(file.path, get(async || response(file))))
 }
 
 /// Whether one of the files is at this path.
@@ -57,7 +57,7 @@ pub(super) fn has(path: &str) -> bool {
     FILES.iter().any(|file| file.path == path)
 }
 
-fn answer(file: &'static File) -> ([(axum::http::HeaderName, &'static str); 2], &'static str) {
+fn response(file: &'static File) -> ([(axum::http::HeaderName, &'static str); 2], &'static str) {
     ([(CONTENT_TYPE, file.content_type), (CONTENT_SECURITY_POLICY, POLICY)], file.text)
 }
 

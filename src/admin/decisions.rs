@@ -1,4 +1,4 @@
-//! Decisions as they are made, as server-sent events: the last ones first, then those to come.
+//! Streams decisions as server-sent events: first the recent ones, then new ones.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -14,42 +14,42 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Sources;
-use super::guard::error;
-use super::places::{Place, Stage};
+use super::authorization::error;
+use super::slots::{Slot, Stage};
 use crate::proxy::Decision;
 
-/// Who looks on at a time; it leaves connections for health and metrics.
-pub(super) const ONLOOKERS: usize = 16;
-/// So often something is sent when there is no decision, so that neither side takes the other for dead.
-const SIGN_OF_LIFE: Duration = Duration::from_secs(15);
+/// The most streams at a time; leaves connections for health and metrics.
+pub(super) const STREAMS: usize = 16;
+/// How often a comment is sent without decisions, so that both sides detect a dead connection.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Events named `decision`, whose data is one as JSON and whose id is its number, and `left_out`, whose data says how
-/// many this reader was too slow for.
-pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Place>>) -> Response {
-    let Ok(place) = sources.telemetry.clone().try_acquire_owned() else {
-        return error(StatusCode::SERVICE_UNAVAILABLE, "as many as may look on at a time do so already");
+/// Streams events. `decision` has one decision as JSON, with its number as the id. `left_out` has the number of
+/// decisions that this reader was too slow for.
+pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Slot>>) -> Response {
+    let Ok(permit) = sources.streams.clone().try_acquire_owned() else {
+        return error(StatusCode::SERVICE_UNAVAILABLE, "too many clients read decisions; try again later");
     };
     connection.enter(Stage::Stream);
-    let (recent, news) = sources.observer.decisions();
+    let (recent, live) = sources.observer.decisions();
     let recent = stream::iter(recent).map(|decision| decision_event(&decision));
-    let events = recent.chain(coming(news, place)).map(Ok::<_, Infallible>);
-    Sse::new(events).keep_alive(KeepAlive::new().interval(SIGN_OF_LIFE)).into_response()
+    let events = recent.chain(live_events(live, permit)).map(Ok::<_, Infallible>);
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// Ends when the proxy does; `place` is held until the reader goes.
-fn coming(news: Receiver<Arc<Decision>>, place: OwnedSemaphorePermit) -> impl Stream<Item = Event> {
-    stream::unfold((news, place), async |(mut news, place)| {
-        let event = match news.recv().await {
+/// The new decisions until the proxy ends; holds `permit` until the reader disconnects.
+fn live_events(live: Receiver<Arc<Decision>>, permit: OwnedSemaphorePermit) -> impl Stream<Item = Event> {
+    stream::unfold((live, permit), async |(mut live, permit)| {
+        let event = match live.recv().await {
             Ok(decision) => decision_event(&decision),
             Err(RecvError::Lagged(count)) => Event::default().event("left_out").data(count.to_string()),
             Err(RecvError::Closed) => return None,
         };
-        Some((event, (news, place)))
+        Some((event, (live, permit)))
     })
 }
 
 fn decision_event(decision: &Decision) -> Event {
-    // serde_json escapes line breaks, so that no name can begin an event of its own.
+    // serde_json escapes line breaks, so that a name cannot start another event.
     let data = serde_json::to_string(decision).unwrap_or_default();
     Event::default().event("decision").id(decision.number.to_string()).data(data)
 }

@@ -1,4 +1,4 @@
-//! Whether this process is alive, and whether clients should come to it.
+//! Health checks: whether this process is alive, and whether it is ready for clients.
 
 use axum::Json;
 use axum::extract::State;
@@ -9,14 +9,14 @@ use serde_json::{Value, json};
 use super::Sources;
 use crate::proxy::Phase;
 
-/// Why no client should come. Without names: who asks need not show a token.
+/// Why docward is not ready. Contains no names, because the path needs no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 pub(super) struct Reason {
     pub(super) code: &'static str,
     pub(super) text: &'static str,
 }
 
-/// It answers, so it is.
+/// Always 200: a reply means that the process is alive.
 pub(super) async fn alive() -> Json<Value> {
     Json(json!({"alive": true}))
 }
@@ -28,15 +28,15 @@ pub(super) async fn ready(State(sources): State<Sources>) -> (StatusCode, Json<V
     (status, Json(json!({"ready": reasons.is_empty(), "reasons": reasons})))
 }
 
-/// Rules that cannot be loaded keep docward from starting, or leave the ones before in force: there is no reason
-/// in them.
+/// Why docward is not ready; empty if it is. Rules with errors are not a reason: they prevent the start, or the
+/// previous rules stay in force.
 pub(super) fn reasons(sources: &Sources) -> Vec<Reason> {
     let phase = match *sources.observer.phase().borrow() {
-        Phase::Starting => Some(Reason { code: "starting", text: "the listeners do not accept yet" }),
+        Phase::Starting => Some(Reason { code: "starting", text: "the listeners do not accept connections yet" }),
         Phase::Serving => None,
-        Phase::Draining | Phase::HandedOver => Some(Reason { code: "draining", text: "this process is about to end" }),
+        Phase::Draining | Phase::HandedOver => Some(Reason { code: "draining", text: "this process is shutting down" }),
     };
     let reachable = sources.observer.members().iter().any(|member| member.answers && member.listener.is_some());
-    let upstream = Reason { code: "upstream", text: "no member of the upstream answers" };
+    let upstream = Reason { code: "upstream", text: "no member of the upstream replies" };
     phase.into_iter().chain((!reachable).then_some(upstream)).collect()
 }

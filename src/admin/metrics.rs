@@ -1,7 +1,7 @@
-//! Everything that is counted, for Prometheus, as OpenMetrics text.
+//! The metrics for Prometheus, as OpenMetrics text.
 //!
-//! Nothing is kept here: each scrape reads what the proxy counts. Labels are names of rules, of members, of commands in
-//! the catalogue, and words of ours, so that there are only so many series whatever clients do.
+//! This file stores nothing: each scrape reads the proxy's counters. Label values are names of rules, members and
+//! known commands, and fixed words, so that clients cannot create new series.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,7 +16,7 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::guard::error;
+use super::authorization::error;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
 use crate::proxy::{LiveRule, MemoryUse, Phase};
@@ -24,7 +24,7 @@ use crate::proxy::{LiveRule, MemoryUse, Phase};
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
 
-/// The answer to a scrape.
+/// The response to a scrape.
 pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
     sources.make(scrape).await
 }
@@ -35,7 +35,7 @@ fn scrape(sources: &Sources) -> Response {
     let mut out = String::new();
     match text::encode(&mut out, &registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], out).into_response(),
-        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "the metrics cannot be written"),
+        Err(_) => error(StatusCode::INTERNAL_SERVER_ERROR, "cannot encode the metrics"),
     }
 }
 
@@ -59,7 +59,7 @@ impl Collector for Sources {
     }
 }
 
-/// One family of metrics after the other.
+/// Writes one metric family after the other.
 struct Page<'e>(DescriptorEncoder<'e>);
 
 impl Page<'_> {
@@ -145,12 +145,12 @@ fn write_histogram(out: &mut MetricEncoder<'_>, reading: &Reading) -> fmt::Resul
 impl Sources {
     fn process(&self, page: &mut Page<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        page.family(("build", "The version that runs", None), MetricType::Info, |family| family.encode_info(&version))?;
-        page.time("start", "When this process began", self.started)?;
+        page.family(("build", "docward's version", None), MetricType::Info, |family| family.encode_info(&version))?;
+        page.time("start", "When this process started", self.started)?;
         let ready = f64::from(u8::from(health::reasons(self).is_empty()));
-        page.gauge("ready", "1 when clients should come, as /readyz says", ready)?;
+        page.gauge("ready", "1 if /readyz reports ready", ready)?;
         let draining = matches!(*self.observer.phase().borrow(), Phase::Draining | Phase::HandedOver);
-        page.gauge("draining", "1 when this process is about to end", f64::from(u8::from(draining)))
+        page.gauge("draining", "1 if this process drains its connections", f64::from(u8::from(draining)))
     }
 
     fn rules(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -158,65 +158,51 @@ impl Sources {
         let verdicts = verdicts(&report);
         let labelled =
             verdicts.iter().map(|((rule, verdict), count)| ([("rule", *rule), ("verdict", *verdict)], *count));
-        page.counters("rule_statements", "Statements by what a rule said of them", labelled)?;
+        page.counters("rule_statements", "Statements by rule and verdict", labelled)?;
         let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;
         }
-        page.gauges(
-            "rules",
-            "Rules that are loaded",
-            modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)),
-        )?;
+        page.gauges("rules", "Loaded rules by mode", modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)))?;
         let hash = [("hash", set.hash().to_string())];
-        page.family(("rule_set", "The set of rules in force", None), MetricType::Info, |family| {
-            family.encode_info(&hash)
-        })
+        page.family(("rule_set", "The active rule set", None), MetricType::Info, |family| family.encode_info(&hash))
     }
 
     fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
         let Loads { loaded, refused, loaded_at, tried_at, last_error } = self.admin_context.loads();
         let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "refused")], refused)];
-        page.counters("reloads", "Times that rules or certificates were loaded anew", outcomes)?;
+        page.counters("reloads", "Reloads of rules or certificates", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));
-        page.gauge("last_reload_successful", "0 when what was loaded last was refused", successful)?;
-        page.time("last_reload", "When something was loaded last, whatever came of it", tried_at)?;
-        page.time("rules_loaded", "When what is in force was loaded", loaded_at)
+        page.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
+        page.time("last_reload", "When the last reload was tried, successful or not", tried_at)?;
+        page.time("rules_loaded", "When the active rules and certificates were loaded", loaded_at)
     }
 
     fn members(&self, page: &mut Page<'_>) -> fmt::Result {
         let members = self.observer.members();
         let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.answers)));
-        page.gauges("member_up", "1 for a member that answers", up)?;
+        page.gauges("member_up", "1 for a member that replies", up)?;
         let primary = members
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
-        page.gauges("member_primary", "1 for a member that says it is primary", primary)?;
+        page.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
-        page.gauges("member_connections", "Clients' connections through the member's listener", open)
+        page.gauges("member_connections", "Client connections through the member's listener", open)
     }
 
     fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
         let counts = self.observer.connection_counts();
-        page.gauge("connections_open", "Clients' connections", self.observer.connections() as f64)?;
-        page.counter("connections_relayed", "Clients' connections that were paired with a server's", counts.accepted)?;
+        page.gauge("connections_open", "Client connections", self.observer.connections() as f64)?;
+        page.counter("connections_relayed", "Client connections that got a server connection", counts.accepted)?;
         let by = |reasons: Vec<(&'static str, u64)>| {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
-        page.counters("connections_refused", "Clients' connections that were closed before", by(counts.refused))?;
-        page.counters(
-            "connections_ended",
-            "Relayed connections that are over, by whose doing it was",
-            by(counts.ended),
-        )?;
+        page.counters("connections_refused", "Client connections that were closed before that", by(counts.refused))?;
+        page.counters("connections_ended", "Ended client connections by reason", by(counts.ended))?;
         let MemoryUse { limit, used, waits } = self.observer.memory();
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
-        page.gauges(
-            "large_messages_memory_bytes",
-            "Memory for large messages: what there is and what they take",
-            bytes,
-        )?;
-        page.counter("large_messages_waited", "Large messages that had to wait for memory", waits)
+        page.gauges("large_messages_memory_bytes", "Memory for large messages: the limit and its use", bytes)?;
+        page.counter("large_messages_waited", "Large messages that waited for memory", waits)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -226,36 +212,36 @@ impl Sources {
             bytes.iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(labels)?, *count))
         })?;
         let own = measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.own));
-        page.durations("command_own", "docward's own time for a command and its reply", own)?;
+        page.durations("command_own", "Time in docward for a command and its reply", own)?;
         let upstream =
             measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.upstream));
-        page.durations("command_upstream", "Time until the server's reply to a command began", upstream)
+        page.durations("command_upstream", "Time until the first byte of the server's reply to a command", upstream)
     }
 
     fn lookups(&self, page: &mut Page<'_>) -> fmt::Result {
         let lookups = self.observer.measures().unwrap_or_default().lookups;
         let latencies = lookups.iter().map(|(kind, measured)| ([("kind", *kind)], &measured.latency));
-        page.durations("lookup", "Time that messages waited for what rules looked up", latencies)?;
+        page.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
         let failures = lookups.iter().flat_map(|(kind, measured)| {
             let labels = |outcome| [("kind", *kind), ("outcome", outcome)];
             [(labels("refused"), measured.refused), (labels("unavailable"), measured.unavailable)]
         });
-        page.counters("lookup_failures", "Lookups that gave no answer", failures)?;
+        page.counters("lookup_failures", "Failed lookups", failures)?;
         let leases = self.observer.leases();
-        page.duration("lease", "Round trips for blocks of numbers", &leases.latency)?;
-        page.counter("lease_failures", "Round trips that brought no numbers", leases.failed)?;
-        page.counter("leased_numbers", "Numbers taken from counters", leases.numbers)
+        page.duration("lease", "Round trips to lease blocks of numbers", &leases.latency)?;
+        page.counter("lease_failures", "Failed round trips to lease blocks of numbers", leases.failed)?;
+        page.counter("leased_numbers", "Numbers leased from counters", leases.numbers)
     }
 
     fn spans(&self, page: &mut Page<'_>) -> fmt::Result {
         let SpanCounts { sent, failed, dropped } = self.admin_context.spans();
         let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
         let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
-        page.counters("spans", "Spans for a collector of OpenTelemetry", labelled)
+        page.counters("spans", "Spans for the OpenTelemetry collector", labelled)
     }
 }
 
-/// Of every rule name: what it may say by its mode from the start on, so that the first time is seen as an increase.
+/// Counts by rule and verdict. Verdicts of the rule's mode start at 0, so that the first one shows as an increase.
 fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
     let mut verdicts = BTreeMap::new();
     for rule in report {
@@ -266,7 +252,7 @@ fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
             _ => &[],
         };
         expected.iter().filter(|_| rule.loaded).for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
-        // A rule that was changed begins anew; its name goes on.
+        // A changed rule has new counts; the metric adds the counts of all rules with its name.
         rule.counts
             .verdicts
             .iter()

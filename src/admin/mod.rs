@@ -1,22 +1,22 @@
-//! The admin address: health, metrics, and what the console shows, by HTTP.
+//! The admin address: health, metrics and the data of the console, over HTTP.
 //!
-//! It reads only. It runs on a thread of its own, so that whoever asks, however often, takes nothing from the
-//! connections but a share of a processor. Start reading at [`server`]; who may ask is decided in [`guard`], what
-//! there is to ask for is listed in [`routes`]. The page for people, [`console`], asks for the same.
+//! It is read-only. It runs on its own thread, so that its requests cost the proxied connections only a share of a
+//! processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
+//! [`console`], uses the same paths.
 
+mod authorization;
 mod console;
 mod decisions;
 mod explain;
-mod guard;
 mod health;
 mod metrics;
-mod places;
 mod routes;
 mod rules;
 mod server;
 mod settings;
-mod stalled;
+mod slots;
 mod status;
+mod write_timeout;
 
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -26,65 +26,65 @@ use axum::response::Response;
 use serde_json::Value;
 use tokio::sync::Semaphore;
 
-pub use explain::Asked;
+pub use explain::ExplainRequest;
 pub use server::{Admin, Listener};
 pub use settings::Settings;
 
 use crate::patterns::RuleSet;
 use crate::proxy::Observer;
 
-/// What is told here and known above.
+/// Data for the admin address that only the layer above has.
 pub trait AdminContext: Send + Sync + 'static {
     fn loads(&self) -> Loads;
 
-    /// What became of spans.
+    /// The counts of exported spans.
     fn spans(&self) -> SpanCounts;
 
-    /// What rules make of a command, as `docward explain --format json` prints it.
+    /// Evaluates a command; returns the output of `docward explain --format json`.
     ///
     /// # Errors
-    /// The command cannot be read; a list of diagnostics.
-    fn explain(&self, asked: &Asked) -> Result<Value, Value>;
+    /// A list of diagnostics, if the command cannot be parsed.
+    fn explain(&self, request: &ExplainRequest) -> Result<Value, Value>;
 }
 
-/// Spans for a collector of OpenTelemetry.
+/// Spans for the OpenTelemetry collector.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct SpanCounts {
-    /// The collector took them.
+    /// Accepted by the collector.
     pub sent: u64,
-    /// They were lost on the way.
+    /// Lost in a failed request.
     pub failed: u64,
-    /// Nobody took them in time.
+    /// Dropped because the queue was full.
     pub dropped: u64,
 }
 
-/// What loading rules and certificates anew came to.
+/// The results of reloading rules and certificates.
 #[derive(Debug, Clone)]
 pub struct Loads {
-    /// Since the start, which is not counted.
+    /// The number of successful reloads; the load at the start does not count.
     pub loaded: u64,
     pub refused: u64,
-    /// When what is in force was loaded.
+    /// When the current rules and certificates were loaded.
     pub loaded_at: SystemTime,
-    /// When something was loaded last, whatever came of it.
+    /// When the last reload was tried, successful or not.
     pub tried_at: SystemTime,
-    /// What is wrong with what was refused last; `None` when the last load went well.
+    /// The errors of the last reload; `None` if it was successful.
     pub last_error: Option<String>,
 }
 
-/// What all answers are made from.
+/// The data for all responses.
 #[derive(Clone)]
 struct Sources {
     observer: Arc<Observer<RuleSet>>,
     admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
     settings: Arc<Settings>,
-    /// Places for those who look on.
-    telemetry: Arc<Semaphore>,
-    /// Turns of those who have something explained, and how many requests for that are read.
+    /// Permits for readers of decisions.
+    streams: Arc<Semaphore>,
+    /// Permits to evaluate a command, and permits for requests that are read or wait.
     explaining: Arc<Semaphore>,
-    questions: Arc<Semaphore>,
-    /// Turns of answers that take long to make.
+    explain_requests: Arc<Semaphore>,
+    /// The permit to make a slow response.
     making: Arc<Semaphore>,
 }
 
@@ -95,23 +95,23 @@ impl Sources {
             admin_context,
             started: SystemTime::now(),
             settings: Arc::new(settings),
-            telemetry: Arc::new(Semaphore::new(decisions::ONLOOKERS)),
+            streams: Arc::new(Semaphore::new(decisions::STREAMS)),
             explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
-            questions: Arc::new(Semaphore::new(explain::QUESTIONS)),
+            explain_requests: Arc::new(Semaphore::new(explain::REQUESTS)),
             making: Arc::new(Semaphore::new(1)),
         }
     }
 
-    /// Makes an answer that takes long on another thread, one after the other: health is answered meanwhile.
-    async fn make(self, answer: fn(&Self) -> Response) -> Response {
-        in_turn(self.making.clone(), move || answer(&self)).await.unwrap_or_else(|| {
-            guard::error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
+    /// Makes a slow response on another thread, one at a time, so that health requests do not wait for it.
+    async fn make(self, respond: fn(&Self) -> Response) -> Response {
+        in_turn(self.making.clone(), move || respond(&self)).await.unwrap_or_else(|| {
+            authorization::error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
         })
     }
 }
 
-/// What `work` gives, on another thread when a turn is free. The turn lasts as long as the work, even if nobody waits for
-/// it any more. `None`: it panicked.
+/// Runs `work` on another thread when a permit is free; returns `None` if it panics. The permit is held until the work
+/// ends, even if the caller no longer waits.
 async fn in_turn<T: Send + 'static>(turns: Arc<Semaphore>, work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let turn = turns.acquire_owned().await;
     let work = move || {
@@ -121,7 +121,7 @@ async fn in_turn<T: Send + 'static>(turns: Arc<Semaphore>, work: impl FnOnce() -
     tokio::task::spawn_blocking(work).await.ok()
 }
 
-/// Milliseconds since 1970 UTC, as all times in answers are.
+/// Milliseconds since 1970 UTC, the format of all times in responses.
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)

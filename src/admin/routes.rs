@@ -1,15 +1,15 @@
-//! What can be asked for.
+//! The paths of the admin address.
 
 use axum::extract::DefaultBodyLimit;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use super::guard::{error, guard};
+use super::authorization::{authorize, error};
 use super::{Sources, console, decisions, explain, health, metrics, rules, status};
 
-/// Bytes of a request's body: a long batch, pasted. What is made of it may be some hundred times as long, and takes time in
-/// proportion.
+/// The longest request body in bytes: enough for a long pasted batch. Its evaluation may need some hundred times the
+/// memory, and time in proportion.
 const BODY_LENGTH: usize = 128 * 1024;
 
 pub(super) fn router(sources: Sources) -> Router {
@@ -22,15 +22,14 @@ pub(super) fn router(sources: Sources) -> Router {
         .route("/api/rules", get(rules::rules))
         .route("/api/decisions", get(decisions::follow))
         .route("/api/explain", post(explain::explain))
-        .fallback(async || error(StatusCode::NOT_FOUND, "there is nothing at this path"))
-        .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "not by this method"))
+        .fallback(async || error(StatusCode::NOT_FOUND, "path not found"))
+        .method_not_allowed_fallback(async || error(StatusCode::METHOD_NOT_ALLOWED, "method not allowed"))
         .layer(DefaultBodyLimit::max(BODY_LENGTH))
-        .layer(middleware::from_fn_with_state(sources.clone(), guard))
+        .layer(middleware::from_fn_with_state(sources.clone(), authorize))
         .with_state(sources)
 }
 
-/// Whether a path is answered without a token: whoever keeps this process alive need not know one, and the console
-/// asks for it.
+/// Whether a path needs no token: health probes have none, and the console's page lets the user enter it.
 pub(super) fn is_open(path: &str) -> bool {
     matches!(path, "/healthz" | "/readyz") || console::has(path)
 }

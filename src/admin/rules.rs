@@ -1,4 +1,4 @@
-//! Every rule with its text and what it has said, as JSON.
+//! Every rule with its text and its counts, as JSON.
 
 use std::time::SystemTime;
 
@@ -11,11 +11,11 @@ use super::{Sources, milliseconds};
 use crate::audit::Counts;
 use crate::proxy::{LiveRule, MINUTES};
 
-/// Applications listed for one rule, the busiest first.
+/// The most applications listed for one rule, the busiest first.
 const APPS: usize = 20;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
-/// See docs/observability.md for its fields.
+/// docs/observability.md documents the fields.
 pub(super) async fn rules(State(sources): State<Sources>) -> Response {
     sources.make(list).await
 }
@@ -54,7 +54,7 @@ fn to_json(rule: &LiveRule, now: u64) -> Value {
     })
 }
 
-/// The object with the counts among its fields.
+/// Adds the counts to the fields of an object.
 fn with(mut object: Value, counts: Counts) -> Value {
     if let (Value::Object(fields), Ok(Value::Object(counts))) = (&mut object, serde_json::to_value(counts)) {
         fields.extend(counts);

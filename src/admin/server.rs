@@ -1,4 +1,4 @@
-//! The admin address's socket, thread and limits. What is answered is in [`super::routes`].
+//! The socket, thread and limits of the admin address. [`super::routes`] handles the requests.
 
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
@@ -19,38 +19,38 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
-use super::places::{Place, Places, Stage};
 use super::settings::Settings;
-use super::stalled::Impatient;
+use super::slots::{Slot, Slots, Stage};
+use super::write_timeout::WithWriteTimeout;
 use super::{AdminContext, Sources, routes};
 use crate::patterns::RuleSet;
 use crate::proxy::{Observer, Phase};
 
-/// For the head of a request.
+/// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// For a request and its answer: a client that reads more slowly is cut off.
+/// The timeout for a request and its response; slower clients are disconnected.
 const LIFETIME: Duration = Duration::from_secs(30);
-/// The same where decisions are followed; consoles come back.
+/// The longest stream of decisions; consoles reconnect.
 const STREAM_LIFETIME: Duration = Duration::from_secs(600);
-/// Bytes of a request's head.
+/// The longest request head, in bytes.
 const HEAD_LENGTH: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// Bytes that the system keeps for a connection whose other side does not read.
+/// The kernel's send buffer for a connection, in bytes.
 const SEND_BUFFER: usize = 32 * 1024;
-/// Pause before what failed is tried again: accepting, or listening where a process still does that hands over.
-const AGAIN: Duration = Duration::from_millis(100);
-/// For answers that take long to make: one that explains, one for all others.
+/// The pause before a retry of a failed accept, or of a bind while the previous process still listens.
+const RETRY_PAUSE: Duration = Duration::from_millis(100);
+/// Threads for slow responses: one for explain, one for all others.
 const BLOCKING_THREADS: usize = 2;
 
-/// The admin address, taken.
+/// The bound admin address.
 #[derive(Debug)]
 pub struct Listener {
     settings: Settings,
-    /// `None`: the process that hands over still listens there.
+    /// `None` while the previous process of a hand-over still listens.
     socket: Option<std::net::TcpListener>,
 }
 
-/// Serves until it is dropped.
+/// The running admin server; it stops when this is dropped.
 #[derive(Debug)]
 pub struct Admin {
     address: SocketAddr,
@@ -58,17 +58,17 @@ pub struct Admin {
 }
 
 impl Listener {
-    /// `patient`: another process may still listen there for a while.
+    /// Binds the address. With `retry`, an address in use is not an error: it is bound again later, after a hand-over.
     ///
     /// # Errors
-    /// The address cannot be listened on.
-    pub fn bind(settings: Settings, patient: bool) -> io::Result<Self> {
+    /// The address cannot be bound.
+    pub fn bind(settings: Settings, retry: bool) -> io::Result<Self> {
         let socket = match std::net::TcpListener::bind(settings.address) {
             Ok(socket) => {
                 socket.set_nonblocking(true)?;
                 Some(socket)
             }
-            Err(error) if patient && error.kind() == ErrorKind::AddrInUse => None,
+            Err(error) if retry && error.kind() == ErrorKind::AddrInUse => None,
             Err(error) => return Err(io::Error::new(error.kind(), format!("{}: {error}", settings.address))),
         };
         Ok(Self { settings, socket })
@@ -79,7 +79,7 @@ impl Admin {
     /// Starts the thread.
     ///
     /// # Errors
-    /// The system's, when there can be no more threads.
+    /// The thread cannot be started.
     pub fn start(
         listener: Listener,
         observer: Arc<Observer<RuleSet>>,
@@ -109,7 +109,7 @@ impl Admin {
     }
 }
 
-/// Whoever has taken over the listeners also takes this address.
+/// Waits until another process has taken over the listeners; it then binds this address too.
 async fn handed_over(mut phase: watch::Receiver<Phase>) {
     if phase.wait_for(|phase| *phase == Phase::HandedOver).await.is_err() {
         std::future::pending().await
@@ -118,18 +118,18 @@ async fn handed_over(mut phase: watch::Receiver<Phase>) {
 
 async fn serve(address: SocketAddr, socket: Option<std::net::TcpListener>, router: Router) {
     let listener = listen(address, socket).await;
-    let places = Places::default();
+    let slots = Slots::default();
     loop {
         match listener.accept().await {
             Ok((stream, peer)) => {
-                let place = Arc::new(places.take(peer.ip()));
-                tokio::spawn(converse(stream, place, router.clone()));
-                // A request that is here already is answered before others take its place.
+                let slot = Arc::new(slots.take(peer.ip()));
+                tokio::spawn(serve_connection(stream, slot, router.clone()));
+                // Lets the task read a request that has already arrived, before another connection takes its slot.
                 yield_now().await;
             }
             Err(error) => {
                 tracing::warn!("admin: cannot accept a connection: {error}");
-                sleep(AGAIN).await;
+                sleep(RETRY_PAUSE).await;
             }
         }
     }
@@ -142,18 +142,18 @@ async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> T
     loop {
         match TcpListener::bind(address).await {
             Ok(listener) => return listener,
-            Err(_) => sleep(AGAIN).await,
+            Err(_) => sleep(RETRY_PAUSE).await,
         }
     }
 }
 
-/// Answers one request.
-async fn converse(stream: TcpStream, place: Arc<Place>, router: Router) {
-    // Best effort: without it a side that does not read is noticed later.
+/// Serves one request.
+async fn serve_connection(stream: TcpStream, slot: Arc<Slot>, router: Router) {
+    // Best effort: without it, a client that does not read is detected later.
     let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
     let router = TowerToHyperService::new(router);
-    let holder = place.clone();
-    let answer = service_fn(move |mut request: Request<Incoming>| {
+    let holder = slot.clone();
+    let respond = service_fn(move |mut request: Request<Incoming>| {
         holder.enter(Stage::Answer);
         request.extensions_mut().insert(holder.clone());
         router.call(request)
@@ -164,23 +164,23 @@ async fn converse(stream: TcpStream, place: Arc<Place>, router: Router) {
         .keep_alive(false)
         .max_headers(HEADERS)
         .max_buf_size(HEAD_LENGTH)
-        .serve_connection(TokioIo::new(Impatient::new(stream)), answer);
+        .serve_connection(TokioIo::new(WithWriteTimeout::new(stream)), respond);
     tokio::select! {
         served = served => {
             if let Err(error) = served {
                 tracing::debug!("admin: connection ended: {error}");
             }
         }
-        () = place.lost() => tracing::debug!("admin: connection closed for a newer one"),
-        () = too_long(&place) => tracing::debug!("admin: connection closed, its request took too long"),
+        () = slot.lost() => tracing::debug!("admin: connection closed for a newer one"),
+        () = too_long(&slot) => tracing::debug!("admin: connection closed, its request took too long"),
     }
 }
 
-/// Waits until a connection has lasted as long as one may.
-async fn too_long(place: &Place) {
+/// Waits until a connection has reached its longest lifetime.
+async fn too_long(slot: &Slot) {
     let began = Instant::now();
     sleep_until(began + LIFETIME).await;
-    if place.is_stream() {
+    if slot.is_stream() {
         sleep_until(began + STREAM_LIFETIME).await;
     }
 }

@@ -1,4 +1,4 @@
-//! Where the admin address is, and who may ask there.
+//! The settings of the admin address.
 
 use std::net::SocketAddr;
 
@@ -6,18 +6,18 @@ use subtle::ConstantTimeEq;
 
 use crate::secret::Secret;
 
-/// Checked: an address that other machines reach has a token.
+/// Invariant: an address that other machines can reach has a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
     pub address: SocketAddr,
-    /// The name the address was given by; browsers may call it so.
+    /// The host name in the configuration; browsers may use it in the `Host` header.
     pub name: Option<String>,
-    /// `None`: everybody on this machine may ask.
+    /// `None`: every process on this machine has access.
     pub token: Option<Secret>,
 }
 
 impl Settings {
-    /// In a time that does not tell how much of it is right.
+    /// Whether the token is correct, compared in constant time.
     pub(super) fn is_token(&self, shown: &[u8]) -> bool {
         self.token.as_ref().is_none_or(|token| token.reveal().as_bytes().ct_eq(shown).into())
     }

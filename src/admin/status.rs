@@ -1,4 +1,4 @@
-//! This process, its rules and its members, as JSON.
+//! The status of this process, its rules and the members, as JSON.
 
 use std::time::SystemTime;
 
@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::{Sources, health, milliseconds};
 
-/// See docs/observability.md for its fields.
+/// docs/observability.md documents the fields.
 pub(super) async fn status(State(sources): State<Sources>) -> Response {
     sources.make(describe).await
 }

@@ -1,20 +1,20 @@
-//! The file that `docward record` writes: BSON documents one after the other, as `bsondump` reads them.
+//! The capture file that `docward record` writes: a sequence of BSON documents, which `bsondump` can read.
 //!
-//! The first says what the file is: `{docward: "capture", version: 1}`. Each other is one command a client sent:
-//! `t` (date), `conn` (int64, the same for one connection), `client` ("address:port"), `app` (appName, if it has
-//! one), `users` ([{user, db}], if known), `command` (its body with the document sequences as arrays in it).
-//! Documents say their own length, so a file that was cut is readable to the last whole one.
+//! The first document identifies the file: `{docward: "capture", version: 1}`. Each further document is one command
+//! of a client: `t` (date), `conn` (int64, the same for one connection), `client` ("address:port"), `app` (appName,
+//! if sent), `users` ([{user, db}], if known), `command` (its body, with the document sequences as arrays).
+//! Documents start with their length, so a truncated file is readable up to the last whole one.
 
-use super::recorded::{Asked, Client, RecordedCommand, kept};
+use super::recorded::{Client, Content, RecordedCommand, kept};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
-/// A document longer than this is no record: a message of 48 MB and what stands around its command.
+/// The longest record in bytes: a message of 48 MB and the fields around its command.
 pub const MAX_RECORD_LENGTH: usize = (48 << 20) + (64 << 10);
 
-/// What a command is recorded with.
+/// The client data that is recorded with a command.
 #[derive(Debug, Clone, Copy)]
 pub struct Sender<'s> {
-    /// The same for everything that came by one connection.
+    /// The same for all commands of one connection.
     pub connection: i64,
     /// "127.0.0.1:50000"
     pub client: &'s str,
@@ -24,7 +24,7 @@ pub struct Sender<'s> {
     pub milliseconds: i64,
 }
 
-/// The bytes every capture begins with.
+/// The bytes at the start of every capture.
 #[must_use]
 pub fn header() -> Vec<u8> {
     document(|w| {
@@ -33,7 +33,7 @@ pub fn header() -> Vec<u8> {
     })
 }
 
-/// One record.
+/// The bytes of one record.
 #[must_use]
 pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
     document(|w: &mut Writer<'_>| {
@@ -57,9 +57,9 @@ pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
     })
 }
 
-/// What a record says; `None` for one that has no command with a database.
+/// Reads one record; `None` if it has no command with a database.
 #[must_use]
-pub fn past(record: Document<'_>) -> Option<RecordedCommand> {
+pub fn read(record: Document<'_>) -> Option<RecordedCommand> {
     let command = record.get("command")?.as_document()?;
     let database = command.get("$db")?.as_str()?;
     let text = |key| record.get(key).and_then(Value::as_str).map(str::to_owned);
@@ -67,10 +67,10 @@ pub fn past(record: Document<'_>) -> Option<RecordedCommand> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    Some(RecordedCommand { client, milliseconds, asked: Asked::Command(kept(command, database)), partial: false })
+    Some(RecordedCommand { client, milliseconds, content: Content::Command(kept(command, database)), partial: false })
 }
 
-/// A command of which only the name, its target and the database are kept.
+/// A copy of a command with only its name, target and database.
 #[must_use]
 pub fn outline(command: Document<'_>) -> CowDocument<'static> {
     CowDocument::build(|w| {

@@ -1,18 +1,18 @@
-//! RecordedCommand commands before rules: every statement is evaluated_dry by itself, as if it were sent now.
+//! Evaluates recorded commands with rules: a dry run of each statement alone, as if it were sent now.
 
-use super::recorded::{Asked, Client, Hidden, REST_UNKNOWN, RecordedCommand};
+use super::recorded::{Client, Content, Hidden, REST_UNKNOWN, RecordedCommand};
 use super::shape::shape;
 use super::tally::{Effect, Noted, Tally};
-use crate::command::{Class, Namespace, StatementKind, classify};
+use crate::command::{CommandClass, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
-use crate::engine::{DryRun, Need, Now, Outcome, OutcomeKind, RuleOutcome, Session, dry_run, statements};
+use crate::engine::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, Session, dry_run, statements};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
-/// Characters of an example's text.
+/// The most characters in an example's text.
 const MAX_SHELL: usize = 400;
 
-/// Counts what rules would have done.
+/// Counts the effects that rules would have had.
 #[derive(Debug)]
 pub struct Audit<'r> {
     rules: &'r RuleSet,
@@ -27,37 +27,37 @@ impl<'r> Audit<'r> {
         Self { rules, tally }
     }
 
-    /// Whether rules can have anything to say of such a command, see [`Wanted`](super::Wanted).
+    /// Whether rules can match such a command, see [`Wanted`](super::Wanted).
     #[must_use]
-    pub fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool {
+    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         match class {
-            Class::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
-            Class::Explain | Class::BulkWrite => return true,
-            Class::Aggregate | Class::Harmless | Class::Hello | Class::Authenticate => {}
+            CommandClass::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
+            CommandClass::Explain | CommandClass::BulkWrite => return true,
+            CommandClass::Aggregate | CommandClass::Harmless | CommandClass::Hello | CommandClass::Authenticate => {}
             other if other.indirect_write().is_some() => return true,
             _ => {}
         }
-        class != Class::Harmless && self.rules.rules_for(namespace.database, namespace.collection).is_some()
+        class != CommandClass::Harmless && self.rules.rules_for(namespace.database, namespace.collection).is_some()
     }
 
     /// Counts one command.
-    pub fn take(&mut self, past: &RecordedCommand) {
+    pub fn take(&mut self, recorded: &RecordedCommand) {
         self.tally.commands += 1;
-        past.milliseconds.into_iter().for_each(|at| self.tally.see(at));
-        self.tally.users_unknown |= past.client.users.is_none();
-        match &past.asked {
-            Asked::Hidden(hidden) => self.hidden(hidden, &past.client),
-            Asked::Command(command) => {
+        recorded.milliseconds.into_iter().for_each(|at| self.tally.see(at));
+        self.tally.users_unknown |= recorded.client.users.is_none();
+        match &recorded.content {
+            Content::Hidden(hidden) => self.hidden(hidden, &recorded.client),
+            Content::Command(command) => {
                 let each = statements(command.as_document());
                 if each.is_empty() {
-                    self.statement(command, past);
+                    self.statement(command, recorded);
                 }
-                each.iter().for_each(|one| self.statement(one, past));
+                each.iter().for_each(|one| self.statement(one, recorded));
             }
         }
     }
 
-    /// What was counted.
+    /// The counts.
     #[must_use]
     pub fn finish(self) -> Tally {
         self.tally
@@ -70,11 +70,11 @@ impl<'r> Audit<'r> {
         let kinds = kinds_of_class(hidden.class);
         let text = namespace.to_string();
         for rule in found.iter() {
-            let looks = match kinds {
-                [] => looks_at(rule, namespace, hidden.class, None),
-                kinds => kinds.iter().any(|kind| looks_at(rule, namespace, hidden.class, Some(*kind))),
+            let evaluates = match kinds {
+                [] => evaluates_statement(rule, namespace, hidden.class, None),
+                kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, hidden.class, Some(*kind))),
             };
-            if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| looks) {
+            if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
                 let noted = Noted {
                     effect: Effect::CannotTell,
                     statements: hidden.statements,
@@ -87,48 +87,50 @@ impl<'r> Audit<'r> {
         }
     }
 
-    /// A command with one statement, or none.
-    fn statement(&mut self, command: &CowDocument<'static>, past: &RecordedCommand) {
+    /// Evaluates a command with at most one statement.
+    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand) {
         let document = command.as_document();
-        let client = &past.client;
+        let client = &recorded.client;
         let users = Some(client.users.clone().unwrap_or_default());
         let mut session = Session { app_name: client.app.clone(), users, ..Session::default() };
-        let now = Now { milliseconds: past.milliseconds.unwrap_or_default() };
+        let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
         let dry_run = dry_run(document, self.rules, now, &mut session);
-        let seen = Seen { command: document, target: target(document), client, partial: past.partial };
-        dry_run.outcomes.iter().for_each(|outcome| self.note_observation(outcome, &dry_run, &seen));
-        self.note_silence(&dry_run, &seen);
+        let seen = EvaluatedCommand { command: document, target: target(document), client, partial: recorded.partial };
+        dry_run.outcomes.iter().for_each(|outcome| self.note_outcome(outcome, &dry_run, &seen));
+        self.note_passed(&dry_run, &seen);
     }
 
-    fn note_observation(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, seen: &Seen<'_>) {
-        let undecided = matches!(dry_run.outcome, Outcome::Undecided)
+    fn note_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
+        let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, Need::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
-        let (effect, reason) = match Effect::of(outcome.said) {
+        let (effect, reason) = match Effect::of(outcome.kind) {
             _ if seen.hides_from(rule) => (Effect::CannotTell, REST_UNKNOWN),
-            // What is looked up first decides what a procedure makes of it.
-            Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on what is stored"),
+            // The result of a lookup decides whether it is rewritten.
+            Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on stored documents"),
             effect => (effect, outcome.reason.as_str()),
         };
         seen.note(&mut self.tally, rule, effect, (&outcome.namespace, reason), outcome.statements);
     }
 
-    /// The rules that look at it and said nothing.
-    fn note_silence(&mut self, dry_run: &DryRun, seen: &Seen<'_>) {
+    /// Counts the rules that evaluated the statement without an outcome.
+    fn note_passed(&mut self, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
         let Some((namespace, class, kind)) = seen.target else { return };
         let rules = self.rules;
         let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return };
-        let spoke = |rule: &Rule| dry_run.outcomes.iter().any(|outcome| outcome.rule == rule.id);
-        // What one rule rejects no later one sees.
-        let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.said == OutcomeKind::Reject);
+        let has_outcome = |rule: &Rule| dry_run.outcomes.iter().any(|outcome| outcome.rule == rule.id);
+        // Later rules do not evaluate a rejected statement.
+        let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
         let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.phase());
-        let sees = |rule: &Rule| last.is_none_or(|last| rule.pattern.phase() <= last);
-        let silent = |rule: &&Rule| looks_at(rule, namespace, class, kind) && sees(rule) && !spoke(rule);
-        for rule in found.iter().filter(silent) {
+        let is_evaluated = |rule: &Rule| last.is_none_or(|last| rule.pattern.phase() <= last);
+        let passed_by = |rule: &&Rule| {
+            evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
+        };
+        for rule in found.iter().filter(passed_by) {
             let reason = match &dry_run.outcome {
                 _ if seen.hides_from(rule) => REST_UNKNOWN,
-                // RejectedBy without a rule: it is not as mongod took it, or docward would not read it.
-                Outcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => message,
+                // Rejected without a rule: the source changed the command, or docward cannot read it.
+                DryRunOutcome::Rejected { message, .. } if dry_run.outcomes.is_empty() => message,
                 _ => {
                     self.tally.rules.get_mut(rule.id.index()).into_iter().for_each(|tally| tally.pass(1));
                     continue;
@@ -139,16 +141,16 @@ impl<'r> Audit<'r> {
     }
 }
 
-/// A command of one statement, as it is counted.
-struct Seen<'s> {
+/// A command of one statement to count.
+struct EvaluatedCommand<'s> {
     command: Document<'s>,
     target: Option<Target<'s>>,
     client: &'s Client,
     partial: bool,
 }
 
-impl Seen<'_> {
-    /// Whether the rule looks at what the source leaves out.
+impl EvaluatedCommand<'_> {
+    /// Whether the rule needs a part of the command that the source does not have.
     fn hides_from(&self, rule: &Rule) -> bool {
         let whole = |(_, class, kind): Target<'_>| rule.pattern.evaluates_command(class, kind);
         let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
@@ -162,32 +164,37 @@ impl Seen<'_> {
     }
 }
 
-/// Where a command writes or reads, by what, and what a write does.
-type Target<'c> = (Namespace<'c>, Class, Option<StatementKind>);
+/// The namespace and class of a command, and the kind of its statement.
+type Target<'c> = (Namespace<'c>, CommandClass, Option<StatementKind>);
 
-/// Whether a name is among the bytes; may say yes without need.
+/// Whether the bytes contain the name; can be true although the command does not use it.
 fn has(command: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find(command, name).is_some()
 }
 
-/// Whether a rule looks at what writes as `kind`, or reads, by a command of this class.
-fn looks_at(rule: &Rule, namespace: Namespace<'_>, class: Class, kind: Option<StatementKind>) -> bool {
+/// Whether a rule evaluates statements of `kind`, or a command of this class.
+fn evaluates_statement(
+    rule: &Rule,
+    namespace: Namespace<'_>,
+    class: CommandClass,
+    kind: Option<StatementKind>,
+) -> bool {
     rule.pattern.evaluates_command(class, kind)
         || kind.is_some_and(|kind| rule.pattern.concern(kind, namespace) != Concern::Nothing)
 }
 
-/// What a command of one statement is about.
+/// The target of a command with one statement.
 fn target(command: Document<'_>) -> Option<Target<'_>> {
     let first = command.first()?;
     let class = classify(first.key);
-    if class == Class::BulkWrite {
+    if class == CommandClass::BulkWrite {
         return bulk_target(command);
     }
     let namespace = Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? };
     Some((namespace, class, kind(command, class)))
 }
 
-/// The same of a bulkWrite's one op.
+/// The target of a bulkWrite with one op.
 fn bulk_target(command: Document<'_>) -> Option<Target<'_>> {
     let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;
     let first = op.first()?;
@@ -198,18 +205,18 @@ fn bulk_target(command: Document<'_>) -> Option<Target<'_>> {
         b"delete" => StatementKind::Delete,
         _ => kind_of_change(op.get("updateMods")?),
     };
-    Some((Namespace::parse(named.get("ns")?.as_str()?)?, Class::BulkWrite, Some(kind)))
+    Some((Namespace::parse(named.get("ns")?.as_str()?)?, CommandClass::BulkWrite, Some(kind)))
 }
 
-fn kind(command: Document<'_>, class: Class) -> Option<StatementKind> {
+fn kind(command: Document<'_>, class: CommandClass) -> Option<StatementKind> {
     let change = match class {
-        Class::Insert => return Some(StatementKind::Insert),
-        Class::Delete => return Some(StatementKind::Delete),
-        Class::FindAndModify if command.get("remove").and_then(Value::as_flag) == Some(true) => {
+        CommandClass::Insert => return Some(StatementKind::Insert),
+        CommandClass::Delete => return Some(StatementKind::Delete),
+        CommandClass::FindAndModify if command.get("remove").and_then(Value::as_flag) == Some(true) => {
             return Some(StatementKind::Delete);
         }
-        Class::FindAndModify => command.get("update"),
-        Class::Update => {
+        CommandClass::FindAndModify => command.get("update"),
+        CommandClass::Update => {
             let list = command.get("updates").and_then(Value::as_array)?;
             list.values().next()?.as_document()?.get("u")
         }
@@ -226,27 +233,27 @@ fn kind_of_change(change: Value<'_>) -> StatementKind {
     }
 }
 
-/// What a command of this class may write as.
-fn kinds_of_class(class: Class) -> &'static [StatementKind] {
+/// The kinds of statements that a command of this class can have.
+fn kinds_of_class(class: CommandClass) -> &'static [StatementKind] {
     use StatementKind::{Delete, Insert, Operators, Pipeline, Replacement};
     match class {
-        Class::Insert => &[Insert],
-        Class::Update => &[Operators, Replacement, Pipeline],
-        Class::Delete => &[Delete],
-        Class::FindAndModify => &[Operators, Replacement, Pipeline, Delete],
-        Class::BulkWrite => &[Insert, Operators, Replacement, Pipeline, Delete],
+        CommandClass::Insert => &[Insert],
+        CommandClass::Update => &[Operators, Replacement, Pipeline],
+        CommandClass::Delete => &[Delete],
+        CommandClass::FindAndModify => &[Operators, Replacement, Pipeline, Delete],
+        CommandClass::BulkWrite => &[Insert, Operators, Replacement, Pipeline, Delete],
         _ => &[],
     }
 }
 
-fn class_name(class: Class) -> &'static str {
+fn class_name(class: CommandClass) -> &'static str {
     class.names().first().copied().unwrap_or("unknown command")
 }
 
-/// The command as people write it, cut to a line.
+/// The command in mongosh syntax on one line, truncated.
 fn text(command: Document<'_>) -> Option<String> {
     let database = command.get("$db")?.as_str()?;
-    /// Rendering reads what it wrote once more; nobody reads so long an example.
+    /// Longer commands are not rendered: the example would be truncated anyway.
     const MAX_BYTES: usize = 16 * 1024;
     if command.as_bytes().len() > MAX_BYTES {
         return None;

@@ -1,8 +1,8 @@
-//! What a field's name and value say about what it is for.
+//! Guesses the purpose of a field from its name and value.
 
 use crate::document::{Kind, Value};
 
-/// What a field may be for.
+/// The probable purpose of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) enum Purpose {
     /// A counter of changes, for optimistic concurrency.
@@ -25,7 +25,7 @@ const TIMES: [&str; 10] = [
     "sourcetime",
 ];
 
-/// What a top-level field looks like; `None` for all others.
+/// The probable purpose of a top-level field; `None` if it has none of these.
 pub(super) fn purpose(name: &str, value: Value<'_>) -> Option<Purpose> {
     let whole = value.as_integer().is_some() && value.kind != Kind::DateTime;
     if VERSIONS.contains(&name) && whole {

@@ -1,80 +1,83 @@
-//! What applications do to each collection, counted as far as rules could be about it. Bounded, whatever the
+//! Counts what applications do to each collection, as far as a rule could prevent it. The size is bounded for any
 //! traffic. [`super::propose`] makes rules of it.
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::field::{Purpose, purpose};
-use super::recorded::{Asked, RecordedCommand, connection};
+use super::recorded::{Content, RecordedCommand, connection};
 use super::shape::shape;
 use super::tally::{Effect, Noted, RuleTally};
-use crate::command::{Class, Namespace, classify};
+use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value};
 use crate::engine::statements;
 
-/// Collections counted; later ones are not.
+/// The most collections counted; further ones are ignored.
 const MAX_COLLECTIONS: usize = 10_000;
-/// Fields counted for one habit of one collection.
+/// The most fields counted for one habit of one collection.
 const MAX_FIELDS: usize = 50;
-/// Connections whose reads are remembered.
+/// The most connections whose reads are kept.
 const MAX_READERS: usize = 4096;
-/// Reads remembered for one connection.
+/// The most reads kept for one connection.
 const MAX_READS: usize = 32;
 
-/// Everything counted.
+/// The counts of all collections.
 #[derive(Debug, Default)]
 pub struct Habits {
     pub(super) collections: BTreeMap<String, Collection>,
-    /// By connection: what it read last, as hashes of namespace and `_id`.
+    /// By connection: its last reads, as hashes of namespace and `_id`.
     reads: HashMap<u64, VecDeque<u64>>,
 }
 
-/// One collection.
+/// The counts of one collection.
 #[derive(Debug, Default)]
 pub(super) struct Collection {
-    /// Whole documents stored over stored ones.
+    /// Replacements of whole documents.
     pub(super) replacements: Evidence,
-    /// Of these, after the same connection had read the document.
+    /// Replacements after the same connection had read the document.
     pub(super) after_reading: u64,
-    /// Of these, with a condition beside `_id`.
+    /// Replacements with a condition other than `_id`.
     pub(super) conditional: u64,
-    /// By field: counted down without a lower bound in the filter.
+    /// By field: decrements without a lower bound in the filter.
     pub(super) decrements: BTreeMap<String, Evidence>,
-    /// By array: pushed to without `$slice`.
+    /// By array: pushes without `$slice`.
     pub(super) pushes: BTreeMap<String, Evidence>,
-    /// Arrays that something is taken out of, or that are set anew.
+    /// Arrays from which elements are removed, or that are overwritten.
     pub(super) shrinking: HashSet<String>,
-    /// By field: writes that carry it.
+    /// By field: writes that contain it.
     pub(super) fields: BTreeMap<(Purpose, String), Evidence>,
-    /// Updates of everything.
+    /// Updates with an empty filter.
     pub(super) empty_updates: Evidence,
-    /// Deletes of everything.
+    /// Deletes with an empty filter.
     pub(super) empty_deletes: Evidence,
 }
 
-/// How often, by whom, for example.
+/// Counts by application, with example shapes.
 pub(super) type Evidence = RuleTally;
 
 impl Habits {
-    /// Whether such a command is of interest: whatever reads or writes documents of applications.
+    /// Whether a command is relevant: it reads or writes application data.
     #[must_use]
-    pub fn wants(namespace: Namespace<'_>, class: Class) -> bool {
-        let writes = matches!(class, Class::Update | Class::Delete | Class::FindAndModify | Class::Find);
+    pub fn wants(namespace: Namespace<'_>, class: CommandClass) -> bool {
+        let writes = matches!(
+            class,
+            CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify | CommandClass::Find
+        );
         writes
             && !matches!(namespace.database, "admin" | "config" | "local" | "docward")
             && !namespace.collection.starts_with("system.")
     }
 
     /// Counts one command.
-    pub fn take(&mut self, past: &RecordedCommand) {
-        let Asked::Command(command) = &past.asked else { return };
+    pub fn take(&mut self, recorded: &RecordedCommand) {
+        let Content::Command(command) = &recorded.content else { return };
         let each = statements(command.as_document());
         let one = std::slice::from_ref(command);
         for command in if each.is_empty() { one } else { each.as_slice() } {
-            self.command(command, past);
+            self.command(command, recorded);
         }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
         for (name, habits) in other.collections {
             if self.collections.len() < MAX_COLLECTIONS || self.collections.contains_key(&name) {
@@ -83,7 +86,7 @@ impl Habits {
         }
     }
 
-    fn command(&mut self, command: &CowDocument<'static>, past: &RecordedCommand) {
+    fn command(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand) {
         let document = command.as_document();
         let Some(first) = document.first() else { return };
         let (Some(database), Some(collection)) = (document.get("$db").and_then(Value::as_str), first.value.as_str())
@@ -95,16 +98,16 @@ impl Habits {
             return;
         }
         let namespace = format!("{database}.{collection}");
-        if class == Class::Find {
-            self.remember(&namespace, document, past.client.connection);
+        if class == CommandClass::Find {
+            self.remember(&namespace, document, recorded.client.connection);
             return;
         }
         let Some(write) = Write::of(document, class) else { return };
-        let read = self.has_read(&namespace, write.filter, past.client.connection);
+        let read = self.has_read(&namespace, write.filter, recorded.client.connection);
         if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
             return;
         }
-        let seen = Seen { app: past.client.app.as_deref(), namespace: &namespace, command: document };
+        let seen = CountedFor { app: recorded.client.app.as_deref(), namespace: &namespace, command: document };
         let habits = self.collections.entry(namespace.clone()).or_default();
         habits.write(&write, &seen, read);
     }
@@ -128,13 +131,13 @@ impl Habits {
     }
 }
 
-/// Names a document by its `_id`.
+/// A hash that identifies a document by its `_id`.
 fn key(namespace: &str, filter: Document<'_>) -> Option<u64> {
     let id = filter.get("_id").filter(|id| id.as_document().is_none_or(|id| !has_operators(id)))?;
     Some(connection(&[namespace.as_bytes(), &[0], id.bytes].concat()))
 }
 
-/// Whether a condition keeps a number from being arbitrarily small.
+/// Whether a condition limits how small a number can be.
 fn has_lower_bound(condition: Value<'_>) -> bool {
     const BOUNDS: [&[u8]; 4] = [b"$gte", b"$gt", b"$eq", b"$in"];
     match condition.as_document().filter(|document| has_operators(*document)) {
@@ -147,37 +150,37 @@ fn has_operators(document: Document<'_>) -> bool {
     document.first().is_some_and(|first| first.key.starts_with(b"$"))
 }
 
-/// An update or delete in one shape.
+/// The filter and change of an update, delete or findAndModify.
 struct Write<'c> {
     filter: Option<Document<'c>>,
-    /// `None`: it deletes.
+    /// `None` for a delete.
     change: Option<Value<'c>>,
 }
 
 impl<'c> Write<'c> {
-    fn of(command: Document<'c>, class: Class) -> Option<Self> {
+    fn of(command: Document<'c>, class: CommandClass) -> Option<Self> {
         let list = |name: &str| command.get(name)?.as_array()?.values().next()?.as_document();
         let document = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_document);
         Some(match class {
-            Class::Update => {
+            CommandClass::Update => {
                 let statement = list("updates")?;
                 Self { filter: document(statement, "q"), change: Some(statement.get("u")?) }
             }
-            Class::Delete => Self { filter: document(list("deletes")?, "q"), change: None },
-            Class::FindAndModify => Self { filter: document(command, "query"), change: command.get("update") },
+            CommandClass::Delete => Self { filter: document(list("deletes")?, "q"), change: None },
+            CommandClass::FindAndModify => Self { filter: document(command, "query"), change: command.get("update") },
             _ => return None,
         })
     }
 }
 
-/// Whom to count a write for.
-struct Seen<'s> {
+/// The sender and command of a write to count.
+struct CountedFor<'s> {
     app: Option<&'s str>,
     namespace: &'s str,
     command: Document<'s>,
 }
 
-impl Seen<'_> {
+impl CountedFor<'_> {
     fn count(&self, evidence: &mut Evidence) {
         let noted =
             Noted { effect: Effect::Passed, statements: 1, app: self.app, namespace: self.namespace, reason: "" };
@@ -192,7 +195,7 @@ impl Seen<'_> {
 }
 
 impl Collection {
-    fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>, read: bool) {
+    fn write(&mut self, write: &Write<'_>, seen: &CountedFor<'_>, read: bool) {
         let empty = write.filter.is_none_or(Document::is_empty);
         let Some(change) = write.change else {
             if empty {
@@ -211,7 +214,7 @@ impl Collection {
         }
     }
 
-    fn replacement(&mut self, document: Document<'_>, filter: Option<Document<'_>>, seen: &Seen<'_>, read: bool) {
+    fn replacement(&mut self, document: Document<'_>, filter: Option<Document<'_>>, seen: &CountedFor<'_>, read: bool) {
         seen.count(&mut self.replacements);
         self.after_reading += u64::from(read);
         let conditions = filter.map_or(0, |filter| filter.elements().filter(|element| element.key != b"_id").count());
@@ -222,7 +225,7 @@ impl Collection {
         }
     }
 
-    fn operators(&mut self, document: Document<'_>, filter: Option<Document<'_>>, seen: &Seen<'_>) {
+    fn operators(&mut self, document: Document<'_>, filter: Option<Document<'_>>, seen: &CountedFor<'_>) {
         for operator in document.elements() {
             let Some(fields) = operator.value.as_document() else { continue };
             match operator.key {
@@ -240,7 +243,7 @@ impl Collection {
         }
     }
 
-    fn decrements(&mut self, fields: Document<'_>, filter: Option<Document<'_>>, seen: &Seen<'_>) {
+    fn decrements(&mut self, fields: Document<'_>, filter: Option<Document<'_>>, seen: &CountedFor<'_>) {
         for element in fields.elements() {
             let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
@@ -250,7 +253,7 @@ impl Collection {
         }
     }
 
-    fn pushes(&mut self, fields: Document<'_>, seen: &Seen<'_>) {
+    fn pushes(&mut self, fields: Document<'_>, seen: &CountedFor<'_>) {
         for element in fields.elements() {
             let sliced = element.value.as_document().is_some_and(|push| push.get("$slice").is_some());
             if sliced {
@@ -261,7 +264,7 @@ impl Collection {
         }
     }
 
-    fn purposes(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+    fn purposes(&mut self, document: Document<'_>, seen: &CountedFor<'_>) {
         for element in document.elements() {
             if let Ok(name) = std::str::from_utf8(element.key)
                 && let Some(purpose) = purpose(name, element.value)

@@ -1,8 +1,8 @@
-//! mongod's structured log (4.4 and later): the lines "Slow query", which carry commands.
+//! Reads mongod's structured log (4.4 and later): the "Slow query" lines, which contain commands.
 //!
-//! An update or delete is logged in two parts, seen on mongod 6.0: a WRITE line for each statement, then a
-//! COMMAND line with the rest of the command but without statements. They are put together again by the
-//! connection (`ctx`). An insert's documents are never logged; large commands are cut, and `truncated` says so.
+//! mongod 6.0 logs an update or delete in two parts: a WRITE line for each statement, then a COMMAND line with the
+//! rest of the command but without statements. The reader joins them by connection (`ctx`). The documents of an
+//! insert are never logged. Large commands are truncated, which `truncated` marks.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -13,16 +13,16 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Asked, Client, RecordedCommand, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined,
-    statement,
+    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, connection, content_of, head, hidden,
+    joined, statement,
 };
-use crate::command::{Class, Form, Namespace};
+use crate::command::{CommandClass, Form, Namespace};
 use crate::document::CowDocument;
 use crate::shell;
 
-/// Statements of one command that are held until the rest of it comes; a longer batch is evaluated in parts.
+/// The most statements of one command held until its COMMAND line arrives; a longer batch is released in parts.
 const MAX_HELD: usize = 1000;
-/// Bytes held in all.
+/// The most bytes held in total.
 const MAX_HELD_BYTES: usize = 32 << 20;
 
 #[derive(Deserialize)]
@@ -61,16 +61,16 @@ struct Truncated {
     command: Option<IgnoredAny>,
 }
 
-/// Whether a line is one of such a log at all.
+/// Whether a line looks like one of mongod's structured log.
 #[must_use]
 pub fn is_line(line: &[u8]) -> bool {
     memmem::find(line, b"\"ctx\":").is_some() && memmem::find(line, b"\"msg\":").is_some()
 }
 
-/// The connection a line is about; lines of one connection must be read by one reader, in their order.
+/// The connection of a line, as a number. One reader must read all lines of a connection, in order.
 #[must_use]
 pub fn connection_of(line: &[u8]) -> u64 {
-    /// Time, severity, component and number stand before it.
+    /// `ctx` is near the start: only time, severity, component and number precede it.
     const NEAR: usize = 256;
     let near = line.get(..NEAR).unwrap_or(line);
     let start = memmem::find(near, b"\"ctx\":\"").map_or(0, |at| at + 7);
@@ -82,29 +82,29 @@ pub fn connection_of(line: &[u8]) -> u64 {
 /// Reads lines of a log.
 #[derive(Debug, Default)]
 pub struct LogReader {
-    held: HashMap<u64, Held>,
+    held: HashMap<u64, PendingStatements>,
     held_bytes: usize,
 }
 
-/// Statements whose command has not come.
+/// Statements whose COMMAND line has not arrived yet.
 #[derive(Debug)]
-struct Held {
+struct PendingStatements {
     client: Client,
     milliseconds: Option<i64>,
     namespace: (String, String),
     form: Form,
     statements: Vec<CowDocument<'static>>,
-    /// The command's.
+    /// The comment of the command.
     comment: Option<CowDocument<'static>>,
     truncated: u64,
     bytes: usize,
 }
 
 impl LogReader {
-    /// Reads one line; what is known from it, or now complete, is pushed to `out`.
+    /// Reads one line and adds the commands that are now complete to `out`.
     ///
     /// # Errors
-    /// [`Unreadable`] for a "Slow query" that is not as mongod writes it.
+    /// [`Unreadable`] for a "Slow query" line that does not have mongod's format.
     pub fn read(&mut self, line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
         if memmem::find(line, b"\"Slow query\"").is_none() {
             return Ok(());
@@ -126,15 +126,15 @@ impl LogReader {
         }
     }
 
-    /// What was held to the end.
+    /// Adds all statements still held to `out`.
     pub fn finish(&mut self, out: &mut Vec<RecordedCommand>) {
-        let mut left: Vec<(u64, Held)> = self.held.drain().collect();
+        let mut left: Vec<(u64, PendingStatements)> = self.held.drain().collect();
         left.sort_unstable_by_key(|(connection, _)| *connection);
         self.held_bytes = 0;
         left.into_iter().for_each(|(_, held)| held.release(None, out));
     }
 
-    /// A WRITE line.
+    /// Handles a WRITE line.
     fn hold(
         &mut self,
         read: Read<'_>,
@@ -144,7 +144,8 @@ impl LogReader {
     ) -> Result<(), Unreadable> {
         let class = class_of(form);
         let key = read.client.connection;
-        let same = |held: &Held| held.belongs_to(class, read.namespace) && held.statements.len() < MAX_HELD;
+        let same =
+            |held: &PendingStatements| held.belongs_to(class, read.namespace) && held.statements.len() < MAX_HELD;
         if !self.held.get(&key).is_some_and(same) {
             self.release(key, None, out);
         }
@@ -152,7 +153,7 @@ impl LogReader {
             return Ok(());
         }
         let logged = read.whole()?;
-        let held = self.held.entry(key).or_insert_with(|| Held {
+        let held = self.held.entry(key).or_insert_with(|| PendingStatements {
             namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
             client: read.client,
             milliseconds: read.milliseconds,
@@ -177,7 +178,7 @@ impl LogReader {
         Ok(())
     }
 
-    /// A COMMAND line.
+    /// Handles a COMMAND line.
     fn command(
         &mut self,
         read: Read<'_>,
@@ -203,15 +204,15 @@ impl LogReader {
         if !wanted(namespace, class, read.json.as_bytes()) {
             return Ok(());
         }
-        let asked = match read.whole()? {
+        let content = match read.whole()? {
             None => hidden(namespace, class, inserted, TRUNCATED),
-            Some(document) => asked(document.as_document(), namespace, class, inserted),
+            Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
-        out.push(RecordedCommand { client: read.client, milliseconds: read.milliseconds, asked, partial: false });
+        out.push(RecordedCommand { client: read.client, milliseconds: read.milliseconds, content, partial: false });
         Ok(())
     }
 
-    fn forget(&mut self, key: u64) -> Option<Held> {
+    fn forget(&mut self, key: u64) -> Option<PendingStatements> {
         let held = self.held.remove(&key)?;
         self.held_bytes = self.held_bytes.saturating_sub(held.bytes);
         Some(held)
@@ -224,7 +225,7 @@ impl LogReader {
     }
 }
 
-/// What a line says.
+/// The content of a line.
 struct Read<'l> {
     client: Client,
     milliseconds: Option<i64>,
@@ -234,7 +235,7 @@ struct Read<'l> {
 }
 
 impl Read<'_> {
-    /// `None` where it was cut.
+    /// The command; `None` if it is truncated.
     fn whole(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
         if self.truncated {
             return Ok(None);
@@ -242,16 +243,16 @@ impl Read<'_> {
         shell::document(self.json).map(Some).map_err(|error| Unreadable(error.to_string()))
     }
 
-    /// Some drivers send statements in the body, where one is logged a second time, and several as their number.
-    fn has_statements(&self, class: Class) -> bool {
+    /// Some drivers send statements in the body: mongod logs a single one again, and several only as their number.
+    fn has_statements(&self, class: CommandClass) -> bool {
         let list = Form::of(class).and_then(Form::list);
         !self.truncated && list.is_some_and(|list| self.json.contains(&format!("\"{list}\":[")))
     }
 }
 
-impl Held {
-    /// Whether these are statements of such a command.
-    fn belongs_to(&self, class: Class, namespace: Namespace<'_>) -> bool {
+impl PendingStatements {
+    /// Whether these statements can belong to a command of this class and namespace.
+    fn belongs_to(&self, class: CommandClass, namespace: Namespace<'_>) -> bool {
         let (database, collection) = &self.namespace;
         Some(self.form) == Form::of(class)
             && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
@@ -262,8 +263,8 @@ impl Held {
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
-            let asked = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
-            out.push(RecordedCommand { client: client.clone(), milliseconds, asked, partial: false });
+            let content = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
+            out.push(RecordedCommand { client: client.clone(), milliseconds, content, partial: false });
         }
         if self.statements.is_empty() {
             return;
@@ -274,18 +275,18 @@ impl Held {
         out.extend(command.map(|command| RecordedCommand {
             client,
             milliseconds,
-            asked: Asked::Command(command),
+            content: Content::Command(command),
             partial,
         }));
     }
 }
 
-/// Of a logged statement.
-fn class_of(form: Form) -> Class {
-    if form == Form::Delete { Class::Delete } else { Class::Update }
+/// The class of a logged statement.
+fn class_of(form: Form) -> CommandClass {
+    if form == Form::Delete { CommandClass::Delete } else { CommandClass::Update }
 }
 
-/// RFC 3339 → milliseconds since 1970 UTC.
+/// Parses RFC 3339 into milliseconds since 1970 UTC.
 pub(super) fn milliseconds(text: &str) -> Option<i64> {
     bson::DateTime::parse_rfc3339_str(text).ok().map(bson::DateTime::timestamp_millis)
 }

@@ -1,8 +1,8 @@
-//! RecordedCommand traffic: read from mongod's log, from `system.profile` and from captures, and held against rules.
+//! Reads recorded traffic from mongod's log, `system.profile` and captures, and evaluates it with rules.
 //!
-//! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]; [`Audit`] rehearses it by
-//! `engine::dry_run` and counts in a [`Tally`]; [`Habits`] counts what rules could be about. No I/O, no clock,
-//! no threads: files and progress are the command line's. Next floor: `crate::service`.
+//! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
+//! with `engine::dry_run` and counts the effects in a [`Tally`]. [`Habits`] counts what a rule could prevent. This
+//! layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
 
 pub mod capture;
 mod evaluation;
@@ -21,6 +21,6 @@ mod tests;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::propose;
-pub use recorded::{Asked, Client, Hidden, RecordedCommand, Unreadable, Wanted};
+pub use recorded::{Client, Content, Hidden, RecordedCommand, Unreadable, Wanted};
 pub use shape::{one_line, shape, shape_of_frame};
 pub use tally::{Counts, Effect, Example, Noted, RuleTally, Tally};

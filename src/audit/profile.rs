@@ -1,7 +1,7 @@
-//! Documents of `system.profile` as JSON lines, relaxed or canonical Extended JSON, as mongoexport writes them.
+//! Reads documents of `system.profile` as JSON lines (relaxed or canonical Extended JSON), as mongoexport writes them.
 //!
-//! Updates and deletes are there statement by statement, inserts without their documents (mongod 6.0), and of a
-//! command of more than 50 KB only its beginning, as text under `$truncated`.
+//! The profile has one document for each update or delete statement. Inserts do not have their documents (mongod 6.0).
+//! A command of more than 50 KB has only its beginning, as text under `$truncated`.
 
 use memchr::memmem;
 use serde::Deserialize;
@@ -9,15 +9,15 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Asked, Client, RecordedCommand, TRUNCATED, Unreadable, Wanted, asked, comment, connection, head, hidden, joined,
-    statement,
+    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, connection, content_of, head, hidden,
+    joined, statement,
 };
-use crate::command::{Class, Form, Namespace, classify};
+use crate::command::{CommandClass, Form, Namespace, classify};
 use crate::document::{CowDocument, Document};
 use crate::shell;
 
 #[derive(Deserialize)]
-struct Entry<'a> {
+struct ProfileEntry<'a> {
     op: String,
     ns: String,
     #[serde(borrow)]
@@ -37,7 +37,7 @@ struct User {
     db: String,
 }
 
-/// Whether a line is one of these documents.
+/// Whether a line looks like a document of `system.profile`.
 #[must_use]
 pub fn is_line(line: &[u8]) -> bool {
     let has = |name: &[u8]| memmem::find(line, name).is_some();
@@ -47,9 +47,9 @@ pub fn is_line(line: &[u8]) -> bool {
 /// Reads one document.
 ///
 /// # Errors
-/// [`Unreadable`] for what is no document of `system.profile`.
+/// [`Unreadable`] if it is not a document of `system.profile`.
 pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
-    let entry: Entry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
+    let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
     let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
     let form = form_of(&entry.op);
@@ -59,14 +59,14 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) ->
         return Ok(());
     }
     let inserted = entry.ninserted.as_ref().and_then(number).and_then(|count| u64::try_from(count).ok());
-    let asked = if truncated_name(json).is_some() {
+    let content = if truncated_name(json).is_some() {
         hidden(namespace, class, inserted, TRUNCATED)
     } else {
         let shown = shell::document(json).map_err(|error| Unreadable(error.to_string()))?;
         match form {
-            None => asked(shown.as_document(), namespace, class, inserted),
+            None => content_of(shown.as_document(), namespace, class, inserted),
             Some(form) => match command_of(form, namespace, shown.as_document()) {
-                Some(command) => Asked::Command(command),
+                Some(command) => Content::Command(command),
                 None => return Ok(()),
             },
         }
@@ -76,13 +76,13 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) ->
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),
-        asked,
+        content,
         partial: form.is_some(),
     });
     Ok(())
 }
 
-/// Of entries that show a statement rather than a command.
+/// The form of an entry that has a statement instead of a command.
 fn form_of(operation: &str) -> Option<Form> {
     match operation {
         "update" => Some(Form::Update),
@@ -91,23 +91,23 @@ fn form_of(operation: &str) -> Option<Form> {
     }
 }
 
-/// What an entry is about; its `ns` may be a database's `$cmd`, then the command names the collection.
-fn target<'e>(form: Option<Form>, json: &'e str, namespace: Namespace<'e>) -> Option<(Class, &'e str)> {
+/// The class and collection of an entry. If its `ns` is a database's `$cmd`, the command names the collection.
+fn target<'e>(form: Option<Form>, json: &'e str, namespace: Namespace<'e>) -> Option<(CommandClass, &'e str)> {
     match (form, truncated_name(json)) {
-        (Some(Form::Delete), _) => Some((Class::Delete, namespace.collection)),
-        (Some(_), _) => Some((Class::Update, namespace.collection)),
+        (Some(Form::Delete), _) => Some((CommandClass::Delete, namespace.collection)),
+        (Some(_), _) => Some((CommandClass::Update, namespace.collection)),
         (None, Some(name)) => Some((classify(name.as_bytes()), namespace.collection)),
         (None, None) => head(json).map(|(class, target)| (class, target.unwrap_or(namespace.collection))),
     }
 }
 
-/// The command of the one statement that an entry shows; the comment is all that is known of it besides.
+/// The command of the one statement in an entry. Of its other fields the entry has only the comment.
 fn command_of(form: Form, namespace: Namespace<'_>, shown: Document<'_>) -> Option<CowDocument<'static>> {
     let comment = comment(shown);
     joined(form, namespace, comment.as_ref().map(CowDocument::as_document), &[statement(form, shown)])
 }
 
-/// The first word of a command of which only a text is left: `{"$truncated": "{ find: \"orders\", …"}`.
+/// The name of a truncated command: `{"$truncated": "{ find: \"orders\", …"}`.
 fn truncated_name(json: &str) -> Option<&str> {
     let rest = json.trim_start().strip_prefix('{')?.trim_start().strip_prefix("\"$truncated\"")?;
     let text = rest.trim_start().strip_prefix(':')?.trim_start().strip_prefix('"')?;
@@ -115,7 +115,7 @@ fn truncated_name(json: &str) -> Option<&str> {
     Some(inside.split([':', ' ']).next().unwrap_or_default())
 }
 
-/// A number in any of Extended JSON's forms.
+/// A number in any form of Extended JSON.
 fn number(value: &serde_json::Value) -> Option<i64> {
     let wrapped = |key| value.get(key).and_then(serde_json::Value::as_str).and_then(|text| text.parse().ok());
     value.as_i64().or_else(|| wrapped("$numberInt")).or_else(|| wrapped("$numberLong"))

@@ -1,4 +1,4 @@
-//! Rules that habits call for, as a rule file: each in `mode: shadow`, with its evidence as a comment above it.
+//! Proposes a rule file from [`Habits`]: each rule in `mode: shadow`, with its evidence as a comment above it.
 
 use std::fmt::Write as _;
 
@@ -8,14 +8,14 @@ use super::shape::one_line;
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 
-/// Pushes to one array below which nothing is proposed: a list of a few entries needs no buckets.
+/// The fewest pushes to one array for a proposal: a short array needs no buckets.
 const MANY_PUSHES: u64 = 20;
-/// Applications named in a comment.
+/// The most applications named in a comment.
 const SHOWN: usize = 3;
 
-/// A rule, and why.
+/// A rule with its evidence.
 struct Proposal {
-    /// `orders-replacement`; made unique where it is put into the file.
+    /// `orders-replacement`; [`propose`] makes it unique.
     name: String,
     namespace: String,
     /// `replacement: { policy: reject }`
@@ -23,17 +23,19 @@ struct Proposal {
     evidence: Vec<String>,
 }
 
-/// A rule file that loads, or, where nothing calls for a rule that does, only comments. What does not go together with
-/// rules proposed before it is a comment too.
+/// A rule file that loads, or only comments if there is nothing to propose. A rule that contradicts an earlier
+/// proposal becomes a comment too.
 #[must_use]
 pub fn propose(habits: &Habits, sources: &[String]) -> String {
     const OPENING: &str = "version: 1\nrules:\n";
     let found = proposals(habits);
     let mut head = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
     if found.is_empty() {
-        return head + "# Nothing in it calls for a rule.\n";
+        return head + "# No rule proposed: the traffic gives no reason for one.\n";
     }
-    head.push_str("# Every rule is in shadow mode: it counts and changes nothing. Try it, then remove `mode`.\n");
+    head.push_str(
+        "# All rules are in shadow mode: they count decisions and change nothing. Remove `mode` to enforce a rule.\n",
+    );
     let (mut body, mut any) = (String::new(), false);
     let mut names = std::collections::HashMap::new();
     for proposal in found {
@@ -46,10 +48,10 @@ pub fn propose(habits: &Habits, sources: &[String]) -> String {
             body.push_str(&rule);
             any = true;
         } else {
-            let reason = if any { "go together with the rules above" } else { "load" };
-            let _ = writeln!(body, "\n  # Does not {reason}, so it is only a comment:");
+            let reason = if any { "contradicts the rules above" } else { "does not load" };
+            let _ = writeln!(body, "\n  # Only a comment: the rule {reason}.");
             for line in rule.lines().filter(|line| !line.is_empty()) {
-                // A String takes everything.
+                // Writing to a String cannot fail.
                 let _ = writeln!(body, "  # {}", line.trim_start_matches("  ").trim_start_matches("# "));
             }
         }
@@ -104,8 +106,8 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
         read => format!(", {read} of them after the same connection had read it"),
     };
     let mut lines = vec![format!(
-        "A whole document was replaced {}, {blindly}without any condition beside _id{read}: what others wrote in \
-         between is erased.",
+        "A whole document was replaced {}, {blindly}without a condition other than _id{read}. This overwrites \
+         changes that others made in between.",
         times(replaced),
     )];
     lines.extend(evidence(&habits.replacements));
@@ -113,7 +115,7 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
     let pattern = match version {
         Some(((_, field), carried)) => {
             lines.push(format!(
-                "'{field}' looks like a version: {} writes carry it, so replacements can be protected by it.",
+                "'{field}' looks like a version: {} writes contain it, so replacements can check it.",
                 carried.counts.total()
             ));
             format!("replacement: {{ policy: check_version, version: {} }}", quoted(field))
@@ -125,8 +127,8 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Proposal> {
 
 fn bounds(namespace: &str, field: &str, counted: &Evidence) -> Proposal {
     let mut lines = vec![format!(
-        "'{field}' was counted down {} without a lower bound in the filter; if it is a stock or a balance, it can \
-         fall below zero.",
+        "'{field}' was decremented {} without a lower bound in the filter. If it is a stock or a balance, it can \
+         become negative.",
         times(counted.counts.total())
     )];
     lines.extend(evidence(counted));
@@ -139,8 +141,8 @@ fn bucket(namespace: &str, array: &str, pushed: &Evidence, habits: &Collection) 
         return None;
     }
     let mut lines = vec![format!(
-        "'{array}' was pushed to {count} times, never with $slice, and nothing was ever taken out: it grows until its \
-         document reaches 16 MiB. Buckets must be told apart by a field other than _id; see docs/rules.md before use."
+        "{count} pushes to '{array}', none with $slice, and nothing was removed from it: it grows until its document \
+         reaches 16 MiB. Buckets need a key other than _id: read docs/patterns/bucket.md first."
     )];
     lines.extend(evidence(pushed));
     let pattern =
@@ -155,8 +157,8 @@ fn timestamps(namespace: &str, habits: &Collection) -> Option<Proposal> {
         .filter(|((purpose, _), _)| *purpose == Purpose::Time)
         .max_by_key(|(_, carried)| carried.counts.total())?;
     let mut lines = vec![format!(
-        "'{field}' looks like the time of a change: {} writes carry it. If it is the source's own time, a late write \
-         overwrites a newer one.",
+        "'{field}' looks like the time of a change: {} writes contain it. If it is the source's own time, a late \
+         write can overwrite a newer one.",
         carried.counts.total()
     )];
     lines.extend(evidence(carried));
@@ -170,7 +172,7 @@ fn empty_filters(namespace: &str, habits: &Collection) -> Option<Proposal> {
     let mut lines = Vec::new();
     for (operation, counted) in &seen {
         let article = if *operation == "update" { "An" } else { "A" };
-        lines.push(format!("{article} {operation} with an empty filter came {}.", times(counted.counts.total())));
+        lines.push(format!("{article} {operation} with an empty filter was sent {}.", times(counted.counts.total())));
         lines.extend(evidence(counted));
     }
     let operations: Vec<&str> = seen.iter().map(|(operation, _)| *operation).collect();
@@ -178,7 +180,7 @@ fn empty_filters(namespace: &str, habits: &Collection) -> Option<Proposal> {
     (!seen.is_empty()).then(|| Proposal::new(namespace, "empty-filters", pattern, lines))
 }
 
-/// Who, and an example.
+/// The applications, and the most frequent shape.
 fn evidence(of: &Evidence) -> Vec<String> {
     let apps = of.apps();
     let more = if apps.len() > SHOWN { format!(", and {} more", apps.len() - SHOWN) } else { String::new() };
@@ -186,12 +188,12 @@ fn evidence(of: &Evidence) -> Vec<String> {
         apps.iter().take(SHOWN).map(|(app, counts)| format!("{app} ({})", counts.total())).collect();
     let mut lines = vec![format!("By {}{more}.", named.join(", "))];
     if let Some(example) = of.examples().first() {
-        lines.push(format!("Mostly: {}", example.shape));
+        lines.push(format!("Most frequent: {}", example.shape));
     }
     lines
 }
 
-/// As a YAML string; JSON's are.
+/// `text` as a YAML string. JSON strings are valid YAML.
 fn quoted(text: &str) -> String {
     let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
     let word = text.starts_with(|c: char| c.is_ascii_alphabetic());

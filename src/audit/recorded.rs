@@ -1,36 +1,36 @@
-//! What is known of one thing that a client once asked for.
+//! A recorded command, as far as its source contains it.
 
-use crate::command::{Class, Form, Namespace, classify};
+use crate::command::{CommandClass, Form, Namespace, classify};
 use crate::document::{CowDocument, Document, Element, Value};
 
-/// One command of the past, or what is left of it.
+/// One recorded command, or the part of it that the source contains.
 #[derive(Debug, Clone)]
 pub struct RecordedCommand {
     pub client: Client,
-    /// When, in milliseconds since 1970 UTC, if it is known.
+    /// Milliseconds since 1970 UTC, if known.
     pub milliseconds: Option<i64>,
-    pub asked: Asked,
-    /// Only the statements are known; what the command said beside them, such as its comment, is not.
+    pub content: Content,
+    /// Only the statements are known, not the command's other fields, such as its comment.
     pub partial: bool,
 }
 
-/// Who asked.
+/// The sender.
 #[derive(Debug, Clone, Default)]
 pub struct Client {
     /// appName
     pub app: Option<String>,
-    /// (authentication database, name); `None` where the source does not say.
+    /// (authentication database, name); `None` if the source does not contain them.
     pub users: Option<Vec<(String, String)>>,
-    /// The same for everything that came by one connection.
+    /// The same for all commands of one connection.
     pub connection: u64,
 }
 
-/// What was asked.
+/// The content of a recorded command.
 #[derive(Debug, Clone)]
-pub enum Asked {
-    /// All of it: a command with its statements and its `$db`, without what only mattered to its session.
+pub enum Content {
+    /// The whole command with its statements and `$db`, without session fields.
     Command(CowDocument<'static>),
-    /// The source keeps less than rules look at.
+    /// The source does not contain what rules need.
     Hidden(Hidden),
 }
 
@@ -39,10 +39,10 @@ pub enum Asked {
 pub struct Hidden {
     pub database: String,
     pub collection: String,
-    pub class: Class,
-    /// How many, at least.
+    pub class: CommandClass,
+    /// The number of statements, at least.
     pub statements: u64,
-    /// Why they are not known, as half a sentence.
+    /// Why they are not known, as a clause.
     pub reason: &'static str,
 }
 
@@ -51,18 +51,18 @@ pub struct Hidden {
 #[error("{0}")]
 pub struct Unreadable(pub String);
 
-/// Whether a command of this class is of interest to whoever reads: asked before it is read. The bytes are the
-/// command's, as JSON or BSON; either way names are in them as they are written.
-pub type Wanted<'w> = dyn Fn(Namespace<'_>, Class, &[u8]) -> bool + 'w;
+/// Whether the reader's caller needs a command of this class; called before the command is parsed. The bytes are the
+/// command's JSON or BSON; both contain names literally.
+pub type Wanted<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
 
-/// The reason for [`Hidden`] where the source was cut.
+/// The reason for [`Hidden`] if the source truncated the command.
 pub(super) const TRUNCATED: &str = "the source truncated it";
-/// The reason where a rule looks at what a [`RecordedCommand::partial`] leaves out.
-pub(super) const REST_UNKNOWN: &str = "the source leaves out what the command said beside its statements";
-/// The reason where the source never has it.
-const OMITTED: &str = "the source leaves out what the command carries";
+/// The reason if a rule needs a field that a [`RecordedCommand::partial`] command lacks.
+pub(super) const REST_UNKNOWN: &str = "the source has only the statements of the command";
+/// The reason if the source never contains it.
+const OMITTED: &str = "the source does not contain its documents or statements";
 
-/// Fields that mattered to the session, not to what the command does.
+/// Whether a field belongs to the session and does not change what the command does.
 pub(super) fn is_of_session(key: &[u8]) -> bool {
     const NAMES: [&[u8]; 9] = [
         b"lsid",
@@ -78,7 +78,7 @@ pub(super) fn is_of_session(key: &[u8]) -> bool {
     NAMES.contains(&key) || (key.starts_with(b"$") && key != b"$db")
 }
 
-/// A command as it is kept: without its session, and with `$db` once.
+/// A copy of a command without session fields and with one `$db`.
 pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static> {
     CowDocument::build(|w| {
         let kept = command.elements().filter(|e| !is_of_session(e.key) && e.key != b"$db");
@@ -87,15 +87,25 @@ pub(super) fn kept(command: Document<'_>, database: &str) -> CowDocument<'static
     })
 }
 
-/// A command that its entry does not show. `statements` is how many it had, if that is known.
-pub(super) fn hidden(namespace: Namespace<'_>, class: Class, statements: Option<u64>, reason: &'static str) -> Asked {
+/// A command whose statements the entry lacks. `statements` is their number, if known.
+pub(super) fn hidden(
+    namespace: Namespace<'_>,
+    class: CommandClass,
+    statements: Option<u64>,
+    reason: &'static str,
+) -> Content {
     let (database, collection) = (namespace.database.to_owned(), namespace.collection.to_owned());
-    Asked::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
+    Content::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
 }
 
-/// A command as its entry shows it. mongod leaves inserted documents out and may write other statements as their
-/// number; `inserted` is how many it counted.
-pub(super) fn asked(shown: Document<'_>, namespace: Namespace<'_>, class: Class, inserted: Option<u64>) -> Asked {
+/// The content of a command as logged. mongod omits inserted documents and can log other statements as a number;
+/// `inserted` is the number of inserted documents.
+pub(super) fn content_of(
+    shown: Document<'_>,
+    namespace: Namespace<'_>,
+    class: CommandClass,
+    inserted: Option<u64>,
+) -> Content {
     if let Some(list) = Form::of(class).and_then(Form::list)
         && shown.get(list).and_then(Value::as_array).is_none()
     {
@@ -103,10 +113,10 @@ pub(super) fn asked(shown: Document<'_>, namespace: Namespace<'_>, class: Class,
         return hidden(namespace, class, count.or(inserted), OMITTED);
     }
     let database = shown.get("$db").and_then(|database| database.as_str());
-    Asked::Command(kept(shown, database.unwrap_or(namespace.database)))
+    Content::Command(kept(shown, database.unwrap_or(namespace.database)))
 }
 
-/// The command that carried these statements. `rest` is what is known of it beside them.
+/// The command with these statements. `rest` has its other known fields.
 pub(super) fn joined(
     form: Form,
     namespace: Namespace<'_>,
@@ -125,18 +135,18 @@ pub(super) fn joined(
     }))
 }
 
-/// The command's comment, which mongod logs with each of its statements.
+/// The command's comment, which mongod logs with each statement.
 pub(super) fn comment(logged: Document<'_>) -> Option<CowDocument<'static>> {
     let comment = logged.get("comment")?;
     Some(CowDocument::build(|w| w.value("comment", comment)))
 }
 
-/// A logged update or delete as its command had it: mongod adds fields of its own and writes the hint in
-/// another form, and hints decide nothing.
+/// A logged update or delete statement as the client sent it. mongod adds its own fields and logs the hint in
+/// another form; hints do not matter to rules.
 pub(super) fn statement(form: Form, logged: Document<'_>) -> CowDocument<'static> {
     const UPDATE: [&[u8]; 7] = [b"q", b"u", b"c", b"multi", b"upsert", b"arrayFilters", b"collation"];
     const DELETE: [&[u8]; 3] = [b"q", b"limit", b"collation"];
-    // mongod writes them where they were left out, too.
+    // mongod logs them even if the client did not send them.
     let is_default =
         |element: &Element<'_>| matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false);
     let fields: &[&[u8]] = if form == Form::Delete { &DELETE } else { &UPDATE };
@@ -146,15 +156,15 @@ pub(super) fn statement(form: Form, logged: Document<'_>) -> CowDocument<'static
     })
 }
 
-/// The name of a command and the collection it names, from its JSON: `{"update":"orders",…`.
-pub(super) fn head(json: &str) -> Option<(Class, Option<&str>)> {
+/// The class of a command and the collection it names, from its JSON: `{"update":"orders",…`.
+pub(super) fn head(json: &str) -> Option<(CommandClass, Option<&str>)> {
     let (name, rest) = json.trim_start().strip_prefix('{')?.trim_start().strip_prefix('"')?.split_once('"')?;
     let value = rest.trim_start().strip_prefix(':')?.trim_start();
     let target = value.strip_prefix('"').and_then(|text| text.split_once('"')).map(|(target, _)| target);
     Some((classify(name.as_bytes()), target))
 }
 
-/// Names a connection by a number: 64-bit FNV-1a.
+/// A number for a connection's name: 64-bit FNV-1a.
 pub(super) fn connection(name: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     name.iter().fold(0xcbf2_9ce4_8422_2325, mix)

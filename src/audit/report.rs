@@ -1,4 +1,4 @@
-//! A tally as a table for people and as JSON for programs (docs/audit.md has its shape).
+//! Renders a tally as a text table and as JSON (docs/audit.md documents its fields).
 
 use std::fmt::Write as _;
 
@@ -9,27 +9,27 @@ use super::tally::{Counts, Effect, Example, RuleTally, Tally};
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::Mode;
 
-/// Applications and shapes shown for people; JSON has all that are kept.
+/// The most applications and shapes in the text; JSON has all.
 const SHOWN: usize = 5;
 
-/// What was read.
+/// A file that was read.
 #[derive(Debug, Clone, Default)]
-pub struct Source {
+pub struct ReportSource {
     pub name: String,
     /// "mongod log", "system.profile", "capture"
     pub kind: &'static str,
     pub bytes: u64,
     /// Entries that could not be read.
     pub unreadable: u64,
-    /// What is wrong with the file as a whole, or with the first such entry.
+    /// What is wrong with the file, or with its first unreadable entry.
     pub note: Option<String>,
 }
 
 /// `{sources, from, to, commands, rules, notes}`
 #[must_use]
-pub fn to_json(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> Value {
+pub fn to_json(tally: &Tally, rules: &RuleSet, sources: &[ReportSource]) -> Value {
     let time = |milliseconds: i64| bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok();
-    let source = |source: &Source| {
+    let source = |source: &ReportSource| {
         json!({
             "file": source.name,
             "kind": source.kind,
@@ -59,9 +59,9 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
     })
 }
 
-/// The table, and what is behind each line of it.
+/// The table, then the applications and examples of each rule.
 #[must_use]
-pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> String {
+pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[ReportSource]) -> String {
     let mut out = String::new();
     for source in sources {
         let unreadable = match source.unreadable {
@@ -74,7 +74,7 @@ pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[Source]) -> String {
     line(&mut out, format_args!("{} commands on the rules' collections\n", tally.commands));
     out.push_str(&table(&active(rules, tally).collect::<Vec<_>>()));
     for (rule, tally) in active(rules, tally) {
-        behind(rule, tally, &mut out);
+        write_details(rule, tally, &mut out);
     }
     for note in notes(tally, rules) {
         line(&mut out, format_args!("\nnote: {note}"));
@@ -105,8 +105,8 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
     out
 }
 
-/// Applications and examples.
-fn behind(rule: &Rule, tally: &RuleTally, out: &mut String) {
+/// Writes the applications and examples of a rule.
+fn write_details(rule: &Rule, tally: &RuleTally, out: &mut String) {
     let apps = tally.apps();
     if apps.is_empty() {
         return;
@@ -159,26 +159,25 @@ fn words(effect: Effect) -> &'static str {
         Effect::Rewritten => "would rewrite",
         Effect::Warned => "warns about",
         Effect::CannotTell => "cannot tell",
-        Effect::Excepted => "leaves alone",
-        Effect::Passed => "passes",
+        Effect::Excepted => "exempts",
+        Effect::Passed => "forwards",
     }
 }
 
-/// What the reader must know to read the numbers right.
+/// Notes on the limits of the counts.
 fn notes(tally: &Tally, rules: &RuleSet) -> Vec<String> {
     let mut notes = Vec::new();
     let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
     if tally.users_unknown && by_user {
         notes.push(
-            "a rule leaves users alone (except: users), but not every source says who was authenticated; there it is \
-             taken for nobody"
+            "a rule exempts users (except: users), but some sources do not contain the authenticated user; for them \
+             the audit assumes no user"
                 .to_owned(),
         );
     }
     if active(rules, tally).any(|(_, tally)| tally.counts.cannot_tell > 0) {
         notes.push(
-            "what cannot be told from logs and profiles (inserted documents, long commands) a capture shows: docward \
-             record"
+            "logs and profiles do not contain inserted documents and long commands; a capture of docward record does"
                 .to_owned(),
         );
     }
@@ -198,7 +197,7 @@ fn mode(rule: &Rule) -> &'static str {
 }
 
 fn line(out: &mut String, text: std::fmt::Arguments<'_>) {
-    // A String takes everything.
+    // Writing to a String cannot fail.
     let _ = out.write_fmt(text);
     out.push('\n');
 }

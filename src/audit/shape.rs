@@ -1,18 +1,18 @@
-//! A command without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in values have
-//! one shape, so shapes can be counted, and they tell nobody's data.
+//! The shape of a command, without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in
+//! values have the same shape, so shapes can be counted. They do not reveal data.
 
-use crate::command::{Class, Form, classify, shorten};
+use crate::command::{CommandClass, Form, classify, shorten};
 use crate::document::{Document, Kind, Value};
 use crate::engine::command_of_frame;
 
-/// Characters of a shape; longer ones are cut.
+/// The most characters in a shape; longer ones are truncated.
 const MAX_LENGTH: usize = 200;
-/// Levels of documents that are shown.
+/// The most levels of nested documents in a shape.
 const MAX_DEPTH: usize = 4;
-/// Entries of an array that are shown.
+/// The most entries of an array in a shape.
 const MAX_ENTRIES: usize = 4;
 
-/// The shape of a command; of a batch that of its first statement.
+/// The shape of a command; of a batch, the shape of its first statement.
 #[must_use]
 pub fn shape(command: Document<'_>) -> String {
     let mut out = String::new();
@@ -27,7 +27,7 @@ pub fn shape_of_frame(frame: &[u8]) -> String {
     command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
 }
 
-/// The text as part of a line: what traffic says neither begins a line nor moves a terminal's cursor.
+/// `text` without line breaks and control characters, so that traffic cannot forge output lines.
 #[must_use]
 pub fn one_line(text: &str) -> String {
     let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
@@ -40,21 +40,21 @@ fn write_shape(command: Document<'_>, out: &mut String) {
     let list = Form::of(class).and_then(Form::list).and_then(|list| command.get(list)).and_then(Value::as_array);
     let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
     match (class, first) {
-        (Class::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),
-        (Class::Update, Some(statement)) => update(statement, out),
-        (Class::Delete, Some(statement)) => {
+        (CommandClass::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),
+        (CommandClass::Update, Some(statement)) => update(statement, out),
+        (CommandClass::Delete, Some(statement)) => {
             let many = statement.get("limit").and_then(Value::as_integer) == Some(0);
             call(if many { "deleteMany" } else { "deleteOne" }, &[statement.get("q")], "", out);
         }
-        (Class::FindAndModify, _) => {
+        (CommandClass::FindAndModify, _) => {
             let remove = command.get("remove").and_then(Value::as_flag) == Some(true);
             let arguments = [command.get("query"), command.get("update")];
             call(if remove { "findOneAndDelete" } else { "findAndModify" }, &arguments, upsert(command), out);
         }
-        (Class::Find, _) => call("find", &[command.get("filter")], "", out),
-        (Class::Count, _) => call("count", &[command.get("query")], "", out),
-        (Class::Distinct, _) => call("distinct", &[command.get("query")], "", out),
-        (Class::Aggregate, _) => call("aggregate", &[command.get("pipeline")], "", out),
+        (CommandClass::Find, _) => call("find", &[command.get("filter")], "", out),
+        (CommandClass::Count, _) => call("count", &[command.get("query")], "", out),
+        (CommandClass::Distinct, _) => call("distinct", &[command.get("query")], "", out),
+        (CommandClass::Aggregate, _) => call("aggregate", &[command.get("pipeline")], "", out),
         _ => out.push_str(&String::from_utf8_lossy(name)),
     }
 }
@@ -79,18 +79,18 @@ fn upsert(of: Document<'_>) -> &'static str {
     if of.get("upsert").and_then(Value::as_flag) == Some(true) { ", {upsert}" } else { "" }
 }
 
-fn call(name: &str, arguments: &[Option<Value<'_>>], behind: &str, out: &mut String) {
+fn call(name: &str, arguments: &[Option<Value<'_>>], suffix: &str, out: &mut String) {
     out.push_str(name);
     out.push('(');
     for (index, argument) in arguments.iter().flatten().enumerate() {
         out.push_str(if index > 0 { ", " } else { "" });
         write_value(*argument, 0, out);
     }
-    out.push_str(behind);
+    out.push_str(suffix);
     out.push(')');
 }
 
-/// Names only. Recursion ends at [`MAX_DEPTH`], work at [`MAX_LENGTH`].
+/// Writes names only. [`MAX_DEPTH`] bounds the recursion, [`MAX_LENGTH`] the output.
 fn write_value(value: Value<'_>, depth: usize, out: &mut String) {
     let nested = value.as_document().or(value.as_array()).filter(|_| depth < MAX_DEPTH && out.len() <= MAX_LENGTH);
     let Some(nested) = nested else {

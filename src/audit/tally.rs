@@ -1,17 +1,17 @@
-//! Counts of what rules say, with the applications and shapes of commands behind them; of bounded size whatever
-//! the traffic. The audit of past traffic and the live report of `serve` count in the same way.
+//! Counts the effects of rules by application, with example shapes of commands. The size is bounded for any
+//! traffic. The audit of recorded traffic and the live report of `serve` share these counts.
 
 use serde::Serialize;
 
 use crate::engine::OutcomeKind;
 
-/// Applications counted by name for one rule; later ones count as [`OTHERS`].
+/// The most applications counted by name for one rule; further ones count as [`OTHERS`].
 const MAX_APPS: usize = 100;
-/// Shapes kept for one rule; statements of later ones are counted without.
+/// The most shapes kept for one rule; statements of further shapes are only counted.
 const MAX_EXAMPLES: usize = 40;
-/// Where applications beyond [`MAX_APPS`] are counted.
+/// The name under which applications beyond [`MAX_APPS`] are counted.
 const OTHERS: &str = "(others)";
-/// Connections without an appName.
+/// The name for connections without an appName.
 const UNNAMED: &str = "(no appName)";
 
 /// What a rule does, or would do, to a statement.
@@ -20,17 +20,17 @@ const UNNAMED: &str = "(no appName)";
 pub enum Effect {
     Rejected,
     Rewritten,
-    /// It passes, but somebody should look at it: a warning, or a write that cannot be analysed.
+    /// It is forwarded, but needs attention: a warning, or a write that cannot be analysed.
     Warned,
-    /// It depends on what is not known.
+    /// The effect depends on data that the source does not have.
     CannotTell,
-    /// The rule leaves this client alone.
+    /// The rule exempts this client.
     Excepted,
     Passed,
 }
 
 impl Effect {
-    /// As JSON and logs have it.
+    /// The name in JSON and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
         match self {
@@ -43,10 +43,10 @@ impl Effect {
         }
     }
 
-    /// What a rule says, whether it acts or is only tried.
+    /// The effect of an outcome, the same for enforced and shadow rules.
     #[must_use]
-    pub fn of(said: OutcomeKind) -> Self {
-        match said {
+    pub fn of(kind: OutcomeKind) -> Self {
+        match kind {
             OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
             OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
             OutcomeKind::Warn | OutcomeKind::Allow | OutcomeKind::Conflict => Self::Warned,
@@ -84,7 +84,7 @@ impl Counts {
         *count = count.saturating_add(statements);
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
         self.add(Effect::Rejected, other.rejected);
         self.add(Effect::Rewritten, other.rewritten);
@@ -94,16 +94,16 @@ impl Counts {
         self.add(Effect::Passed, other.passed);
     }
 
-    /// All of them.
+    /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
         let all = [self.rejected, self.rewritten, self.warned, self.cannot_tell, self.excepted, self.passed];
-        // A damaged source may say any number.
+        // A damaged source may contain any number.
         all.into_iter().fold(0, u64::saturating_add)
     }
 }
 
-/// Commands that differ only in their values.
+/// A shape: commands that differ only in their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
     pub effect: Effect,
@@ -113,9 +113,9 @@ pub struct Example {
     pub statements: u64,
     /// The application that sent the first of them.
     pub app: String,
-    /// What the rule says about it; empty for rewrites.
+    /// The reason of the effect; empty for rewrites.
     pub reason: String,
-    /// The first of them in mongosh syntax, where values may be shown.
+    /// The first of them in mongosh syntax, if values may be shown.
     pub shell: Option<String>,
 }
 
@@ -123,12 +123,12 @@ pub struct Example {
 #[derive(Debug, Clone, Default)]
 pub struct RuleTally {
     pub counts: Counts,
-    /// A list: few applications write to one collection, and one of them is found sooner than hashed.
+    /// A list: few applications write to one collection, and searching a short list is faster than hashing.
     apps: Vec<(String, Counts)>,
     examples: Vec<Example>,
 }
 
-/// What is noted of statements with one effect.
+/// Statements with one effect, to be counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Noted<'n> {
     pub effect: Effect,
@@ -139,18 +139,18 @@ pub struct Noted<'n> {
 }
 
 impl RuleTally {
-    /// Nobody looks at these closer.
+    /// Counts passed statements, without application and example.
     pub fn pass(&mut self, statements: u64) {
         self.counts.add(Effect::Passed, statements);
     }
 
-    /// Counts, without an example.
+    /// Counts statements, without an example.
     pub fn count(&mut self, noted: &Noted<'_>) {
         self.counts.add(noted.effect, noted.statements);
         self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.effect, noted.statements));
     }
 
-    /// Counts; `shell` is asked for the text of a shape that is new.
+    /// Counts statements. Calls `shell` for the text of a new shape.
     pub fn note(&mut self, noted: &Noted<'_>, shape: String, shell: impl FnOnce() -> Option<String>) {
         self.count(noted);
         let same =
@@ -199,7 +199,7 @@ impl RuleTally {
         examples
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
         self.counts.merge(other.counts);
         let mut apps: Vec<_> = other.apps.into_iter().collect();
@@ -218,20 +218,20 @@ impl RuleTally {
     }
 }
 
-/// What rules would have done, by the rules' numbers.
+/// The effects of all rules of a set, by rule number.
 #[derive(Debug, Clone, Default)]
 pub struct Tally {
     pub rules: Vec<RuleTally>,
-    /// Commands held against them.
+    /// The commands evaluated.
     pub commands: u64,
     /// The first and the last of them, in milliseconds since 1970 UTC.
     pub times: Option<(i64, i64)>,
-    /// Some came from sources that do not say who was authenticated.
+    /// Some sources do not contain the authenticated users.
     pub users_unknown: bool,
 }
 
 impl Tally {
-    /// Adds what was counted elsewhere by the same rules.
+    /// Adds the counts of `other`, which has the same rules.
     pub fn merge(&mut self, other: Self) {
         self.rules.resize_with(self.rules.len().max(other.rules.len()), RuleTally::default);
         self.rules.iter_mut().zip(other.rules).for_each(|(own, other)| own.merge(other));
@@ -243,7 +243,7 @@ impl Tally {
         });
     }
 
-    /// Widens the time that is covered.
+    /// Extends the covered time to include `milliseconds`.
     pub fn see(&mut self, milliseconds: i64) {
         let (first, last) = self.times.unwrap_or((milliseconds, milliseconds));
         self.times = Some((first.min(milliseconds), last.max(milliseconds)));

@@ -1,42 +1,42 @@
-//! Entries as they stand in logs, profiles and captures → what is known of them, and what rules make of it.
+//! Reading entries of logs, profiles and captures, and evaluating them with rules.
 
 use bson::doc;
 use proptest::prelude::*;
 
 use super::log::LogReader;
 use super::*;
-use crate::command::{Class, Namespace};
+use crate::command::{CommandClass, Namespace};
 use crate::document::Document;
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 use crate::shell::render_unbroken;
 
-fn everything(_: Namespace<'_>, _: Class, _: &[u8]) -> bool {
+fn everything(_: Namespace<'_>, _: CommandClass, _: &[u8]) -> bool {
     true
 }
 
-/// A line as mongod 6.0 writes it, without what nobody reads here.
+/// A line as mongod 6.0 writes it, reduced to the fields that are read.
 fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -> String {
     format!(
         r#"{{"t":{{"$date":"2026-11-21T03:50:04.874+00:00"}},"s":"I",  "c":"WRITE",    "id":51803,   "ctx":"{context}","msg":"Slow query","attr":{{"type":"{kind}","ns":"{namespace}","appName":"billing","command":{command},"durationMillis":0}}{more}}}"#
     )
 }
 
-/// What is read from the lines: commands as people write them, the rest in words.
+/// The commands read from the lines: in mongosh syntax, or described if hidden.
 fn read(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
         reader.read(line.as_bytes(), &everything, &mut out).unwrap();
     }
     reader.finish(&mut out);
-    out.iter().map(told).collect()
+    out.iter().map(describe).collect()
 }
 
-fn told(past: &RecordedCommand) -> String {
-    let partial = if past.partial { " (partial)" } else { "" };
-    match &past.asked {
-        Asked::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
-        Asked::Hidden(Hidden { collection, class, statements, reason, .. }) => {
+fn describe(recorded: &RecordedCommand) -> String {
+    let partial = if recorded.partial { " (partial)" } else { "" };
+    match &recorded.content {
+        Content::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
+        Content::Hidden(Hidden { collection, class, statements, reason, .. }) => {
             format!("{class:?} of {statements} on {collection}: {reason}")
         }
     }
@@ -46,7 +46,7 @@ const Q: &str = r#"{"q":{"_id":1},"u":{"a":5,"at":{"$date":"2026-01-01T00:00:00.
 const UPDATE: &str = r#"{"update":"c","ordered":true,"comment":"hi","lsid":{"id":{"$uuid":"5d51fd93-1462-46ab-a19e-a0cd23eeb781"}},"txnNumber":2,"$db":"d"}"#;
 
 #[test]
-fn statements_and_their_command_come_together_by_connection() {
+fn statements_and_their_command_are_joined_by_connection() {
     const WHOLE: &str =
         r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}, {comment: "hi"})"#;
     const PART: &str = r#"db.c.replaceOne({_id: 1}, {a: 5, at: ISODate("2026-01-01T00:00:00.005Z")}) (partial)"#;
@@ -69,16 +69,16 @@ fn statements_and_their_command_come_together_by_connection() {
     let counted = line("a", "command", "d.$cmd", r#"{"update":"c","updates":2,"$db":"d"}"#, "");
     for (lines, expected) in [
         (vec![write("a"), rest("a")], vec![WHOLE]),
-        // Another connection's lines in between.
+        // Lines of another connection are in between.
         (vec![write("a"), write("b"), rest("b"), rest("a")], vec![WHOLE, WHOLE]),
-        (vec![rest("a")], vec!["Update of 1 on c: the source leaves out what the command carries"]),
+        (vec![rest("a")], vec!["Update of 1 on c: the source does not contain its documents or statements"]),
         (vec![write("a")], vec![PART]),
         (vec![write("a"), find.clone()], vec![PART, "db.c.find({})"]),
         (vec![write("a"), remove.clone()], vec![PART, "db.c.deleteMany({x: {$gt: 2}}) (partial)"]),
         // Statements in the body are logged twice.
         (vec![write("a"), in_body], vec!["db.c.updateOne({}, {$set: {a: 1}})"]),
         (vec![write("a"), write("a"), counted.clone()], vec![TWICE]),
-        (vec![counted], vec!["Update of 2 on c: the source leaves out what the command carries"]),
+        (vec![counted], vec!["Update of 2 on c: the source does not contain its documents or statements"]),
         (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
     ] {
         assert_eq!(read(&lines), expected, "{lines:#?}");
@@ -86,17 +86,17 @@ fn statements_and_their_command_come_together_by_connection() {
 }
 
 #[test]
-fn what_a_log_leaves_out_is_said() {
+fn missing_parts_of_a_log_entry_are_reported() {
     let insert = r#"{"insert":"c","ordered":true,"$db":"d"}"#;
     let inserted =
         line("a", "command", "d.c", insert, "").replace(r#""durationMillis""#, r#""ninserted":3,"durationMillis""#);
     let hint = line("a", "update", "d.c", r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true}"#, "");
-    assert_eq!(read(&[inserted]), ["Insert of 3 on c: the source leaves out what the command carries"]);
+    assert_eq!(read(&[inserted]), ["Insert of 3 on c: the source does not contain its documents or statements"]);
     assert_eq!(read(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
 }
 
 #[test]
-fn a_line_is_read_or_refused_but_nothing_else() {
+fn an_unreadable_line_is_an_error_and_gives_no_command() {
     let nul = r#"{"q":{"a\u0000b":1},"u":{"$set":{"a":1}}}"#;
     let deep = format!(r#"{{"q":{}1{},"u":{{"a":1}}}}"#, r#"{"a":"#.repeat(300), "}".repeat(300));
     let wrong = r#"{"q":{"_id":{"$oid":"short"}},"u":{"a":1}}"#;
@@ -110,12 +110,12 @@ fn a_line_is_read_or_refused_but_nothing_else() {
 }
 
 #[test]
-fn what_is_held_is_bounded() {
+fn held_statements_are_bounded() {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for _ in 0..2500 {
         reader.read(line("a", "update", "d.c", Q, "").as_bytes(), &everything, &mut out).unwrap();
     }
-    assert_eq!(out.len(), 2, "a batch is let go in parts");
+    assert_eq!(out.len(), 2, "a long batch is released in parts");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn profile_documents_are_read_relaxed_and_canonical() {
         let mut out = Vec::new();
         profile::read(text.as_bytes(), &everything, &mut out).unwrap();
         assert_eq!(out[0].client.users, Some(vec![("admin".to_owned(), "root".to_owned())]));
-        told(&out[0])
+        describe(&out[0])
     };
     for (entry, expected) in [
         (
@@ -135,7 +135,7 @@ fn profile_documents_are_read_relaxed_and_canonical() {
         (r#""op":"remove","command":{"q":{"_id":1},"limit":1}"#, "db.c.deleteOne({_id: 1}) (partial)"),
         (
             r#""op":"insert","ninserted":{"$numberInt":"2"},"command":{"insert":"c","$db":"d"}"#,
-            "Insert of 2 on c: the source leaves out what the command carries",
+            "Insert of 2 on c: the source does not contain its documents or statements",
         ),
         (r#""op":"query","command":{"find":"c","filter":{},"$db":"d"}"#, "db.c.find({})"),
         (
@@ -160,10 +160,11 @@ fn a_record_is_read_as_it_was_written() {
     let sender =
         capture::Sender { connection: -7, client: "127.0.0.1:5", app: Some("a"), users: Some(&users), milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
-    let past = capture::past(Document::parse(&record).unwrap()).unwrap();
-    assert_eq!(told(&past), r#"db.c.insertOne({a: Long("1")})"#);
-    assert_eq!((past.client.app.as_deref(), past.client.users, past.milliseconds), (Some("a"), Some(users), Some(9)));
-    assert_eq!(past.client.connection, (-7_i64).cast_unsigned());
+    let recorded = capture::read(Document::parse(&record).unwrap()).unwrap();
+    assert_eq!(describe(&recorded), r#"db.c.insertOne({a: Long("1")})"#);
+    let Client { app, users: recorded_users, connection } = recorded.client;
+    assert_eq!((app.as_deref(), recorded_users, recorded.milliseconds), (Some("a"), Some(users), Some(9)));
+    assert_eq!(connection, (-7_i64).cast_unsigned());
 }
 
 fn rules(pattern: &str) -> RuleSet {
@@ -171,7 +172,7 @@ fn rules(pattern: &str) -> RuleSet {
     RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text }]).unwrap()
 }
 
-/// What a rule makes of a log: rejected, rewritten, cannot tell, passed.
+/// The counts of a rule for a log: rejected, rewritten, cannot tell, passed.
 fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     let rules = rules(pattern);
     let mut audit = Audit::new(&rules);
@@ -180,13 +181,13 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
         reader.read(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
     }
     reader.finish(&mut out);
-    out.iter().for_each(|past| audit.take(past));
+    out.iter().for_each(|recorded| audit.take(recorded));
     let Counts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
     (rejected, rewritten, cannot_tell, passed)
 }
 
 #[test]
-fn what_rules_would_have_done_is_counted_by_statement() {
+fn effects_are_counted_by_statement() {
     let write = |q: &str| line("a", "update", "d.c", q, "");
     let rest = line("a", "command", "d.$cmd", UPDATE, "");
     let set = r#"{"q":{"_id":1},"u":{"$set":{"a":1}}}"#;
@@ -204,7 +205,7 @@ fn what_rules_would_have_done_is_counted_by_statement() {
         ("replacement: {}", std::slice::from_ref(&insert), (0, 0, 0, 0)),
         ("replacement: {}", &[out], (1, 0, 0, 0)),
         ("replacement: {}", &[elsewhere], (0, 0, 0, 0)),
-        // The rest of the command is another line, which a short command does not get.
+        // The rest of the command is on another line, which mongod does not log for a fast command.
         ("timestamps: { source: $comment.at }", &both[..2], (0, 0, 2, 0)),
         ("timestamps: { source: $comment.at }", &both, (2, 0, 0, 0)),
         ("timestamps: { source: $comment.at }", &[commented], (0, 1, 0, 0)),
@@ -226,18 +227,18 @@ fn ops_of_a_bulk_write_count_for_their_own_collections() {
     let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
     let sender = capture::Sender { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
-    audit.take(&capture::past(Document::parse(&record).unwrap()).unwrap());
+    audit.take(&capture::read(Document::parse(&record).unwrap()).unwrap());
     let counts = audit.finish().rules[0].counts;
     assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
 }
 
 #[test]
-fn a_report_for_people_has_no_control_characters_of_the_traffic() {
+fn a_text_report_has_no_control_characters_of_the_traffic() {
     let rules = rules("replacement: {}");
     let mut audit = Audit::new(&rules);
     let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
     let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
-    audit.take(&RecordedCommand { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+    audit.take(&RecordedCommand { client, milliseconds: None, content: Content::Command(command), partial: false });
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
     assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
@@ -245,7 +246,7 @@ fn a_report_for_people_has_no_control_characters_of_the_traffic() {
 }
 
 #[test]
-fn counts_are_bounded_and_add_up_wherever_they_were_made() {
+fn counts_are_bounded_and_can_be_merged() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
         let noted = Noted { effect: Effect::Rejected, statements: 1, app: Some(&app), namespace: "d.c", reason: "" };
@@ -281,17 +282,18 @@ fn shapes_have_names_and_no_values() {
     }
 }
 
-/// What is proposed for a session of these commands, all of one connection.
+/// The proposal for these commands, all from one connection.
 fn proposed(commands: &[&str]) -> String {
     let mut habits = Habits::default();
     for text in commands {
         let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
         let client = Client { app: Some("shop\n- x".to_owned()), ..Client::default() };
-        habits.take(&RecordedCommand { client, milliseconds: None, asked: Asked::Command(command), partial: false });
+        let content = Content::Command(command);
+        habits.take(&RecordedCommand { client, milliseconds: None, content, partial: false });
     }
     let text = propose(&habits, &["a.log".to_owned()]);
     let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);
-    assert!(loaded.is_ok() || text.contains("Nothing in it"), "{text}\n{}", loaded.unwrap_err());
+    assert!(loaded.is_ok() || text.contains("No rule proposed"), "{text}\n{}", loaded.unwrap_err());
     text
 }
 
@@ -302,25 +304,25 @@ fn habits_become_rules_that_load() {
     for (commands, expected, absent) in [
         (
             vec!["db.c.find({_id: 1})", "db.c.replaceOne({_id: 1}, {a: 1})"],
-            "beside _id, after the same connection had read it",
-            "guard:",
+            "other than _id, after the same connection had read it",
+            "check_version",
         ),
         (
             vec!["db.c.replaceOne({_id: 1}, {a: 1, version: 4})"],
             "replacement: { policy: check_version, version: version }",
             "reject",
         ),
-        (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "Nothing in it", "replacement:"),
+        (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "No rule proposed", "replacement:"),
         (vec!["db.c.updateOne({_id: 1}, {$inc: {n: -2}})"], "bounds: { field: n, min: 0 }", "replacement:"),
-        (vec!["db.c.updateOne({_id: 1, n: {$gte: 2}}, {$inc: {n: -2}})"], "Nothing in it", "bounds:"),
+        (vec!["db.c.updateOne({_id: 1, n: {$gte: 2}}, {$inc: {n: -2}})"], "No rule proposed", "bounds:"),
         (
             vec!["db.c.updateOne({_id: 1, n: {$lt: 9}}, {$inc: {n: -2}})"],
             "bounds: { field: n, min: 0 }",
             "replacement:",
         ),
-        (vec!["db.c.updateOne({_id: 1}, {$inc: {n: 2}})"], "Nothing in it", "bounds:"),
+        (vec!["db.c.updateOne({_id: 1}, {$inc: {n: 2}})"], "No rule proposed", "bounds:"),
         (pushes, "bucket: { array: l, count: l_count, limit: 100 }", "replacement:"),
-        (sliced, "Nothing in it", "bucket:"),
+        (sliced, "No rule proposed", "bucket:"),
         (
             vec!["db.c.updateOne({_id: 1}, {$set: {updated_at: ISODate('2026-01-01T00:00:00Z')}})"],
             "timestamps: { source: updated_at",
@@ -339,7 +341,7 @@ fn habits_become_rules_that_load() {
 }
 
 #[test]
-fn everything_at_once_still_loads() {
+fn proposals_of_all_kinds_load_together() {
     let mut commands = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
     commands.extend([
         "db.c.replaceOne({_id: 1}, {a: 1, version: 4, updated_at: ISODate('2026-01-01T00:00:00Z')})",
@@ -365,6 +367,6 @@ proptest! {
         reader.finish(&mut out);
         let rules = rules("replacement: {}");
         let mut audit = Audit::new(&rules);
-        out.iter().for_each(|past| audit.take(past));
+        out.iter().for_each(|recorded| audit.take(recorded));
     }
 }

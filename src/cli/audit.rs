@@ -1,7 +1,6 @@
-//! `docward audit`: what rules would have done to past traffic.
+//! `docward audit`: shows what rules would have done to recorded traffic.
 //!
-//! Files are read by `traffic`, held against the rules by `crate::audit`; here is what was typed and what is
-//! printed.
+//! `traffic` reads the files and `crate::audit` evaluates the commands. This file has the arguments and the output.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -11,22 +10,22 @@ use clap::Args;
 use super::traffic::{self, Worker};
 use super::{Format, fail, load_rules, print};
 use crate::audit::{Audit, RecordedCommand, Tally, report};
-use crate::command::{Class, Namespace};
+use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Rule file, or folder of them; may be repeated.
+    /// Rule file, or folder of rule files; can be repeated.
     #[arg(long, value_name = "PATH", required = true)]
     rules: Vec<PathBuf>,
-    /// A report for people, or JSON for programs.
+    /// Text, or JSON for programs.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// mongod's log, system.profile as JSON lines, or a capture; each may be compressed by gzip.
+    /// mongod's log, system.profile as JSON lines, or a capture; gzip is detected.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
-/// 0 when the files could be read, whatever rules make of them.
+/// Exits with 0 if the files could be read, whatever the verdicts.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let rules = match load_rules(&arguments.rules) {
         Ok(rules) => rules,
@@ -46,11 +45,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Worker for Audit<'_> {
-    fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool {
+    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         Audit::wants(self, namespace, class, command)
     }
 
-    fn take(&mut self, past: &RecordedCommand) {
-        Audit::take(self, past);
+    fn take(&mut self, recorded: &RecordedCommand) {
+        Audit::take(self, recorded);
     }
 }

@@ -1,6 +1,6 @@
-//! `docward check`: loads rules, and a configuration file, as `serve` would, and shows every mistake; with
-//! `--upstream` also what the deployment lacks, with `--coverage` what each rule makes of every command that can
-//! reach its collections.
+//! `docward check`: loads rules and a configuration file like `serve`, and prints every mistake. With `--upstream`, it
+//! also checks collections and indexes of the deployment. With `--coverage`, it prints the effect of each rule on
+//! every command that can reach its collections.
 
 mod coverage;
 
@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use super::config::ConfigFile;
 use super::typed::Unquoted;
 use super::{Format, values};
-use crate::engine::impossible;
+use crate::engine::incompatible_rules;
 use crate::patterns::RuleSet;
 use crate::proxy::ListenerTls;
 use crate::rules::{Diagnostic, Report};
@@ -25,30 +25,30 @@ use crate::service::inspection::inspect;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Rule files, or folders of them.
+    /// Rule files, or folders of rule files.
     #[arg(value_name = "PATH", required_unless_present = "config")]
     paths: Vec<PathBuf>,
-    /// Configuration file of serve; its rules and certificates are checked too.
+    /// Configuration file of serve; docward also checks its rules and certificates.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Look at this deployment too: for collections that rules name, and indexes that they need.
+    /// Also check that this deployment has the collections that rules name and the indexes that they need.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
-    /// Connection string for that look [default: upstream, without its credentials].
+    /// Connection string for that check [default: upstream, without its credentials].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "upstream")]
     service: Option<ConnectionString>,
-    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
+    /// Name server for mongodb+srv:// names [default: the system's].
     #[arg(long, value_name = "ADDR", value_parser = values::address, requires = "upstream")]
     resolver: Option<SocketAddr>,
-    /// For people, or a JSON list for editors and CI: of diagnostics, or with --coverage of what rules cover.
+    /// Text, or a JSON list for editors and CI: of diagnostics, or of coverage with --coverage.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// Show what each rule makes of every command that can reach its collections.
+    /// Show the effect of each rule on every command that can reach its collections.
     #[arg(long)]
     coverage: bool,
 }
 
-/// 0 when everything loads, whatever it warns of; 1 when it does not, or the deployment cannot be asked.
+/// Exits with 0 if everything loads, even with warnings; with 1 if not, or if the deployment cannot be inspected.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut findings = Findings::default();
     let settings = findings.settings(arguments.config.as_deref());
@@ -69,16 +69,16 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     if findings.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
-/// What was found, in the order it is shown.
+/// The reports, in the order in which they are printed.
 #[derive(Default)]
 struct Findings {
     reports: Vec<Report>,
-    /// Something is no mere warning.
+    /// There was an error, not only warnings.
     failed: bool,
 }
 
 impl Findings {
-    /// What the configuration file says; its certificates are loaded too.
+    /// Reads the configuration file and loads its certificates.
     fn settings(&mut self, config: Option<&Path>) -> ConfigFile {
         match config.map(ConfigFile::read).transpose() {
             Ok(settings) => {
@@ -94,12 +94,12 @@ impl Findings {
         }
     }
 
-    /// `None` when they do not load.
+    /// Loads the rules; `None` if they have errors.
     fn rules(&mut self, paths: &[PathBuf]) -> Option<RuleSet> {
         match RuleSet::load(paths) {
             Ok(rules) => {
                 self.reports.push(rules.warnings().clone());
-                self.reports.push(Report::new(impossible(&rules), rules.sources().clone()));
+                self.reports.push(Report::new(incompatible_rules(&rules), rules.sources().clone()));
                 Some(rules)
             }
             Err(report) => {
@@ -110,13 +110,13 @@ impl Findings {
         }
     }
 
-    /// What the deployment lacks.
+    /// Adds the diagnostics about the deployment.
     fn deployment(&mut self, settings: &ConfigFile, rules: &RuleSet) {
-        match look(settings, rules) {
+        match inspect_deployment(settings, rules) {
             Ok(found) => self.reports.push(Report::new(found, rules.sources().clone())),
             Err(error) => {
                 self.failed = true;
-                eprintln!("docward: the deployment cannot be asked: {error:#}");
+                eprintln!("docward: cannot inspect the deployment: {error:#}");
             }
         }
     }
@@ -130,11 +130,15 @@ impl Findings {
             print!("{}", coverage::text(rules));
         }
         if !self.failed {
-            println!("{} rules are fine (set {})", rules.rules().len(), rules.hash());
+            let counted = match rules.rules().len() {
+                1 => "1 rule is".to_owned(),
+                count => format!("{count} rules are"),
+            };
+            println!("{counted} valid (set {})", rules.hash());
         }
     }
 
-    /// The diagnostics, or what `covering` covers if there is nothing wrong.
+    /// The diagnostics, or the coverage of `covering` if there are no errors.
     fn to_json(&self, covering: Option<&RuleSet>) -> String {
         if let Some(rules) = covering.filter(|_| !self.failed) {
             return coverage::json(rules);
@@ -145,7 +149,7 @@ impl Findings {
     }
 }
 
-fn look(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<Vec<Diagnostic>> {
+fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<Vec<Diagnostic>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let service = settings.connect().await?;
@@ -153,7 +157,7 @@ fn look(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<Vec<Diagnostic
     })
 }
 
-/// Certificates have no place in a diagnostic; what is wrong with them names their file.
+/// Whether the certificates load; prints the error, which names the file.
 fn certificates_load(config: &ConfigFile) -> bool {
     let loaded = config.tls.clone().files().and_then(|files| Ok(files.map(ListenerTls::load).transpose()?));
     if let Err(error) = &loaded {

@@ -1,4 +1,4 @@
-//! `docward completions`: what a shell needs to complete docward's command line.
+//! `docward completions`: prints a completion script for a shell.
 
 use std::process::ExitCode;
 
@@ -7,10 +7,10 @@ use clap_complete::Shell;
 
 use super::print;
 
-/// As typed.
+/// The command line.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// The shell that will read it.
+    /// The shell.
     shell: Shell,
 }
 

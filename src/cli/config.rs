@@ -1,7 +1,7 @@
-//! `docward.yaml`: the keys of `serve`'s flags in a file. A flag wins over the file, the file over the default.
+//! `docward.yaml`: the flags of `serve` as keys in a file. A flag takes precedence over the file.
 //!
-//! Values are checked as they are read, by the functions in [`super::values`] that check the flags too, so that
-//! a mistake is shown at its place in the file, together with all others.
+//! The functions in [`super::values`] parse the values of both flags and keys. A mistake is reported at its place in
+//! the file, together with all others.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,13 +20,13 @@ use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_file
 use crate::secret::Secret;
 use crate::service::{ConnectionString, MongoService};
 
-/// Bytes of `admin_token_file`.
+/// The largest `admin_token_file`, in bytes.
 const MAX_TOKEN_FILE: usize = 4096;
 
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 
-/// The keys whose values may be shown with a mistake. A value below a key that is not here, misspelled ones included,
-/// may be a password.
+/// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
+/// password.
 const PUBLIC_KEYS: [&str; 14] = [
     "listen",
     "advertise",
@@ -44,19 +44,19 @@ const PUBLIC_KEYS: [&str; 14] = [
     "rules",
 ];
 
-/// What the file says; every key may be absent.
+/// The content of the file; every key is optional.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct ConfigFile {
     pub(super) listen: Option<SocketAddr>,
     pub(super) advertise: Option<String>,
-    /// Members by the names their set knows them by; without it they take the following ports.
+    /// Members by their names in the replica set configuration. If empty, members take consecutive ports.
     pub(super) members: BTreeMap<String, MemberEntry>,
     pub(super) query_listen: Option<SocketAddr>,
     pub(super) drain_timeout: Option<Duration>,
     pub(super) hand_over: Option<PathBuf>,
     pub(super) log_format: Option<LogFormat>,
     pub(super) log_documents: bool,
-    /// The collector that spans go to.
+    /// The collector for spans.
     pub(super) otlp: Option<Endpoint>,
     pub(super) upstream: Option<ConnectionString>,
     pub(super) service: Option<ConnectionString>,
@@ -95,7 +95,7 @@ pub(super) struct LimitKeys {
     pub(super) memory: Option<usize>,
 }
 
-/// Where one member's listener is.
+/// The listener of one member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct MemberEntry {
     pub(super) listen: SocketAddr,
@@ -103,7 +103,7 @@ pub(super) struct MemberEntry {
 }
 
 impl ConfigFile {
-    /// Paths in it are relative to its folder.
+    /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
     /// # Errors
     /// Every mistake in the file, with its place.
@@ -116,10 +116,10 @@ impl ConfigFile {
         self.upstream.clone().unwrap_or_default()
     }
 
-    /// docward's own connection; made when it is first used.
+    /// docward's own client for the deployment; it connects on first use.
     ///
     /// # Errors
-    /// Text that says what is wrong with the connection string.
+    /// A message for the user: what is wrong with the connection string.
     pub(super) async fn connect(&self) -> Result<MongoService> {
         match &self.service {
             Some(uri) => MongoService::parse(uri, self.resolver).await.context("--service"),
@@ -156,24 +156,24 @@ impl ConfigFile {
 }
 
 impl AdminKeys {
-    /// `None`: nothing is served there.
+    /// The settings of the admin address; `None` if there is none.
     ///
     /// # Errors
-    /// Text for people.
+    /// A message for the user.
     pub(super) fn settings(&self) -> Result<Option<admin::Settings>> {
         let token = match (&self.token, &self.token_file) {
-            (Some(_), Some(_)) => bail!("--admin-token and --admin-token-file contradict each other"),
+            (Some(_), Some(_)) => bail!("set --admin-token or --admin-token-file, not both"),
             (Some(token), None) => Some(token.clone()),
             (None, Some(path)) => Some(read_token(path)?),
             (None, None) => None,
         };
         let Some(AdminAddress { address, name }) = self.address.clone() else {
-            ensure!(token.is_none(), "--admin-token means nothing without --admin");
+            ensure!(token.is_none(), "--admin-token requires --admin");
             return Ok(None);
         };
         ensure!(
             address.ip().is_loopback() || token.is_some(),
-            "--admin {address} can be reached from other machines: set --admin-token-file, or listen on 127.0.0.1"
+            "other machines can reach --admin {address}: set --admin-token-file, or listen on 127.0.0.1"
         );
         Ok(Some(admin::Settings { address, name, token }))
     }
@@ -194,17 +194,17 @@ impl TlsKeys {
         Self { certificate, key, client_ca }
     }
 
-    /// `None`: clients speak plainly.
+    /// The files of the listeners' certificate; `None` if clients connect without TLS.
     ///
     /// # Errors
-    /// Text for people.
+    /// A message for the user.
     pub(super) fn files(self) -> Result<Option<ListenerFiles>> {
         match self {
             Self { certificate: Some(certificate), key, client_ca } => {
                 Ok(Some(ListenerFiles { certificate, key, client_ca }))
             }
             Self { certificate: None, key: None, client_ca: None } => Ok(None),
-            _ => bail!("--tls-key and --tls-client-ca mean nothing without --tls-certificate"),
+            _ => bail!("--tls-key and --tls-client-ca require --tls-certificate"),
         }
     }
 }
@@ -240,13 +240,12 @@ impl LimitKeys {
 fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEntry> {
     let Some(node) = reader.node("members") else { return BTreeMap::new() };
     let Value::Map(entries) = &node.value else {
-        let message = "`members` must be a mapping from members, as rs.conf() shows them, to their listeners";
+        let message = "`members` must be a mapping from member names, as in rs.conf(), to listeners";
         reader.context().error(Code::WrongType, node.span, message);
         return BTreeMap::new();
     };
     if let Some((listen, _)) = reader.entry("listen") {
-        let message =
-            "`listen` and `members` contradict each other: with `members` every member has an address of its own";
+        let message = "`listen` cannot be used with `members`: every member has its own address";
         reader.context().error(Code::ConflictingSettings, listen.span, message);
     }
     let read = |(name, entry): &(Key, Node)| {
@@ -262,7 +261,7 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
     entries.iter().filter_map(read).collect()
 }
 
-/// Text that `check` makes something of; its complaint is shown at the text.
+/// The text of `key`, parsed by `check`; reports its error at the text.
 fn checked<T>(
     reader: &mut MapReader<'_, '_, '_>,
     key: &'static str,
@@ -271,8 +270,8 @@ fn checked<T>(
     let text = reader.text(key)?;
     match check(&text.value) {
         Ok(value) => Some(value),
-        Err(complaint) => {
-            reader.context().error(Code::InvalidValue, text.span, format!("`{key}`: {complaint}"));
+        Err(error) => {
+            reader.context().error(Code::InvalidValue, text.span, format!("`{key}`: {error}"));
             None
         }
     }
@@ -293,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_those_of_the_flags() {
+    fn all_flags_have_keys() {
         let file = parse(
             "listen: 127.0.0.1:1\nupstream: mongodb://a\nrules: [rules/, more.yaml]\n\
              limits: {connections: 20000, idle_timeout: 30m}\ntls: {certificate: /a.pem}\n\
@@ -312,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn every_mistake_is_shown_with_its_place() {
+    fn every_mistake_is_reported_at_its_place() {
         let report = parse(
             "listen: 127.0.0.1\nupstreem: mongodb://a\nservice: a:27017\nadvertise: 'http://x'\nrules: []\n\
              tls: {key: a, certficate: b}\nlimits: {connections: 0, idle_timeout: 30, handshake_timeout: 5x}\n",
@@ -327,11 +326,11 @@ mod tests {
         let text = report.to_string();
         let report =
             parse("listen: 127.0.0.1:1\nmembers: {db: {listen: here}, 'a:1': {advertise: 'a:b'}}\n").unwrap_err();
-        let said = report.to_string();
+        let second = report.to_string();
         for words in
-            ["contradict each other", "HOST:PORT, as rs.conf()", "`listen` is missing", "the port is no number"]
+            ["`listen` cannot be used", "HOST:PORT, as rs.conf()", "`listen` is missing", "the port is not a number"]
         {
-            assert!(said.contains(words), "{words}: {said}");
+            assert!(second.contains(words), "{words}: {second}");
         }
         for words in ["did you mean `upstream`?", "did you mean `certificate`?", "docward.yaml:1:9", "HOST:PORT"] {
             assert!(text.contains(words), "{words}: {text}");

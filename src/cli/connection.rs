@@ -1,4 +1,4 @@
-//! The flags of every subcommand that works on a deployment by rules, and the way each of them starts.
+//! The flags and the start of every subcommand that uses rules and a deployment.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -17,10 +17,10 @@ use crate::rules::{MAX_FILE_BYTES, Report, RuleId, read_file};
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
 
-/// As typed.
+/// The command line.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Connection {
-    /// YAML file with the same keys as the flags of serve; a flag wins.
+    /// YAML file with the same keys as the flags of serve; flags take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
@@ -28,31 +28,31 @@ pub(super) struct Connection {
     /// Connection string for docward's own work [default: upstream, without its credentials].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     service: Option<ConnectionString>,
-    /// Rule file, or folder of them; may be repeated.
+    /// Rule file, or folder of rule files; can be repeated.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
 }
 
-/// The servers behind docward.
+/// The upstream deployment.
 #[derive(Debug, Clone, Args)]
 pub(super) struct Deployment {
     /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
-    /// Name server that mongodb+srv:// names are looked up at [default: the system's].
+    /// Name server for mongodb+srv:// names [default: the system's].
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     resolver: Option<SocketAddr>,
 }
 
 impl Deployment {
-    /// The flags over the file.
+    /// Combines the flags with `file`; flags take precedence.
     pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
         ConfigFile { upstream: self.upstream.or(file.upstream), resolver: self.resolver.or(file.resolver), ..file }
     }
 }
 
 impl Connection {
-    /// Loads the rules, connects, and runs `work` to its end.
+    /// Loads the rules, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(Arc<RuleSet>, MongoService) -> ExitCode) -> ExitCode {
         start(self.settings(), Builder::new_current_thread(), async |settings, rules| match settings.connect().await {
             Ok(service) => work(rules, service).await,
@@ -60,7 +60,7 @@ impl Connection {
         })
     }
 
-    /// The flags over the file.
+    /// Combines the flags with `file`; flags take precedence.
     ///
     /// # Errors
     /// Every mistake in the file.
@@ -73,13 +73,13 @@ impl Connection {
         }))
     }
 
-    /// The configuration file as it is now, to see whether it has changed; `None` when there is none to read.
+    /// The current content of the configuration file, to detect changes; `None` if it cannot be read.
     pub(super) fn config_text(&self) -> Option<Vec<u8>> {
         read_file(self.config.as_deref()?, MAX_FILE_BYTES).ok()
     }
 }
 
-/// What a process ends with whose connection strings cannot be used: another code when it may be started again unchanged.
+/// The exit code for unusable connection strings: 1 if a restart may succeed, else [`EXIT_USAGE`].
 pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     let connection = match error.downcast_ref() {
         Some(UpstreamError::Connection(error)) => Some(error),
@@ -88,7 +88,7 @@ pub(super) fn exit_code(error: &anyhow::Error) -> u8 {
     if connection.is_some_and(ConnectionError::may_pass) { 1 } else { EXIT_USAGE }
 }
 
-/// Loads the rules that `settings` name, and runs `work` on `runtime`; what is wrong is printed.
+/// Loads the rules in `settings` and runs `work` on `runtime`; prints errors.
 pub(super) fn start(
     settings: Result<ConfigFile, Report>,
     mut runtime: Builder,
@@ -111,20 +111,20 @@ pub(super) fn start(
     }
 }
 
-/// The flags of a subcommand that goes through the documents of one rule.
+/// The flags of a subcommand that processes the documents of one rule.
 #[derive(Debug, Args)]
 pub struct OneRule {
-    /// Name of the rule, whatever its mode.
+    /// Name of the rule; its mode does not matter.
     #[arg(long = "rule", value_name = "NAME")]
     name: String,
-    /// Count what would be changed, and change nothing.
+    /// Only count the changes; change nothing.
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
     connection: Connection,
 }
 
-/// What such a subcommand works on.
+/// The input of such a subcommand.
 pub(super) struct Job {
     pub(super) rules: Arc<RuleSet>,
     pub(super) rule: RuleId,
@@ -133,7 +133,7 @@ pub(super) struct Job {
 }
 
 impl OneRule {
-    /// Finds the rule, connects, and runs `work` to its end.
+    /// Finds the rule, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(Job) -> ExitCode) -> ExitCode {
         let Self { name, dry_run, connection } = self;
         connection.run(async |rules, service| {
@@ -151,10 +151,10 @@ impl Job {
         self.rules.rule(self.rule)
     }
 
-    /// The rule is of a pattern that the subcommand does nothing for; `only` says which it is for.
-    pub(super) fn refuse(&self, only: &str) -> ExitCode {
+    /// Reports that the subcommand does not support the rule's pattern; `only` names the supported one.
+    pub(super) fn wrong_pattern(&self, only: &str) -> ExitCode {
         let rule = self.rule();
         let (name, pattern) = (&rule.name.value, rule.pattern.name());
-        fail(&format!("--rule {name}: it is of the pattern `{pattern}`; {only}"), EXIT_USAGE)
+        fail(&format!("--rule {name}: its pattern is `{pattern}`; {only}"), EXIT_USAGE)
     }
 }

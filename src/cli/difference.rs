@@ -1,4 +1,4 @@
-//! Two texts side by side, line by line: `-` is only in the first, `+` only in the second.
+//! A diff of two texts by lines: `-` is only in the first, `+` only in the second.
 
 use similar::{ChangeTag, TextDiff};
 
@@ -6,8 +6,8 @@ const RED: &str = "\u{1b}[31m";
 const GREEN: &str = "\u{1b}[32m";
 const PLAIN: &str = "\u{1b}[0m";
 
-/// All lines of both, each with a line break; with ANSI colours if `coloured`. A comma at its end, which says that
-/// another line follows, makes no line different.
+/// All lines of both texts, with ANSI colours if `coloured`. A trailing comma does not count as a difference: it only
+/// depends on whether another line follows.
 pub(super) fn difference(before: &str, after: &str, coloured: bool) -> String {
     let (before, after): (Vec<&str>, Vec<&str>) = (before.lines().collect(), after.lines().collect());
     let (old, new) = (without_commas(&before), without_commas(&after));
@@ -37,7 +37,7 @@ mod tests {
     use super::difference;
 
     #[test]
-    fn lines_of_both_in_order() {
+    fn lines_of_both_texts_are_in_order() {
         assert_eq!(difference("a\nb\nc\n", "a\nB\nc\n", false), "  a\n- b\n+ B\n  c\n");
         assert_eq!(difference("a,\nb\n", "a,\nb,\nc\n", false), "  a,\n  b,\n+ c\n");
         assert_eq!(difference("a,\nb\n", "a\n", false), "  a\n- b\n");

@@ -1,6 +1,6 @@
-//! `docward explain`: what rules make of one command, without a server.
+//! `docward explain`: shows what rules do to one command, without a server.
 //!
-//! The command is read by `shell`, carried out by `engine::dry_run`, and what came of it is told here.
+//! `shell` parses the command, `engine::dry_run` evaluates it, and this file prints the result.
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Read};
@@ -16,41 +16,41 @@ use super::config::ConfigFile;
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, fail, load_rules, words};
 use crate::document::CowDocument;
-use crate::engine::{DryRun, Now, Outcome, OutcomeKind, RuleOutcome, dry_run, statements};
+use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements};
 use crate::patterns::RuleSet;
 use crate::rules::Report;
-use crate::shell::{self, Surroundings, extended_json};
+use crate::shell::{self, ShellContext, extended_json};
 
-/// As typed.
+/// The command line.
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// YAML file with the same keys as the flags of serve; its rules are taken where --rules says none.
+    /// YAML file with the same keys as the flags of serve; its rules are used if --rules is absent.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Rule file, or folder of them; may be repeated.
+    /// Rule file, or folder of rule files; can be repeated.
     #[arg(long, value_name = "PATH")]
     rules: Vec<PathBuf>,
-    /// What `db` means in the command.
+    /// The database that `db` means in the command.
     #[arg(long, value_name = "NAME", default_value = "test")]
     db: String,
-    /// Application that sends the command, as drivers call it (appName).
+    /// Application that sends the command (appName).
     #[arg(long, value_name = "NAME")]
     as_app: Option<String>,
-    /// User that sends it.
+    /// User that sends the command.
     #[arg(long, value_name = "AUTHDB.USER", value_parser = user)]
     as_user: Option<String>,
-    /// When it arrives, as 2026-01-31T12:00:00Z [default: now].
+    /// Time of the command, for example 2026-01-31T12:00:00Z [default: now].
     #[arg(long, value_name = "TIME", value_parser = time)]
     at: Option<i64>,
-    /// For people, or JSON for editors and scripts.
+    /// Text, or JSON for editors and scripts.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
-    /// The command, in mongosh syntax or as Extended JSON; read from stdin when left out.
+    /// The command, in mongosh syntax or as Extended JSON; read from stdin if absent.
     #[arg(value_name = "COMMAND")]
     text: Option<String>,
 }
 
-/// 0 when the command could be read, whatever becomes of it; 1 when it could not.
+/// Exits with 0 if the command could be parsed, whatever its verdict; else with 1.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let rules = match rules(&arguments) {
         Ok(rules) => rules,
@@ -58,24 +58,24 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     };
     let text = match arguments.text.clone().map_or_else(read_stdin, Ok) {
         Ok(text) => text,
-        Err(error) => return fail(&format!("the command cannot be read from stdin: {error}"), 1),
+        Err(error) => return fail(&format!("cannot read the command from stdin: {error}"), 1),
     };
-    let question = Question {
+    let input = ExplainInput {
         text: &text,
         database: &arguments.db,
         app: arguments.as_app.as_deref(),
         user: arguments.as_user.as_deref(),
         at: arguments.at.unwrap_or_else(milliseconds_now),
     };
-    match (question.answer(&rules), arguments.format) {
+    match (input.explain(&rules), arguments.format) {
         (Ok(explained), Format::Text) => {
             let coloured = std::io::stdout().is_terminal();
-            let texts = explained.iter().map(|one| one.to_text(&rules, question.database, coloured));
+            let texts = explained.iter().map(|one| one.to_text(&rules, input.database, coloured));
             print!("{}", texts.collect::<Vec<_>>().join("\n"));
             ExitCode::SUCCESS
         }
         (Ok(explained), Format::Json) => {
-            println!("{:#}", to_json(&explained, &rules, question.database));
+            println!("{:#}", to_json(&explained, &rules, input.database));
             ExitCode::SUCCESS
         }
         (Err(report), format) => {
@@ -88,11 +88,11 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     }
 }
 
-/// A command, and who sends it when.
-pub(super) struct Question<'q> {
+/// A command, with its sender and time.
+pub(super) struct ExplainInput<'q> {
     /// In mongosh syntax or as Extended JSON.
     pub(super) text: &'q str,
-    /// What `db` means in it.
+    /// The database that `db` means in it.
     pub(super) database: &'q str,
     pub(super) app: Option<&'q str>,
     /// "authDb.name"
@@ -101,20 +101,20 @@ pub(super) struct Question<'q> {
     pub(super) at: i64,
 }
 
-impl Question<'_> {
-    /// What `--format json` prints.
+impl ExplainInput<'_> {
+    /// The output of `--format json`.
     ///
     /// # Errors
-    /// The command cannot be read; what `--format json` prints then.
-    pub(super) fn answer_json(&self, rules: &RuleSet) -> Result<serde_json::Value, serde_json::Value> {
-        match self.answer(rules) {
+    /// The diagnostics as JSON, if the command cannot be parsed.
+    pub(super) fn explain_json(&self, rules: &RuleSet) -> Result<serde_json::Value, serde_json::Value> {
+        match self.explain(rules) {
             Ok(explained) => Ok(to_json(&explained, rules, self.database)),
             Err(report) => Err(report.to_json()),
         }
     }
 
-    fn answer(&self, rules: &RuleSet) -> Result<Vec<Explained>, Report> {
-        let surroundings = Surroundings { database: self.database, now: self.at };
+    fn explain(&self, rules: &RuleSet) -> Result<Vec<Explained>, Report> {
+        let surroundings = ShellContext { database: self.database, now: self.at };
         let parsed =
             shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
         let dry_run = |command: &CowDocument<'static>| {
@@ -134,10 +134,7 @@ fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {
     let file = file.map_err(|error| fail(&format!("{error:#}"), EXIT_USAGE))?.unwrap_or_default();
     let paths = if arguments.rules.is_empty() { file.rules } else { arguments.rules.clone() };
     if paths.is_empty() {
-        return Err(fail(
-            "say by --rules (or `rules` in --config) which rules are to evaluate the command",
-            EXIT_USAGE,
-        ));
+        return Err(fail("there are no rules: set --rules, or `rules` in --config", EXIT_USAGE));
     }
     load_rules(&paths)
 }
@@ -155,19 +152,19 @@ pub(super) fn milliseconds_now() -> i64 {
 
 fn time(text: &str) -> Result<i64, String> {
     let parsed = bson::DateTime::parse_rfc3339_str(text).map(bson::DateTime::timestamp_millis);
-    parsed.map_err(|_| "write it as 2026-01-31T12:00:00Z".to_owned())
+    parsed.map_err(|_| "write it like 2026-01-31T12:00:00Z".to_owned())
 }
 
 pub(super) fn user(text: &str) -> Result<String, String> {
     let whole = text.split_once('.').is_some_and(|(database, user)| !database.is_empty() && !user.is_empty());
-    if whole { Ok(text.to_owned()) } else { Err("write AUTHDB.USER, as admin.root".to_owned()) }
+    if whole { Ok(text.to_owned()) } else { Err("write AUTHDB.USER, for example admin.root".to_owned()) }
 }
 
-/// One command and what becomes of it.
+/// One command with its dry run.
 struct Explained {
     command: CowDocument<'static>,
     dry_run: DryRun,
-    /// The same for each statement of a batch; empty where there is only one.
+    /// The dry run of each statement of a batch; empty if there is only one statement.
     statements: Vec<DryRun>,
 }
 
@@ -178,12 +175,12 @@ impl Explained {
             writeln!(out, "  {message}").unwrap_or_default();
         }
         for outcome in &self.dry_run.outcomes {
-            out.push_str(&spoken(outcome, rules));
+            out.push_str(&outcome_text(outcome, rules));
         }
         out.push_str(if self.statements.is_empty() { "" } else { "\n" });
         for (index, statement) in self.statements.iter().enumerate() {
             let names =
-                statement.outcomes.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::said(one.said)));
+                statement.outcomes.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::effect(one.kind)));
             let names: Vec<String> = names.collect();
             let names = if names.is_empty() { "no rule applies".to_owned() } else { names.join("; ") };
             let verdict = words::verdict(&statement.outcome);
@@ -193,7 +190,7 @@ impl Explained {
         for need in &self.dry_run.needs {
             writeln!(out, "\nnote: {}", words::need(need, &self.dry_run.outcome, database)).unwrap_or_default();
         }
-        if matches!(self.dry_run.outcome, Outcome::Unchanged) {
+        if matches!(self.dry_run.outcome, DryRunOutcome::Unchanged) {
             writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
         }
         if let Some(difference) = self.difference(database, coloured) {
@@ -202,10 +199,10 @@ impl Explained {
         out
     }
 
-    /// Between the command and what is sent instead; `None` when it is sent as it is, or nothing is, or that depends.
+    /// The diff from the command to the one sent; `None` if they are the same, nothing is sent, or it is undecided.
     fn difference(&self, database: &str, coloured: bool) -> Option<String> {
         let sent = self.sent();
-        if sent.is_empty() || matches!(self.dry_run.outcome, Outcome::Unchanged | Outcome::Undecided) {
+        if sent.is_empty() || matches!(self.dry_run.outcome, DryRunOutcome::Unchanged | DryRunOutcome::Undecided) {
             return None;
         }
         let before = words::shell_lines(std::slice::from_ref(&self.command), database);
@@ -214,18 +211,18 @@ impl Explained {
 
     fn summary(&self) -> String {
         let sentence = match &self.dry_run.outcome {
-            Outcome::Unchanged => "it goes on as it is",
-            Outcome::Rewritten(_) => "it is sent changed",
-            Outcome::Undecided => "docward carries it out in a transaction, as the stored documents demand",
-            Outcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
-            Outcome::Rejected { .. } => "some of it is sent",
+            DryRunOutcome::Unchanged => "sent unchanged",
+            DryRunOutcome::Rewritten(_) => "sent with changes",
+            DryRunOutcome::Undecided => "executed in a transaction that depends on the stored documents",
+            DryRunOutcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
+            DryRunOutcome::Rejected { .. } => "only a part is sent",
         };
         format!("{}: {sentence}", words::verdict(&self.dry_run.outcome))
     }
 
-    /// The rule that rejects, if one does.
+    /// The rule that rejects the command, if any.
     fn rejecting(&self) -> Option<&RuleOutcome> {
-        self.dry_run.outcomes.iter().find(|outcome| outcome.said == OutcomeKind::Reject)
+        self.dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject)
     }
 
     fn sent(&self) -> &[CowDocument<'static>] {
@@ -233,10 +230,10 @@ impl Explained {
     }
 }
 
-/// A rule's word, with all that helps to understand it.
-fn spoken(outcome: &RuleOutcome, rules: &RuleSet) -> String {
-    let RuleOutcome { rule_name, pattern, said, hint, .. } = outcome;
-    let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::said(*said));
+/// The outcome of a rule with its reason, hint and place.
+fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
+    let RuleOutcome { rule_name, pattern, kind, hint, .. } = outcome;
+    let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::effect(*kind));
     let rule = rules.rule(outcome.rule);
     let mut line = |label: &str, text: &str| {
         if !text.is_empty() {
@@ -250,7 +247,7 @@ fn spoken(outcome: &RuleOutcome, rules: &RuleSet) -> String {
     out
 }
 
-/// `{verdict, rules, shell, command}`, and what else there is to tell.
+/// `{verdict, rules, shell, difference, command, message, statements, notes}`
 fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_json::Value {
     let rank = |one: &&Explained| {
         ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.dry_run.outcome))

@@ -1,4 +1,4 @@
-//! The flags of every subcommand that clients connect to.
+//! The listener flags of the subcommands that accept clients.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -8,38 +8,38 @@ use clap::Args;
 use super::config::{ConfigFile, TlsKeys};
 use super::values;
 
-/// Of the flags about TLS, in the help.
+/// The heading of the TLS flags in the help.
 const TLS: &str = "TLS";
 
-/// As typed.
+/// The command line.
 #[derive(Debug, Args)]
 pub(super) struct Listening {
     /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     listen: Option<SocketAddr>,
-    /// Host name that hello answers name instead of the address listened on.
+    /// Host name for replies to hello, instead of the listener's address.
     #[arg(long, value_name = "NAME", value_parser = values::host_name)]
     advertise: Option<String>,
     #[command(flatten)]
     tls: Tls,
 }
 
-/// The listeners' side; the upstream's is in its connection string.
+/// TLS of the listeners; the connection string has the settings for the upstream.
 #[derive(Debug, Args)]
 struct Tls {
-    /// PEM file with the listeners' certificate and its chain; clients must then speak TLS.
+    /// PEM file with the listeners' certificate and its chain; clients must then use TLS.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_certificate: Option<PathBuf>,
     /// PEM file with the certificate's private key [default: the certificate's file].
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_key: Option<PathBuf>,
-    /// PEM file of authorities; clients without a certificate signed by one of them are refused.
+    /// PEM file of certificate authorities; clients without a certificate signed by one of them are refused.
     #[arg(long, value_name = "FILE", help_heading = TLS)]
     tls_client_ca: Option<PathBuf>,
 }
 
 impl Listening {
-    /// The flags over the file.
+    /// Combines the flags with `file`; flags take precedence.
     pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
         let Self { listen, advertise, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;
         ConfigFile {

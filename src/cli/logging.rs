@@ -1,5 +1,5 @@
-//! What goes to stderr: log lines, and what is wrong with what was typed. For the journal, every line begins with its
-//! priority, and the time is left out, which the journal keeps itself.
+//! Writes log lines and error messages to stderr. For the systemd journal, every line starts with its
+//! priority and has no time, because the journal adds the time itself.
 
 use std::fmt;
 use std::fs::File;
@@ -21,46 +21,46 @@ use super::LogFormat;
 use crate::rules::Report;
 use crate::secret::redact;
 
-/// Whether stderr is the journal: systemd says which socket that is (`JOURNAL_STREAM`, systemd.exec(5)), and a shell
-/// in between may have led stderr elsewhere.
+/// Whether stderr is the journal: systemd sets `JOURNAL_STREAM` to the device and inode of its socket
+/// (systemd.exec(5)). A shell in between may have redirected stderr.
 static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     let named = std::env::var("JOURNAL_STREAM");
     let own = stderr().as_fd().try_clone_to_owned().and_then(|stderr| File::from(stderr).metadata());
     matches!((named, own), (Ok(named), Ok(own)) if named == format!("{}:{}", own.dev(), own.ino()))
 });
 
-/// Logs to stderr; stdout belongs to what a command prints.
+/// Starts logging to stderr. Only the output of subcommands goes to stdout.
 pub(super) fn start(format: LogFormat) {
     let lines = layer().with_writer(stderr).with_ansi(stderr().is_terminal());
     let logs = tracing_subscriber::registry().with(filter());
     match format {
-        LogFormat::Json => logs.with(lines.json().flatten_event(true).map_event_format(Prioritised)).init(),
-        LogFormat::Text if *IS_JOURNAL => logs.with(lines.without_time().map_event_format(Prioritised)).init(),
+        LogFormat::Json => logs.with(lines.json().flatten_event(true).map_event_format(JournalLines)).init(),
+        LogFormat::Text if *IS_JOURNAL => logs.with(lines.without_time().map_event_format(JournalLines)).init(),
         LogFormat::Text => logs.with(lines).init(),
     }
 }
 
-/// What RUST_LOG says of levels and modules: `warn`, `info,docward::proxy=debug`. docward has no spans, which are all
-/// that `EnvFilter` knows beyond that, with the help of regular expressions.
+/// The levels and modules in RUST_LOG: `warn`, `info,docward::proxy=debug`. `EnvFilter` would add only filters on
+/// spans, which docward does not have, and needs a regular-expression library.
 fn filter() -> Targets {
     let chosen = std::env::var("RUST_LOG").ok().and_then(|directives| directives.parse().ok());
     chosen.unwrap_or_else(|| Targets::new().with_default(LevelFilter::INFO))
 }
 
-/// Why a command does not do what it was asked to. It may quote a connection string that was typed as something else.
-pub(super) fn complain(text: &str) {
+/// Prints an error. Hides credentials, because `text` may quote a connection string that was typed elsewhere.
+pub(super) fn print_error(text: &str) {
     eprint!("{}", lines(Level::ERROR, &redact(text)));
 }
 
-/// What is wrong with rules or a configuration, with its places.
+/// Prints the diagnostics of rules or a configuration file.
 pub(super) fn show(report: &Report) {
-    complain(&report.render(stderr().is_terminal()));
+    print_error(&report.render(stderr().is_terminal()));
 }
 
-/// Events of another format, as the journal reads them.
-struct Prioritised<F>(F);
+/// Prefixes each line of another format with its priority, if stderr is the journal.
+struct JournalLines<F>(F);
 
-impl<S, N, F> FormatEvent<S, N> for Prioritised<F>
+impl<S, N, F> FormatEvent<S, N> for JournalLines<F>
 where
     S: Subscriber + for<'s> LookupSpan<'s>,
     N: for<'w> FormatFields<'w> + 'static,
@@ -76,12 +76,12 @@ where
     }
 }
 
-/// `text` as it is to be written; each line of it is a message of its own to the journal.
+/// `text` with a priority before each line, if stderr is the journal. The journal treats each line as a message.
 fn lines(level: Level, text: &str) -> String {
     if !*IS_JOURNAL {
         return text.to_owned();
     }
-    // Those of syslog(3).
+    // The priorities of syslog(3).
     let priority = match level {
         Level::ERROR => 3,
         Level::WARN => 4,

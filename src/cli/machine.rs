@@ -1,10 +1,10 @@
-//! How much memory there is for this process, as far as the system tells.
+//! The memory available to this process.
 
 use std::fs;
 use std::path::Path;
 
-/// Bytes that the process may use: the least of the machine's and of its control groups' limits (cgroup v2
-/// `memory.max`, v1 `memory.limit_in_bytes`). `None` where nothing can be read.
+/// The bytes that the process may use: the smallest of the machine's memory and the limits of its control groups
+/// (cgroup v2 `memory.max`, v1 `memory.limit_in_bytes`). `None` if none can be read.
 pub(super) fn memory() -> Option<usize> {
     least(Path::new("/"))
 }
@@ -24,7 +24,7 @@ fn least(root: &Path) -> Option<usize> {
             }
             _ => continue,
         };
-        // A container sees its own group as the root, whatever it is called outside; a limit of any group above holds too.
+        // A container sees its own group as the root. The limits of all parent groups apply too.
         let group = Path::new(group.trim_start_matches('/'));
         groups.extend(group.ancestors().map(|group| Path::new(folder).join(group).join(file)));
     }
@@ -44,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_limit_holds() {
+    fn the_smallest_limit_applies() {
         let root = tempfile::tempdir().unwrap();
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);

@@ -1,4 +1,4 @@
-//! `docward man`: the manual pages, made of the command line's own help.
+//! `docward man`: the manual pages, generated from the command line's help.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,10 +9,10 @@ use clap_mangen::Man;
 
 use super::{fail, print};
 
-/// As typed.
+/// The command line.
 #[derive(Debug, clap::Args)]
 pub struct Arguments {
-    /// Folder to write a page for docward and for each subcommand to; without it docward(1) is printed.
+    /// Folder for the pages of docward and each subcommand; without it, docward(1) is printed.
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -23,7 +23,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         let mut page = Vec::new();
         return match Man::new(command).render(&mut page) {
             Ok(()) => print(&page),
-            Err(error) => fail(&format!("cannot make the manual page: {error}"), 1),
+            Err(error) => fail(&format!("cannot generate the manual page: {error}"), 1),
         };
     };
     match write_all(command, folder) {

@@ -1,4 +1,4 @@
-//! The command line: one file per subcommand. Says what was typed; what it means is up to the layers below.
+//! The command line: one file per subcommand. It reads arguments and prints results; the layers below do the work.
 
 mod audit;
 mod check;
@@ -35,14 +35,14 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::patterns::{RuleSet, SCHEMA};
 
-/// Bad configuration: `EX_USAGE` of sysexits.
+/// The exit code for an invalid command line or configuration: `EX_USAGE` of sysexits.
 pub const EXIT_USAGE: u8 = 64;
 
 /// A MongoDB wire-protocol proxy that enforces data-modelling patterns.
 #[derive(Debug, Parser)]
 #[command(version, propagate_version = true)]
 pub struct Arguments {
-    /// Form of the log lines on stderr; RUST_LOG chooses what is logged [default: text].
+    /// Format of the log lines on stderr; RUST_LOG selects levels and modules [default: text].
     #[arg(long, value_enum, global = true)]
     pub log_format: Option<LogFormat>,
     #[command(subcommand)]
@@ -56,7 +56,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// Form of what a command prints on stdout.
+/// The format of a subcommand's output.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Format {
     Text,
@@ -65,44 +65,44 @@ enum Format {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Stand between clients and the upstream deployment.
+    /// Run the proxy between clients and the upstream deployment.
     Serve(Box<serve::Arguments>),
-    /// Load rules as serve would, and say what is wrong with them.
+    /// Check rule files and a configuration file, and print all mistakes.
     Check(check::Arguments),
-    /// Show what rules make of a command: the verdict, who spoke, and what would be sent.
+    /// Show the verdict on a command, the rules that match it, and the command that would be sent.
     Explain(explain::Arguments),
-    /// Run the tests that rule files carry, and test files.
+    /// Run the tests in rule files and test files.
     Test(test::Arguments),
-    /// Forward everything, and record what clients ask for.
+    /// Forward all traffic without rules, and record the commands of clients.
     Record(record::Arguments),
-    /// Show what rules would have done to past traffic.
+    /// Show what rules would have done to recorded traffic.
     Audit(audit::Arguments),
-    /// Propose rules that past traffic calls for.
+    /// Propose rules for recorded traffic.
     Suggest(suggest::Arguments),
-    /// Mend the copies of a `copies` rule that do not say what their original says.
+    /// Repair the copies of a `copies` rule that differ from their originals.
     Repair(connection::OneRule),
-    /// Forget the timestamps of a `timestamps` rule, so that the next write wins.
+    /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
-    /// Ask a running docward how it is, for health checks and probes.
+    /// Check whether a running docward is healthy, for health checks and probes.
     Health(health::Arguments),
     /// Print the JSON Schema of rule and test files, for editors.
     Schema,
-    /// Print what a shell needs to complete docward's command line.
+    /// Print a completion script for a shell.
     Completions(completions::Arguments),
-    /// Print docward's manual page, or write one for each subcommand.
+    /// Print docward's manual page, or write a page for each subcommand.
     Man(man::Arguments),
 }
 
 impl Arguments {
-    /// Reads the command line. Help that was asked for, and what is wrong with what was typed, is printed.
+    /// Reads the command line. Prints requested help to stdout and mistakes to stderr.
     ///
     /// # Errors
-    /// The exit code, after that.
+    /// The exit code, after printing.
     pub fn read() -> Result<Self, ExitCode> {
         let typed: Vec<OsString> = std::env::args_os().collect();
         Self::try_parse_from(&typed).map_err(|error| {
             if error.use_stderr() {
-                logging::complain(&typed::complaint(&error, &typed));
+                logging::print_error(&typed::error_text(&error, &typed));
                 return ExitCode::from(EXIT_USAGE);
             }
             // Nothing can be printed if stdout is closed.
@@ -111,10 +111,10 @@ impl Arguments {
         })
     }
 
-    /// Runs to the end.
+    /// Runs the subcommand and returns its exit code.
     pub fn run(self) -> ExitCode {
         let Self { log_format, command } = self;
-        // The configuration file of serve may say how to log.
+        // `serve` starts logging itself: its configuration file can set the format.
         if !matches!(command, Command::Serve(_)) {
             logging::start(log_format.unwrap_or_default());
         }
@@ -136,7 +136,7 @@ impl Arguments {
     }
 }
 
-/// To stdout. A reader that has seen enough, as `head` does, is no error.
+/// Prints to stdout. A closed pipe, as with `head`, is not an error.
 fn print(text: &[u8]) -> ExitCode {
     match std::io::stdout().lock().write_all(text) {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("cannot print to stdout: {error}"), 1),
@@ -145,14 +145,14 @@ fn print(text: &[u8]) -> ExitCode {
 }
 
 fn fail(message: &str, code: u8) -> ExitCode {
-    logging::complain(&format!("docward: {message}\n"));
+    logging::print_error(&format!("docward: {message}\n"));
     ExitCode::from(code)
 }
 
-/// Loads rule files and folders; prints what is wrong with them to stderr.
+/// Loads rule files and folders; prints diagnostics to stderr.
 ///
 /// # Errors
-/// The exit code, after the diagnostics have been printed.
+/// The exit code, after printing the diagnostics.
 fn load_rules(paths: &[PathBuf]) -> Result<Arc<RuleSet>, ExitCode> {
     if paths.is_empty() {
         return Ok(Arc::default());

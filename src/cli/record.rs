@@ -1,5 +1,5 @@
-//! `docward record`: forwards as `serve` does without rules, and writes what clients ask for to a capture, which
-//! `audit` and `suggest` read. What is recorded is up to `proxy::Recorder`; here is the file.
+//! `docward record`: forwards traffic like `serve` without rules, and writes the commands of clients to a capture for
+//! `audit` and `suggest`. `proxy::Recorder` makes the records; this file writes them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
@@ -29,21 +29,21 @@ pub struct Arguments {
     listening: Listening,
     #[command(flatten)]
     deployment: Deployment,
-    /// The capture; one that is there is continued.
+    /// The capture file; an existing capture is continued.
     #[arg(value_name = "FILE")]
     file: PathBuf,
 }
 
-/// What was written.
+/// The result of writing.
 #[derive(Debug, Default)]
-struct Written {
+struct RecordingState {
     records: u64,
     bytes: u64,
-    /// Set when the file could not be written any more.
+    /// The first error in writing the file.
     error: Option<std::io::Error>,
 }
 
-/// 0 when everything that was to be recorded up to a signal is in the file.
+/// Exits with 0 after a signal, if all records could be written.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let Arguments { listening, deployment, file } = arguments;
     let capture = match open(&file).with_context(|| file.display().to_string()) {
@@ -60,17 +60,17 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
-fn conclude(file: &Path, written: &Written, dropped: u64) -> ExitCode {
-    let Written { records, bytes, error } = written;
+fn conclude(file: &Path, written: &RecordingState, dropped: u64) -> ExitCode {
+    let RecordingState { records, bytes, error } = written;
     println!("recorded {records} commands ({bytes} bytes) in {}; {dropped} were not recorded", file.display());
     match error {
-        Some(error) => fail(&format!("{}: {error}; its end is missing", file.display()), 1),
+        Some(error) => fail(&format!("{}: {error}; the capture is incomplete", file.display()), 1),
         None => ExitCode::SUCCESS,
     }
 }
 
-/// Until a signal.
-async fn record(settings: ConfigFile, capture: File) -> Result<(Written, u64)> {
+/// Runs the proxy until a signal; returns the result of writing, and the number of dropped records.
+async fn record(settings: ConfigFile, capture: File) -> Result<(RecordingState, u64)> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let (config, service) = configure(settings).await?;
@@ -92,16 +92,16 @@ async fn record(settings: ConfigFile, capture: File) -> Result<(Written, u64)> {
     };
     proxy.serve(shutdown, || {}).await;
     sink.close();
-    let written = tokio::task::spawn_blocking(move || writer.join()).await.context("the writer was stopped")?;
+    let written = tokio::task::spawn_blocking(move || writer.join()).await.context("the writer thread was stopped")?;
     match written {
         Ok(written) => Ok((written, counts.dropped())),
-        Err(_) => bail!("the writer failed, see above"),
+        Err(_) => bail!("the writer thread failed; its error is above"),
     }
 }
 
-/// Takes records until the end; what is in the file is whole whenever nothing waits.
-fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &RecordCounts) -> Written {
-    let mut written = Written::default();
+/// Writes records until the queue ends. Flushes whenever the queue is empty, so that the file then ends with a record.
+fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &RecordCounts) -> RecordingState {
+    let mut written = RecordingState::default();
     let mut file = BufWriter::with_capacity(1 << 20, capture);
     loop {
         let next = match records.try_recv() {
@@ -133,17 +133,17 @@ fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &Record
     written
 }
 
-/// The first error counts; clients are served on.
-fn note_error(result: std::io::Result<()>, written: &mut Written) {
+/// Keeps the first error. Clients are still served.
+fn note_error(result: std::io::Result<()>, written: &mut RecordingState) {
     if let Err(error) = result
         && written.error.is_none()
     {
-        tracing::error!("the capture cannot be written, nothing more is recorded: {error}");
+        tracing::error!("cannot write the capture; recording stopped, forwarding continues: {error}");
         written.error = Some(error);
     }
 }
 
-/// A new capture, or one that is there, at its end. Only its owner can read it: it holds documents.
+/// Opens a new capture, or an existing one at its end. Only its owner can read it, because it contains documents.
 fn open(path: &Path) -> Result<File> {
     let mut options = OpenOptions::new();
     let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
@@ -156,16 +156,16 @@ fn open(path: &Path) -> Result<File> {
     let mut start = vec![0; capture::header().len()];
     let read = reader.read_exact(&mut start);
     if read.is_err() || start != capture::header() {
-        bail!("it is there already and is no capture; choose another name");
+        bail!("the file exists and is not a capture; choose another name");
     }
     let end = end_of_last(&mut reader, length)?;
-    // A recorder that was killed may have left half a record.
+    // A killed process may have left a partial record.
     file.set_len(end)?;
     file.seek(SeekFrom::Start(end))?;
     Ok(file)
 }
 
-/// Where the last whole record ends. The reader is behind the header.
+/// The offset at which the last whole record ends. The reader is positioned after the header.
 fn end_of_last(reader: &mut BufReader<&mut File>, length: u64) -> Result<u64> {
     let mut end = capture::header().len() as u64;
     let mut prefix = [0; 4];
@@ -176,7 +176,7 @@ fn end_of_last(reader: &mut BufReader<&mut File>, length: u64) -> Result<u64> {
         }
         let record = u64::from(u32::from_le_bytes(prefix));
         if !(5..=capture::MAX_RECORD_LENGTH as u64).contains(&record) {
-            bail!("it is damaged at byte {end}; choose another name");
+            bail!("the capture is damaged at byte {end}; choose another name");
         }
         if end + record > length {
             return Ok(end);
@@ -191,11 +191,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_full_disk_ends_the_recording_only() {
+    fn a_full_disk_ends_only_the_recording() {
         let (queue, records) = channel();
         let counts = RecordCounts::default();
         let sink = Sink::new(queue.clone(), Arc::default());
-        // More than the buffer holds, so that the disk is met before the end.
+        // More than the buffer holds, so that it writes to the disk before the end.
         (0..3).for_each(|_| queue.send(Some(vec![0; 2 << 20])).unwrap());
         sink.close();
         let full = OpenOptions::new().write(true).open("/dev/full").unwrap();

@@ -1,8 +1,8 @@
-//! What changes while `serve` runs, rules and certificates: on SIGHUP, and when the files say something else than
-//! before.
+//! Reloads rules and certificates while `serve` runs: on SIGHUP, and when the files change.
 //!
-//! The files' contents are looked at, not their times or events: that also sees the links Kubernetes swaps. What is
-//! made from files is a [`Part`]; each is taken over whole or not at all, and what is under way finishes as it began.
+//! It polls the contents of the files instead of their times or file-system events, so that it also detects the links
+//! that Kubernetes swaps. Each [`Reloadable`] is replaced as a whole or not at all. Statements and handshakes in progress
+//! finish with the previous one.
 
 mod certificates;
 mod rules;
@@ -18,65 +18,64 @@ use tokio::time::{MissedTickBehavior, interval};
 pub(super) use self::certificates::Certificates;
 pub(super) use self::rules::Rules;
 
-/// How often the files are looked at. Two looks that agree are waited for, lest half a file is loaded.
-const LOOK: Duration = Duration::from_secs(1);
+/// How often the files are read. A change is loaded after two equal reads, so that no half-written file is loaded.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
-/// Something made from files. Its methods read them, which blocks.
-pub(super) trait Part: Send {
-    /// Of what the files said when it was made, as far as it matters whether it is the same.
+/// Data loaded from files. Its methods read the files and block.
+pub(super) trait Reloadable: Send {
+    /// The fingerprint of the content that the current data was loaded from.
     fn made_from(&self) -> Fingerprint;
 
-    /// Of what they say now.
+    /// The fingerprint of the files' current content.
     fn fingerprint(&self) -> Fingerprint;
 
-    /// Makes it anew, and logs what is in force then, also if it is what was before.
+    /// Reloads the data and logs the result.
     ///
     /// # Errors
-    /// For people: what is wrong. Then nothing has changed.
+    /// A message for the user: what is wrong. The data has not changed then.
     fn load(&mut self) -> Result<(), String>;
 }
 
-/// Tells contents apart; proves nothing.
+/// A hash that detects changed content; not cryptographic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint(u64);
 
-/// What was loaded since the start, for whoever watches over it.
+/// The results of reloads since the start, for monitoring.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Status {
-    /// Times that everything which was to be loaded could be.
+    /// The number of successful reloads.
     pub loaded: u64,
-    /// Times that something could not.
+    /// The number of failed reloads.
     pub refused: u64,
-    /// When what is in force was loaded.
+    /// When the current rules and certificates were loaded.
     pub loaded_at: SystemTime,
-    /// When something was loaded last, whatever came of it.
+    /// When the last reload was tried, successful or not.
     pub tried_at: SystemTime,
-    /// What is wrong with the files as they were loaded last: of rules, what `docward check` would print; `None`
-    /// when all of them are in force.
+    /// The errors of the last reload, for rules as `docward check` prints them; `None` if it was successful.
     pub last_error: Option<String>,
 }
 
 impl Status {
-    /// Nothing was loaded since the start, which is now.
+    /// The status at the start.
     fn now() -> Self {
         let now = SystemTime::now();
         Self { loaded: 0, refused: 0, loaded_at: now, tried_at: now, last_error: None }
     }
 }
 
-/// Loads anew what changes.
+/// Reloads changed parts.
 pub struct Reload {
-    parts: Vec<Followed>,
+    parts: Vec<Watched>,
     status: Arc<ArcSwap<Status>>,
 }
 
-struct Followed {
-    part: Box<dyn Part>,
-    /// Of what was loaded or refused last.
+struct Watched {
+    part: Box<dyn Reloadable>,
+    /// The fingerprint of the last load, successful or not.
     known: Fingerprint,
-    /// Of the last look.
+    /// The fingerprint of the last poll.
     seen: Fingerprint,
-    /// Why the last load was refused.
+    /// The error of the last load.
     error: Option<String>,
 }
 
@@ -89,73 +88,75 @@ impl Fingerprint {
 }
 
 impl Reload {
-    pub(super) fn new(parts: Vec<Box<dyn Part>>) -> Self {
+    pub(super) fn new(parts: Vec<Box<dyn Reloadable>>) -> Self {
         let status = Arc::new(ArcSwap::from_pointee(Status::now()));
-        Self { parts: parts.into_iter().map(Followed::new).collect(), status }
+        Self { parts: parts.into_iter().map(Watched::new).collect(), status }
     }
 
     pub fn status(&self) -> Arc<ArcSwap<Status>> {
         self.status.clone()
     }
 
-    /// Follows signals and files; never ends.
-    pub(super) async fn keep(mut self, mut hang_up: Signal) {
-        let mut looks = interval(LOOK);
-        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    /// Reloads on signals and changed files; never returns.
+    pub(super) async fn run(mut self, mut hang_up: Signal) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
-            let asked = tokio::select! {
+            let requested = tokio::select! {
                 _ = hang_up.recv() => true,
-                _ = looks.tick() => false,
+                _ = ticks.tick() => false,
             };
             let turn = tokio::task::spawn_blocking(move || {
-                self.look(asked);
+                self.poll(requested);
                 self
             });
             match turn.await {
                 Ok(reload) => self = reload,
                 Err(error) => {
-                    tracing::error!("rules and certificates are not followed any more: {error}");
+                    tracing::error!(
+                        "stopped watching rules and certificates; restart docward to load changes: {error}"
+                    );
                     return std::future::pending().await;
                 }
             }
         }
     }
 
-    /// Loads what has changed; everything, if somebody `asked` for it.
-    fn look(&mut self, asked: bool) {
-        let loads: Vec<bool> = self.parts.iter_mut().filter_map(|followed| followed.look(asked)).collect();
+    /// Loads changed parts, or all parts if `requested`.
+    fn poll(&mut self, requested: bool) {
+        let loads: Vec<bool> = self.parts.iter_mut().filter_map(|watched| watched.poll(requested)).collect();
         if loads.is_empty() {
             return;
         }
-        let went_well = !loads.contains(&false);
+        let succeeded = !loads.contains(&false);
         let before = self.status.load();
-        let errors: Vec<_> = self.parts.iter().filter_map(|followed| followed.error.as_deref()).collect();
+        let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();
         self.status.store(Arc::new(Status {
-            loaded: before.loaded + u64::from(went_well),
-            refused: before.refused + u64::from(!went_well),
-            loaded_at: if went_well { now } else { before.loaded_at },
+            loaded: before.loaded + u64::from(succeeded),
+            refused: before.refused + u64::from(!succeeded),
+            loaded_at: if succeeded { now } else { before.loaded_at },
             tried_at: now,
             last_error: (!errors.is_empty()).then(|| errors.join("\n")),
         }));
     }
 }
 
-impl Followed {
-    fn new(part: Box<dyn Part>) -> Self {
+impl Watched {
+    fn new(part: Box<dyn Reloadable>) -> Self {
         let known = part.made_from();
         Self { part, known, seen: known, error: None }
     }
 
-    /// Whether a load went well, if there was one.
-    fn look(&mut self, asked: bool) -> Option<bool> {
+    /// Whether a load was successful; `None` if there was none.
+    fn poll(&mut self, requested: bool) -> Option<bool> {
         let now = self.part.fingerprint();
         let settled = std::mem::replace(&mut self.seen, now) == now;
-        if !asked && (!settled || now == self.known) {
+        if !requested && (!settled || now == self.known) {
             return None;
         }
         self.error = self.part.load().err();
-        // What changed after it was looked at is loaded once more; the same mistake is reported once.
+        // A change during the load causes another load; the same mistake is reported once.
         self.known = if self.error.is_none() { self.part.made_from() } else { now };
         Some(self.error.is_none())
     }

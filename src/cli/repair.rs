@@ -1,7 +1,7 @@
-//! `docward repair`: goes through all copies of one rule and mends those that are stale.
+//! `docward repair`: checks all copies of one rule and repairs the stale ones.
 //!
-//! For copies that were written while no docward ran, or to see with `--dry-run` what a rule would find. The
-//! work is done by `service::copies::repair`.
+//! For copies that were written while no docward ran. `--dry-run` only counts stale copies. The work is in
+//! `service::copies::repair`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -14,11 +14,13 @@ use crate::service::copies::repair;
 /// How often the progress is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
 
-/// 0 when all copies could be looked at and, without `--dry-run`, every stale one was mended; else 1.
+/// Exits with 0 if all copies were checked and, without `--dry-run`, every stale one was repaired; else with 1.
 pub(super) fn run(arguments: OneRule) -> ExitCode {
     arguments.run(async |job| {
         let rule = job.rule();
-        let Pattern::Copies(copies) = &rule.pattern else { return job.refuse("only `copies` can be repaired") };
+        let Pattern::Copies(copies) = &rule.pattern else {
+            return job.wrong_pattern("repair works only on `copies` rules");
+        };
         let name = &rule.name.value;
         let mut printed = Instant::now();
         let progress = |counts: &repair::Counts| {
@@ -31,7 +33,7 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
             Ok(counts) => {
                 let note = if job.dry_run { " (dry run: nothing was changed)" } else { "" };
                 println!("{name}: {counts}{note}");
-                if counts.refused == 0 { ExitCode::SUCCESS } else { fail("not every stale copy could be mended", 1) }
+                if counts.refused == 0 { ExitCode::SUCCESS } else { fail("some stale copies could not be repaired", 1) }
             }
             Err(text) => fail(&text, 1),
         }

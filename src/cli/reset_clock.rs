@@ -1,7 +1,7 @@
-//! `docward reset-clock`: forgets the timestamps of a `timestamps` rule, after a source's clock was set back.
+//! `docward reset-clock`: removes the timestamps of a `timestamps` rule, after a source's clock was set back.
 //!
-//! A timestamp from the future would keep every later write out; a missing one is older than everything, so the
-//! next write wins. The work is done by `service::timestamps`.
+//! A timestamp from the future makes every later write lose. A missing timestamp counts as the oldest, so the
+//! next write wins. The work is in `service::timestamps`.
 
 use std::process::ExitCode;
 
@@ -10,18 +10,18 @@ use super::fail;
 use crate::patterns::Pattern;
 use crate::service::timestamps;
 
-/// 0 when the timestamps of every collection of the rule are gone; else 1.
+/// Exits with 0 if the timestamps of all collections of the rule were removed; else with 1.
 pub(super) fn run(arguments: OneRule) -> ExitCode {
     arguments.run(async |job| {
         let rule = job.rule();
         let Pattern::Timestamps(timestamps) = &rule.pattern else {
-            return job.refuse("only `timestamps` has timestamps");
+            return job.wrong_pattern("reset-clock works only on `timestamps` rules");
         };
         let report = |namespace: &str, documents: u64| {
             let done = if job.dry_run {
                 "have timestamps (dry run: nothing was changed)"
             } else {
-                "have no timestamps any more"
+                "no longer have timestamps"
             };
             println!("{}: {namespace}: {documents} documents {done}", rule.name.value);
         };

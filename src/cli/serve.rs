@@ -1,5 +1,5 @@
-//! `docward serve`: configuration valid before anything listens, every address printed, then traffic until
-//! a signal asks to drain.
+//! `docward serve`: validates the configuration, opens the listeners, prints every address, and serves traffic until
+//! a signal starts the drain.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -20,48 +20,50 @@ use tokio::sync::oneshot;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
-use super::reload::{Certificates, Part, Reload, Rules};
+use super::reload::{Certificates, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::otlp::Endpoint;
 use crate::patterns::RuleSet;
-use crate::proxy::{Advertised, Config, Interceptor, ListenerTls, Mapped, Placement, Proxy, Upstream, UpstreamTls};
+use crate::proxy::{
+    Advertised, Interceptor, ListenerTls, Mapped, Placement, Proxy, ProxyConfig, Upstream, UpstreamTls,
+};
 use crate::rules::Report;
 use crate::secret::Secret;
-use crate::service::access::{self, Access};
+use crate::service::access::{self, ServiceAccess};
 use crate::service::{MongoService, copies};
 
-/// Where to listen when neither a flag nor the configuration file says.
+/// The default address of the first listener.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
-/// What drivers' own timeouts leave room for, and what service managers wait before they kill.
+/// The default drain timeout; shorter than the usual timeouts of drivers and service managers.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a service manager is to wait beyond the drain: the last spans and lines of the log.
+/// How long the service manager should wait after the drain, for the last spans and log lines.
 const END_AFTER_DRAIN: Duration = Duration::from_secs(10);
 
-/// As typed.
+/// The command line.
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
     listening: Listening,
-    /// Address of one member's listener, and what clients call it if that is something else; the member's name as
-    /// rs.conf() shows it. Members that are not mentioned are hidden. May be given several times.
+    /// Address of one member's listener, and optionally the name that clients use for it. MEMBER is the name in
+    /// rs.conf(). Members without this flag are hidden. Can be repeated.
     #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
     members: Vec<(String, MemberEntry)>,
-    /// Address for an application's queries, answered by a secondary; see the `reads` rules.
+    /// Address for queries on secondaries; see the `reads` rules.
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     query_listen: Option<SocketAddr>,
-    /// How long open transactions and busy connections may take to finish when docward ends [default: 10s].
+    /// How long a shutdown waits for open transactions and busy connections [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     drain_timeout: Option<Duration>,
-    /// Log what rules decide with the documents it is about; whoever reads the log then reads the data.
+    /// Include documents in the log of decisions; readers of the log then see the data.
     #[arg(long)]
     log_documents: bool,
-    /// Collector of OpenTelemetry that spans go to, by OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
+    /// OpenTelemetry collector for spans, with OTLP over HTTP, such as http://127.0.0.1:4318 [default: none].
     #[arg(long, value_name = "URL", value_parser = Unquoted(Endpoint::parse))]
     otlp: Option<Endpoint>,
-    /// Unix socket through which the next docward takes over the ports.
+    /// Unix socket for the hand-over of the listeners to the next docward.
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
     #[command(flatten)]
@@ -75,13 +77,13 @@ pub struct Arguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Metrics, health and console")]
 struct AdminArguments {
-    /// Address for metrics, health and the console, by HTTP [default: none].
+    /// HTTP address for metrics, health and the console [default: none].
     #[arg(long, value_name = "ADDR", value_parser = values::admin_address)]
     admin: Option<AdminAddress>,
-    /// Token that whoever asks there must show; everybody here sees it in the list of processes.
+    /// Bearer token for the admin address. Visible in the process list; prefer --admin-token-file.
     #[arg(long, value_name = "TOKEN", value_parser = Unquoted(values::token))]
     admin_token: Option<Secret>,
-    /// File with that token; needed for an address that other machines reach.
+    /// File with the token; required if other machines can reach the admin address.
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
 }
@@ -89,21 +91,21 @@ struct AdminArguments {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Limits")]
 struct LimitArguments {
-    /// Clients' connections in all [default: no limit].
+    /// Maximum number of client connections [default: no limit].
     #[arg(long, value_name = "COUNT", value_parser = values::count)]
     connections: Option<usize>,
-    /// Clients' connections from one address [default: no limit].
+    /// Maximum number of client connections from one address [default: no limit].
     #[arg(long, value_name = "COUNT", value_parser = values::count)]
     connections_per_address: Option<usize>,
-    /// Close connections that nobody used for so long, such as 30m [default: no limit].
+    /// Close connections that were idle for this time, such as 30m [default: no limit].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     idle_timeout: Option<Duration>,
-    /// Close connections without a first message, or without a login where the server demands one, within this time
-    /// [default: 10s].
+    /// Close connections that do not send a first message, or do not authenticate where the server requires it,
+    /// within this time [default: 10s].
     #[arg(long, value_name = "TIME", value_parser = values::duration)]
     handshake_timeout: Option<Duration>,
-    /// Memory for large messages while they are collected and evaluated, such as 256MiB [default: a quarter of the
-    /// container's or machine's].
+    /// Memory for large messages while docward receives and evaluates them, such as 256MiB [default: a quarter of the
+    /// container's or machine's memory].
     #[arg(long, value_name = "SIZE", value_parser = values::size)]
     memory: Option<usize>,
 }
@@ -111,8 +113,8 @@ struct LimitArguments {
 pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCode {
     let connection = arguments.connection.clone();
     let settings = settings(arguments);
-    let said = settings.as_ref().ok().and_then(|settings| settings.log_format);
-    logging::start(log_format.or(said).unwrap_or_default());
+    let from_file = settings.as_ref().ok().and_then(|settings| settings.log_format);
+    logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::of(&settings)?, configure(settings).await?)) };
@@ -120,13 +122,13 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
-        if let Err(refused) = check_access(&service, &rules).await {
-            return fail(&refused, EXIT_USAGE);
+        if let Err(reason) = check_access(&service, &rules).await {
+            return fail(&reason, EXIT_USAGE);
         }
         let files = raise_file_limit(config.limits.connections);
         config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
         let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
-        let mut parts: Vec<Box<dyn Part>> = vec![Box::new(Rules::new(connection, rules.clone()))];
+        let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, rules.clone()))];
         match certificates(&config, &service) {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
@@ -138,7 +140,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     })
 }
 
-/// The flags over the file.
+/// Combines the flags with the configuration file; flags take precedence.
 fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     let Arguments {
         listening,
@@ -176,12 +178,12 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
     })
 }
 
-pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoService)> {
+pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, MongoService)> {
     let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
     let service = settings.connect().await?;
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
-    let config = Config {
+    let config = ProxyConfig {
         placement,
         query_listen: settings.query_listen,
         upstream,
@@ -196,10 +198,10 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(Config, MongoServ
     Ok((config, service))
 }
 
-/// Where the members' listeners are to be.
+/// The addresses of the members' listeners.
 ///
 /// # Errors
-/// Text for people.
+/// A message for the user.
 fn placement(settings: &ConfigFile) -> Result<Placement> {
     let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
     if settings.members.is_empty() {
@@ -207,7 +209,7 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
     }
     ensure!(
         settings.listen.is_none(),
-        "--listen and --member (`members`) contradict each other: every member has its own address"
+        "--listen cannot be used with --member (`members`): every member has its own address"
     );
     let mapped = settings.members.iter().map(|(member, entry)| Mapped {
         member: member.clone(),
@@ -217,27 +219,27 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
     Ok(Placement::Mapped(mapped.collect()))
 }
 
-/// Whether docward's own user can do what the rules need it for. A server that is down is asked again later.
+/// Checks that docward's own user has the privileges that the rules need. Ignores a server that is down for now.
 ///
 /// # Errors
-/// Text for people: the login fails, or privileges are missing.
+/// A message for the user: the authentication fails, or privileges are missing.
 async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), String> {
     match access::check(service, rules).await {
-        Access::Granted => Ok(()),
-        Access::Refused(reason) => Err(reason),
-        Access::Unknown(reason) => {
-            tracing::warn!("whether rules can do their own work at the upstream is not known yet: {reason}");
+        ServiceAccess::Granted => Ok(()),
+        ServiceAccess::Refused(reason) => Err(reason),
+        ServiceAccess::Unknown(reason) => {
+            tracing::warn!("the privileges of docward's own user are not checked yet: {reason}");
             Ok(())
         }
     }
 }
 
-/// What handshakes are made with, on every side that applies TLS.
+/// The certificates of every connection type that uses TLS.
 ///
 /// # Errors
-/// Text for people: the service's connection string names files that cannot be used.
-fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<dyn Part>>> {
-    let mut parts: Vec<Box<dyn Part>> = Vec::new();
+/// A message for the user: the service's connection string names unusable files.
+fn certificates(config: &ProxyConfig, service: &Arc<MongoService>) -> Result<Vec<Box<dyn Reloadable>>> {
+    let mut parts: Vec<Box<dyn Reloadable>> = Vec::new();
     if let Some(tls) = &config.tls {
         parts.push(Certificates::new("listeners", tls.clone(), || {}));
     }
@@ -245,14 +247,14 @@ fn certificates(config: &Config, service: &Arc<MongoService>) -> Result<Vec<Box<
         parts.push(Certificates::new("upstream", tls.clone(), || {}));
     }
     if let Some(files) = service.tls_files() {
-        // The driver reads them by itself, once; these only tell when they are other ones, and good.
+        // The driver reads the files itself, once. This part only detects that they changed and are valid.
         let (tls, service) = (UpstreamTls::load(files).context("--service")?, service.clone());
         parts.push(Certificates::new("service", Arc::new(tls), move || service.reconnect()));
     }
     Ok(parts)
 }
 
-/// Gives the limit of open files. Each client takes two descriptors; the usual soft limit of 1024 is for programs that use select().
+/// Raises the soft limit of open files to the hard limit and returns it. Each client takes two descriptors.
 pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
     const OTHER_FILES: u64 = 100;
     let needed = connections.map(|count| 2 * count as u64 + OTHER_FILES);
@@ -261,62 +263,62 @@ pub(super) fn raise_file_limit(connections: Option<usize>) -> Option<u64> {
         Ok(limit) if needed.is_some_and(|needed| *limit < needed) => tracing::warn!(
             limit,
             needed,
-            "the limit of open files is reached before limits: connections is; raise it (ulimit -n, LimitNOFILE=)"
+            "the limit of open files is too low for limits.connections; raise it (ulimit -n, LimitNOFILE=)"
         ),
         Ok(_) => {}
-        Err(error) => tracing::warn!("the limit of open files cannot be raised: {error}"),
+        Err(error) => tracing::warn!("cannot raise the limit of open files: {error}"),
     }
     limit.ok()
 }
 
-/// How many connections may be without a login where one is demanded: half of those that there may be at all.
+/// The most unauthenticated connections where authentication is required: half of all allowed connections.
 fn unauthenticated(connections: Option<usize>, files: Option<u64>) -> Option<usize> {
     let by_files = || files.and_then(|files| usize::try_from(files / 2).ok());
     connections.or_else(by_files).map(|all| all.div_ceil(2))
 }
 
 async fn serve(
-    mut config: Config,
+    mut config: ProxyConfig,
     telemetry: TelemetryConfig,
     rules: Arc<ArcSwap<RuleSet>>,
     service: Arc<MongoService>,
     reload: Reload,
 ) -> Result<()> {
-    // Before anything listens: a signal that comes early must not be lost.
+    // Before the listeners open, so that an early signal is not lost.
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
-    let mut asked = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
+    let mut report_requests = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
     let telemetry = telemetry.prepare(&mut config)?;
     let drain_timeout = config.drain_timeout;
     let opening = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone());
     let proxy = tokio::select! {
         proxy = opening => proxy?,
-        () = ended(&mut terminate, &mut interrupt, "ending before it listens") => return Ok(()),
+        () = wait_for_signal(&mut terminate, &mut interrupt, "exiting before the listeners opened") => return Ok(()),
     };
     let observer = proxy.observer();
-    let telemetry = telemetry.look_at(&observer, reload.status())?;
+    let telemetry = telemetry.start(&observer, reload.status())?;
     announce(&proxy, telemetry.address())?;
-    tell_manager(&[NotifyState::Ready]);
+    notify_manager(&[NotifyState::Ready]);
     let reports = async {
-        while asked.recv().await.is_some() {
+        while report_requests.recv().await.is_some() {
             observer.log();
         }
         std::future::pending().await
     };
     let (draining, drained) = oneshot::channel::<()>();
     let shutdown = async {
-        ended(&mut terminate, &mut interrupt, "draining").await;
-        // systemd's own timeouts (TimeoutStopSec) need not be known then.
+        wait_for_signal(&mut terminate, &mut interrupt, "draining").await;
+        // Extends systemd's own timeout (TimeoutStopSec), so that it need not match the drain timeout.
         let timeouts = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
-        tell_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeouts)]);
+        notify_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeouts)]);
     };
-    // Another process goes on with the copies at once, while connections here still drain.
+    // Stops at the start of the drain, so that another process can continue with the copies at once.
     let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
     let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
     tokio::select! {
         _ = serving => {}
-        () = reload.keep(hang_up) => {}
+        () = reload.run(hang_up) => {}
         () = access::watch(&service, &rules) => {}
         () = reports => {}
     }
@@ -324,29 +326,29 @@ async fn serve(
     Ok(())
 }
 
-/// Waits for a signal to end, and logs what follows.
-async fn ended(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
+/// Waits for SIGTERM or SIGINT and logs `what` follows.
+async fn wait_for_signal(terminate: &mut Signal, interrupt: &mut Signal, what: &str) {
     tokio::select! {
         _ = terminate.recv() => tracing::info!("SIGTERM: {what}"),
         _ = interrupt.recv() => tracing::info!("SIGINT: {what}"),
     }
 }
 
-/// Sockets that systemd, or another manager that applies its protocol, has opened for us.
+/// The sockets passed by systemd, or by another service manager with the same protocol.
 fn passed_sockets() -> Result<Vec<TcpListener>> {
     let mut passed = ListenFd::from_env();
     let taken = (0..passed.len()).filter_map(|index| passed.take_tcp_listener(index).transpose());
-    taken.collect::<std::io::Result<_>>().context("a socket that was passed (LISTEN_FDS) is no listening TCP socket")
+    taken.collect::<std::io::Result<_>>().context("a socket passed in LISTEN_FDS is not a listening TCP socket")
 }
 
-/// systemd, or another service manager that applies its protocol (`NOTIFY_SOCKET`); without one nobody is told.
-fn tell_manager(states: &[NotifyState<'_>]) {
+/// Notifies systemd, or another service manager with the same protocol (`NOTIFY_SOCKET`), if there is one.
+fn notify_manager(states: &[NotifyState<'_>]) {
     if let Err(error) = sd_notify::notify(states) {
-        tracing::warn!("the service manager cannot be told (NOTIFY_SOCKET): {error}");
+        tracing::warn!("cannot notify the service manager (NOTIFY_SOCKET): {error}");
     }
 }
 
-/// One line for each listener: who waits for them knows that clients can come.
+/// Prints one line for each listener, after which clients can connect.
 pub(super) fn announce<P: Interceptor>(proxy: &Proxy<P>, admin: Option<SocketAddr>) -> Result<()> {
     let mut stdout = std::io::stdout().lock();
     for address in proxy.addresses() {

@@ -1,4 +1,4 @@
-//! `docward suggest`: rules that past traffic calls for, as a rule file on stdout.
+//! `docward suggest`: proposes rules for recorded traffic, as a rule file on stdout.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -8,16 +8,16 @@ use clap::Args;
 use super::traffic::{self, Worker};
 use super::{fail, print};
 use crate::audit::{Habits, RecordedCommand, propose};
-use crate::command::{Class, Namespace};
+use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// mongod's log, system.profile as JSON lines, or a capture; each may be compressed by gzip.
+    /// mongod's log, system.profile as JSON lines, or a capture; gzip is detected.
     #[arg(value_name = "FILE", required = true)]
     files: Vec<PathBuf>,
 }
 
-/// 0 when the files could be read.
+/// Exits with 0 if the files could be read.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let (workers, sources) = match traffic::read(&arguments.files, Habits::default) {
         Ok(read) => read,
@@ -34,11 +34,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 }
 
 impl Worker for Habits {
-    fn wants(&self, namespace: Namespace<'_>, class: Class, _command: &[u8]) -> bool {
+    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
         Habits::wants(namespace, class)
     }
 
-    fn take(&mut self, past: &RecordedCommand) {
-        Habits::take(self, past);
+    fn take(&mut self, recorded: &RecordedCommand) {
+        Habits::take(self, recorded);
     }
 }

@@ -1,5 +1,5 @@
-//! Who looks on while `serve` runs: the admin address and the collector of traces, and what they are told that is not
-//! the proxy's own.
+//! The admin address and the export of traces of `serve`. Also gives the admin address the data that is not in the
+//! proxy: reloads, spans and `explain`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,34 +9,34 @@ use arc_swap::ArcSwap;
 use serde_json::Value;
 
 use super::config::ConfigFile;
-use super::explain::{Question, milliseconds_now};
+use super::explain::{ExplainInput, milliseconds_now};
 use super::reload::Status;
-use crate::admin::{self, Admin, Asked, Loads, SpanCounts};
+use crate::admin::{self, Admin, ExplainRequest, Loads, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::patterns::RuleSet;
-use crate::proxy::{Config, Observer, Tracer};
+use crate::proxy::{Observer, ProxyConfig, Tracer};
 
-/// Who is to look on.
+/// The configuration of telemetry.
 #[derive(Debug)]
 pub(super) struct TelemetryConfig {
     admin: Option<admin::Settings>,
     otlp: Option<Endpoint>,
 }
 
-/// What they need before anything listens.
+/// Telemetry before the listeners open.
 pub(super) struct Prepared {
     listener: Option<admin::Listener>,
     traces: Option<Traces>,
 }
 
-/// Spans on their way to the collector.
+/// The tracer and the exporter of its spans.
 struct Traces {
     tracer: Arc<Tracer>,
     exported: Arc<Exported>,
     exporter: Exporter,
 }
 
-/// They look on.
+/// Telemetry while the proxy runs.
 pub(super) struct RunningTelemetry {
     admin: Option<Admin>,
     exporter: Option<Exporter>,
@@ -44,19 +44,19 @@ pub(super) struct RunningTelemetry {
 
 impl TelemetryConfig {
     /// # Errors
-    /// Text for people.
+    /// A message for the user.
     pub(super) fn of(settings: &ConfigFile) -> Result<Self> {
         Ok(Self { admin: settings.admin.settings()?, otlp: settings.otlp.clone() })
     }
 
-    /// Takes the admin address, and has `config` send spans.
+    /// Binds the admin address, and sets `config` to produce spans.
     ///
     /// # Errors
     /// The admin address cannot be listened on.
-    pub(super) fn prepare(self, config: &mut Config) -> Result<Prepared> {
-        // Who is to hand over still listens there.
-        let patient = config.hand_over.is_some();
-        let listener = self.admin.map(|settings| admin::Listener::bind(settings, patient)).transpose();
+    pub(super) fn prepare(self, config: &mut ProxyConfig) -> Result<Prepared> {
+        // During a hand-over, the previous process still listens on the admin address.
+        let retry = config.hand_over.is_some();
+        let listener = self.admin.map(|settings| admin::Listener::bind(settings, retry)).transpose();
         let traces = self.otlp.map(Traces::start);
         config.measured = listener.as_ref().is_ok_and(Option::is_some);
         config.tracer = traces.as_ref().map(|traces| traces.tracer.clone());
@@ -75,8 +75,8 @@ impl Traces {
 
 impl Prepared {
     /// # Errors
-    /// There can be no more threads.
-    pub(super) fn look_at(
+    /// A thread cannot be started.
+    pub(super) fn start(
         self,
         observer: &Arc<Observer<RuleSet>>,
         status: Arc<ArcSwap<Status>>,
@@ -94,7 +94,7 @@ impl RunningTelemetry {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Sends what is left.
+    /// Exports the remaining spans.
     pub(super) async fn end(self) {
         if let Some(exporter) = self.exporter {
             exporter.close().await;
@@ -123,14 +123,14 @@ impl crate::admin::AdminContext for AdminContext {
         })
     }
 
-    fn explain(&self, asked: &Asked) -> Result<Value, Value> {
-        let question = Question {
-            text: &asked.command,
-            database: &asked.database,
-            app: asked.app.as_deref(),
-            user: asked.user.as_deref(),
+    fn explain(&self, request: &ExplainRequest) -> Result<Value, Value> {
+        let input = ExplainInput {
+            text: &request.command,
+            database: &request.database,
+            app: request.app.as_deref(),
+            user: request.user.as_deref(),
             at: milliseconds_now(),
         };
-        question.answer_json(&self.observer.rules())
+        input.explain_json(&self.observer.rules())
     }
 }

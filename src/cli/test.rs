@@ -1,7 +1,7 @@
-//! `docward test`: runs the tests that rules carry, each against its rule alone, and those of `*.test.yaml`
-//! files, against all rules they name.
+//! `docward test`: runs the tests in rules, each against its own rule only, and the tests in `*.test.yaml`
+//! files, against all rules that the file names.
 //!
-//! Commands are carried out by `engine::dry_run`, as `explain` does; a test that fails shows what came instead.
+//! `engine::dry_run` evaluates the commands, as for `explain`. A failed test shows the actual result.
 
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,42 +13,42 @@ use serde_json::json;
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, load_rules, words};
 use crate::document::CowDocument;
-use crate::engine::{DryRun, Now, Outcome, dry_run};
+use crate::engine::{DryRun, DryRunOutcome, Now, dry_run};
 use crate::patterns::RuleSet;
 use crate::rules::{Expectation, Location, Report, RuleTest, Sources, TestFile, TestFiles, is_test_file};
-use crate::shell::{self, ShellError, Surroundings, is_same};
+use crate::shell::{self, ShellContext, ShellError, is_same};
 
-/// When a test's command arrives unless it says so itself: 2026-01-01T00:00:00Z, in milliseconds.
+/// The time of a test without `at`: 2026-01-01T00:00:00Z, in milliseconds.
 const ARRIVAL: i64 = 1_767_225_600_000;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Rule files, test files (*.test.yaml), or folders of them.
+    /// Rule files, test files (*.test.yaml), or folders with them.
     #[arg(value_name = "PATH", required = true)]
     paths: Vec<PathBuf>,
-    /// For people, or a JSON list of results for editors and CI.
+    /// Text, or a JSON list of results for editors and CI.
     #[arg(long, value_enum, default_value_t = Format::Text)]
     format: Format,
 }
 
-/// One test that was run.
+/// One completed test.
 struct Completed {
     location: Location,
-    /// The rule it belongs to; tests of files belong to none.
+    /// The rule that contains the test; `None` for a test file.
     rule: Option<String>,
     given: String,
-    /// What came instead, if it failed.
+    /// Why it failed, if it did.
     failure: Option<Failure>,
 }
 
-/// What a test expected and what it got.
+/// The difference between the expected and the actual result.
 struct Failure {
     message: String,
-    /// Commands line by line: as expected, as they would be sent.
+    /// The commands as lines of text: expected, and actually sent.
     commands: Option<(String, String)>,
 }
 
-/// 0 when every test passes, 1 when one does not.
+/// Exits with 0 if every test passes, else with 1.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let ran = match run_all(&arguments.paths) {
         Ok(ran) => ran,
@@ -102,7 +102,7 @@ fn print(report: &Report) -> ExitCode {
     ExitCode::from(EXIT_USAGE)
 }
 
-/// The rules a test file is about: those it names, or all of its folder.
+/// The rules that a test file tests: those it names, or all in its folder.
 fn rules_of(file: &TestFile, sources: &Sources) -> Vec<PathBuf> {
     let folder = Path::new(sources.name(file.file)).parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
@@ -113,12 +113,12 @@ fn rules_of(file: &TestFile, sources: &Sources) -> Vec<PathBuf> {
 }
 
 /// # Errors
-/// A command that cannot be read; loading the rules has refused those already.
+/// A command that cannot be parsed. Loading the rules has already reported those.
 fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &Sources) -> Result<Completed, Report> {
     let location = sources.location(test.span);
     let now = test.at.map_or(ARRIVAL, |at| at.timestamp_millis());
     let read = |text: &str| {
-        let parsed = shell::parse(text, Surroundings { database: &test.database, now });
+        let parsed = shell::parse(text, ShellContext { database: &test.database, now });
         parsed.map_err(|error: ShellError| words::report(&error, &location.to_string(), text))
     };
     let given = read(&test.given)?.commands;
@@ -136,7 +136,7 @@ fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &So
     Ok(Completed { location, rule, given: test.given.value.clone(), failure: test_run.failure() })
 }
 
-/// A test's commands and what became of them.
+/// A test's commands and their dry runs.
 struct TestRun<'t> {
     test: &'t RuleTest,
     given: &'t [CowDocument<'static>],
@@ -146,27 +146,27 @@ struct TestRun<'t> {
 
 impl TestRun<'_> {
     fn failure(&self) -> Option<Failure> {
-        let says = |message: String| Some(Failure { message, commands: None });
+        let failed = |message: String| Some(Failure { message, commands: None });
         let rejected = self.dry_runs.iter().find_map(words::rejection);
-        let undecided = self.dry_runs.iter().find(|one| matches!(one.outcome, Outcome::Undecided));
+        let undecided = self.dry_runs.iter().find(|one| matches!(one.outcome, DryRunOutcome::Undecided));
         let expectation = match self.test.expect {
-            Expectation::Rejected => "to be rejected",
-            Expectation::Unchanged => "to go on unchanged",
-            Expectation::Becomes(_) => "to become another command",
+            Expectation::Rejected => "a rejection",
+            Expectation::Unchanged => "no change",
+            Expectation::Becomes(_) => "another command",
         };
         match (&self.test.expect, rejected, undecided) {
             (Expectation::Rejected, Some(_), _) => None,
-            (_, Some(message), _) => says(format!("expected {expectation}, but it is rejected: {message}")),
+            (_, Some(message), _) => failed(format!("expected {expectation}, but it is rejected: {message}")),
             (_, None, Some(undecided)) => {
                 let needs: Vec<String> = undecided
                     .needs
                     .iter()
                     .map(|need| words::need(need, &undecided.outcome, &self.test.database))
                     .collect();
-                says(format!("expected {expectation}, but that cannot be told without a server: {}", needs.join("; ")))
+                failed(format!("expected {expectation}, but the result depends on the server: {}", needs.join("; ")))
             }
             _ if self.test.expect != Expectation::Rejected && self.is_as_expected() => None,
-            _ => Some(self.sent_otherwise(expectation)),
+            _ => Some(self.different_result(expectation)),
         }
     }
 
@@ -182,9 +182,9 @@ impl TestRun<'_> {
             && pairs.into_iter().all(|(one, other)| is_same(one.as_document(), other.as_document()))
     }
 
-    fn sent_otherwise(&self, expectation: &str) -> Failure {
-        let unchanged = self.dry_runs.iter().all(|one| matches!(one.outcome, Outcome::Unchanged));
-        let instead = if unchanged { "it goes on unchanged" } else { "it is sent as" };
+    fn different_result(&self, expectation: &str) -> Failure {
+        let unchanged = self.dry_runs.iter().all(|one| matches!(one.outcome, DryRunOutcome::Unchanged));
+        let instead = if unchanged { "it is sent unchanged" } else { "it is sent as" };
         let lines = |commands: &[CowDocument<'static>]| words::shell_lines(commands, &self.test.database);
         let compared = !(unchanged && self.test.expect == Expectation::Rejected);
         Failure {
@@ -195,7 +195,7 @@ impl TestRun<'_> {
 }
 
 impl Completed {
-    /// Nothing for a test that passed.
+    /// The failure as text; empty for a test that passed.
     fn to_text(&self, coloured: bool) -> String {
         let Some(failure) = &self.failure else { return String::new() };
         let rule = self.rule.as_ref().map(|rule| format!(" (rule '{rule}')")).unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Reads past traffic from files for `audit` and `suggest`: tells by its content what a file is, and shares it out
-//! to two workers, everything of one connection to one of them, in its order.
+//! Reads recorded traffic from files for `audit` and `suggest`. Detects the kind of a file from its content and
+//! distributes the entries to two workers. All entries of a connection go to the same worker, in order.
 //!
-//! Memory is bounded whatever the file: lines go in batches through short queues, and a line or record that is
-//! longer than any real one is skipped. What entries mean is up to `crate::audit`.
+//! Memory is bounded for any file: lines pass through short queues in batches, and overlong lines or records are
+//! skipped. `crate::audit` interprets the entries.
 
 use std::fs::File;
 use std::io::{BufReader, Read};
@@ -14,40 +14,40 @@ use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::audit::log::LogReader;
-use crate::audit::report::Source;
+use crate::audit::report::ReportSource;
 use crate::audit::{RecordedCommand, Unreadable, capture, log, profile};
-use crate::command::{Class, Namespace, classify};
+use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{Document, Value, peek};
 
-/// Workers beside the thread that reads.
+/// Worker threads, in addition to the reading thread.
 const WORKERS: usize = 2;
-/// Bytes of a batch of lines.
+/// The size of a batch in bytes.
 const BATCH: usize = 256 * 1024;
-/// Batches that wait for a worker.
+/// The most batches in the queue of a worker.
 const QUEUE: usize = 4;
 /// Bytes read at a time.
 const BLOCK: usize = 256 * 1024;
-/// No line of a log or profile is longer: a document of 16 MiB as JSON.
+/// The longest line of a log or profile: a document of 16 MiB as JSON.
 const MAX_LINE: usize = 64 << 20;
 const GZIP: [u8; 2] = [0x1f, 0x8b];
 
-/// What is made of past commands; each worker has its own.
+/// Processes recorded commands; each thread has its own.
 pub(super) trait Worker: Send {
     /// See [`crate::audit::Wanted`].
-    fn wants(&self, namespace: Namespace<'_>, class: Class, command: &[u8]) -> bool;
+    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
 
-    fn take(&mut self, past: &RecordedCommand);
+    fn take(&mut self, recorded: &RecordedCommand);
 }
 
-/// What a file is.
+/// The kind of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum FileKind {
     Log,
     Profile,
     Capture,
 }
 
-impl Kind {
+impl FileKind {
     fn name(self) -> &'static str {
         match self {
             Self::Log => "mongod log",
@@ -57,21 +57,21 @@ impl Kind {
     }
 }
 
-/// Entries of one file: lines, each with its line break, or BSON documents.
-struct Batch {
+/// Entries of one file: lines with their line breaks, or BSON documents.
+struct EntryBatch {
     source: usize,
-    kind: Kind,
+    kind: FileKind,
     bytes: Vec<u8>,
 }
 
-/// Entries of a file that could not be read, and what is wrong with the first.
+/// For each file, the number of unreadable entries and the error of the first one.
 type Faults = Vec<(u64, Option<String>)>;
 
-/// Reads the files and gives what the workers have made of them.
+/// Reads the files and returns the workers and the files' properties.
 ///
 /// # Errors
-/// A file cannot be opened or read, or is none of those that are known.
-pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result<(Vec<W>, Vec<Source>)> {
+/// A file cannot be opened or read, or its kind is unknown.
+pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result<(Vec<W>, Vec<ReportSource>)> {
     let progress = progress(files)?;
     let workers: Vec<W> = (0..WORKERS).map(|_| make()).collect();
     let (workers, mut sources) = std::thread::scope(|scope| {
@@ -82,7 +82,7 @@ pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result
             queues.push(queue);
             running.push(scope.spawn(move || work(worker, &batches, files.len())));
         }
-        let read: Result<Vec<Source>> = files
+        let read: Result<Vec<ReportSource>> = files
             .iter()
             .enumerate()
             .map(|(source, path)| {
@@ -95,7 +95,7 @@ pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result
     })?;
     progress.finish_and_clear();
     if workers.len() != WORKERS {
-        bail!("a worker failed, see above");
+        bail!("a worker thread failed; its error is above");
     }
     let mut made = Vec::new();
     for (worker, faults) in workers {
@@ -108,7 +108,7 @@ pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result
     Ok((made, sources))
 }
 
-/// Only shown on a terminal.
+/// A progress bar, visible only on a terminal.
 fn progress(files: &[PathBuf]) -> Result<ProgressBar> {
     let mut bytes = 0;
     for path in files {
@@ -120,7 +120,12 @@ fn progress(files: &[PathBuf]) -> Result<ProgressBar> {
     Ok(progress.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar())))
 }
 
-fn read_file(source: usize, path: &Path, queues: &[SyncSender<Batch>], progress: &ProgressBar) -> Result<Source> {
+fn read_file(
+    source: usize,
+    path: &Path,
+    queues: &[SyncSender<EntryBatch>],
+    progress: &ProgressBar,
+) -> Result<ReportSource> {
     let file = File::open(path)?;
     let bytes = file.metadata()?.len();
     let mut raw = BufReader::with_capacity(BLOCK, progress.wrap_read(file));
@@ -129,22 +134,22 @@ fn read_file(source: usize, path: &Path, queues: &[SyncSender<Batch>], progress:
     let mut reader: Box<dyn Read> =
         if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
     let mut sharing = Sharing { source, queues, batches: queues.iter().map(|_| Vec::new()).collect(), turn: 0 };
-    let mut found = Source { name: path.display().to_string(), kind: "empty", bytes, ..Source::default() };
+    let mut found = ReportSource { name: path.display().to_string(), kind: "empty", bytes, ..ReportSource::default() };
     let mut start = vec![0; capture::header().len()];
     let length = fill(&mut reader, &mut start)?;
     start.truncate(length);
     if start == capture::header() {
-        found.kind = Kind::Capture.name();
+        found.kind = FileKind::Capture.name();
         found.note = sharing.records(&mut reader)?;
     } else {
         let (kind, unreadable) = sharing.lines(&mut std::io::Cursor::new(start).chain(reader))?;
-        found.kind = kind.map_or("empty", Kind::name);
+        found.kind = kind.map_or("empty", FileKind::name);
         found.unreadable = unreadable;
     }
     Ok(found)
 }
 
-/// Enough to see how the file is packed.
+/// The first bytes, enough to detect compression.
 fn first_bytes(reader: &mut impl Read) -> Result<Vec<u8>> {
     let mut start = vec![0; GZIP.len()];
     let length = fill(reader, &mut start)?;
@@ -152,7 +157,7 @@ fn first_bytes(reader: &mut impl Read) -> Result<Vec<u8>> {
     Ok(start)
 }
 
-/// As many bytes as there are, up to the buffer's length.
+/// Reads until the buffer is full or the input ends; returns the number of bytes.
 fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     let mut length = 0;
     while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
@@ -164,18 +169,18 @@ fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
     Ok(length)
 }
 
-/// Gives entries to workers.
+/// Distributes entries to workers.
 struct Sharing<'q> {
     source: usize,
-    queues: &'q [SyncSender<Batch>],
-    /// Entries not sent yet, for each worker.
+    queues: &'q [SyncSender<EntryBatch>],
+    /// Unsent entries for each worker.
     batches: Vec<Vec<u8>>,
     turn: u64,
 }
 
 impl Sharing<'_> {
-    /// Lines up to the end; gives their kind, and how many were too long.
-    fn lines(&mut self, reader: &mut impl Read) -> Result<(Option<Kind>, u64)> {
+    /// Distributes all lines; returns their kind and the number of overlong lines.
+    fn lines(&mut self, reader: &mut impl Read) -> Result<(Option<FileKind>, u64)> {
         let mut kind = None;
         let mut too_long = 0;
         let mut held: Vec<u8> = Vec::new();
@@ -211,25 +216,25 @@ impl Sharing<'_> {
         }
     }
 
-    fn line(&mut self, line: &[u8], kind: &mut Option<Kind>) -> Result<()> {
-        // Containers' logs have a time or name before each line.
+    fn line(&mut self, line: &[u8], kind: &mut Option<FileKind>) -> Result<()> {
+        // Container logs have a time or name before each line.
         let line = memchr::memchr(b'{', line).and_then(|start| line.get(start..)).unwrap_or_default();
         if line.is_empty() {
             return Ok(());
         }
         let kind = match *kind {
             Some(kind) => kind,
-            None => *kind.insert(told_by(line)?),
+            None => *kind.insert(kind_of(line)?),
         };
         let worker = match kind {
-            Kind::Log if memchr::memmem::find(line, b"\"Slow query\"").is_none() => return Ok(()),
-            Kind::Log => log::connection_of(line),
+            FileKind::Log if memchr::memmem::find(line, b"\"Slow query\"").is_none() => return Ok(()),
+            FileKind::Log => log::connection_of(line),
             _ => self.next_turn(),
         };
         self.give(worker, kind, &[line, b"\n"])
     }
 
-    /// Records up to the end; says so when the last is not whole.
+    /// Distributes all records; returns a note if the file is truncated or damaged.
     fn records(&mut self, reader: &mut impl Read) -> Result<Option<String>> {
         const CUT: &str = "its last record is cut off";
         let mut record = Vec::new();
@@ -242,18 +247,18 @@ impl Sharing<'_> {
             }
             let length = record.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
             if !(5..=capture::MAX_RECORD_LENGTH).contains(&length) {
-                break Some("it is damaged; what comes behind the damage is not read".to_owned());
+                break Some("it is damaged; the rest is not read".to_owned());
             }
-            // Memory follows the bytes that are there, not the length that is claimed.
+            // Allocate for the bytes that are present, not for the length that the record claims.
             let rest = length as u64 - 4;
             if reader.by_ref().take(rest).read_to_end(&mut record)? as u64 != rest {
                 break Some(CUT.to_owned());
             }
             let connection =
                 peek(&record).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
-            self.give(connection.unwrap_or_default().cast_unsigned(), Kind::Capture, &[&record])?;
+            self.give(connection.unwrap_or_default().cast_unsigned(), FileKind::Capture, &[&record])?;
         };
-        self.send_all(Kind::Capture)?;
+        self.send_all(FileKind::Capture)?;
         Ok(note)
     }
 
@@ -262,39 +267,39 @@ impl Sharing<'_> {
         self.turn
     }
 
-    fn give(&mut self, worker: u64, kind: Kind, parts: &[&[u8]]) -> Result<()> {
+    fn give(&mut self, worker: u64, kind: FileKind, parts: &[&[u8]]) -> Result<()> {
         let worker = (worker % self.queues.len() as u64) as usize;
         let Some(batch) = self.batches.get_mut(worker) else { return Ok(()) };
         parts.iter().for_each(|part| batch.extend_from_slice(part));
         if batch.len() >= BATCH { self.send(worker, kind) } else { Ok(()) }
     }
 
-    fn send_all(&mut self, kind: Kind) -> Result<()> {
+    fn send_all(&mut self, kind: FileKind) -> Result<()> {
         (0..self.queues.len()).try_for_each(|worker| self.send(worker, kind))
     }
 
-    fn send(&mut self, worker: usize, kind: Kind) -> Result<()> {
+    fn send(&mut self, worker: usize, kind: FileKind) -> Result<()> {
         let (Some(batch), Some(queue)) = (self.batches.get_mut(worker), self.queues.get(worker)) else { return Ok(()) };
-        let batch = Batch { source: self.source, kind, bytes: std::mem::take(batch) };
-        queue.send(batch).ok().context("a worker failed")
+        let batch = EntryBatch { source: self.source, kind, bytes: std::mem::take(batch) };
+        queue.send(batch).ok().context("a worker thread failed")
     }
 }
 
-fn told_by(line: &[u8]) -> Result<Kind> {
+fn kind_of(line: &[u8]) -> Result<FileKind> {
     if log::is_line(line) {
-        return Ok(Kind::Log);
+        return Ok(FileKind::Log);
     }
     if profile::is_line(line) {
-        return Ok(Kind::Profile);
+        return Ok(FileKind::Profile);
     }
     bail!(
-        "this is neither a log of mongod 4.4 or later, nor documents of system.profile as JSON lines (mongoexport), nor \
-         a capture of docward record"
+        "this is neither a log of mongod 4.4 or later, nor documents of system.profile as JSON lines (mongoexport), \
+         nor a capture of docward record"
     )
 }
 
-/// One worker's thread, to the end of the traffic.
-fn work<W: Worker>(mut worker: W, batches: &Receiver<Batch>, sources: usize) -> (W, Faults) {
+/// Runs one worker until the traffic ends.
+fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
     let mut faults: Faults = vec![(0, None); sources];
     let mut logs = LogReader::default();
     let mut current = None;
@@ -316,31 +321,31 @@ fn work<W: Worker>(mut worker: W, batches: &Receiver<Batch>, sources: usize) -> 
             rest = after;
             let wanted = |namespace: Namespace<'_>, class, command: &[u8]| worker.wants(namespace, class, command);
             let read = match batch.kind {
-                Kind::Log => logs.read(entry, &wanted, &mut out),
-                Kind::Profile => profile::read(entry, &wanted, &mut out),
-                Kind::Capture => record(entry, &wanted, &mut out),
+                FileKind::Log => logs.read(entry, &wanted, &mut out),
+                FileKind::Profile => profile::read(entry, &wanted, &mut out),
+                FileKind::Capture => record(entry, &wanted, &mut out),
             };
             read.err().into_iter().for_each(&mut fault);
-            out.drain(..).for_each(|past| worker.take(&past));
+            out.drain(..).for_each(|recorded| worker.take(&recorded));
         }
     }
     logs.finish(&mut out);
-    out.iter().for_each(|past| worker.take(past));
+    out.iter().for_each(|recorded| worker.take(recorded));
     (worker, faults)
 }
 
-/// The first entry of a batch, and what comes behind it.
-fn split(batch: &[u8], kind: Kind) -> (&[u8], &[u8]) {
+/// The first entry of a batch, and the rest.
+fn split(batch: &[u8], kind: FileKind) -> (&[u8], &[u8]) {
     let end = match kind {
-        Kind::Capture => batch.first_chunk().map_or(batch.len(), |bytes| u32::from_le_bytes(*bytes) as usize),
-        Kind::Log | Kind::Profile => memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1),
+        FileKind::Capture => batch.first_chunk().map_or(batch.len(), |bytes| u32::from_le_bytes(*bytes) as usize),
+        FileKind::Log | FileKind::Profile => memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1),
     };
     batch.split_at(end.clamp(1, batch.len()))
 }
 
 fn record(
     bytes: &[u8],
-    wanted: &dyn Fn(Namespace<'_>, Class, &[u8]) -> bool,
+    wanted: &dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool,
     out: &mut Vec<RecordedCommand>,
 ) -> Result<(), Unreadable> {
     let record = Document::parse(bytes).map_err(|error| Unreadable(error.to_string()))?;
@@ -349,7 +354,7 @@ fn record(
     let database = command.and_then(|command| command.get("$db")).and_then(Value::as_str).unwrap_or_default();
     let namespace = Namespace { database, collection: first.value.as_str().unwrap_or_default() };
     if wanted(namespace, classify(first.key), command.map(Document::as_bytes).unwrap_or_default()) {
-        out.extend(capture::past(record));
+        out.extend(capture::read(record));
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
-//! What is said of a mistake on the command line, without the secrets that were typed.
+//! Removes secrets from the errors of the command line.
 //!
-//! clap quotes what it does not understand: the value of a flag, and what stands where nothing is expected.
+//! clap quotes what it cannot parse: the value of a flag, and unexpected arguments.
 
 use std::ffi::{OsStr, OsString};
 use std::io::IsTerminal;
@@ -11,11 +11,11 @@ use clap::{Arg, Command, Error};
 
 use crate::secret::HIDDEN;
 
-/// Flags whose values are secret. What follows such a value without being a flag may be the rest of it: a shell parts
-/// a password at its spaces.
+/// Flags whose values are secret. Arguments after such a value may be a part of it: a shell splits an unquoted
+/// password at its spaces.
 const SECRET_FLAGS: [&str; 4] = ["--upstream", "--service", "--admin-token", "--otlp"];
 
-/// Reads the value of a secret flag; its error does not quote the value.
+/// Parses the value of a secret flag; its errors do not quote the value.
 #[derive(Clone)]
 pub(super) struct Unquoted<T>(pub(super) fn(&str) -> Result<T, String>);
 
@@ -25,28 +25,28 @@ impl<T: Clone + Send + Sync + 'static> TypedValueParser for Unquoted<T> {
     fn parse_ref(&self, command: &Command, argument: Option<&Arg>, value: &OsStr) -> Result<T, Error> {
         let read = value.to_str().ok_or_else(|| "write it as UTF-8 text".to_owned()).and_then(self.0);
         let flag = argument.map(ToString::to_string).unwrap_or_default();
-        read.map_err(|complaint| {
-            let text = format!("invalid value for '{flag}': {complaint}\n");
+        read.map_err(|error| {
+            let text = format!("invalid value for '{flag}': {error}\n");
             Error::raw(ErrorKind::ValueValidation, text).with_cmd(command)
         })
     }
 }
 
-/// What clap says of these arguments, for stderr.
-pub(super) fn complaint(error: &Error, arguments: &[OsString]) -> String {
+/// clap's error for these arguments, with secrets hidden.
+pub(super) fn error_text(error: &Error, arguments: &[OsString]) -> String {
     let styled = error.render();
-    let said = if std::io::stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
+    let text = if std::io::stderr().is_terminal() { styled.ansi().to_string() } else { styled.to_string() };
     let mut secrets = secrets(arguments);
-    // One may be part of another.
+    // Longest first: one secret may be a part of another.
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
-    // A short one may also be a part of any word; clap quotes it.
-    secrets.iter().fold(said, |said, secret| match secret.len() {
-        ..4 => said.replace(&format!("'{secret}'"), &format!("'{HIDDEN}'")),
-        _ => said.replace(secret.as_str(), HIDDEN),
+    // A short secret may be a part of any word, so only its quoted form is replaced.
+    secrets.iter().fold(text, |text, secret| match secret.len() {
+        ..4 => text.replace(&format!("'{secret}'"), &format!("'{HIDDEN}'")),
+        _ => text.replace(secret.as_str(), HIDDEN),
     })
 }
 
-/// The arguments that may hold a secret, and the parts of them that clap may quote.
+/// The arguments, or values of flags, that may be secret and that clap may quote.
 fn secrets(arguments: &[OsString]) -> Vec<String> {
     let mut found = Vec::new();
     let mut follows_secret = false;
@@ -69,7 +69,7 @@ fn secrets(arguments: &[OsString]) -> Vec<String> {
     found
 }
 
-/// Whether text that nobody expected may be a connection string, or a part of one.
+/// Whether an unexpected argument may be a connection string or a part of one.
 fn is_credential(text: &str) -> bool {
     text.contains('@') || text.contains("://")
 }

@@ -1,5 +1,5 @@
-//! What a flag's or a key's text must be. One function for both: the flag's error and the file's diagnostic
-//! say the same.
+//! Parsers for the values of flags and configuration keys. Both use the same function, so that they report the same
+//! errors.
 
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -10,17 +10,17 @@ use crate::rules::parse_duration;
 use crate::secret::Secret;
 use crate::service::ConnectionString;
 
-/// Shorter tokens could be guessed.
+/// The shortest token in bytes. Shorter ones could be guessed.
 const MIN_TOKEN_LENGTH: usize = 16;
 
-/// A socket address; a host name is looked up.
+/// A socket address; resolves a host name.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let mut addresses =
         text.to_socket_addrs().map_err(|error| format!("write HOST:PORT, for example 127.0.0.1:27018 ({error})"))?;
-    addresses.next().ok_or_else(|| "the name has no address; write an IP address instead".to_owned())
+    addresses.next().ok_or_else(|| "the host name does not resolve to an address; write an IP address".to_owned())
 }
 
-/// Where metrics, health and the console are, and the name it was given by, if it was one.
+/// The admin address, and the host name it was given as, if any.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct AdminAddress {
     pub(super) address: SocketAddr,
@@ -37,31 +37,31 @@ pub(super) fn admin_address(text: &str) -> Result<AdminAddress, String> {
 /// Bearer token of the admin address.
 pub(super) fn token(text: &str) -> Result<Secret, String> {
     let fits = text.len() >= MIN_TOKEN_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
-    let complaint = || format!("write at least {MIN_TOKEN_LENGTH} printable ASCII characters without spaces");
-    if fits { Ok(Secret::new(text)) } else { Err(complaint()) }
+    let error = || format!("write at least {MIN_TOKEN_LENGTH} printable ASCII characters without spaces");
+    if fits { Ok(Secret::new(text)) } else { Err(error()) }
 }
 
-/// The name that hello answers give.
+/// The host name for replies to hello.
 pub(super) fn host_name(text: &str) -> Result<String, String> {
     let bare = text.parse::<Ipv6Addr>().is_ok();
     if bare || !(text.is_empty() || text.contains([':', '/', ',', '@', ' '])) {
         return Ok(text.to_owned());
     }
-    Err("write the host name only, for example proxy.example.com; the ports are those listened on".to_owned())
+    Err("write only the host name, for example proxy.example.com; docward adds the ports of its listeners".to_owned())
 }
 
-/// HOST, or HOST:PORT where the port outside is another one.
+/// HOST, or HOST:PORT if the advertised port differs from the listener's.
 pub(super) fn advertised(text: &str) -> Result<Advertised, String> {
     match text.rsplit_once(':') {
         Some((host, port)) if !host.contains(':') || host.starts_with('[') => {
-            let port = port.parse().map_err(|_| "the port is no number; write HOST or HOST:PORT")?;
+            let port = port.parse().map_err(|_| "the port is not a number; write HOST or HOST:PORT")?;
             Ok(Advertised { host: host_name(host.trim_matches(['[', ']']))?, port: Some(port) })
         }
         _ => Ok(Advertised { host: host_name(text)?, port: None }),
     }
 }
 
-/// A member's listener: `MEMBER=LISTEN`, or `MEMBER=LISTEN,ADVERTISE` where it is called something else outside.
+/// A member's listener: `MEMBER=LISTEN`, or `MEMBER=LISTEN,ADVERTISE` if clients use another name.
 pub(super) fn member(text: &str) -> Result<(String, MemberEntry), String> {
     let (name, listener) =
         text.split_once('=').ok_or("write MEMBER=LISTEN, for example db1.example.com:27017=0.0.0.0:27018")?;
@@ -70,7 +70,7 @@ pub(super) fn member(text: &str) -> Result<(String, MemberEntry), String> {
     Ok((member_name(name)?, entry))
 }
 
-/// A member as its set's configuration names it.
+/// A member's name in the replica set configuration.
 pub(super) fn member_name(text: &str) -> Result<String, String> {
     let named = text.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok());
     named
@@ -82,17 +82,17 @@ pub(super) fn connection_string(text: &str) -> Result<ConnectionString, String> 
     ConnectionString::parse(text).map_err(|error| error.to_string())
 }
 
-/// As in the file: `30s`, `5m`.
+/// A duration as in the configuration file: `30s`, `5m`.
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "write a number and a unit (ms, s, m, h, d): 90s, 5m".to_owned())
 }
 
-/// How many of something, at least one.
+/// A count of at least one.
 pub(super) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a whole number of at least 1".to_owned())
 }
 
-/// A whole number of `KiB`, `MiB` or `GiB`, at least one.
+/// A size in bytes from a whole number of `KiB`, `MiB` or `GiB`, at least one.
 pub(super) fn size(text: &str) -> Result<usize, String> {
     let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
     let parsed = units.iter().find_map(|(unit, shift)| {
@@ -127,19 +127,19 @@ mod tests {
     }
 
     #[test]
-    fn a_member_has_a_listener_and_perhaps_a_name() {
+    fn a_member_has_a_listener_and_optionally_an_advertised_name() {
         let listen = "127.0.0.1:1".parse().unwrap();
         let other = Advertised { host: "other".into(), port: Some(7) };
         for (text, advertise) in [("db1:27017=127.0.0.1:1", None), ("db1:27017=127.0.0.1:1,other:7", Some(other))] {
             assert_eq!(member(text), Ok(("db1:27017".into(), MemberEntry { listen, advertise })));
         }
-        for (text, said) in [
+        for (text, expected) in [
             ("db1:27017", "write MEMBER=LISTEN"),
             ("db1=127.0.0.1:1", "as rs.conf() shows it"),
             ("db1:27017=here", "write HOST:PORT"),
-            ("db1:27017=127.0.0.1:1,a:b", "the port is no number"),
+            ("db1:27017=127.0.0.1:1,a:b", "the port is not a number"),
         ] {
-            assert!(member(text).unwrap_err().contains(said), "{text}");
+            assert!(member(text).unwrap_err().contains(expected), "{text}");
         }
     }
 
@@ -150,8 +150,8 @@ mod tests {
         {
             assert_eq!(advertised(text), Ok(Advertised { host: host.into(), port }));
         }
-        for (text, said) in [("a:b", "the port is no number"), ("a/b", "write the host name only")] {
-            assert!(advertised(text).unwrap_err().contains(said));
+        for (text, expected) in [("a:b", "the port is not a number"), ("a/b", "write only the host name")] {
+            assert!(advertised(text).unwrap_err().contains(expected));
         }
     }
 }

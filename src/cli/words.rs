@@ -1,22 +1,22 @@
-//! What rules say of a command, in words for people and for programs: shared by `explain` and `test`.
+//! Texts and JSON for the outcomes of a dry run, shared by `explain` and `test`.
 
 use serde_json::json;
 
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
-use crate::engine::{DryRun, Need, Outcome, OutcomeKind, RuleOutcome, Session};
+use crate::engine::{DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome, Session};
 use crate::patterns::RuleSet;
 use crate::rules::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::shell::{ShellError, render, render_lines};
 
-/// A client with this application name and user; `user` is "authDb.name".
+/// The connection state of a client with this application name and user; `user` is "authDb.name".
 pub(super) fn session(app: Option<&str>, user: Option<&str>) -> Session {
     let users =
         user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
     Session { app_name: app.map(str::to_owned), users, ..Session::default() }
 }
 
-/// A mistake in a command, as rule files' mistakes are shown. `name` stands for a file's.
+/// A syntax error in a command, as a report. `name` takes the place of the file name.
 pub(super) fn report(error: &ShellError, name: &str, text: &str) -> Report {
     let sources = Sources::new(vec![Source { name: name.to_owned(), text: text.to_owned() }]);
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
@@ -31,34 +31,34 @@ pub(super) fn report(error: &ShellError, name: &str, text: &str) -> Report {
     Report::new(diagnostic.into_iter().collect(), sources)
 }
 
-/// The name of what becomes of a command.
-pub(super) fn verdict(outcome: &Outcome) -> &'static str {
+/// The name of the verdict.
+pub(super) fn verdict(outcome: &DryRunOutcome) -> &'static str {
     match outcome {
-        Outcome::Unchanged => "forward",
-        // A rule has taken it over, whatever it finds.
-        Outcome::Rewritten(_) | Outcome::Undecided => "rewrite",
-        Outcome::Rejected { .. } => "reject",
+        DryRunOutcome::Unchanged => "forward",
+        // A rule executes it, whatever the lookup finds.
+        DryRunOutcome::Rewritten(_) | DryRunOutcome::Undecided => "rewrite",
+        DryRunOutcome::Rejected { .. } => "reject",
     }
 }
 
-/// What a rule does, as the end of a sentence that begins with its name.
-pub(super) fn said(said: OutcomeKind) -> &'static str {
-    match said {
+/// The effect of a rule, as the end of a sentence that starts with its name.
+pub(super) fn effect(kind: OutcomeKind) -> &'static str {
+    match kind {
         OutcomeKind::Rewrite => "rewrites it",
         OutcomeKind::Reject => "rejects it",
-        OutcomeKind::Warn => "lets it pass, and logs a warning",
+        OutcomeKind::Warn => "forwards it and logs a warning",
         OutcomeKind::Conflict => "reports a conflict",
-        OutcomeKind::Allow => "cannot analyse it, and lets it pass (unsupported: allow)",
-        OutcomeKind::ExceptRewrite => "would rewrite it, but leaves this client alone (except)",
-        OutcomeKind::ExceptReject => "would reject it, but leaves this client alone (except)",
+        OutcomeKind::Allow => "cannot analyse it and forwards it (unsupported: allow)",
+        OutcomeKind::ExceptRewrite => "would rewrite it, but exempts this client (except)",
+        OutcomeKind::ExceptReject => "would reject it, but exempts this client (except)",
         OutcomeKind::ShadowRewrite => "would rewrite it (mode: shadow)",
         OutcomeKind::ShadowReject => "would reject it (mode: shadow)",
     }
 }
 
-/// Why a rule does what it does: what it has against the command, or what it makes of it.
+/// Why a rule rejects the command, or how it rewrites it.
 pub(super) fn reason<'o>(outcome: &'o RuleOutcome, rules: &RuleSet) -> &'o str {
-    match outcome.said {
+    match outcome.kind {
         OutcomeKind::Rewrite | OutcomeKind::ExceptRewrite | OutcomeKind::ShadowRewrite => {
             rules.rule(outcome.rule).pattern.rewriting()
         }
@@ -72,54 +72,56 @@ pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::V
     json!({
         "name": outcome.rule_name,
         "pattern": outcome.pattern,
-        "verdict": outcome.said.as_str(),
+        "verdict": outcome.kind.as_str(),
         "reason": text(reason(outcome, rules)),
         "hint": text(&outcome.hint),
     })
 }
 
-/// A question that was answered by guessing, as a sentence.
-pub(super) fn need(need: &Need, outcome: &Outcome, database: &str) -> String {
+/// A lookup for which the dry run assumed a result, as a sentence.
+pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> String {
     let largest = |Maximum { database, collection, field }: &Maximum| {
-        format!("the largest '{field}' in {database}.{collection} is looked up; what is shown is as if there were none")
+        format!("docward looks up the largest '{field}' in {database}.{collection}; this output assumes there is none")
     };
     match need {
-        Need::Users => "a rule leaves users alone, so the server is asked who is authenticated; here it is nobody \
-                        (--as-user says who)"
+        Need::Users => "a rule exempts users, so docward asks the server for the authenticated users; this output \
+                        assumes none (set one with --as-user)"
             .to_owned(),
         Need::Numbers(lease) => format!(
-            "{} leased from counter '{}' in {}.{}; what is shown is as if {} the first",
-            if lease.count == 1 { "a number is".to_owned() } else { format!("{} numbers are", lease.count) },
+            "docward leases {} from the counter '{}' in {}.{}; this output assumes {} the first",
+            if lease.count == 1 { "a number".to_owned() } else { format!("{} numbers", lease.count) },
             lease.counter.id,
             lease.counter.database,
             lease.counter.collection,
-            if lease.count == 1 { "it were" } else { "they were" },
+            if lease.count == 1 { "it is" } else { "they are" },
         ),
         Need::Maximum(maximum) => largest(maximum),
         Need::Documents(question) => {
-            let guess = if matches!(outcome, Outcome::Undecided) { "" } else { ", taken for none" };
-            format!("stored documents are looked at first{guess}: {}", render(question.as_document(), database))
+            let undecided = matches!(outcome, DryRunOutcome::Undecided);
+            let guess = if undecided { "" } else { "; this output assumes it finds none" };
+            format!("docward first reads stored documents{guess}: {}", render(question.as_document(), database))
         }
         Need::Match(question) => {
-            format!("it is rejected only if this finds a document: {}", render(question.as_document(), database))
+            let question = render(question.as_document(), database);
+            format!("docward rejects it only if this query finds a document: {question}")
         }
     }
 }
 
-/// Commands as text, one behind the other.
+/// Commands as text, one after the other.
 pub(super) fn shell(commands: &[CowDocument<'static>], database: &str) -> String {
     commands.iter().map(|command| render(command.as_document(), database)).collect::<Vec<_>>().join("\n")
 }
 
-/// The same, so that it can be compared line by line.
+/// Commands as text with one field per line, for a diff.
 pub(super) fn shell_lines(commands: &[CowDocument<'static>], database: &str) -> String {
     commands.iter().map(|command| render_lines(command.as_document(), database) + "\n").collect()
 }
 
-/// What the client would be told.
+/// The error message that the client would get, if the command is rejected.
 pub(super) fn rejection(dry_run: &DryRun) -> Option<&str> {
     match &dry_run.outcome {
-        Outcome::Rejected { message, .. } => Some(message),
+        DryRunOutcome::Rejected { message, .. } => Some(message),
         _ => None,
     }
 }

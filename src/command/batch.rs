@@ -3,11 +3,11 @@
 use smallvec::SmallVec;
 
 use super::statement::{Statement, StatementKind};
-use super::{Class, Command, CommandError, Namespace, check, distinct, refuse_duplicates};
+use super::{Command, CommandClass, CommandError, Namespace, check, distinct, refuse_duplicates};
 use crate::document::{Document, Kind, OwnedValue, Value};
 use crate::wire::op_msg::Sequence;
 
-/// `maxWriteBatchSize` of every server since 3.6.
+/// The maximum number of statements in a command: `maxWriteBatchSize` of every server since 3.6.
 pub const MAX_STATEMENTS: usize = 100_000;
 
 /// The name of the command body in errors.
@@ -36,13 +36,13 @@ pub(super) struct Names {
 }
 
 impl Form {
-    pub fn of(class: Class) -> Option<Self> {
+    pub fn of(class: CommandClass) -> Option<Self> {
         match class {
-            Class::Insert => Some(Self::Insert),
-            Class::Update => Some(Self::Update),
-            Class::Delete => Some(Self::Delete),
-            Class::FindAndModify => Some(Self::FindAndModify),
-            Class::BulkWrite => Some(Self::BulkWrite),
+            CommandClass::Insert => Some(Self::Insert),
+            CommandClass::Update => Some(Self::Update),
+            CommandClass::Delete => Some(Self::Delete),
+            CommandClass::FindAndModify => Some(Self::FindAndModify),
+            CommandClass::BulkWrite => Some(Self::BulkWrite),
             _ => None,
         }
     }
@@ -125,7 +125,7 @@ impl Form {
 
 /// A parsed write command.
 #[derive(Debug)]
-pub struct Batch<'a> {
+pub struct WriteBatch<'a> {
     pub form: Form,
     /// One namespace, or several for bulkWrite.
     pub namespaces: SmallVec<[Namespace<'a>; 1]>,
@@ -144,7 +144,7 @@ pub struct Batch<'a> {
     statement_ids: Vec<i32>,
 }
 
-impl<'a> Batch<'a> {
+impl<'a> WriteBatch<'a> {
     /// Reads the statements of `command` and checks all documents in them.
     ///
     /// # Errors

@@ -1,6 +1,6 @@
 //! The known commands, and how each can access the documents of a collection.
 //!
-//! A name that is not listed is [`Class::Unknown`], which docward rejects if the command names a protected
+//! A name that is not listed is [`CommandClass::Unknown`], which docward rejects if the command names a protected
 //! collection. A missing name is therefore safe. `tests/indirect_writes/catalogue.rs` compares the list with a real
 //! server's commands.
 
@@ -11,7 +11,7 @@ use foldhash::fast::FixedState;
 
 /// What a command can do to documents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Class {
+pub enum CommandClass {
     /// hello and its older names. docward rewrites the request and the reply.
     Hello,
     /// May change the authenticated users of the connection.
@@ -40,18 +40,18 @@ pub enum Class {
 }
 
 /// All names with their classes.
-static KNOWN: LazyLock<HashMap<&'static [u8], (&'static str, Class), FixedState>> = LazyLock::new(|| {
-    let harmless = HARMLESS.iter().map(|name| (*name, Class::Harmless));
+static KNOWN: LazyLock<HashMap<&'static [u8], (&'static str, CommandClass), FixedState>> = LazyLock::new(|| {
+    let harmless = HARMLESS.iter().map(|name| (*name, CommandClass::Harmless));
     INSPECTED.iter().copied().chain(harmless).map(|known| (known.0.as_bytes(), known)).collect()
 });
 
 /// Returns the class of a command. Names are case-sensitive.
-pub fn classify(name: &[u8]) -> Class {
-    find(name).map_or(Class::Unknown, |(_, class)| class)
+pub fn classify(name: &[u8]) -> CommandClass {
+    find(name).map_or(CommandClass::Unknown, |(_, class)| class)
 }
 
 /// Returns the listed name and the class of a command, or `None` if the name is not listed.
-pub(super) fn find(name: &[u8]) -> Option<(&'static str, Class)> {
+pub(super) fn find(name: &[u8]) -> Option<(&'static str, CommandClass)> {
     KNOWN.get(name).copied()
 }
 
@@ -60,7 +60,7 @@ pub(super) fn names() -> impl Iterator<Item = &'static str> {
     INSPECTED.iter().map(|(name, _)| *name).chain(HARMLESS.iter().copied())
 }
 
-impl Class {
+impl CommandClass {
     /// All classes of commands that can access the documents of a collection.
     pub const REACHING: [Self; 15] = [
         Self::Insert,
@@ -99,7 +99,7 @@ impl Class {
         }
     }
 
-    /// Returns the names of the commands of this class, including mongod's own aliases. [`Class::Unknown`] has none.
+    /// Returns the names of the commands of this class, including mongod's own aliases. [`CommandClass::Unknown`] has none.
     pub fn names(self) -> Vec<&'static str> {
         match self {
             Self::Harmless => HARMLESS.to_vec(),
@@ -109,32 +109,32 @@ impl Class {
 }
 
 /// The commands that docward inspects, sorted.
-const INSPECTED: &[(&str, Class)] = &[
-    ("aggregate", Class::Aggregate),
-    ("applyOps", Class::ApplyOps),
-    ("authenticate", Class::Authenticate),
-    ("bulkWrite", Class::BulkWrite),
-    ("cloneCollectionAsCapped", Class::CloneCollection),
-    ("count", Class::Count),
-    ("delete", Class::Delete),
-    ("distinct", Class::Distinct),
-    ("explain", Class::Explain),
-    ("find", Class::Find),
-    ("findAndModify", Class::FindAndModify),
-    ("findandmodify", Class::FindAndModify),
-    ("hello", Class::Hello),
-    ("insert", Class::Insert),
+const INSPECTED: &[(&str, CommandClass)] = &[
+    ("aggregate", CommandClass::Aggregate),
+    ("applyOps", CommandClass::ApplyOps),
+    ("authenticate", CommandClass::Authenticate),
+    ("bulkWrite", CommandClass::BulkWrite),
+    ("cloneCollectionAsCapped", CommandClass::CloneCollection),
+    ("count", CommandClass::Count),
+    ("delete", CommandClass::Delete),
+    ("distinct", CommandClass::Distinct),
+    ("explain", CommandClass::Explain),
+    ("find", CommandClass::Find),
+    ("findAndModify", CommandClass::FindAndModify),
+    ("findandmodify", CommandClass::FindAndModify),
+    ("hello", CommandClass::Hello),
+    ("insert", CommandClass::Insert),
     // An internal command between servers. Clients can send it if access control is off.
-    ("internalRenameIfOptionsAndIndexesMatch", Class::RenameCollection),
-    ("isMaster", Class::Hello),
-    ("ismaster", Class::Hello),
-    ("logout", Class::Authenticate),
-    ("mapReduce", Class::MapReduce),
-    ("mapreduce", Class::MapReduce),
-    ("renameCollection", Class::RenameCollection),
-    ("saslContinue", Class::Authenticate),
-    ("saslStart", Class::Authenticate),
-    ("update", Class::Update),
+    ("internalRenameIfOptionsAndIndexesMatch", CommandClass::RenameCollection),
+    ("isMaster", CommandClass::Hello),
+    ("ismaster", CommandClass::Hello),
+    ("logout", CommandClass::Authenticate),
+    ("mapReduce", CommandClass::MapReduce),
+    ("mapreduce", CommandClass::MapReduce),
+    ("renameCollection", CommandClass::RenameCollection),
+    ("saslContinue", CommandClass::Authenticate),
+    ("saslStart", CommandClass::Authenticate),
+    ("update", CommandClass::Update),
 ];
 
 /// Sorted. The sources are the manual's "Database Commands" (8.0), the commands of drivers and mongosh, and
@@ -311,7 +311,7 @@ mod tests {
     #[test]
     fn the_lists_are_sorted_and_every_name_is_found() {
         assert!(HARMLESS.windows(2).all(|pair| pair[0] < pair[1]));
-        assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == Class::Harmless));
+        assert!(HARMLESS.iter().all(|name| classify(name.as_bytes()) == CommandClass::Harmless));
         assert!(INSPECTED.windows(2).all(|pair| pair[0].0 < pair[1].0));
         assert!(
             INSPECTED.iter().all(|(name, class)| classify(name.as_bytes()) == *class && class.names().contains(name))
@@ -320,9 +320,9 @@ mod tests {
 
     #[test]
     fn command_names_are_case_sensitive() {
-        assert_eq!(classify(b"findandmodify"), Class::FindAndModify);
+        assert_eq!(classify(b"findandmodify"), CommandClass::FindAndModify);
         for name in [&b"FindAndModify"[..], b"INSERT", b"Update", b"insert ", b"", b"convertToCapped", b"insert\0"] {
-            assert_eq!(classify(name), Class::Unknown);
+            assert_eq!(classify(name), CommandClass::Unknown);
         }
     }
 }

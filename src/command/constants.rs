@@ -55,7 +55,7 @@ fn record_write<'a>(
     if name.is_empty() || name.starts_with(b"$") || name.contains(&b'.') {
         return None;
     }
-    // A pipeline that removes it does nothing, where `$unset` fails.
+    // A pipeline that removes `_id` has no effect, but `$unset` of it fails.
     if name == b"_id" && value.is_none() {
         return None;
     }

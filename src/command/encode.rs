@@ -3,21 +3,21 @@
 use smallvec::SmallVec;
 
 use super::Command;
-use super::batch::{Batch, Form};
+use super::batch::{Form, WriteBatch};
 use super::statement::Statement;
 use crate::document::{CowDocument, OwnedValue, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
 
 /// A statement of a part, with its index in the client's batch.
 #[derive(Debug, Clone)]
-pub struct Part<'p, 'a> {
+pub struct StatementPart<'p, 'a> {
     pub index: usize,
     pub statement: &'p Statement<'a>,
 }
 
 /// The differences between a part and the client's command.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct PartOptions {
+pub struct EncodeOptions {
     /// An earlier part has started the transaction.
     pub transaction_begun: bool,
     /// The part stops at its first error, even if the client's batch is unordered.
@@ -63,23 +63,28 @@ const SESSION_FIELDS: [&[u8]; 8] =
 #[derive(Clone, Copy)]
 enum Extent {
     Whole,
-    Part(PartOptions),
+    Part(EncodeOptions),
 }
 
-impl<'a> Batch<'a> {
+impl<'a> WriteBatch<'a> {
     /// Writes all statements in the client's message, with the same flags and fields.
     pub fn encode<'p>(&self, command: &Command<'a>, statements: impl Iterator<Item = &'p Statement<'a>>) -> Vec<u8>
     where
         'a: 'p,
     {
         let parts: SmallVec<[_; 4]> =
-            statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+            statements.enumerate().map(|(index, statement)| StatementPart { index, statement }).collect();
         self.write(command, &parts, Extent::Whole)
     }
 
     /// Writes some statements as an acknowledged command. In a retryable write each keeps its statement id
     /// (`stmtIds`).
-    pub fn encode_part(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], options: PartOptions) -> Vec<u8> {
+    pub fn encode_part(
+        &self,
+        command: &Command<'a>,
+        parts: &[StatementPart<'_, 'a>],
+        options: EncodeOptions,
+    ) -> Vec<u8> {
         self.write(command, parts, Extent::Part(options))
     }
 
@@ -92,7 +97,8 @@ impl<'a> Batch<'a> {
     where
         'a: 'p,
     {
-        let parts: Vec<_> = statements.enumerate().map(|(index, statement)| Part { index, statement }).collect();
+        let parts: Vec<_> =
+            statements.enumerate().map(|(index, statement)| StatementPart { index, statement }).collect();
         CowDocument::build(|w| {
             self.write_body(w, command, &parts, Extent::Whole);
             if let Some(list) = self.form.list() {
@@ -101,7 +107,7 @@ impl<'a> Batch<'a> {
         })
     }
 
-    fn write(&self, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) -> Vec<u8> {
+    fn write(&self, command: &Command<'a>, parts: &[StatementPart<'_, 'a>], extent: Extent) -> Vec<u8> {
         let header = command.message.header;
         let flags = match extent {
             Extent::Whole => command.message.flags,
@@ -122,7 +128,7 @@ impl<'a> Batch<'a> {
         writer.finish()
     }
 
-    fn write_body(&self, w: &mut Writer<'_>, command: &Command<'a>, parts: &[Part<'_, 'a>], extent: Extent) {
+    fn write_body(&self, w: &mut Writer<'_>, command: &Command<'a>, parts: &[StatementPart<'_, 'a>], extent: Extent) {
         let statement = match self.form {
             Form::FindAndModify => parts.first().map(|part| part.statement),
             _ => None,
@@ -138,7 +144,7 @@ impl<'a> Batch<'a> {
                 (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,
                 (_, key) if self.body_changes.iter().any(|(changed, _)| changed.as_bytes() == key) => false,
                 (Extent::Whole, _) => true,
-                (Extent::Part(PartOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
+                (Extent::Part(EncodeOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
                 (Extent::Part(_), b"stmtIds") => false,
                 (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
                 // docward must know the result of a part, even if the client does not want it.
@@ -158,7 +164,7 @@ impl<'a> Batch<'a> {
             statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
-        if let Extent::Part(PartOptions { own: Some(own), .. }) = extent {
+        if let Extent::Part(EncodeOptions { own: Some(own), .. }) = extent {
             own.write(w);
         } else if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify
         {

@@ -1,6 +1,6 @@
 //! Converts between messages and their statements.
 //!
-//! [`Command`] is an OP_MSG with a checked body. [`Batch`] holds the statements of a write command in any form
+//! [`Command`] is an OP_MSG with a checked body. [`WriteBatch`] holds the statements of a write command in any form
 //! (kind-1 sections, arrays in the body, findAndModify, bulkWrite) and writes them back as the same command. This
 //! layer has no rules and no I/O. The next layers are `crate::rules` and `crate::engine`.
 
@@ -13,9 +13,9 @@ mod pipeline;
 mod reply;
 mod statement;
 
-pub use batch::{Batch, Form, MAX_STATEMENTS};
-pub use catalogue::{Class, classify};
-pub use encode::{OwnTransaction, Part, PartOptions, is_unacknowledged};
+pub use batch::{Form, MAX_STATEMENTS, WriteBatch};
+pub use catalogue::{CommandClass, classify};
+pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use name::{CommandName, command_names};
 pub use pipeline::{Target, indirect_write_targets, input_collections, output_targets};
 pub use reply::{Reply, error_reply, shorten};
@@ -117,13 +117,13 @@ pub struct Namespace<'a> {
 }
 
 impl<'a> Namespace<'a> {
-    /// Splits "database.collection" at the first dot.
+    /// Splits "database.collection" at the first dot. Returns `None` if there is no dot.
     pub fn parse(text: &'a str) -> Option<Self> {
         let (database, collection) = text.split_once('.')?;
         Some(Self { database, collection })
     }
 
-    /// "database.collection"
+    /// Returns "database.collection".
     pub fn full_name(self) -> String {
         let mut name = String::with_capacity(self.database.len() + 1 + self.collection.len());
         name.push_str(self.database);
@@ -148,7 +148,7 @@ pub struct Command<'a> {
     /// The first key. It is case-sensitive, as in mongod.
     pub name: &'a str,
     /// The class of the command's name.
-    pub class: Class,
+    pub class: CommandClass,
     /// The first value.
     pub target: Value<'a>,
     /// `$db`.
@@ -209,8 +209,8 @@ impl<'a> Command<'a> {
 }
 
 /// Returns the name and the class of a command, or `None` if the name is not UTF-8.
-fn read_name(key: &[u8]) -> Option<(&str, Class)> {
-    catalogue::find(key).or_else(|| Some((std::str::from_utf8(key).ok()?, Class::Unknown)))
+fn read_name(key: &[u8]) -> Option<(&str, CommandClass)> {
+    catalogue::find(key).or_else(|| Some((std::str::from_utf8(key).ok()?, CommandClass::Unknown)))
 }
 
 /// The fields that many commands share, found in one pass.
@@ -230,7 +230,7 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn read(body: Document<'a>, class: Class) -> Self {
+    fn read(body: Document<'a>, class: CommandClass) -> Self {
         let list = Form::of(class).and_then(Form::list).map(str::as_bytes);
         let mut envelope = Self::default();
         let session = &mut envelope.session;

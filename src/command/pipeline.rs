@@ -4,21 +4,21 @@
 //! reported as unreadable, so that the engine can reject the command.
 
 use super::batch::SECTION;
-use super::{Class, Command, Namespace, parse_document};
+use super::{Command, CommandClass, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
 /// Database and collection of an output. `Err(())` is a form that cannot be read.
 pub type Target = Result<(String, String), ()>;
 
-/// Returns the collections that an indirect write can change (see [`Class::indirect_write`]).
-pub fn indirect_write_targets(command: &Command<'_>, class: Class) -> Vec<Target> {
+/// Returns the collections that an indirect write can change (see [`CommandClass::indirect_write`]).
+pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec<Target> {
     match class {
-        Class::Aggregate => output_targets(command),
-        Class::MapReduce => map_reduce_target(command).into_iter().collect(),
-        Class::RenameCollection => rename_targets(command).into(),
-        Class::CloneCollection => clone_targets(command).into(),
-        Class::ApplyOps => apply_ops_targets(command),
-        Class::Unknown => named_targets(command),
+        CommandClass::Aggregate => output_targets(command),
+        CommandClass::MapReduce => map_reduce_target(command).into_iter().collect(),
+        CommandClass::RenameCollection => rename_targets(command).into(),
+        CommandClass::CloneCollection => clone_targets(command).into(),
+        CommandClass::ApplyOps => apply_ops_targets(command),
+        CommandClass::Unknown => named_targets(command),
         _ => Vec::new(),
     }
 }

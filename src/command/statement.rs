@@ -16,7 +16,7 @@ pub struct Statement<'a> {
     form: Form,
     /// The statement as the client sent it; for findAndModify the whole command body.
     source: Document<'a>,
-    /// Returns whether the client sent it as an upsert, even if a rule changed it.
+    /// Whether the client sent it as an upsert.
     source_upserts: bool,
 }
 
@@ -239,7 +239,7 @@ impl<'a> Statement<'a> {
         }
     }
 
-    /// Whether the client sent it as an upsert, whatever rules made of it.
+    /// Returns whether the client sent it as an upsert, even if a rule changed it.
     pub fn came_as_upsert(&self) -> bool {
         self.source_upserts
     }

@@ -85,7 +85,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn splicing_equals_the_bson_crates_rebuild(fields in prop::collection::vec(("[a-e]", -9i64..9), 0..6), name in "[a-e]") {
+        fn set_equals_insert_of_the_bson_crate(fields in prop::collection::vec(("[a-e]", -9i64..9), 0..6), name in "[a-e]") {
             let mut oracle = bson::Document::new();
             for (key, number) in fields {
                 oracle.insert(key, number);

@@ -194,7 +194,7 @@ impl<'a> Value<'a> {
         }
     }
 
-    /// Returns an integer in any type that drivers use for one: int, long, or a double without a fraction within ±2⁵³
+    /// Returns an integer in any type that drivers use: int, long, or a double without a fraction within ±2⁵³
     /// (JavaScript numbers above 2³¹).
     pub fn as_integer(self) -> Option<i64> {
         const EXACT: f64 = 9_007_199_254_740_992.0;

@@ -15,9 +15,9 @@ use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
 /// The document that is added.
 #[derive(Debug, Clone)]
 pub struct Inserted<'s> {
-    root: Node<'s>,
+    root: ImageNode<'s>,
     /// The `_id` that a replacement takes from the filter.
-    id: Option<Node<'s>>,
+    id: Option<ImageNode<'s>>,
     /// The statement may have effects that the model does not cover.
     unpredictable: bool,
 }
@@ -49,7 +49,7 @@ impl Held<'_> {
 }
 
 #[derive(Debug, Clone)]
-enum Node<'s> {
+enum ImageNode<'s> {
     /// The value that the client sent.
     Value(Value<'s>),
     Owned(OwnedValue),
@@ -62,7 +62,7 @@ fn names_of(value: Value<'_>) -> Vec<&[u8]> {
     value.as_document().unwrap_or(Document::EMPTY).elements().map(|field| field.key).collect()
 }
 
-type Fields<'s> = Vec<(Cow<'s, [u8]>, Node<'s>)>;
+type Fields<'s> = Vec<(Cow<'s, [u8]>, ImageNode<'s>)>;
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -93,12 +93,12 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
 
 /// Returns the `_id` that the filter gives to a replacement. It must be an equality on the whole `_id`
 /// (`NotExactValueField`).
-fn pinned_id(filter: Document<'_>) -> Option<Node<'_>> {
+fn pinned_id(filter: Document<'_>) -> Option<ImageNode<'_>> {
     let pin = pins(filter).into_iter().find(|pin| pin.path == b"_id")?;
-    Some(Node::of(pin))
+    Some(ImageNode::of(pin))
 }
 
-impl<'s> Node<'s> {
+impl<'s> ImageNode<'s> {
     fn of(pin: Pin<'s>) -> Self {
         match pin.value {
             Some(value) if pin.certain => Self::Value(value),
@@ -152,11 +152,11 @@ impl<'s> Node<'s> {
 
 impl<'s> Inserted<'s> {
     pub(super) fn of_document(document: Document<'s>) -> Self {
-        Self { root: Node::Value(Value::document(document)), id: None, unpredictable: false }
+        Self { root: ImageNode::Value(Value::document(document)), id: None, unpredictable: false }
     }
 
     fn of_pins(filter: Document<'s>) -> Self {
-        let mut inserted = Self { root: Node::Document(Vec::new()), id: None, unpredictable: false };
+        let mut inserted = Self { root: ImageNode::Document(Vec::new()), id: None, unpredictable: false };
         let mut pins = pins(filter);
         // The server stores them in an ordered map.
         pins.sort_by(|one, other| one.path.cmp(other.path));
@@ -171,10 +171,10 @@ impl<'s> Inserted<'s> {
                 parts.truncate(known + 1);
             }
             if let Some(node) = inserted.root.reach(&parts, true) {
-                match (&*node, Node::of(pin)) {
-                    (Node::Some(None), new) => *node = new,
+                match (&*node, ImageNode::of(pin)) {
+                    (ImageNode::Some(None), new) => *node = new,
                     (old, new) if old.held() == new.held() => {}
-                    _ => *node = Node::Unknown,
+                    _ => *node = ImageNode::Unknown,
                 }
             } else {
                 inserted.unpredictable = true;
@@ -186,10 +186,10 @@ impl<'s> Inserted<'s> {
     /// Returns the names of its top-level fields, including those that may be missing.
     pub fn names(&self) -> Vec<&[u8]> {
         match &self.root {
-            Node::Document(fields) => fields.iter().map(|(name, _)| name.as_ref()).collect(),
-            Node::Value(value) => names_of(*value),
-            Node::Owned(value) => names_of(value.as_value()),
-            Node::Some(_) | Node::Unknown => Vec::new(),
+            ImageNode::Document(fields) => fields.iter().map(|(name, _)| name.as_ref()).collect(),
+            ImageNode::Value(value) => names_of(*value),
+            ImageNode::Owned(value) => names_of(value.as_value()),
+            ImageNode::Some(_) | ImageNode::Unknown => Vec::new(),
         }
     }
 
@@ -206,9 +206,9 @@ impl<'s> Inserted<'s> {
         let mut rest = text;
         loop {
             match node {
-                Node::Value(value) => return held_below(*value, rest),
-                Node::Owned(value) => return held_below(value.as_value(), rest),
-                Node::Document(fields) => {
+                ImageNode::Value(value) => return held_below(*value, rest),
+                ImageNode::Owned(value) => return held_below(value.as_value(), rest),
+                ImageNode::Document(fields) => {
                     let (part, below) = split(rest);
                     let Some((_, child)) = fields.iter().find(|(name, _)| name.as_ref() == part) else {
                         return Held::Missing;
@@ -218,9 +218,11 @@ impl<'s> Inserted<'s> {
                         Some(below) => (node, rest) = (child, below),
                     }
                 }
-                Node::Some(Some(kind)) if !matches!(kind, Kind::Document | Kind::Array) => return Held::Blocked(*kind),
-                Node::Some(Some(Kind::Array)) => return Held::Blocked(Kind::Array),
-                Node::Some(_) | Node::Unknown => return Held::Unknown,
+                ImageNode::Some(Some(kind)) if !matches!(kind, Kind::Document | Kind::Array) => {
+                    return Held::Blocked(*kind);
+                }
+                ImageNode::Some(Some(Kind::Array)) => return Held::Blocked(Kind::Array),
+                ImageNode::Some(_) | ImageNode::Unknown => return Held::Unknown,
             }
         }
     }
@@ -237,39 +239,39 @@ impl<'s> Inserted<'s> {
         let parts: Vec<&'s [u8]> = path.split(|byte| *byte == b'.').collect();
         let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
         let Some(node) = self.place(&parts, creates)? else { return Ok(()) };
-        let (is_new, kind) = (matches!(node, Node::Some(None)), node.kind());
-        let known = !matches!(node, Node::Unknown);
+        let (is_new, kind) = (matches!(node, ImageNode::Some(None)), node.kind());
+        let known = !matches!(node, ImageNode::Unknown);
         match operator {
-            b"$set" | b"$setOnInsert" => *node = Node::Value(value),
+            b"$set" | b"$setOnInsert" => *node = ImageNode::Value(value),
             b"$unset" => self.remove(&parts),
-            b"$currentDate" => *node = Node::Some(None),
+            b"$currentDate" => *node = ImageNode::Some(None),
             b"$inc" | b"$mul"
                 if !value.kind.is_number() || (known && !is_new && !kind.is_some_and(Kind::is_number)) =>
             {
                 return Err(UpsertFails);
             }
-            b"$inc" if is_new => *node = Node::Value(value),
-            b"$inc" => *node = sum(node, value).map_or(Node::Some(None), Node::Owned),
+            b"$inc" if is_new => *node = ImageNode::Value(value),
+            b"$inc" => *node = sum(node, value).map_or(ImageNode::Some(None), ImageNode::Owned),
             b"$mul" if is_new => *node = zero_like(value),
-            b"$mul" => *node = Node::Some(None),
-            b"$min" | b"$max" if is_new => *node = Node::Value(value),
-            b"$min" | b"$max" => *node = Node::Some(None),
-            b"$bit" => *node = Node::Some(None),
+            b"$mul" => *node = ImageNode::Some(None),
+            b"$min" | b"$max" if is_new => *node = ImageNode::Value(value),
+            b"$min" | b"$max" => *node = ImageNode::Some(None),
+            b"$bit" => *node = ImageNode::Some(None),
             b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
-            b"$push" | b"$addToSet" => *node = Node::Some(Some(Kind::Array)),
+            b"$push" | b"$addToSet" => *node = ImageNode::Some(Some(Kind::Array)),
             b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
-            b"$pull" | b"$pullAll" | b"$pop" => *node = Node::Some(Some(Kind::Array)),
+            b"$pull" | b"$pullAll" | b"$pop" => *node = ImageNode::Some(Some(Kind::Array)),
             _ => self.unpredictable = true,
         }
         Ok(())
     }
 
-    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `Node::Some(None)`.
-    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut Node<'s>>, UpsertFails> {
+    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
+    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
         // A positional operator needs an array, which only an equality of the filter can have created.
         if parts.iter().any(|part| part.starts_with(b"$")) {
             self.unpredictable = true;
@@ -282,8 +284,8 @@ impl<'s> Inserted<'s> {
                 let around = parts.get(..depth).unwrap_or_default();
                 if let Some(node) = self.root.reach(around, false) {
                     *node = match node.kind() {
-                        Some(Kind::Array) => Node::Some(Some(Kind::Array)),
-                        _ => Node::Unknown,
+                        Some(Kind::Array) => ImageNode::Some(Some(Kind::Array)),
+                        _ => ImageNode::Unknown,
                     };
                 }
                 Ok(None)
@@ -296,7 +298,7 @@ impl<'s> Inserted<'s> {
     fn remove(&mut self, parts: &[&[u8]]) {
         let Some((last, around)) = parts.split_last() else { return };
         let parent = if around.is_empty() { Some(&mut self.root) } else { self.root.reach_known(around) };
-        if let Some(fields) = parent.and_then(Node::open) {
+        if let Some(fields) = parent.and_then(ImageNode::open) {
             fields.retain(|(name, _)| name.as_ref() != *last);
         }
     }
@@ -305,7 +307,7 @@ impl<'s> Inserted<'s> {
         let target = target.as_string_bytes().ok_or(UpsertFails)?;
         let from: Vec<&'s [u8]> = source.split(|byte| *byte == b'.').collect();
         let Some(node) = self.place(&from, false)? else { return Ok(()) };
-        let moved = std::mem::replace(node, Node::Unknown);
+        let moved = std::mem::replace(node, ImageNode::Unknown);
         self.remove(&from);
         let to: Vec<&'s [u8]> = target.split(|byte| *byte == b'.').collect();
         if let Some(node) = self.place(&to, true)? {
@@ -327,16 +329,16 @@ enum PathState {
     Blocked,
 }
 
-impl<'s> Node<'s> {
+impl<'s> ImageNode<'s> {
     fn path_state(&self, parts: &[&[u8]]) -> PathState {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
             match node {
-                Node::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
+                ImageNode::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
                     None => return PathState::Free,
                     Some((_, child)) => node = child,
                 },
-                Node::Unknown | Node::Some(None) => return PathState::Unknown(depth),
+                ImageNode::Unknown | ImageNode::Some(None) => return PathState::Unknown(depth),
                 other => {
                     return match other.kind() {
                         Some(Kind::Document) => other.path_state_below(parts.get(depth..).unwrap_or_default(), depth),
@@ -351,7 +353,7 @@ impl<'s> Node<'s> {
 
     /// Returns the state of a path inside a value that the client sent.
     fn path_state_below(&self, parts: &[&[u8]], depth: usize) -> PathState {
-        let (Node::Value(value), false) = (self, parts.is_empty()) else { return PathState::Unknown(depth) };
+        let (ImageNode::Value(value), false) = (self, parts.is_empty()) else { return PathState::Unknown(depth) };
         let mut found = *value;
         for (more, part) in parts.iter().enumerate() {
             match (found.as_document(), found.kind) {
@@ -367,7 +369,7 @@ impl<'s> Node<'s> {
     }
 
     /// Returns the node at a free path. If it is missing and `creates` is set, it is created as `Some(None)`.
-    fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut Node<'s>> {
+    fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut ImageNode<'s>> {
         let mut node = self;
         for (depth, part) in parts.iter().enumerate() {
             let fields = node.open()?;
@@ -376,7 +378,7 @@ impl<'s> Node<'s> {
                 None if !creates => return None,
                 None => {
                     let is_last = depth + 1 == parts.len();
-                    let new = if is_last { Node::Some(None) } else { Node::Document(Vec::new()) };
+                    let new = if is_last { ImageNode::Some(None) } else { ImageNode::Document(Vec::new()) };
                     fields.push((Cow::Borrowed(part), new));
                     fields.len() - 1
                 }
@@ -386,7 +388,7 @@ impl<'s> Node<'s> {
         Some(node)
     }
 
-    fn reach_known(&mut self, parts: &[&[u8]]) -> Option<&mut Node<'s>> {
+    fn reach_known(&mut self, parts: &[&[u8]]) -> Option<&mut ImageNode<'s>> {
         let mut node = self;
         for part in parts {
             let fields = node.open()?;
@@ -415,7 +417,7 @@ fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
 
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
 /// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
-fn sum(node: &Node<'_>, amount: Value<'_>) -> Option<OwnedValue> {
+fn sum(node: &ImageNode<'_>, amount: Value<'_>) -> Option<OwnedValue> {
     let Held::Value(stored) = node.held() else { return None };
     match (stored.kind, amount.kind) {
         (Kind::Int32, Kind::Int32) => stored.as_integer()?.checked_add(amount.as_integer()?).map(OwnedValue::integer),
@@ -432,13 +434,13 @@ fn as_double(value: Value<'_>) -> Option<f64> {
 }
 
 /// Returns the result of `$mul` on a missing field: zero, in the type of the factor.
-fn zero_like<'s>(factor: Value<'_>) -> Node<'s> {
+fn zero_like<'s>(factor: Value<'_>) -> ImageNode<'s> {
     match factor.kind {
-        Kind::Int32 => Node::Owned(OwnedValue::int32(0)),
-        Kind::Int64 => Node::Owned(OwnedValue::int64(0)),
+        Kind::Int32 => ImageNode::Owned(OwnedValue::int32(0)),
+        Kind::Int64 => ImageNode::Owned(OwnedValue::int64(0)),
         // The result may be -0 or NaN.
-        Kind::Double => Node::Owned(OwnedValue::double(0.0 * factor.as_f64().unwrap_or_default())),
-        kind => Node::Some(Some(kind)),
+        Kind::Double => ImageNode::Owned(OwnedValue::double(0.0 * factor.as_f64().unwrap_or_default())),
+        kind => ImageNode::Some(Some(kind)),
     }
 }
 

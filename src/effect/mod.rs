@@ -44,7 +44,7 @@ pub enum Change<'s> {
 /// The operator and the path that write a field, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Written<'s> {
-    /// `$set`, or "a document" for inserts and replacements.
+    /// The operator, such as `$set`, or "a document" for inserts and replacements.
     pub operator: &'s [u8],
     pub path: &'s [u8],
 }

@@ -1,12 +1,14 @@
-//! Numbers for the pattern `sequence`: what is asked of the service, and the optimistic way's arithmetic.
+//! Numbers for the pattern `sequence`: leases to request from the service, and the arithmetic of the optimistic
+//! strategy.
 
-use super::lookup::{Counter, Found, Lease, Maximum};
+use super::lookup::{Counter, Lease, LookupResult, Maximum};
 use crate::command::{Command, Namespace, Reply, code};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
 use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
-/// The lease that `count` statements on `namespace` need, beside statements with numbers of their own.
+/// Returns the lease that `count` statements on `namespace` need. `brought` are the numbers that other statements
+/// already contain.
 pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
     let counter = Counter {
@@ -23,7 +25,7 @@ pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought
     })
 }
 
-/// The number that follows the largest one; `None` when that is the largest there can be.
+/// Returns the number after the maximum; `None` if the maximum is the largest possible number.
 pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> Option<i64> {
     let start = match &rule.pattern {
         Pattern::Sequence(sequence) => sequence.start,
@@ -37,14 +39,14 @@ pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> Option<i64> {
     }
 }
 
-/// Whether a write error says that the sequence's own unique index has the number already.
+/// Whether a write error is a duplicate of the sequence's number in its unique index.
 pub(super) fn is_taken(rule: &Rule, error: Document<'_>) -> bool {
     let Pattern::Sequence(sequence) = &rule.pattern else { return false };
     let keys = error.get("keyPattern").and_then(Value::as_document).unwrap_or(Document::EMPTY);
     is_duplicate_key(error) && keys.elements().any(|key| key.key == sequence.field().as_str().as_bytes())
 }
 
-/// The number that the document already has, or another one as large, which the server's error names.
+/// Returns the duplicate number that the server's error names.
 pub(super) fn taken_number(rule: &Rule, error: Document<'_>) -> Option<i64> {
     let Pattern::Sequence(sequence) = &rule.pattern else { return None };
     error.get("keyValue")?.as_document()?.get(sequence.field().as_str())?.floor()
@@ -54,9 +56,9 @@ pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
     error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY))
 }
 
-/// The conditions of documents that a sequence continues behind. Comparison keeps to numbers, where sorting alone would
-/// put dates and strings above them, and keeps out those that no whole number of 64 bits follows, infinity among them.
-/// A document with an array on the way would be sorted by any of its elements.
+/// Writes the condition for documents whose numbers count. The comparison matches only numbers; sorting alone would
+/// put dates and strings above them. It excludes numbers without a 64-bit successor, such as infinity. It also
+/// excludes documents with an array in the path, which would be sorted by any element.
 fn write_countable(w: &mut Writer<'_>, field: &str) {
     let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
     for (dot, _) in field.match_indices('.') {
@@ -69,12 +71,12 @@ fn write_countable(w: &mut Writer<'_>, field: &str) {
     });
 }
 
-/// The same as a filter.
+/// Returns that condition as a filter.
 pub(super) fn countable(field: &str) -> Vec<u8> {
     crate::document::document(|w| write_countable(w, field))
 }
 
-/// A find for the maximum, inside the client's transaction.
+/// Returns a find for the maximum, inside the client's transaction.
 pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction_begun: bool) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
     writer.body(|out| {
@@ -104,8 +106,8 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
     writer.finish()
 }
 
-/// The answer to [`find_maximum`]; `None` when the server refused it.
-pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Found> {
+/// Parses the reply to [`find_maximum`]; `None` if it is an error.
+pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<LookupResult> {
     let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
     let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
     let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
@@ -113,5 +115,5 @@ pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Found> {
         At::Found(value) => value.floor(),
         At::Missing | At::Blocked(_) => None,
     });
-    Some(Found::Maximum(value))
+    Some(LookupResult::Maximum(value))
 }

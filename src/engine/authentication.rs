@@ -1,6 +1,6 @@
-//! MONGODB-X509: the server takes the user from the certificate of the TLS session it talks in, which through a
-//! proxy is docward's own session. Passed on, a client would be logged in as docward's certificate, or as
-//! nobody; so it is refused, with a way round. Every other mechanism passes as it is.
+//! Authentication of clients. MONGODB-X509 is rejected: the server takes the user from the certificate of its TLS
+//! session, and behind a proxy that is docward's own certificate. A forwarded login would authenticate the client as
+//! docward or fail. The error names an alternative. All other mechanisms are forwarded unchanged.
 
 use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value, Writer};
@@ -10,34 +10,35 @@ use super::plan::NoPlan;
 
 const X509: &str = "MONGODB-X509";
 
-/// Whether this command asks to be logged in by certificate. `fields`: its body's, as far as they are known.
+/// Whether this command is a login by certificate. `fields` are the known fields of its body.
 pub(super) fn is_by_certificate<'e>(mut fields: impl Iterator<Item = Element<'e>>) -> bool {
     let Some(first) = fields.next() else { return false };
-    // `authenticate` has had no other mechanism since MongoDB 4.0.
+    // Since MongoDB 4.0 `authenticate` supports no other mechanism.
     first.key == b"authenticate"
         || (first.key == b"saslStart"
             && fields.any(|field| field.key == b"mechanism" && field.value.as_str() == Some(X509)))
 }
 
-/// Whether a hello's field tries the same at once. Taken out, the driver asks again by a command, and is told.
+/// Whether a hello's field is a login by certificate. If it is removed, the driver sends a separate command and gets
+/// the error.
 pub(super) fn is_speculative(field: Element<'_>) -> bool {
     field.key == b"speculativeAuthenticate"
         && field.value.as_document().map(Document::elements).is_some_and(is_by_certificate)
 }
 
-pub(super) fn refusal() -> NoPlan {
+pub(super) fn certificate_login_error() -> NoPlan {
     NoPlan {
         code: code::AUTHENTICATION_FAILED,
         text:
             "MONGODB-X509 cannot pass a proxy: the certificate belongs to the client's TLS session, which ends here. \
-               Log in by user name and password (authMechanism=SCRAM-SHA-256); to demand certificates from clients \
-               as well, give docward --tls-client-ca"
+             Log in by user name and password (authMechanism=SCRAM-SHA-256); to also require certificates from \
+             clients, set --tls-client-ca"
                 .to_owned(),
     }
 }
 
-/// Whether this reply to saslStart, saslContinue or a hello with `speculativeAuthenticate` says that the conversation is
-/// over and the client is who it says (the authentication specification, "SASL": `done: true`).
+/// Returns whether this reply completes a login (authentication specification, "SASL": `done: true`). It is the reply
+/// to saslStart, saslContinue or a hello with `speculativeAuthenticate`.
 #[must_use]
 pub fn has_logged_in(reply: &[u8]) -> bool {
     let Some(reply) = Reply::parse(reply).ok().filter(Reply::is_ok) else { return false };
@@ -46,28 +47,28 @@ pub fn has_logged_in(reply: &[u8]) -> bool {
     conversation.get("done").and_then(Value::as_bool) == Some(true)
 }
 
-/// Asks, on a connection without a login, for what every login allows and none does not: whether something is in a
-/// collection that does not exist.
+/// Returns a command that tests on an unauthenticated connection whether the server requires a login. It counts a
+/// collection that does not exist: every login may do so, an unauthenticated client may not.
 #[must_use]
 pub fn login_question(request_id: i32) -> Vec<u8> {
     question(request_id, |w| w.string("count", "docward.none"))
 }
 
-/// Whether the answer to [`login_question`] says that the server demands a login. `None`: it cannot be told.
+/// Returns whether a reply to [`login_question`] means that the server requires a login; `None` if it is unclear.
 #[must_use]
-pub fn means_login_demanded(reply: &[u8]) -> Option<bool> {
+pub fn requires_login(reply: &[u8]) -> Option<bool> {
     let reply = Reply::parse(reply).ok()?;
     let code = reply.body.get("code").and_then(Value::as_i32);
     Some(!reply.is_ok() && code == Some(code::UNAUTHORIZED))
 }
 
-/// Asks the server who is authenticated on a connection.
+/// Returns a command that queries the authenticated users of a connection.
 #[must_use]
 pub fn users_question(request_id: i32) -> Vec<u8> {
     question(request_id, |w| w.int32("connectionStatus", 1))
 }
 
-/// A command on `admin` whose fields `write` writes.
+/// Returns a command on `admin` with the fields that `write` writes.
 fn question(request_id: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(request_id, 0, 0, 64);
     writer.body(|out| {
@@ -79,8 +80,8 @@ fn question(request_id: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     writer.finish()
 }
 
-/// (authentication database, name) of everybody who is authenticated: `authInfo.authenticatedUsers` of a
-/// connectionStatus. `None` when it cannot be read.
+/// Returns the authenticated users as (authentication database, name), from `authInfo.authenticatedUsers` of a
+/// connectionStatus reply; `None` if it cannot be parsed.
 #[must_use]
 pub fn read_users(reply: &[u8]) -> Option<Vec<(String, String)>> {
     let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;

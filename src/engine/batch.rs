@@ -1,15 +1,15 @@
-//! Carrying out the evaluated statements of one write command.
+//! Carries out the evaluated statements of one write command.
 //!
-//! A batch goes upstream as one command when nothing stands against it, and its reply then streams through.
-//! Otherwise it is cut into runs: a statement whose match count matters goes alone, statements after a
-//! refused one in an ordered batch do not go at all, and one reply is put together from what came back.
-//! Statements keep their numbers (`stmtIds`), so that a retry is recognised however it is cut.
+//! A batch is sent as one command and its reply streamed if no rule needs the reply. Otherwise it is split into runs.
+//! A statement whose match count matters is a run of its own. In an ordered batch, statements after a rejected one
+//! are not sent. The replies are merged into one. Statements keep their numbers (`stmtIds`), so the server recognises
+//! a retry however the batch is split.
 
 mod commands;
 mod conflicts;
 mod counting;
 mod limits;
-mod looks;
+mod match_checks;
 mod ownership;
 mod run;
 mod sequences;
@@ -29,52 +29,52 @@ use super::lookup::Lookup;
 use super::merge::{self, Tally};
 use super::outcome::RuleOutcomes;
 use super::plan::{Input, Step};
-use crate::command::{Batch, Command, Form, Part, PartOptions, Reply, Statement};
+use crate::command::{Command, EncodeOptions, Form, Reply, Statement, StatementPart, WriteBatch};
 use crate::document::{Document, Writer};
 use crate::patterns::Rule;
 use crate::wire::op_msg;
 
-pub(super) use commands::is_gone;
+pub(super) use commands::is_state_change_error;
 use counting::Counted;
 use run::{Run, Stage};
 use transaction::{LastSent, Transaction};
 
-/// Goes on with the batch, or leaves it with a step.
+/// Continue with the batch, or break with a step.
 type Flow = ControlFlow<Step>;
 
-/// The work on one write command.
+/// The state of one write command.
 #[derive(Debug)]
 pub(super) struct BatchJob<'f> {
     command: Command<'f>,
-    batch: Batch<'f>,
+    batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
-    /// Leases still to be asked for.
+    /// Leases that are still to be requested.
     leases: VecDeque<CounterDemand<'f>>,
-    /// `None` until all leases are in.
+    /// `None` until all leases are granted.
     runs: Option<VecDeque<Run>>,
     awaiting: Awaiting,
     tally: Tally,
-    /// Something has gone upstream inside the client's transaction.
+    /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
-    /// The statement that is being carried out together with others; few jobs have one.
+    /// The transaction of the statement that is being carried out. Few jobs have one, so it is boxed.
     transaction: Option<Box<Transaction<'f>>>,
-    /// For transactions that do not follow from a session of the client's.
+    /// For transactions whose session is not derived from the client's.
     own_session: OwnSession,
-    /// The command's maxTimeMS, once a transaction had to be repeated.
+    /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
-    reach: looks::Reach,
+    check_limit: match_checks::CheckLimit,
 }
 
-/// What statements on one namespace want of one rule's counter.
+/// The numbers that statements on one namespace need from one rule's counter.
 #[derive(Debug)]
 struct CounterDemand<'f> {
     rule: &'f Rule,
-    /// Index of the batch's namespace.
+    /// Index into the batch's namespaces.
     namespace: usize,
-    /// Those that want a number.
+    /// The statements that need a number.
     statements: SmallVec<[usize; 1]>,
-    /// Numbers that others bring along.
+    /// Numbers that other statements already contain.
     brought: Vec<i64>,
 }
 
@@ -84,22 +84,22 @@ enum Awaiting {
     Lease,
     Maximum,
     Run,
-    /// Whether the client's filter matches something, where its statement with the rules' conditions did not; the
-    /// reply to that.
-    Look(Run, Vec<u8>),
-    /// The same for many statements, before they are sent.
-    Looks(Run),
-    /// The rest of a bulkWrite's results, whose first part this is.
+    /// A check of what the client's filter matches, after the statement with the rules' conditions matched nothing;
+    /// with the reply to the statement.
+    MatchCheck(Run, Vec<u8>),
+    /// The same check for many statements, before they are sent.
+    MatchChecks(Run),
+    /// The next results of a bulkWrite, after the first reply.
     Cursor(Vec<u8>),
     Abort,
     Transaction(LastSent),
 }
 
 impl<'f> BatchJob<'f> {
-    /// In its place from the beginning, because it is large.
+    /// Boxed at once because it is large.
     pub(super) fn new(
         command: Command<'f>,
-        batch: Batch<'f>,
+        batch: WriteBatch<'f>,
         evaluated: Vec<Evaluated<'f, 'f>>,
         own_session: OwnSession,
     ) -> Box<Self> {
@@ -116,7 +116,7 @@ impl<'f> BatchJob<'f> {
             transaction: None,
             own_session,
             time_limit: None,
-            reach: looks::Reach::default(),
+            check_limit: match_checks::CheckLimit::default(),
         });
         job.leases = job.collect_leases();
         job
@@ -131,14 +131,18 @@ impl<'f> BatchJob<'f> {
             (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply),
             (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
                 Some(joined) => self.take_reply(&joined),
-                None => close("the rest of a bulkWrite's results cannot be read"),
+                None => close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
             },
-            (Awaiting::Look(run, unmatched), Input::Reply(reply)) => self.take_look(run, &unmatched, reply, outcomes),
-            (Awaiting::Looks(run), Input::Reply(reply)) => self.take_looks(run, reply, outcomes),
+            (Awaiting::MatchCheck(run, unmatched), Input::Reply(reply)) => {
+                self.take_match_check(run, &unmatched, reply, outcomes)
+            }
+            (Awaiting::MatchChecks(run), Input::Reply(reply)) => self.take_match_checks(run, reply, outcomes),
             (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
             (Awaiting::Transaction(LastSent::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
-            (Awaiting::Transaction(told), Input::Reply(reply)) => self.take_transaction(told, reply, outcomes),
-            (_, _) => close("docward lost its place in a batch"),
+            (Awaiting::Transaction(last_sent), Input::Reply(reply)) => {
+                self.take_transaction(last_sent, reply, outcomes)
+            }
+            (_, _) => close("internal error: unexpected input for a write command"),
         };
         match flow {
             Flow::Continue(()) => self.advance(outcomes),
@@ -158,27 +162,27 @@ impl<'f> BatchJob<'f> {
         self.batch.ordered || self.command.session().in_transaction
     }
 
-    /// Statements from here on do not run.
+    /// Index of the first statement that is not carried out.
     fn limit(&self) -> usize {
-        let first_refused = self.evaluated.iter().position(|evaluated| evaluated.refused.is_some());
-        match first_refused {
+        let first_rejected = self.evaluated.iter().position(|evaluated| evaluated.rejected.is_some());
+        match first_rejected {
             Some(index) if self.stops_on_error() => index,
             _ => self.evaluated.len(),
         }
     }
 
-    /// The statements that are to be sent, ascending.
+    /// The indexes of the statements to send, ascending.
     fn sendable(&self) -> impl Iterator<Item = usize> {
-        let refused = |index: &usize| self.evaluated.get(*index).is_some_and(|evaluated| evaluated.refused.is_some());
-        (0..self.limit()).filter(move |index| !refused(index))
+        let rejected = |index: &usize| self.evaluated.get(*index).is_some_and(|evaluated| evaluated.rejected.is_some());
+        (0..self.limit()).filter(move |index| !rejected(index))
     }
 
     fn advance(&mut self, outcomes: &mut RuleOutcomes) -> Step {
-        if let Some(wanting) = self.leases.front_mut() {
-            let brought = std::mem::take(&mut wanting.brought);
-            let namespace = self.batch.namespaces.get(wanting.namespace);
-            let count = wanting.statements.len();
-            let lease = namespace.and_then(|namespace| allocation::lease(wanting.rule, *namespace, count, brought));
+        if let Some(demand) = self.leases.front_mut() {
+            let brought = std::mem::take(&mut demand.brought);
+            let namespace = self.batch.namespaces.get(demand.namespace);
+            let count = demand.statements.len();
+            let lease = namespace.and_then(|namespace| allocation::lease(demand.rule, *namespace, count, brought));
             if let Some(lease) = lease {
                 self.awaiting = Awaiting::Lease;
                 return Step::Lookup(Lookup::Lease(lease));
@@ -187,7 +191,7 @@ impl<'f> BatchJob<'f> {
             return self.advance(outcomes);
         }
         if self.runs.is_none() {
-            self.refuse_oversized(outcomes);
+            self.reject_oversized(outcomes);
             let plain = self.is_plain();
             if plain && !self.may_be_too_long() {
                 return self.forward();
@@ -219,8 +223,8 @@ impl<'f> BatchJob<'f> {
                 together.push(index);
                 continue;
             }
-            // A node's parent may stand before it in an unordered batch too, and what this one inserts is not for the
-            // statements before it.
+            // In an unordered batch, too, a node's parent may come before it. Statements before an insert must not
+            // see what it inserts.
             let inserts = self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert());
             if (self.stops_on_error() || self.has_procedure(index) || inserts) && !together.is_empty() {
                 runs.push_back(Run::of(std::mem::take(&mut together)));
@@ -235,15 +239,15 @@ impl<'f> BatchJob<'f> {
 
     fn run_alone(&self, index: usize) -> Run {
         let stage = match self.is_conditional_upsert(index) {
-            // The server may have recorded it: a driver sends a write again when its reply was lost.
+            // A driver sends a write again if its reply was lost, so the server may have a record of it.
             true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
-            _ if self.is_only_new(index) => Stage::Look,
+            _ if self.is_only_new(index) => Stage::CheckMatch,
             _ => Stage::Whole,
         };
         Run { stage, ..Run::of(vec![index]) }
     }
 
-    /// Its match count matters, or it may have to be repeated and its command cannot be cut anywhere else.
+    /// Its match count matters, or it may have to be repeated and the command cannot be split elsewhere.
     fn goes_alone(&self, index: usize) -> bool {
         self.checks_match(index)
             || self.is_conditional_upsert(index)
@@ -252,10 +256,10 @@ impl<'f> BatchJob<'f> {
             || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
     }
 
-    /// Nothing is to be done with the reply, so that the batch can go as the command it came as, if it fits in one.
+    /// No rule needs the reply, so the batch can be sent as one command if it fits.
     fn is_plain(&self) -> bool {
         let plain = |evaluated: &Evaluated<'_, '_>| {
-            evaluated.refused.is_none()
+            evaluated.rejected.is_none()
                 && evaluated.procedures.is_empty()
                 && evaluated.explained_by.is_none()
                 && evaluated.counted_by.is_none()
@@ -285,10 +289,10 @@ impl<'f> BatchJob<'f> {
         let mut numbers = run.next_numbers.clone();
         let mut optimistic = false;
         let stage = run.stage;
-        if stage == Stage::Look {
-            return if run.statements.len() > 1 { self.look_together() } else { self.look_first() };
+        if stage == Stage::CheckMatch {
+            return if run.statements.len() > 1 { self.check_matches() } else { self.check_match_first() };
         }
-        // Each attempt puts its numbers into the statements as they were without any.
+        // Each attempt assigns its numbers to the original statements.
         let mut numbered = Vec::with_capacity(run.statements.len());
         for index in run.statements.iter().copied() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
@@ -297,14 +301,14 @@ impl<'f> BatchJob<'f> {
                 optimistic = true;
                 if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
                     statement = Cow::Owned(sequences::with_number(&statement, rule, *next));
-                    // Backend the largest there is another attempt, which is then told that there is none.
+                    // After the largest number there is one more attempt, which reports that no number is left.
                     *next = next.saturating_add(1);
                 }
             }
             match stage {
                 Stage::Update => statement = Cow::Owned(statement.without_upsert()),
                 Stage::Insert => statement = Cow::Owned(statement.insert_only()),
-                Stage::Whole | Stage::Look => {}
+                Stage::Whole | Stage::CheckMatch => {}
             }
             if let Some(stored) = self.kind_of(run) {
                 statement = Cow::Owned(self.counted(index, &statement, stored));
@@ -317,26 +321,26 @@ impl<'f> BatchJob<'f> {
             let (index, statement) = (*index, Statement::clone(statement));
             return self.begin(index, statement, outcomes);
         }
-        let options = PartOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
-        let parts: Vec<Part<'_, 'f>> =
-            numbered.iter().map(|(index, statement)| Part { index: *index, statement }).collect();
+        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
+        let parts: Vec<StatementPart<'_, 'f>> =
+            numbered.iter().map(|(index, statement)| StatementPart { index: *index, statement }).collect();
         let message = self.batch.encode_part(&self.command, &parts, options);
         self.awaiting = Awaiting::Run;
         self.transaction_begun = true;
         Step::Exchange(message)
     }
 
-    /// What came back for the first run.
+    /// Takes the reply to the first run.
     fn take_reply(&mut self, frame: &[u8]) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply to a write cannot be read");
+            return close("the server's reply to a write cannot be parsed");
         };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::pop_front) else { return Flow::Continue(()) };
         if self.batch.form == Form::FindAndModify {
             return self.take_find_and_modify(&reply, frame, run);
         }
         if !reply.is_ok() {
-            return self.take_refusal(&run, &reply, frame);
+            return self.take_command_error(&run, &reply, frame);
         }
         if let Some(cursor) = merge::open_cursor(&reply) {
             if let Some(runs) = &mut self.runs {
@@ -349,7 +353,7 @@ impl<'f> BatchJob<'f> {
         let Some(run) = self.fall_back(run, &reply, &errors) else { return Flow::Continue(()) };
         let Some(run) = self.take_records(run, &reply, &errors) else { return Flow::Continue(()) };
         if let Some((retry, taken)) = self.retry_of(&run, &errors) {
-            // What stands before the taken number is done; the rest asks for the maximum again.
+            // The statements before the duplicate number are done; the rest queries the maximum again.
             let (done, rest) = run.statements.split_at(retry);
             self.tally.add(&reply, self.batch.form, done);
             self.repeat(rest.to_vec(), Run { attempts: run.attempts + u32::from(retry == 0), taken, ..run });
@@ -360,27 +364,27 @@ impl<'f> BatchJob<'f> {
             Counted::Done(run) => return self.count(&reply, run, &errors),
             Counted::Nothing(run) => run,
         };
-        if let Some(step) = self.look(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
+        if let Some(step) = self.match_check_after(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
             return Flow::Break(step);
         }
         self.count(&reply, run, &errors)
     }
 
-    /// Counts what came back for a run whose statements are done.
+    /// Adds the reply to a run whose statements are done.
     fn count(&mut self, reply: &Reply<'_>, run: Run, errors: &[(usize, Document<'_>)]) -> Flow {
         self.tally.add(reply, self.batch.form, &run.statements);
         let optimistic = run.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
         } else if let (true, Some((failed, _))) = (optimistic, errors.first()) {
-            // An unordered batch goes on behind the failed statement; its number is free again.
+            // An unordered batch continues after the failed statement; that statement's number is free again.
             let rest = run.statements.get(failed + 1..).unwrap_or_default().to_vec();
             self.repeat(rest, Run { attempts: 0, taken: None, ..run });
         }
         Flow::Continue(())
     }
 
-    /// Sends these statements of a run, with numbers that are asked for anew.
+    /// Sends these statements of a run again, with new numbers.
     fn repeat(&mut self, statements: Vec<usize>, run: Run) {
         if statements.is_empty() {
             return;
@@ -393,7 +397,7 @@ impl<'f> BatchJob<'f> {
     fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
         let error = (!reply.is_ok()).then_some(reply.body);
         if error.is_some_and(|error| self.uncount(0, error, &run)) {
-            self.go_on(Run { attempts: run.attempts + 1, ..self.run_alone(0) });
+            self.continue_with(Run { attempts: run.attempts + 1, ..self.run_alone(0) });
             return Flow::Continue(());
         }
         if let Some(error) = error
@@ -404,7 +408,7 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(());
         }
         if error.is_some_and(|error| run.stage == Stage::Update && conflicts::has_inserted(error)) {
-            self.go_on(Run { stage: Stage::Insert, ..run });
+            self.continue_with(Run { stage: Stage::Insert, ..run });
             return Flow::Continue(());
         }
         if let Some(error) = error
@@ -418,23 +422,23 @@ impl<'f> BatchJob<'f> {
             Counted::Done(_) => return Flow::Break(self.pass_on(frame)),
             Counted::Nothing(run) => run,
         };
-        Flow::Break(match self.look(&run, reply, error, frame) {
+        Flow::Break(match self.match_check_after(&run, reply, error, frame) {
             Some(step) => step,
             None => self.pass_on(frame),
         })
     }
 
-    /// The server's reply is the client's.
+    /// Passes the server's reply to the client.
     pub(super) fn pass_on(&self, frame: &[u8]) -> Step {
         if self.command.message.more_to_come() { Step::Silent } else { Step::Reply(frame.to_vec()) }
     }
 
-    /// All is sent: a rejection inside a transaction ends it on the server, as a write error there does.
+    /// Ends the batch. A rejection inside a transaction aborts it on the server, as a write error does.
     fn conclude(&mut self) -> Step {
-        let refused_any = self.evaluated.iter().any(|evaluated| evaluated.refused.is_some());
+        let rejected_any = self.evaluated.iter().any(|evaluated| evaluated.rejected.is_some());
         let session = self.command.session();
         let active = session.in_transaction && (self.transaction_begun || !session.starts_transaction);
-        if refused_any && active {
+        if rejected_any && active {
             self.awaiting = Awaiting::Abort;
             return Step::Exchange(abort_transaction(&self.command));
         }
@@ -446,16 +450,16 @@ impl<'f> BatchJob<'f> {
             return Step::Silent;
         }
         let limit = self.limit();
-        let refused = self.evaluated.iter().enumerate().filter_map(|(index, evaluated)| {
-            let refused = evaluated.refused.as_ref()?;
-            // In an ordered batch nothing behind the first error is reported.
-            (index <= limit).then_some((index, &evaluated.statement, refused))
+        let rejected = self.evaluated.iter().enumerate().filter_map(|(index, evaluated)| {
+            let rejected = evaluated.rejected.as_ref()?;
+            // In an ordered batch only the first error is reported.
+            (index <= limit).then_some((index, &evaluated.statement, rejected))
         });
-        for (index, statement, refused) in refused {
+        for (index, statement, rejected) in rejected {
             if self.stops_on_error() && self.tally.first_error().is_some_and(|first| first < index) {
                 continue;
             }
-            self.tally.refuse(index, statement, refused, self.batch.namespace(statement));
+            self.tally.reject(index, statement, rejected, self.batch.namespace(statement));
         }
         Step::Reply(self.tally.reply(&self.command, self.batch.form))
     }

@@ -1,4 +1,4 @@
-//! What a rule must see of a collection before it can speak of a read: one find on the client's own
+//! The query of a rule that needs documents of the collection to evaluate a read. It is one find on the client's own
 //! connection, as its user, before the client's command.
 
 use crate::command::{Command, Namespace, Reply};
@@ -6,10 +6,10 @@ use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::{CollectionQuery, CommandVerdict, WholeCommand};
 use crate::wire::op_msg;
 
-/// Whoever asks wants to know one document, or that there are more.
+/// A rule needs one document, or the fact that there are more.
 const LIMIT: i32 = 2;
 
-/// The find, which reads from where the client's command would.
+/// Returns the find, with the read preference and read concern of the client's command.
 pub(super) fn question(
     command: &Command<'_>,
     namespace: Namespace<'_>,
@@ -39,7 +39,7 @@ pub(super) fn question(
     writer.finish()
 }
 
-/// The verdict in view of the reply; a refused question is as good as none.
+/// Returns the verdict for the reply; an error counts as an empty result.
 pub(super) fn conclude(
     collection_query: &dyn CollectionQuery,
     whole: &WholeCommand<'_>,

@@ -1,22 +1,22 @@
-//! Rules that can never go together: each lets an ordinary statement pass by itself, and what one makes of it breaks the
-//! other's promise. Every such statement is rejected; `docward check` says so beforehand.
+//! Finds rules that contradict each other: each alone accepts an ordinary statement, but the change of one breaks the
+//! other. Every such statement is rejected; `docward check` warns beforehand.
 
 use std::collections::HashSet;
 
-use super::dry_run::{DryRun, Outcome, dry_run};
+use super::dry_run::{DryRun, DryRunOutcome, dry_run};
 use super::outcome::OutcomeKind;
 use super::{Now, Session};
 use crate::document::CowDocument;
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::{Code, Diagnostic, Mode};
 
-/// A warning for each pair, at the rule whose promise would be broken.
-pub fn impossible(rules: &RuleSet) -> Vec<Diagnostic> {
+/// Returns a warning for each pair, located at the broken rule.
+pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
     let mut known = HashSet::new();
     let names = rules.rules().iter().flat_map(|rule| &rule.namespaces).map(|namespace| namespace.value.to_string());
     let mut warnings = Vec::new();
     for name in names.collect::<HashSet<_>>() {
-        // Any collection that the name matches will do.
+        // Any collection that the pattern matches will do.
         let example = name.replace('*', "x");
         let Some((database, collection)) = example.split_once('.') else { continue };
         let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };
@@ -34,7 +34,7 @@ pub fn impossible(rules: &RuleSet) -> Vec<Diagnostic> {
     warnings
 }
 
-/// The rules that break a rule's promise whatever is sent, each with how.
+/// Returns the rules that always break `rule`, each with an explanation.
 fn undone<'r>(
     rule: &'r Rule,
     others: impl Iterator<Item = &'r Rule>,
@@ -42,18 +42,18 @@ fn undone<'r>(
     let enforced = |rule: &Rule| rule.mode == Mode::Enforce;
     others
         .filter(move |other| enforced(rule) && enforced(other))
-        .filter_map(move |other| Some((rule, other, rule.pattern.undone_by(&other.pattern)?)))
+        .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(&other.pattern)?)))
 }
 
 fn undoing(broken: &Rule, other: &Rule, how: &str) -> Diagnostic {
     let (one, two) = (&broken.name, &other.name);
-    let message = format!("`{}` does not hold beside `{}`: {how}", one.value, two.value);
+    let message = format!("`{}` conflicts with `{}`: {how}", one.value, two.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
-        .label(two.span, format!("`{}` is about the same fields", two.value))
-        .help("change one of the rules, so that no field belongs to both; of `timestamps`, `per: document` helps too")
+        .label(two.span, format!("`{}` uses the same fields", two.value))
+        .help("change one of the rules so that they share no field; for `timestamps`, `per: document` helps too")
 }
 
-/// An insert that says nothing.
+/// A minimal insert.
 fn insert(database: &str, collection: &str) -> CowDocument<'static> {
     CowDocument::build(|w| {
         w.string("insert", collection);
@@ -62,18 +62,18 @@ fn insert(database: &str, collection: &str) -> CowDocument<'static> {
     })
 }
 
-/// The rule that rejects the command, though not by itself, and the one that changed it before.
+/// Returns the rule that rejects the command but would not do so alone, and the rule that changed the command before.
 fn clash<'r>(rules: &'r RuleSet, probe: &CowDocument<'_>) -> Option<(&'r Rule, &'r Rule)> {
     let all = run(rules, probe);
-    if !matches!(all.outcome, Outcome::Rejected { .. }) {
+    if !matches!(all.outcome, DryRunOutcome::Rejected { .. }) {
         return None;
     }
-    let broken = all.outcomes.iter().rfind(|outcome| outcome.said == OutcomeKind::Reject)?.rule;
-    let mut said = all.outcomes.iter().chain(&all.void);
-    let other = said.rfind(|o| o.said == OutcomeKind::Rewrite && o.rule != broken)?.rule;
+    let broken = all.outcomes.iter().rfind(|outcome| outcome.kind == OutcomeKind::Reject)?.rule;
+    let mut earlier = all.outcomes.iter().chain(&all.void);
+    let other = earlier.rfind(|o| o.kind == OutcomeKind::Rewrite && o.rule != broken)?.rule;
     let (broken, other) = (rules.rule(broken), rules.rule(other));
     let alone = run(&rules.alone(broken), probe);
-    (!matches!(alone.outcome, Outcome::Rejected { .. })).then_some((broken, other))
+    (!matches!(alone.outcome, DryRunOutcome::Rejected { .. })).then_some((broken, other))
 }
 
 fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> DryRun {
@@ -82,10 +82,10 @@ fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> DryRun {
 
 fn warning(broken: &Rule, other: &Rule) -> Diagnostic {
     let (one, two) = (&broken.name, &other.name);
-    let message = format!("an insert that `{}` completes breaks `{}`: every one is rejected", two.value, one.value);
+    let message = format!("an insert that `{}` changes breaks `{}`: every insert is rejected", two.value, one.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
-        .label(two.span, format!("`{}` puts its own fields in", two.value))
-        .help("change one of the rules, so that what the other puts in keeps its promise")
+        .label(two.span, format!("`{}` adds its own fields", two.value))
+        .help("change one of the rules so that the added fields satisfy both")
 }
 
 #[cfg(test)]
@@ -100,25 +100,26 @@ mod tests {
         }
         let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]);
         let rules = rules.unwrap_or_else(|report| panic!("{report}"));
-        impossible(&rules).into_iter().map(|warning| warning.message).collect()
+        incompatible_rules(&rules).into_iter().map(|warning| warning.message).collect()
     }
 
     #[test]
-    fn what_one_rule_puts_in_must_keep_the_others_promise() {
+    fn an_added_field_that_breaks_another_rule_is_reported() {
         const QUEUE: &str = "queue: { lease: 5m }";
         assert_eq!(
             found(&["bounds: { field: try, min: 1 }", QUEUE]),
-            ["an insert that `rule-1` completes breaks `rule-0`: every one is rejected"]
+            ["an insert that `rule-1` changes breaks `rule-0`: every insert is rejected"]
         );
         assert!(found(&["bounds: { field: try, min: 0 }", QUEUE]).is_empty());
-        assert!(found(&["timestamps: { source: at }", QUEUE]).is_empty(), "it is rejected by itself");
+        assert!(found(&["timestamps: { source: at }", QUEUE]).is_empty(), "timestamps alone rejects the insert");
         assert!(found(&[QUEUE]).is_empty());
     }
 
     #[test]
-    fn a_stamp_for_each_field_splits_fields_that_change_together() {
+    fn timestamps_per_field_conflict_with_fields_that_change_together() {
         const TOGETHER: &str = "together: [a, b.c]";
-        const HOW: &str = "`rule-0` does not hold beside `rule-1`: a write that is late for one of the fields still changes the others";
+        const HOW: &str =
+            "`rule-0` conflicts with `rule-1`: a stale write to one of the fields still changes the others";
         assert_eq!(found(&[TOGETHER, "timestamps: { source: at }"]), [HOW]);
         assert_eq!(found(&[TOGETHER, "timestamps: { source: at, fields: [b] }"]), [HOW]);
         assert!(found(&[TOGETHER, "timestamps: { source: at, per: document }"]).is_empty());
@@ -127,11 +128,11 @@ mod tests {
     }
 
     #[test]
-    fn a_field_of_two_rules_in_one_another_is_told() {
+    fn nested_fields_of_two_rules_are_reported() {
         const NUMBERS: &str = "sequence: { field: a.n, counter: c, on_upsert: true }";
-        let tells = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|told| told.contains("does not hold beside"));
-        assert!(tells("together: [a, b]") && tells("bounds: { field: a.n.x, min: 1 }"));
-        assert!(tells("replacement: { version: a.n }"));
-        assert!(!tells("together: [b, c]") && !tells("bounds: { field: a.n, min: 1 }"));
+        let reports = |pattern: &str| found(&[pattern, NUMBERS]).iter().any(|found| found.contains("conflicts with"));
+        assert!(reports("together: [a, b]") && reports("bounds: { field: a.n.x, min: 1 }"));
+        assert!(reports("replacement: { version: a.n }"));
+        assert!(!reports("together: [b, c]") && !reports("bounds: { field: a.n, min: 1 }"));
     }
 }

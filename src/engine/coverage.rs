@@ -1,50 +1,50 @@
-//! What each rule makes of every command that can reach its collections: `docward check --coverage`.
+//! Lists what each rule does with every command that can reach its collections: `docward check --coverage`.
 //!
-//! Nothing is listed here a second time: commands come from the catalogue, what a pattern looks at from
-//! [`Evaluate`](crate::patterns::Evaluate), what becomes of other ways in from the plan's own decision. It knows
-//! no statements, so `enforced` says that the rule looks at each, not what it finds.
+//! The commands come from the catalogue, the evaluated statements from [`Evaluate`](crate::patterns::Evaluate), and
+//! the outcomes of indirect writes from the plan's own decision. There are no statements here, so `enforced` means
+//! that the rule evaluates each one, not with which verdict.
 
 use super::evaluation::Enforcement;
 use super::indirect_writes::{BUCKET_WRITE, on_indirect_write};
 use super::outcome::OutcomeKind;
-use crate::command::{Class, Form, Namespace, StatementKind};
+use crate::command::{CommandClass, Form, Namespace, StatementKind};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::rules::NamespacePattern;
 
-/// What becomes of what comes by one way.
+/// What happens to statements or commands on one access path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum CoverageOutcome {
     /// The rule evaluates each statement or read.
     Enforced,
-    /// RejectedBy with a reason, always.
+    /// Always rejected with a reason.
     Rejected,
-    /// It would be refused, but for `unsupported: allow`.
+    /// It would be rejected without `unsupported: allow`.
     Allowed,
-    /// No concern of the rule.
+    /// The rule does not apply.
     Passes,
 }
 
-/// A way to the documents of a collection.
+/// A way to access the documents of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Way {
-    /// "replacement", "renameCollection of it": what comes by it.
+pub struct AccessForm {
+    /// The kind of access: "replacement", "renameCollection of it".
     pub what: String,
-    /// The commands it comes by; empty for those that are not known by name.
+    /// The commands with this access; empty for unknown commands.
     pub commands: Vec<&'static str>,
-    pub outcome: Outcome,
+    pub outcome: CoverageOutcome,
 }
 
-/// One rule on some of its namespaces.
+/// The coverage of one rule on some of its namespaces.
 #[derive(Debug, Clone)]
 pub struct Coverage<'r> {
     pub rule: &'r Rule,
-    /// All with the same ways.
+    /// Namespaces with the same ways.
     pub namespaces: Vec<NamespacePattern>,
-    pub ways: Vec<Way>,
+    pub ways: Vec<AccessForm>,
 }
 
-/// What comes by every way, for every rule, disabled ones too. `mode` and `except` are not counted in: it is
-/// what the rule does when it is enforced.
+/// Returns the coverage of every rule, including disabled ones. Ignores `mode` and `except`: it describes the
+/// enforced rule.
 pub fn coverage(rules: &RuleSet) -> Vec<Coverage<'_>> {
     let mut found: Vec<Coverage<'_>> = Vec::new();
     for rule in rules.rules() {
@@ -71,67 +71,72 @@ const STATEMENTS: [(StatementKind, &str); 5] = [
     (StatementKind::Delete, "delete"),
 ];
 
-fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<Way> {
-    // Patterns compare names; whichever a glob stands for is the same to them.
+fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<AccessForm> {
+    // Patterns compare names, so the glob itself stands for every name that it matches.
     let namespace = Namespace { database: namespace.database().as_str(), collection: namespace.collection().as_str() };
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
-        let carries = |class: &Class| Form::of(*class).is_some_and(|form| form.carries(*kind));
+        let carries = |class: &CommandClass| Form::of(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.concern(*kind, namespace) {
             Concern::Unsupported => unanalysed(rule),
-            Concern::Each => Outcome::Enforced,
-            // An option of the whole command may be its concern, or what findAndModify returns.
+            Concern::Each => CoverageOutcome::Enforced,
+            // The rule may evaluate an option of the whole command, or what findAndModify returns.
             Concern::Nothing => evaluated(rule.pattern.evaluates_command(class, Some(*kind))),
         })
     });
     let reads =
         by_outcome("read", |class| class.reads(), |class| evaluated(rule.pattern.evaluates_command(class, None)));
-    let indirect_write = |what: &str, commands: Vec<&'static str>| Way {
+    let indirect_write = |what: &str, commands: Vec<&'static str>| AccessForm {
         what: format!("{what} it"),
         commands,
         outcome: unanalysed(rule),
     };
-    let indirect_writes =
-        Class::REACHING.into_iter().filter_map(|class| Some(indirect_write(class.indirect_write()?, class.names())));
+    let indirect_writes = CommandClass::REACHING
+        .into_iter()
+        .filter_map(|class| Some(indirect_write(class.indirect_write()?, class.names())));
     let buckets = indirect_write(BUCKET_WRITE, Vec::new());
-    let other = |what: &str, commands: &[&'static str], outcome| Way {
+    let other = |what: &str, commands: &[&'static str], outcome| AccessForm {
         what: what.to_owned(),
         commands: commands.to_vec(),
         outcome,
     };
-    let legacy = other("legacy opcode", &LEGACY, Outcome::Rejected);
-    let definitions = other("definition of it", &DEFINITIONS, Outcome::Passes);
+    let legacy = other("legacy opcode", &LEGACY, CoverageOutcome::Rejected);
+    let definitions = other("definition of it", &DEFINITIONS, CoverageOutcome::Passes);
     statements.chain(reads).chain(indirect_writes).chain([buckets, legacy, definitions]).collect()
 }
 
-/// One way for each outcome that the classes have.
-fn by_outcome(what: &str, concerned: impl Fn(&Class) -> bool, outcome: impl Fn(Class) -> Outcome) -> Vec<Way> {
-    let mut ways: Vec<Way> = Vec::new();
-    for class in Class::REACHING.into_iter().filter(concerned) {
+/// Returns one way for each outcome among the classes.
+fn by_outcome(
+    what: &str,
+    concerned: impl Fn(&CommandClass) -> bool,
+    outcome: impl Fn(CommandClass) -> CoverageOutcome,
+) -> Vec<AccessForm> {
+    let mut ways: Vec<AccessForm> = Vec::new();
+    for class in CommandClass::REACHING.into_iter().filter(concerned) {
         let outcome = outcome(class);
         match ways.iter_mut().find(|way| way.outcome == outcome) {
             Some(way) => way.commands.extend(class.names()),
-            None => ways.push(Way { what: what.to_owned(), commands: class.names(), outcome }),
+            None => ways.push(AccessForm { what: what.to_owned(), commands: class.names(), outcome }),
         }
     }
     ways
 }
 
-/// Messages that the plan refuses before it looks for rules.
+/// Messages that the plan answers with an error before it looks for rules.
 const LEGACY: [&str; 4] = ["OP_INSERT", "OP_UPDATE", "OP_DELETE", "OP_QUERY"];
 
-/// Of [`Class::Harmless`] those that end or reshape a whole collection.
+/// The commands of [`CommandClass::Harmless`] that drop or reshape a whole collection.
 const DEFINITIONS: [&str; 5] = ["collMod", "create", "createIndexes", "drop", "dropDatabase"];
 
-fn evaluated(it_is: bool) -> Outcome {
-    if it_is { Outcome::Enforced } else { Outcome::Passes }
+fn evaluated(it_is: bool) -> CoverageOutcome {
+    if it_is { CoverageOutcome::Enforced } else { CoverageOutcome::Passes }
 }
 
-fn unanalysed(rule: &Rule) -> Outcome {
+fn unanalysed(rule: &Rule) -> CoverageOutcome {
     if !rule.pattern.evaluates() {
-        return Outcome::Passes;
+        return CoverageOutcome::Passes;
     }
     match on_indirect_write(rule, Enforcement::Enforce) {
-        OutcomeKind::Allow => Outcome::Allowed,
-        _ => Outcome::Rejected,
+        OutcomeKind::Allow => CoverageOutcome::Allowed,
+        _ => CoverageOutcome::Rejected,
     }
 }

@@ -1,96 +1,91 @@
-//! A command carried out without a server: what rules make of it, for `explain`, `test` and whoever else wants
-//! to know beforehand.
+//! Carries out a command without a server and returns what the rules do to it, for `explain`, `test` and others.
 //!
-//! The same [`Plan`] runs as in the proxy. Where it asks for something, the answer is made up and the question
-//! noted as a [`Need`]: numbers begin with the first there can be, everything sent succeeds, nobody is
-//! authenticated, and the client has all privileges. Only where stored documents decide does a dry_run end
-//! without a verdict.
+//! It runs the same [`Plan`] as the proxy, with made-up answers; each request is recorded as a [`Need`]. Numbers
+//! start at the lowest possible one, every sent command succeeds, no user is authenticated, and the client has all
+//! privileges. The dry run has no verdict only if it depends on stored documents.
 
 use std::time::Duration;
 
-use super::lookup::{Found, Lease, Lookup, LookupError, Maximum};
+use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
 use super::{Now, Privileges, Session};
-use crate::command::{Class, Form, Reply, classify, code};
+use crate::command::{CommandClass, Form, Reply, classify, code};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::RuleSet;
 use crate::shell::is_same;
 use crate::wire::op_msg::{self, Message};
 
-/// What came of it.
+/// The result of a dry run.
 #[derive(Debug)]
 pub struct DryRun {
-    pub outcome: Outcome,
-    /// What rules said, by phase.
+    pub outcome: DryRunOutcome,
+    /// The rules' outcomes, by phase.
     pub outcomes: Vec<RuleOutcome>,
-    /// What rules of later phases said of a command that is rejected as a whole: nothing comes of it.
+    /// Outcomes of later phases for a command that is rejected as a whole; they have no effect.
     pub void: Vec<RuleOutcome>,
-    /// What docward would have asked for on the way.
+    /// The lookups that docward would have made.
     pub needs: Vec<Need>,
 }
 
-/// What becomes of a command.
+/// What happens to a command.
 #[derive(Debug)]
-pub enum Outcome {
-    /// It goes on as it is.
+pub enum DryRunOutcome {
+    /// It is sent unchanged.
     Unchanged,
-    /// These are sent instead, one after the other, their statements in their bodies.
+    /// These commands are sent instead, one after the other, with their statements in their bodies.
     Rewritten(Vec<CowDocument<'static>>),
-    /// The client hears this; of a batch the statements in these commands are sent all the same.
+    /// The client gets this error. Of a batch, the statements in `sent` are still sent.
     Rejected { message: String, sent: Vec<CowDocument<'static>> },
-    /// It depends on documents that are looked up first, see [`DryRun::needs`].
+    /// It depends on stored documents, see [`DryRun::needs`].
     Undecided,
 }
 
-/// A question, to which a dry_run makes up the answer.
+/// A lookup that the dry run answers itself.
 #[derive(Debug)]
 pub enum Need {
-    /// Who is authenticated: taken for nobody.
+    /// The authenticated users: assumed none.
     Users,
-    /// Numbers of a sequence: taken for the first ones.
+    /// Numbers of a sequence: assumed the first ones.
     Numbers(Lease),
-    /// The largest number there is: taken for none.
+    /// The largest existing number: assumed none.
     Maximum(Maximum),
-    /// What this find finds, on the client's connection: taken for nothing, unless the outcome is
-    /// [`Outcome::Undecided`].
+    /// The documents that this find returns: assumed none, unless the outcome is [`DryRunOutcome::Undecided`].
     Documents(CowDocument<'static>),
-    /// What this find finds for a statement whose own filter must match nothing: taken for a document.
+    /// The result of this find, which checks that a statement's filter matches nothing: assumed a document.
     Match(CowDocument<'static>),
 }
 
-/// More steps than any plan with made-up answers takes for the largest batch.
+/// More steps than any plan with made-up answers takes, for the largest batch.
 const MAX_STEPS: usize = 1_000_000;
 
-/// Runs `command`, a body with `$db` and its statements in it, through `rules`.
+/// Applies `rules` to `command`, a body that contains `$db` and its statements.
 #[must_use]
 pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut Session) -> DryRun {
     let frame = frame(command);
     let mut dry_run_plan = DryRunPlan { command, rules, sent: Vec::new(), needs: Vec::new() };
     if !matches!(triage(&frame, rules), Triage::Evaluate | Triage::More) {
         let (outcomes, void, needs) = (Vec::new(), Vec::new(), Vec::new());
-        return DryRun { outcome: Outcome::Unchanged, outcomes, void, needs };
+        return DryRun { outcome: DryRunOutcome::Unchanged, outcomes, void, needs };
     }
     session.privileges = Privileges::all();
-    let mut plan = Plan::new(&frame, rules, now).thoroughly();
+    let mut plan = Plan::new(&frame, rules, now).noting_routine();
     let mut outcomes = Vec::new();
     let mut step = plan.next(Input::Start, session);
     for _ in 0..MAX_STEPS {
         outcomes.extend(plan.take_outcomes());
         step = match step {
-            // A document that a rule protects is there.
-            Step::Exchange(message) if plan.looks() => {
-                let found = dry_run_plan.found(&message);
+            // Assume that a protected document exists.
+            Step::Exchange(message) if plan.awaits_match_check() => {
+                let found = dry_run_plan.match_one(&message);
                 plan.next(Input::Reply(&found), session)
             }
-            // Nothing was sent before.
-            Step::Exchange(_) if plan.asks_for_record() => {
-                plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), session)
-            }
+            // Assume that the write was not sent before.
+            Step::Exchange(_) if plan.awaits_record() => plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), session),
             Step::Exchange(message) => match dry_run_plan.exchange(&message) {
                 Some(reply) => plan.next(Input::Reply(&reply), session),
-                None => return dry_run_plan.end(Outcome::Undecided, outcomes),
+                None => return dry_run_plan.end(DryRunOutcome::Undecided, outcomes),
             },
             Step::Lookup(lookup) => {
                 let found = dry_run_plan.look_up(lookup);
@@ -104,26 +99,26 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut S
             }
         };
     }
-    let message = "it takes too many steps to be evaluated_dry".to_owned();
-    dry_run_plan.end(Outcome::Rejected { message, sent: Vec::new() }, outcomes)
+    let message = "it takes too many steps for a dry run".to_owned();
+    dry_run_plan.end(DryRunOutcome::Rejected { message, sent: Vec::new() }, outcomes)
 }
 
-/// By phase, as the rules see statements; and apart, of what is rejected as a whole, what would come later.
+/// Sorts outcomes by phase. If the command is rejected as a whole, returns the later phases separately.
 fn in_order(
     mut outcomes: Vec<RuleOutcome>,
-    outcome: &Outcome,
+    outcome: &DryRunOutcome,
     rules: &RuleSet,
 ) -> (Vec<RuleOutcome>, Vec<RuleOutcome>) {
     outcomes.sort_by_key(|outcome| rules.rule(outcome.rule).pattern.phase());
-    let last = outcomes.iter().rposition(|outcome| outcome.said == OutcomeKind::Reject);
+    let last = outcomes.iter().rposition(|outcome| outcome.kind == OutcomeKind::Reject);
     let void = match (outcome, last) {
-        (Outcome::Rejected { sent, .. }, Some(last)) if sent.is_empty() => outcomes.split_off(last + 1),
+        (DryRunOutcome::Rejected { sent, .. }, Some(last)) if sent.is_empty() => outcomes.split_off(last + 1),
         _ => Vec::new(),
     };
     (outcomes, void)
 }
 
-/// The command once for each of its statements, if it has several.
+/// Returns one command for each statement, if there are several.
 #[must_use]
 pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
     let form = command.first().and_then(|first| Form::of(classify(first.key)));
@@ -145,7 +140,7 @@ pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
     all.values().map(one).collect()
 }
 
-/// The way of one command.
+/// The state of the dry run of one command.
 struct DryRunPlan<'c> {
     command: Document<'c>,
     rules: &'c RuleSet,
@@ -154,17 +149,17 @@ struct DryRunPlan<'c> {
 }
 
 impl DryRunPlan<'_> {
-    fn end(self, outcome: Outcome, outcomes: Vec<RuleOutcome>) -> DryRun {
+    fn end(self, outcome: DryRunOutcome, outcomes: Vec<RuleOutcome>) -> DryRun {
         let as_it_came = |sent: &[CowDocument<'_>]| matches!(sent, [one] if is_same(one.as_document(), self.command));
         let outcome = match outcome {
-            Outcome::Rewritten(sent) if as_it_came(&sent) => Outcome::Unchanged,
+            DryRunOutcome::Rewritten(sent) if as_it_came(&sent) => DryRunOutcome::Unchanged,
             outcome => outcome,
         };
         let (outcomes, void) = in_order(outcomes, &outcome, self.rules);
         DryRun { outcome, outcomes, void, needs: self.needs }
     }
 
-    /// The reply to what the plan sends; `None` when only stored documents tell.
+    /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let sent = command_of_frame(message)?;
         let writes = self.command.first().is_some_and(|first| Form::of(classify(first.key)).is_some());
@@ -174,9 +169,9 @@ impl DryRunPlan<'_> {
                 self.needs.push(Need::Users);
                 Some(reply(|w| w.nested("authInfo", |w| w.array("authenticatedUsers", |_| {}))))
             }
-            Class::Find => {
+            CommandClass::Find => {
                 self.needs.push(Need::Documents(question(sent.as_document())));
-                // A question about a read has an answer for when nothing is found; a procedure has none.
+                // For reads an empty result has a meaning; for procedures it has none.
                 let nothing = |w: &mut Writer<'_>| {
                     w.nested("cursor", |w| {
                         w.slot("id").int64(0);
@@ -187,7 +182,7 @@ impl DryRunPlan<'_> {
             }
             class => {
                 let reply = success(Form::of(class), sent.as_document());
-                // Not the end of a transaction that a rejection makes of it.
+                // Leave out the abort that a rejection causes in a transaction.
                 let of_client = self.command.first().is_some_and(|first| first.key == name);
                 self.sent.extend(of_client.then_some(sent));
                 Some(reply)
@@ -195,11 +190,11 @@ impl DryRunPlan<'_> {
         }
     }
 
-    /// The reply to a look at what statements' own filters match.
-    fn found(&mut self, message: &[u8]) -> Vec<u8> {
+    /// Returns the made-up reply to a check of what statements' own filters match.
+    fn match_one(&mut self, message: &[u8]) -> Vec<u8> {
         let sent = command_of_frame(message);
-        if let Some(looks) = sent.as_ref().and_then(|sent| sent.as_document().get("updates")?.as_array()) {
-            return self.found_all(sent.as_ref().map_or(Document::EMPTY, CowDocument::as_document), looks);
+        if let Some(checks) = sent.as_ref().and_then(|sent| sent.as_document().get("updates")?.as_array()) {
+            return self.match_all(sent.as_ref().map_or(Document::EMPTY, CowDocument::as_document), checks);
         }
         if let Some(sent) = sent {
             self.needs.push(Need::Match(question(sent.as_document())));
@@ -212,12 +207,12 @@ impl DryRunPlan<'_> {
         })
     }
 
-    /// The same for several statements in one.
-    fn found_all(&mut self, sent: Document<'_>, looks: Document<'_>) -> Vec<u8> {
-        let count = looks
+    /// The same for a check of several statements.
+    fn match_all(&mut self, sent: Document<'_>, checks: Document<'_>) -> Vec<u8> {
+        let count = checks
             .values()
             .filter_map(Value::as_document)
-            .map(|look| self.needs.push(Need::Match(as_find(sent, look))))
+            .map(|check| self.needs.push(Need::Match(as_find(sent, check))))
             .count();
         reply(|w| {
             w.int32("n", 0);
@@ -232,7 +227,7 @@ impl DryRunPlan<'_> {
         })
     }
 
-    fn look_up(&mut self, lookup: Lookup) -> Result<Found, LookupError> {
+    fn look_up(&mut self, lookup: Lookup) -> Result<LookupResult, LookupError> {
         Ok(match lookup {
             Lookup::Lease(lease) => {
                 let first = lease.beginning.least(&lease.counter.database);
@@ -241,37 +236,37 @@ impl DryRunPlan<'_> {
                 if lease.count > 0 {
                     self.needs.push(Need::Numbers(lease));
                 }
-                Found::Numbers(numbers)
+                LookupResult::Numbers(numbers)
             }
             Lookup::Maximum(maximum) => {
                 self.needs.push(Need::Maximum(maximum));
-                Found::Maximum(None)
+                LookupResult::Maximum(None)
             }
         })
     }
 
-    fn conclude(&mut self, last: Step) -> Outcome {
+    fn conclude(&mut self, last: Step) -> DryRunOutcome {
         let mut sent = std::mem::take(&mut self.sent);
         match last {
             Step::Forward { message, .. } => {
                 sent.extend(command_of_frame(&message));
-                Outcome::Rewritten(sent)
+                DryRunOutcome::Rewritten(sent)
             }
-            Step::Reply(reply) => match refusal(&reply) {
-                Some(message) => Outcome::Rejected { message, sent },
-                None => Outcome::Rewritten(sent),
+            Step::Reply(reply) => match first_error(&reply) {
+                Some(message) => DryRunOutcome::Rejected { message, sent },
+                None => DryRunOutcome::Rewritten(sent),
             },
-            Step::Close(message) => Outcome::Rejected { message, sent },
-            Step::Silent => Outcome::Rejected { message: "it is dropped".to_owned(), sent },
+            Step::Close(message) => DryRunOutcome::Rejected { message, sent },
+            Step::Silent => DryRunOutcome::Rejected { message: "docward drops it without a reply".to_owned(), sent },
             Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {
-                Outcome::Unchanged
+                DryRunOutcome::Unchanged
             }
         }
     }
 }
 
-/// What the client is told, unless all went well.
-fn refusal(reply: &[u8]) -> Option<String> {
+/// Returns the first error in a reply.
+fn first_error(reply: &[u8]) -> Option<String> {
     let reply = Reply::parse(reply).ok()?;
     let text = |of: Document<'_>| of.get("errmsg").and_then(Value::as_str).unwrap_or_default().to_owned();
     if !reply.is_ok() {
@@ -284,7 +279,7 @@ fn refusal(reply: &[u8]) -> Option<String> {
     errors.values().filter_map(Value::as_document).find(failed).map(text)
 }
 
-/// The command in a message: its body, with its document sequences as arrays in it.
+/// Returns the command in a message: the body, with the document sequences as arrays in it.
 #[must_use]
 pub fn command_of_frame(message: &[u8]) -> Option<CowDocument<'static>> {
     let message = Message::parse(message).ok()?;
@@ -302,10 +297,10 @@ pub fn command_of_frame(message: &[u8]) -> Option<CowDocument<'static>> {
     }))
 }
 
-/// The find that stands for one statement's part of a look.
-fn as_find(sent: Document<'_>, look: Document<'_>) -> CowDocument<'static> {
+/// Returns the find that is equivalent to one statement of a match check.
+fn as_find(sent: Document<'_>, check: Document<'_>) -> CowDocument<'static> {
     CowDocument::build(|w| {
-        let fields = [("find", sent.get("update")), ("filter", look.get("q"))];
+        let fields = [("find", sent.get("update")), ("filter", check.get("q"))];
         fields.into_iter().for_each(|(name, value)| value.into_iter().for_each(|value| w.value(name, value)));
         w.nested("projection", |w| w.int32("_id", 1));
         w.int32("limit", 1);
@@ -313,7 +308,7 @@ fn as_find(sent: Document<'_>, look: Document<'_>) -> CowDocument<'static> {
     })
 }
 
-/// A find without what only matters to the connection it is sent on.
+/// Returns a find without the fields that only matter to its connection.
 fn question(find: Document<'_>) -> CowDocument<'static> {
     const ESSENTIAL: [&[u8]; 6] = [b"find", b"filter", b"projection", b"sort", b"limit", b"$db"];
     let essential = find.elements().filter(|element| ESSENTIAL.contains(&element.key));
@@ -337,7 +332,7 @@ fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     writer.finish()
 }
 
-/// Every statement does what it should.
+/// Returns a reply in which every statement succeeded.
 fn success(form: Option<Form>, sent: Document<'_>) -> Vec<u8> {
     let list = form.and_then(Form::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
     let count = list.map_or(1, |list| list.values().count() as i64);
@@ -361,13 +356,13 @@ fn success(form: Option<Form>, sent: Document<'_>) -> Vec<u8> {
 }
 
 impl DryRun {
-    /// The commands that would be sent.
+    /// Returns the commands that would be sent.
     #[must_use]
     pub fn sent<'r>(&'r self, original: &'r CowDocument<'static>) -> &'r [CowDocument<'static>] {
         match &self.outcome {
-            Outcome::Unchanged => std::slice::from_ref(original),
-            Outcome::Rewritten(sent) | Outcome::Rejected { sent, .. } => sent,
-            Outcome::Undecided => &[],
+            DryRunOutcome::Unchanged => std::slice::from_ref(original),
+            DryRunOutcome::Rewritten(sent) | DryRunOutcome::Rejected { sent, .. } => sent,
+            DryRunOutcome::Undecided => &[],
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Statements before their rules: each goes through the rules of its namespace in the order of their phases,
-//! each rule seeing what the one before made of it.
+//! Evaluates statements. Each statement passes through the rules of its namespace in phase order; each rule sees the
+//! statement as the previous rule left it.
 
 use std::sync::Arc;
 
@@ -7,46 +7,46 @@ use smallvec::SmallVec;
 
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::{Now, Session};
-use crate::command::{Batch, Modification, Namespace, Operation, Statement, code};
+use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch, code};
 use crate::document::Path;
 use crate::effect;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
 use crate::rules::{Mode, Unsupported};
 
-/// A statement and what becomes of it.
+/// A statement and the result of its evaluation.
 #[derive(Debug)]
 pub(super) struct Evaluated<'r, 'a> {
-    /// As it would be sent.
+    /// The statement as it would be sent.
     pub(super) statement: Statement<'a>,
-    /// Set when it is not sent.
-    pub(super) refused: Option<RejectedBy<'r>>,
+    /// Set when a rule rejects it: it is not sent.
+    pub(super) rejected: Option<RejectedBy<'r>>,
     /// The last rule that changed it.
     pub(super) changed_by: Option<&'r Rule>,
-    /// The rules that decide what it means when it matches nothing.
+    /// The rules that decide the result when the statement matches nothing.
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
-    /// The rule that explains the server's errors, because it may have caused them.
+    /// The rule that explains the server's errors because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
-    /// The rule whose counting is left out where the server cannot increment what is stored.
+    /// The rule whose increment is dropped if the server cannot increment the stored value.
     pub(super) counted_by: Option<&'r Rule>,
-    /// The rule whose counting was left out, and the operation that counts.
+    /// The rule whose increment was dropped, and the operation with the increment.
     pub(super) uncounted: Option<(&'r Rule, Operation<'a>)>,
-    /// Set when it is rejected if its filter matches a document.
+    /// Set when the statement is rejected if its filter matches a document.
     pub(super) only_new: Option<RejectedBy<'r>>,
-    /// With `only_new`: a later rule rejects it, whatever its filter matches.
-    pub(super) otherwise: Option<RejectedBy<'r>>,
-    /// The rules that want to put a number in.
+    /// With `only_new`: a later rule rejects the statement, whether or not its filter matches.
+    pub(super) rejected_later: Option<RejectedBy<'r>>,
+    /// The rules that assign a number.
     pub(super) sequences: SmallVec<[&'r Rule; 1]>,
-    /// The rules whose promises that number must keep.
-    pub(super) promises: SmallVec<[&'r Rule; 1]>,
-    /// The rules that are not to issue a number which it brings.
-    pub(super) bring: SmallVec<[&'r Rule; 1]>,
-    /// What it needs besides itself, by the rules in their order.
+    /// The rules that the statement must still satisfy once the number is assigned.
+    pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
+    /// The rules that must not issue the number that the statement itself contains.
+    pub(super) brings_number: SmallVec<[&'r Rule; 1]>,
+    /// The procedures that the statement needs, in rule order.
     pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
-    /// How often a transaction was begun for it in vain.
+    /// The number of failed transactions for it.
     pub(super) attempts: u32,
-    /// How often its transaction was ended by somebody with the same write.
-    pub(super) rivalries: u32,
+    /// How often another sender of the same write ended its transaction.
+    pub(super) rival_aborts: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -56,13 +56,13 @@ pub(super) struct RejectedBy<'r> {
 }
 
 impl RejectedBy<'_> {
-    /// Whether somebody else was faster, rather than the statement wrong.
+    /// Whether the rejection is a version conflict rather than an invalid statement.
     pub(super) fn is_conflict(&self) -> bool {
         self.rejection.code == code::WRITE_CONFLICT
     }
 }
 
-/// How far a rule may go with a client.
+/// How a rule applies to a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Enforcement {
     Enforce,
@@ -71,7 +71,7 @@ pub(super) enum Enforcement {
 }
 
 impl Enforcement {
-    /// What a rule of this enforcement says when it rejects.
+    /// The outcome kind of a rejection under this enforcement.
     pub(super) fn rejects(self) -> OutcomeKind {
         match self {
             Self::Enforce => OutcomeKind::Reject,
@@ -80,7 +80,7 @@ impl Enforcement {
         }
     }
 
-    /// What a rule of this enforcement says when it rewrites.
+    /// The outcome kind of a rewrite under this enforcement.
     pub(super) fn rewrites(self) -> OutcomeKind {
         match self {
             Self::Enforce => OutcomeKind::Rewrite,
@@ -90,10 +90,10 @@ impl Enforcement {
     }
 }
 
-/// A namespace's rules with their enforcement towards one client, in the order they evaluate.
+/// A namespace's rules with their enforcement for one client, in evaluation order.
 pub(super) type ApplicableRules<'r> = SmallVec<[(&'r Rule, Enforcement); 4]>;
 
-/// The rules that concern a namespace.
+/// Returns the rules that apply to a namespace.
 pub(super) fn applicable_rules<'r>(
     rules: &'r RuleSet,
     namespace: Namespace<'_>,
@@ -107,12 +107,12 @@ pub(super) fn applicable_rules<'r>(
     applicable_rules
 }
 
-/// Whether the enforcement of a rule cannot be told, because the client's users are not known yet.
+/// Whether the enforcement of a rule depends on the client's users, which are not known yet.
 pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, session: &Session) -> bool {
     session.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
 }
 
-/// How far a rule goes with a client.
+/// Returns how a rule applies to a client.
 pub(super) fn enforcement(rule: &Rule, session: &Session) -> Enforcement {
     let users = session.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
     match rule.mode {
@@ -122,25 +122,27 @@ pub(super) fn enforcement(rule: &Rule, session: &Session) -> Enforcement {
     }
 }
 
-/// Statements that are evaluated before others have their turn, and bytes of them: some hundred microseconds' work.
+/// Statements, and bytes of them, that are evaluated before yielding to other connections: some hundred microseconds
+/// of work.
 const TURN: usize = 100;
 const TURN_BYTES: usize = 128 * 1024;
 
-/// The evaluation of a batch, in turns.
+/// The evaluation of a batch, in groups of statements.
 #[derive(Debug)]
 pub(super) struct Evaluation<'r, 'a> {
     applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
     versions: SmallVec<[Versions<'r>; 1]>,
     rest: std::vec::IntoIter<Statement<'a>>,
     evaluated: Vec<Evaluated<'r, 'a>>,
-    /// Nothing behind the first rejection is carried out, so it is not evaluated.
+    /// The batch ends at the first rejection, so later statements are not evaluated.
     stops_on_rejection: bool,
 }
 
 impl<'r, 'a> Evaluation<'r, 'a> {
-    /// Takes the statements out of `batch`. `applicable_rules_of`: the rules of its namespaces, in their order.
+    /// Takes the statements out of `batch`. `applicable_rules_of` holds the rules of its namespaces, in the same
+    /// order.
     pub(super) fn new(
-        batch: &mut Batch<'a>,
+        batch: &mut WriteBatch<'a>,
         applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
         stops_on_rejection: bool,
     ) -> Self {
@@ -150,8 +152,8 @@ impl<'r, 'a> Evaluation<'r, 'a> {
         Self { applicable_rules_of, versions, rest: statements.into_iter(), evaluated, stops_on_rejection }
     }
 
-    /// Judges the next statements of `batch`; false when there are more.
-    pub(super) fn take_turn(&mut self, batch: &Batch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
+    /// Evaluates the next statements of `batch`; returns false when more are left.
+    pub(super) fn take_turn(&mut self, batch: &WriteBatch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
         let none = ApplicableRules::new();
         let mut bytes = 0;
         for statement in self.rest.by_ref().take(TURN) {
@@ -165,7 +167,7 @@ impl<'r, 'a> Evaluation<'r, 'a> {
                 versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
             };
             let evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
-            let last = evaluated.refused.is_some() && self.stops_on_rejection;
+            let last = evaluated.rejected.is_some() && self.stops_on_rejection;
             self.evaluated.push(evaluated);
             if last {
                 return true;
@@ -177,13 +179,13 @@ impl<'r, 'a> Evaluation<'r, 'a> {
         self.rest.as_slice().is_empty()
     }
 
-    /// What has been evaluated.
+    /// Returns the evaluated statements.
     pub(super) fn into_evaluated(self) -> Vec<Evaluated<'r, 'a>> {
         self.evaluated
     }
 }
 
-/// The fields by which clients' filters check that a stored document is as it was read.
+/// The version fields: clients' filters compare them to check that a document is unchanged since it was read.
 type Versions<'r> = SmallVec<[&'r Path; 1]>;
 
 fn versions<'r>(applicable_rules: &ApplicableRules<'r>) -> Versions<'r> {
@@ -199,33 +201,33 @@ fn evaluate_statement<'r, 'a>(
 ) -> Evaluated<'r, 'a> {
     let mut evaluated = Evaluated {
         statement,
-        refused: None,
+        rejected: None,
         changed_by: None,
         unmatched: SmallVec::new(),
         explained_by: None,
         counted_by: None,
         uncounted: None,
         only_new: None,
-        otherwise: None,
+        rejected_later: None,
         sequences: SmallVec::new(),
-        promises: SmallVec::new(),
-        bring: SmallVec::new(),
+        must_hold: SmallVec::new(),
+        brings_number: SmallVec::new(),
         procedures: SmallVec::new(),
         attempts: 0,
-        rivalries: 0,
+        rival_aborts: 0,
     };
-    // A pipeline that only sets constants is evaluated as the operators that it stands for.
+    // A pipeline that only sets constants is evaluated as the equivalent operators.
     let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));
     for (rule, enforcement) in applicable_rules {
         let verdict = rule.pattern.verdict(&evaluated.statement, context);
         evaluated.take(rule, *enforcement, verdict, context, outcomes);
-        if evaluated.refused.is_some() || evaluated.otherwise.is_some() {
+        if evaluated.rejected.is_some() || evaluated.rejected_later.is_some() {
             return evaluated;
         }
     }
     evaluated.complete(applicable_rules, context, outcomes);
     evaluated.insert_as_replacement();
-    // A procedure sends what it was made for.
+    // A procedure needs the statement that it was created for.
     if let (Some(original), None, true) = (original, evaluated.changed_by, evaluated.procedures.is_empty()) {
         evaluated.statement = original;
     }
@@ -233,11 +235,11 @@ fn evaluate_statement<'r, 'a>(
 }
 
 impl<'r, 'a> Evaluated<'r, 'a> {
-    /// What rules must see of a document for which the statement's conditions do not hold.
+    /// The fields that rules need from a document that does not satisfy the statement's conditions.
     pub(super) fn checked_fields(&self) -> Vec<&'r str> {
         let mut fields = Vec::new();
         for field in self.unmatched.iter().flat_map(|rule| rule.pattern.checked_fields()) {
-            // The server refuses a projection of a field and of one inside it.
+            // The server rejects a projection of a field together with one of its subfields.
             let root = |path: &'r str| path.split('.').next().unwrap_or(path);
             if !fields.contains(&root(field)) {
                 fields.push(root(field));
@@ -246,7 +248,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         fields
     }
 
-    /// Does what a rule's verdict says.
+    /// Applies a rule's verdict.
     fn take(
         &mut self,
         rule: &'r Rule,
@@ -255,27 +257,27 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         context: &Context<'_>,
         outcomes: &mut RuleOutcomes,
     ) {
-        // What the rule that may reject it first says of it is known when the document has been looked for.
+        // Which of the two rejections applies is known only after checking whether the filter matches.
         if let (Enforcement::Enforce, Some(_), Some(rejection)) =
-            (enforcement, &self.only_new, rejected(&verdict, rule))
+            (enforcement, &self.only_new, rejection_in(&verdict, rule))
         {
-            self.otherwise = Some(RejectedBy { rule, rejection: rejection.clone() });
+            self.rejected_later = Some(RejectedBy { rule, rejection: rejection.clone() });
             return;
         }
-        if let Some((said, rejection)) = heard(&verdict, rule, enforcement) {
-            outcomes.note(rule, context.namespace, said, rejection);
+        if let Some((kind, rejection)) = noted_outcome(&verdict, rule, enforcement) {
+            outcomes.note(rule, context.namespace, kind, rejection);
         }
         if enforcement != Enforcement::Enforce {
             return;
         }
         match verdict {
             Verdict::Forward => {}
-            Verdict::Brings(operation) => {
+            Verdict::Provides(operation) => {
                 if let Some(operation) = operation {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.bring.push(rule);
+                self.brings_number.push(rule);
             }
             Verdict::Rewrite(Rewrite { operation, checks_match }) => {
                 self.statement = self.statement.with(operation);
@@ -293,7 +295,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.counted_by = Some(rule);
             }
             Verdict::OnlyNew(operation, rejection) => {
-                // The condition also has the server asked by number what it has recorded of an earlier sending.
+                // With the condition docward also queries the server's record of an earlier send, by the write's
+                // number.
                 self.statement = self.statement.with(operation).insert_only();
                 self.changed_by = Some(rule);
                 self.only_new = Some(RejectedBy { rule, rejection });
@@ -308,20 +311,20 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             },
             Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
-                self.refused = Some(RejectedBy { rule, rejection });
+                self.rejected = Some(RejectedBy { rule, rejection });
             }
         }
     }
 
-    /// Finishes what rules have begun, and holds what will be sent against every rule's promise: a later rule may have
-    /// undone what an earlier one checked. The earlier one then evaluates once more; if that does not help, the
-    /// statement is rejected.
+    /// Lets each rule finish the statement, then checks it against all rules again: a later rule may have undone the
+    /// change of an earlier one. In that case the earlier rule evaluates the statement once more. If the statement
+    /// still breaks the rule, it is rejected.
     fn complete(&mut self, applicable_rules: &ApplicableRules<'r>, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
         for (rule, enforcement) in applicable_rules {
             let verdict = rule.pattern.finish(&self.statement);
             self.take(rule, *enforcement, verdict, context, outcomes);
         }
-        // What one rule made of it, it has checked itself.
+        // A rule has already checked its own changes.
         if self.changed_by.is_none() || applicable_rules.len() < 2 {
             return;
         }
@@ -330,7 +333,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
             .map(|(rule, _)| *rule)
         {
-            if self.refused.is_some() {
+            if self.rejected.is_some() {
                 return;
             }
             if rule.pattern.holds(&self.statement).is_ok() {
@@ -341,23 +344,24 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 continue;
             }
             self.take(rule, Enforcement::Enforce, verdict, context, outcomes);
-            if self.refused.is_none()
+            if self.rejected.is_none()
                 && let Err(broken) = rule.pattern.holds(&self.statement)
             {
-                self.refuse_broken(rule, broken, context.namespace, outcomes);
+                self.reject_broken(rule, broken, context.namespace, outcomes);
             }
         }
-        if self.refused.is_none() && !self.sequences.is_empty() {
+        if self.rejected.is_none() && !self.sequences.is_empty() {
             let enforced = applicable_rules
                 .iter()
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
-            self.promises = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+            self.must_hold = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
         }
     }
 
-    /// What rules made operators or a pipeline of still inserts what the client's replacement would: nothing of the filter
-    /// but `_id`. Of other updates the server reads the filter's equalities, and fails where two of them meet.
+    /// Keeps the result of an upsert equal to that of the client's replacement. A replacement takes only `_id` from
+    /// the filter. For other updates the server also inserts the filter's equalities, and fails if one conflicts with
+    /// an updated field.
     fn insert_as_replacement(&mut self) {
         let Operation::Update(update) = &self.statement.operation else { return };
         let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.sequences.is_empty();
@@ -369,21 +373,21 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         let (own, pinned) = (sent.get("_id"), effect::equality(filter, "_id"));
         let is_other_type =
             own.zip(pinned).is_some_and(|(own, pinned)| own != pinned && effect::is_same_number(own, pinned));
-        // Where those of `_id` meet, a replacement fails, too.
+        // If the `_id` values conflict, a replacement fails too.
         if effect::id_pins_agree(filter) && (is_other_type || !effect::pins_agree(filter)) {
             self.statement = self.statement.pinned_by_id(pinned.filter(|_| !is_other_type));
         }
     }
 
-    /// Holds the statement with the number that was put in against the promises that it kept without.
+    /// Checks the statement with the assigned number against the rules that it satisfied without.
     pub(super) fn check_number(&mut self, namespace: Namespace<'_>, outcomes: &mut RuleOutcomes) {
-        let broken = self.promises.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&self.statement).err()?)));
+        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&self.statement).err()?)));
         if let Some((rule, broken)) = broken {
-            self.refuse_broken(rule, broken, namespace, outcomes);
+            self.reject_broken(rule, broken, namespace, outcomes);
         }
     }
 
-    fn refuse_broken(
+    fn reject_broken(
         &mut self,
         rule: &'r Rule,
         broken: Rejection,
@@ -392,17 +396,17 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     ) {
         let other = self.changed_by.filter(|other| other.id != rule.id);
         let reason = match other {
-            Some(other) => format!("{}, after what rule '{}' makes of it", broken.reason, other.name.value),
+            Some(other) => format!("{}, after the changes of rule '{}'", broken.reason, other.name.value),
             None => broken.reason,
         };
         let rejection = Rejection { reason, ..broken };
         outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-        self.refused = Some(RejectedBy { rule, rejection });
+        self.rejected = Some(RejectedBy { rule, rejection });
     }
 }
 
-/// The rejection that a verdict comes to, if the rule is enforced.
-fn rejected<'v>(verdict: &'v Verdict<'_>, rule: &Rule) -> Option<&'v Rejection> {
+/// The rejection in a verdict, if there is one.
+fn rejection_in<'v>(verdict: &'v Verdict<'_>, rule: &Rule) -> Option<&'v Rejection> {
     match verdict {
         Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => None,
         Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Some(rejection),
@@ -410,20 +414,20 @@ fn rejected<'v>(verdict: &'v Verdict<'_>, rule: &Rule) -> Option<&'v Rejection> 
     }
 }
 
-/// What is to be noted of a verdict.
-fn heard<'v>(
+/// The outcome to note for a verdict, if any.
+fn noted_outcome<'v>(
     verdict: &'v Verdict<'_>,
     rule: &Rule,
     enforcement: Enforcement,
 ) -> Option<(OutcomeKind, Option<&'v Rejection>)> {
     match verdict {
-        Verdict::Forward | Verdict::Brings(None) => None,
-        // What comes of it is noted when the document has been looked for.
+        Verdict::Forward | Verdict::Provides(None) => None,
+        // Its outcome is noted after checking whether the filter matches.
         Verdict::OnlyNew(..) if enforcement == Enforcement::Enforce => None,
         Verdict::OnlyNew(_, rejection) => Some((enforcement.rejects(), Some(rejection))),
         Verdict::Rewrite(_)
         | Verdict::Counted(_)
-        | Verdict::Brings(Some(_))
+        | Verdict::Provides(Some(_))
         | Verdict::Allocate
         | Verdict::Procedure(_) => Some((enforcement.rewrites(), None)),
         Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {

@@ -1,4 +1,4 @@
-//! `explain` of a protected command: the plan of what docward would send, or the rejection it would give.
+//! `explain` of a protected command: explains the rewritten command, or returns the rejection.
 
 use std::ops::ControlFlow;
 
@@ -7,7 +7,7 @@ use smallvec::SmallVec;
 use super::Session;
 use super::evaluation::{Evaluation, applicable_rules, asks_for_users};
 use super::plan::{NoPlan, Plan, Step, reject_command, with_fields, write_with_fields};
-use crate::command::{Batch, Command, Form, refuse_duplicates};
+use crate::command::{Command, Form, WriteBatch, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PLACE: &str = "the explained command";
@@ -32,16 +32,16 @@ impl<'f> Plan<'f> {
         };
         let body = match Form::of(class) {
             Some(form) => {
-                let mut batch = Batch::read(&inner, form)?;
+                let mut batch = WriteBatch::read(&inner, form)?;
                 batch.body_changes = changes;
                 let mut evaluation = Evaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
                 while !evaluation.take_turn(&batch, self.now, &mut self.outcomes) {}
                 let evaluated = evaluation.into_evaluated();
-                if let Some((refused, evaluated)) = evaluated
+                if let Some((rejected, evaluated)) = evaluated
                     .iter()
-                    .find_map(|j| j.refused.as_ref().or(j.only_new.as_ref()).map(|refused| (refused, j)))
+                    .find_map(|one| one.rejected.as_ref().or(one.only_new.as_ref()).map(|rejected| (rejected, one)))
                 {
-                    return Ok(reject_command(command, refused, evaluated.statement.kind_name(), namespace));
+                    return Ok(reject_command(command, rejected, evaluated.statement.kind_name(), namespace));
                 }
                 batch.encode_body(&inner, evaluated.iter().map(|evaluated| &evaluated.statement))
             }
@@ -56,7 +56,7 @@ impl<'f> Plan<'f> {
     }
 }
 
-/// The command inside, as if it had come by itself. `None`: what is there is for mongod to evaluate.
+/// Returns the inner command; `None` when mongod should report the error.
 pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, NoPlan> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
     refuse_duplicates(body, PLACE)?;

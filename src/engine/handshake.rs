@@ -1,9 +1,9 @@
-//! hello and its older names (isMaster, ismaster), by OP_MSG and OP_QUERY: what docward changes in the request
-//! and in every reply to it, so that drivers stay on the proxy and send nothing it cannot read.
+//! Changes hello requests and every reply to them, so that drivers stay on the proxy and use only supported
+//! compressors. Covers the older names (isMaster, ismaster), by OP_MSG and OP_QUERY.
 //!
-//! Drivers believe the addresses in the reply, not their connection string (the driver specification
-//! "Server Discovery And Monitoring"). Pure; who the members are is handed in. What is agreed on compression
-//! is kept in [`negotiation`]. Next: [`crate::proxy`].
+//! Drivers connect to the addresses in the reply, not to those of their connection string (driver specification
+//! "Server Discovery And Monitoring"). Does no I/O; the caller passes in the members. [`negotiation`] keeps the
+//! agreed compressors. Next: [`crate::proxy`].
 
 pub mod draining;
 pub mod negotiation;
@@ -16,18 +16,18 @@ use crate::wire::op_msg::{self, Message};
 use crate::wire::op_query::{Query, reply_document};
 use crate::wire::{Header, OpCode, WireError};
 
-/// Why a hello or its reply cannot be read.
+/// Why a hello or its reply cannot be processed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum HandshakeError {
     #[error("a handshake message cannot be parsed: {0}")]
     Wire(#[from] WireError),
-    #[error("a handshake message holds bytes that are no BSON document: {0}")]
+    #[error("a handshake message holds bytes that are not a BSON document: {0}")]
     Document(#[from] Malformed),
-    #[error("a handshake came as {0:?}; only OP_MSG, OP_QUERY and OP_REPLY can be")]
+    #[error("a handshake message has opcode {0:?}; only OP_MSG, OP_QUERY and OP_REPLY are supported")]
     OpCode(OpCode),
 }
 
-/// Under which address clients reach each member.
+/// The addresses that are advertised for the members.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AddressMap {
     own: String,
@@ -35,13 +35,14 @@ pub struct AddressMap {
 }
 
 impl AddressMap {
-    /// `own`: "host:port" of the listener the client came through. The member that answers is mapped to it
-    /// whatever it calls itself, because its own name (`me`) may differ from the address docward dials.
+    /// `own` is the "host:port" of the listener that accepted the client. The member that replies is mapped to it
+    /// under any name, because its own name (`me`) may differ from the address that docward connects to.
     pub fn new(own: String) -> Self {
         Self { own, members: Vec::new() }
     }
 
-    /// `name`: "host:port" as the replica set's configuration says it. Host names know no case.
+    /// Maps a member to an advertised address. `name` is its "host:port" in the replica set configuration; host names
+    /// are compared without regard to case.
     pub fn add(&mut self, name: String, advertised: String) {
         self.members.push((name, advertised));
     }
@@ -55,21 +56,21 @@ impl AddressMap {
     }
 }
 
-/// What a client is to take the server for.
+/// How docward presents the server to a client.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Presentation {
-    /// A member of the set that these addresses are of.
+    /// As a member of a replica set with these addresses.
     Member(AddressMap),
-    /// A server of its own: drivers look for no others.
+    /// As a standalone server: drivers look for no other members.
     Standalone,
 }
 
-/// Offers in a hello the compressors that docward can read, takes out a login by certificate (see
-/// [`super::authentication`]), and leaves the rest byte for byte; `None` when there is nothing to change. Notes in
-/// `session` who is talking.
+/// Rewrites a hello: offers only the compressors that docward supports, and removes a login by certificate (see
+/// [`super::authentication`]). Other bytes are unchanged. Returns `None` when there is nothing to change. Stores the
+/// application's name in `session`.
 ///
 /// # Errors
-/// [`HandshakeError`]: the frame is not to be passed on.
+/// [`HandshakeError`]: the frame must not be forwarded.
 pub fn rewrite_request(
     frame: &[u8],
     session: &mut Session,
@@ -80,22 +81,22 @@ pub fn rewrite_request(
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
             note(hello, session);
-            Ok(passable(hello, negotiation).map(|body| with_body(&message, &body)))
+            Ok(supported_hello(hello, negotiation).map(|body| with_body(&message, &body)))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
             note(hello, session);
-            Ok(passable(hello, negotiation)
+            Ok(supported_hello(hello, negotiation)
                 .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
         other => Err(HandshakeError::OpCode(other)),
     }
 }
 
-/// The hello without what cannot pass; `None` when all of it can.
-fn passable(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+/// Returns the hello without the unsupported parts; `None` when there are none.
+fn supported_hello(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
     if !hello.elements().any(authentication::is_speculative) {
         return negotiation.offer(hello);
     }
@@ -106,13 +107,14 @@ fn passable(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8
     Some(offered.unwrap_or_else(|| rest.as_document().as_bytes().to_vec()))
 }
 
-/// Whether a hello asks to be answered when there is news, rather than at once: a monitor's, not a handshake.
+/// Returns whether a hello waits for topology changes instead of an immediate reply. Only drivers' monitors send
+/// these.
 pub fn awaits_news(frame: &[u8]) -> bool {
     let hello = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
     hello.is_some_and(|hello| hello.get("topologyVersion").is_some())
 }
 
-/// Old drivers wrap a command to send a read preference with it: `{$query: {isMaster: 1}, ...}`.
+/// Old drivers wrap a command to add a read preference: `{$query: {isMaster: 1}, ...}`.
 pub(super) const WRAPPERS: [&[u8]; 2] = [b"$query", b"query"];
 
 fn unwrapped(outer: Document<'_>) -> Document<'_> {
@@ -131,9 +133,9 @@ fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
     })
 }
 
-/// What a server takes of a client's metadata at most, and of the application's name in it (mongod's
+/// The server's limits on client metadata and on the application name in it (mongod's
 /// `src/mongo/rpc/metadata/client_metadata.cpp`, `kMaxMongoDMetadataDocumentByteLength` and
-/// `kMaxApplicationNameByteLength`); a hello with more is answered with an error.
+/// `kMaxApplicationNameByteLength`). A hello that exceeds them gets an error.
 const MAX_METADATA_LENGTH: usize = 512;
 const MAX_APP_NAME_LENGTH: usize = 128;
 
@@ -142,7 +144,7 @@ fn note(hello: Document<'_>, session: &mut Session) {
     let client = client.filter(|client| client.as_bytes().len() <= MAX_METADATA_LENGTH);
     let application = client.and_then(|client| client.get("application")).and_then(Value::as_document);
     let name = application.and_then(|application| application.get("name")).and_then(Value::as_str);
-    // The server takes a client's first word for it and refuses others.
+    // The server accepts only the first name of a connection.
     if let Some(name) = name.filter(|name| name.len() <= MAX_APP_NAME_LENGTH)
         && session.app_name().is_none()
     {
@@ -154,8 +156,8 @@ fn note(hello: Document<'_>, session: &mut Session) {
     }
 }
 
-/// Notes in `session` which kind of server has replied to a hello, and takes the application's name that the hello claimed
-/// for its own, if the reply accepts it.
+/// Stores in `session` whether the server is a mongos. If the reply accepts the hello, also confirms the
+/// application's name.
 pub fn note_reply(frame: &[u8], session: &mut Session) {
     let message = Message::parse(frame).map(|message| message.body).ok();
     let body = message.or_else(|| reply_document(frame).ok()).and_then(|body| Document::parse(body).ok());
@@ -167,11 +169,11 @@ pub fn note_reply(frame: &[u8], session: &mut Session) {
     }
 }
 
-/// Makes a reply to a hello show `presentation` and the compressors that are agreed; `None` when it does. A member that has no
-/// address is hidden: drivers would leave the proxy for it.
+/// Rewrites a reply to a hello for `presentation` and the agreed compressors; returns `None` when nothing changes.
+/// Members without an advertised address are removed, because drivers would connect to them without the proxy.
 ///
 /// # Errors
-/// [`HandshakeError`]: the reply is not to be passed on, because it may name addresses that cannot be seen.
+/// [`HandshakeError`]: the reply must not be forwarded, because it may contain member addresses.
 pub fn rewrite_reply(
     frame: &[u8],
     presentation: &Presentation,
@@ -188,8 +190,8 @@ pub fn rewrite_reply(
             let Some(body) = rewrite_hello(Document::parse(stored)?, presentation, negotiation) else {
                 return Ok(None);
             };
-            // reply_document checked that the document lies behind the fixed fields, and a reply to a
-            // command has only one.
+            // reply_document checked that the document follows the fixed fields. A reply to a command has only one
+            // document.
             let fixed = frame.len().saturating_sub(stored.len());
             let mut out = frame.get(..fixed).unwrap_or_default().to_vec();
             out.extend_from_slice(&body);
@@ -203,11 +205,11 @@ pub fn rewrite_reply(
 fn rewrite_hello(reply: Document<'_>, presentation: &Presentation, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
     let agreed = negotiation.agree(reply);
     let offered = reply.get(COMPRESSION).is_some();
-    let concerns: fn(&[u8]) -> bool = match presentation {
+    let is_affected: fn(&[u8]) -> bool = match presentation {
         Presentation::Member(_) => names_members,
-        Presentation::Standalone => tells_membership,
+        Presentation::Standalone => shows_membership,
     };
-    if !offered && agreed.is_empty() && !reply.elements().any(|field| concerns(field.key)) {
+    if !offered && agreed.is_empty() && !reply.elements().any(|field| is_affected(field.key)) {
         return None;
     }
     let me = reply.get("me").and_then(Value::as_string_bytes);
@@ -241,13 +243,13 @@ fn write_as_member(w: &mut Writer<'_>, field: Element<'_>, addresses: &AddressMa
 fn write_as_standalone(w: &mut Writer<'_>, field: Element<'_>) {
     match field.key {
         b"isWritablePrimary" | b"ismaster" => w.boolean(field.key, true),
-        key if tells_membership(key) => {}
+        key if shows_membership(key) => {}
         _ => w.element(field),
     }
 }
 
-/// What tells drivers that a server is a member of a set, or a mongos.
-fn tells_membership(key: &[u8]) -> bool {
+/// Fields that show that a server is a member of a replica set, or a mongos.
+fn shows_membership(key: &[u8]) -> bool {
     const MEMBERSHIP: [&[u8]; 18] = [
         b"arbiterOnly",
         b"arbiters",
@@ -285,7 +287,7 @@ fn rewrite_list(w: &mut Writer<'_>, key: &[u8], list: Value<'_>, addresses: &Add
     });
 }
 
-/// The same message with another body; sections keep their order no further than the server cares.
+/// Returns the message with another body, followed by its document sequences.
 fn with_body(message: &Message<'_>, body: &[u8]) -> Vec<u8> {
     let header = message.header;
     let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 64);
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn compressors_that_docward_cannot_read_are_not_offered_and_nothing_else_is_changed() {
+    fn unsupported_compressors_are_removed_from_a_hello_and_nothing_else_changes() {
         let with = doc! {
             "hello": 1, "helloOk": true, "topologyVersion": {"counter": 6i64}, "maxAwaitTimeMS": 10_000, "loadBalanced": true,
             "compression": ["lz4", "zlib", "noop", "snappy"], "speculativeAuthenticate": {"saslStart": 1}, "$db": "admin",
@@ -364,22 +366,22 @@ mod tests {
     }
 
     #[test]
-    fn a_speculative_login_by_certificate_is_taken_out_and_no_other() {
+    fn only_a_speculative_login_by_certificate_is_removed() {
         let hello =
             |login: bson::Document| message(0, &doc! {"hello": 1, "speculativeAuthenticate": login, "$db": "x"});
         let without = message(0, &doc! {"hello": 1, "$db": "x"});
-        for (login, taken_out) in [
+        for (login, removed) in [
             (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "db": "$external"}, true),
             (doc! {"saslStart": 1, "payload": 1, "mechanism": "MONGODB-X509"}, true),
             (doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": 1}, false),
         ] {
             let rewritten = request(&hello(login)).unwrap();
-            assert_eq!(rewritten, taken_out.then(|| without.clone()));
+            assert_eq!(rewritten, removed.then(|| without.clone()));
         }
     }
 
     #[test]
-    fn the_session_learns_who_is_talking() {
+    fn a_hello_sets_the_application_name_and_forgets_users_on_a_speculative_login() {
         let hello = doc! {"isMaster": 1, "client": {"application": {"name": "shop"}, "driver": {"name": "x"}}};
         for frame in [message(0, &hello), query(&hello)] {
             let mut session = Session { users: Some(vec![("admin".into(), "bob".into())]), ..Session::default() };
@@ -402,10 +404,10 @@ mod tests {
     }
 
     #[test]
-    fn an_application_is_called_what_the_server_accepted_first() {
+    fn the_first_accepted_application_name_is_kept() {
         let long = "x".repeat(129);
         let mut session = Session::default();
-        let mut say = |name: &str, more: &str, ok: f64| {
+        let mut handshake = |name: &str, more: &str, ok: f64| {
             let client = doc! {"application": {"name": name}, "platform": more};
             rewrite_request(
                 &message(0, &doc! {"hello": 1, "client": client}),
@@ -416,12 +418,12 @@ mod tests {
             note_reply(&message(0, &doc! {"ok": ok}), &mut session);
             session.app_name().map(str::to_owned)
         };
-        assert_eq!(say("refused", "", 0.0), None);
-        assert_eq!(say(&long, "", 1.0), None);
-        assert_eq!(say("shop", &"y".repeat(512), 1.0), None);
-        assert_eq!(say("shop", "", 1.0).as_deref(), Some("shop"));
-        assert_eq!(say("other", "", 1.0).as_deref(), Some("shop"));
-        assert_eq!(say("other", "", 0.0).as_deref(), Some("shop"));
+        assert_eq!(handshake("refused", "", 0.0), None);
+        assert_eq!(handshake(&long, "", 1.0), None);
+        assert_eq!(handshake("shop", &"y".repeat(512), 1.0), None);
+        assert_eq!(handshake("shop", "", 1.0).as_deref(), Some("shop"));
+        assert_eq!(handshake("other", "", 1.0).as_deref(), Some("shop"));
+        assert_eq!(handshake("other", "", 0.0).as_deref(), Some("shop"));
     }
 
     #[test]
@@ -444,7 +446,7 @@ mod tests {
     }
 
     #[test]
-    fn the_member_that_answers_is_the_one_the_client_came_to_whatever_it_calls_itself() {
+    fn the_replying_member_is_mapped_to_the_listeners_own_address() {
         let before = doc! {"hosts": ["db.internal:27017"], "primary": "db.internal:27017", "me": "db.internal:27017"};
         let after = doc! {"hosts": ["proxy:1"], "primary": "proxy:1", "me": "proxy:1"};
         assert_eq!(reply(&message(0, &before)), Ok(Some(message(0, &after))));
@@ -454,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standalone_shows_nothing_of_its_set() {
+    fn a_standalone_reply_has_no_replica_set_fields() {
         let before = doc! {
             "topologyVersion": {"counter": 6i64}, "hosts": ["a:27017", "b:27017"], "setName": "rs0", "setVersion": 3,
             "isWritablePrimary": false, "secondary": true, "primary": "b:27017", "me": "a:27017",
@@ -469,7 +471,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reply_without_addresses_stays_as_it_is() {
+    fn a_reply_without_addresses_is_unchanged() {
         let standalone = doc! {"isWritablePrimary": true, "msg": "isdbgrid", "ok": 1.0};
         assert_eq!(reply(&message(0, &standalone)), Ok(None));
     }
@@ -489,7 +491,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_refused() {
+    fn malformed_handshake_messages_are_errors() {
         let hello = message(0, &doc! {"hello": 1, "client": {"a": 1}});
         for end in 0..hello.len() {
             assert!(request(&hello[..end]).is_err());

@@ -1,14 +1,14 @@
-//! Ways to a protected collection that no rule can analyse: commands that write other than by statements, statements
-//! on the buckets of a time series, names that cannot be told.
+//! Indirect writes to protected collections, which no rule can analyse: commands that write other than by statements,
+//! statements on the buckets of a time series, and commands whose collection is unknown.
 //!
-//! RejectedBy where a rule guards the target, unless all such rules say `unsupported: allow`. Which commands these are
-//! is up to the catalogue (`Class::indirect_write`), where they lead to `command::indirect_write_targets`.
+//! Rejected if a rule applies to the target, unless all such rules say `unsupported: allow`. The catalogue lists
+//! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::Session;
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users, enforcement};
 use super::outcome::OutcomeKind;
 use super::plan::{NoPlan, Plan, Step, reject_command};
-use crate::command::{Class, Command, Namespace, Target, code, indirect_write_targets};
+use crate::command::{Command, CommandClass, Namespace, Target, code, indirect_write_targets};
 use crate::patterns::{Rejection, Rule};
 use crate::rules::{Mode, Unsupported, bucketed_collection};
 
@@ -16,22 +16,23 @@ use crate::rules::{Mode, Unsupported, bucketed_collection};
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
 impl<'f> Plan<'f> {
-    /// A way into a collection that is no statement.
+    /// Decides on a command that can change a collection other than by statements.
     pub(super) fn indirect_write(
         &mut self,
         command: &Command<'f>,
-        class: Class,
+        class: CommandClass,
         what: &str,
         session: &Session,
     ) -> Result<Step, NoPlan> {
-        // Of known commands only the body is read here; drivers send nothing else of them.
-        if class != Class::Unknown && !command.message.sequences.is_empty() {
-            return self.untold(command, what, |_| true, session);
+        // For known commands only the body is parsed; drivers send nothing else.
+        if class != CommandClass::Unknown && !command.message.sequences.is_empty() {
+            return self.unknown_collection(command, what, |_| true, session);
         }
         self.unanalysed(command, indirect_write_targets(command, class), what, session)
     }
 
-    /// Writes that no rule can analyse: refused where one guards the target, unless all such rules allow it.
+    /// Decides on writes that no rule can analyse: rejected if a rule applies to the target, unless all such rules
+    /// allow it.
     pub(super) fn unanalysed(
         &mut self,
         command: &Command<'f>,
@@ -41,7 +42,7 @@ impl<'f> Plan<'f> {
     ) -> Result<Step, NoPlan> {
         for target in targets {
             let Ok((database, collection)) = target else {
-                let step = self.untold(command, what, |_| true, session)?;
+                let step = self.unknown_collection(command, what, |_| true, session)?;
                 if matches!(step, Step::ForwardOriginal { .. }) {
                     continue;
                 }
@@ -57,9 +58,9 @@ impl<'f> Plan<'f> {
                     format!("no rule can analyse what it writes ({what} the protected collection)"),
                     "Write by insert, update or delete. (For the DBA: `unsupported: allow` lets it pass.)",
                 );
-                let said = on_indirect_write(rule, enforcement);
-                self.outcomes.note(rule, namespace, said, Some(&rejection));
-                if said == OutcomeKind::Reject {
+                let kind = on_indirect_write(rule, enforcement);
+                self.outcomes.note(rule, namespace, kind, Some(&rejection));
+                if kind == OutcomeKind::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
                     return Ok(reject_command(command, &RejectedBy { rule, rejection }, noun, namespace));
                 }
@@ -68,9 +69,9 @@ impl<'f> Plan<'f> {
         Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() })
     }
 
-    /// A command on a collection that cannot be told: the first of the rules it may concern applies that refuses
-    /// what it cannot analyse.
-    fn untold(
+    /// Decides on a command whose collection is unknown: it is rejected if any rule that may apply rejects what it
+    /// cannot analyse.
+    fn unknown_collection(
         &mut self,
         command: &Command<'f>,
         what: &str,
@@ -90,7 +91,8 @@ impl<'f> Plan<'f> {
             Some(rule) => Err(NoPlan {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
-                    "{what} a collection that cannot be told, while rules such as '{}' guard some; name it by a string in the body",
+                    "{what} a collection that docward cannot determine; rule '{}' may apply to it. Name the \
+                     collection by a string in the command's body",
                     rule.name.value
                 ),
             }),
@@ -98,11 +100,11 @@ impl<'f> Plan<'f> {
         }
     }
 
-    /// A read of a collection that is named by its UUID: it could be one whose reads a rule evaluates.
+    /// Decides on a read of a collection named by its UUID, which may be one whose reads a rule evaluates.
     pub(super) fn read_unnamed(
         &mut self,
         command: &Command<'f>,
-        class: Class,
+        class: CommandClass,
         session: &Session,
     ) -> Result<Step, NoPlan> {
         let database = command.database.as_bytes();
@@ -110,11 +112,11 @@ impl<'f> Plan<'f> {
             rule.pattern.evaluates_command(class, None)
                 && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database))
         };
-        self.untold(command, command.name, evaluates, session)
+        self.unknown_collection(command, &format!("{} on", command.name), evaluates, session)
     }
 
-    /// The rules that evaluate the statements of a namespace. The buckets of a time-series collection hold many
-    /// documents each: no rule can analyse statements on them.
+    /// Returns the rules for the statements on a namespace. The buckets of a time-series collection hold many
+    /// documents each, so no rule can analyse statements on them: then the first value is the target instead.
     pub(super) fn applicable_rules_of(
         &self,
         namespace: Namespace<'_>,
@@ -127,7 +129,7 @@ impl<'f> Plan<'f> {
     }
 }
 
-/// What a rule says of a write that it cannot analyse.
+/// The outcome of a rule for a write that it cannot analyse.
 pub(super) fn on_indirect_write(rule: &Rule, enforcement: Enforcement) -> OutcomeKind {
     match rule.unsupported {
         Unsupported::Allow => OutcomeKind::Allow,

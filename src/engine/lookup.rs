@@ -1,8 +1,8 @@
-//! What a plan must know from outside before it can go on, as data: the engine asks, the service answers.
+//! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
 pub use crate::patterns::sequence::{Beginning, Origin, Start};
 
-/// A question for the service.
+/// A request to the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
     Lease(Lease),
@@ -13,16 +13,16 @@ pub enum Lookup {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Lease {
     pub counter: Counter,
-    /// How many numbers the message needs.
+    /// The count of numbers that the message needs.
     pub count: u32,
-    /// Numbers that the message brings along: none of them is issued from now on.
+    /// Numbers that the message already contains; the service does not issue them any more.
     pub brought: Vec<i64>,
-    /// How many the service takes from the server at once, if it must take any; at least 1.
+    /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
     pub block: u32,
     pub beginning: Beginning,
 }
 
-/// The document `{_id: id, seq: last number issued}`.
+/// The counter document `{_id: id, seq: last number issued}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Counter {
     pub database: String,
@@ -39,7 +39,7 @@ pub struct Maximum {
 }
 
 impl Maximum {
-    /// A filter for the documents whose numbers count.
+    /// Returns the filter for documents whose numbers count.
     #[must_use]
     pub fn filter(&self) -> Vec<u8> {
         super::allocation::countable(&self.field)
@@ -48,27 +48,26 @@ impl Maximum {
 
 /// The service's answer.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Found {
-    /// As many numbers as were asked for, ascending.
+pub enum LookupResult {
+    /// As many numbers as were requested, ascending.
     Numbers(Vec<i64>),
-    /// `None`: no document has a number there.
+    /// `None` when no document has a number there.
     Maximum(Option<i64>),
 }
 
-/// Why there is no answer.
+/// Why a lookup failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum LookupError {
-    /// Trying again will not help before somebody mends something: the client is told this text.
+    /// A permanent error: a retry fails too until somebody fixes the cause. The client gets this text.
     #[error("{0}")]
-    Refused(String),
-    /// The server cannot be reached, or has no primary: the client's connection is closed, so that its
-    /// driver retries.
+    Permanent(String),
+    /// The server cannot be reached or has no primary. The client's connection is closed so that its driver retries.
     #[error("{0}")]
     Unavailable(String),
 }
 
 impl LookupError {
-    /// Nobody will answer any more.
+    /// Returns the error for lookups during shutdown.
     #[must_use]
     pub fn shutting_down() -> Self {
         Self::Unavailable("docward is shutting down".to_owned())

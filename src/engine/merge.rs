@@ -1,5 +1,4 @@
-//! One reply out of several: counts add up, indexes become the client's, docward's own errors stand among
-//! the server's.
+//! Merges several replies into one: adds up counts, maps indexes to the client's, and adds docward's own errors.
 
 use super::allocation::is_duplicate_key;
 use super::evaluation::RejectedBy;
@@ -9,43 +8,43 @@ use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer}
 use crate::effect::equality;
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
-/// What has come back for the client's statements so far.
+/// The merged results of the client's statements so far.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     n: i64,
     modified: i64,
-    /// bulkWrite's own counts, in the order of [`BULK_COUNTS`].
+    /// The counts of bulkWrite, in the order of [`BULK_COUNTS`].
     bulk_counts: [i64; 5],
-    /// The client's index, and the `_id`.
+    /// The client's index and the `_id`.
     upserted: Vec<(usize, OwnedValue)>,
-    /// The client's index, and the error's fields without it.
+    /// The client's index and the error without its index.
     errors: Vec<(usize, CowDocument<'static>)>,
     /// Bytes of docward's own errors among them.
-    refused_length: usize,
-    /// bulkWrite's results that are no errors, likewise.
+    rejected_length: usize,
+    /// Successful results of bulkWrite, in the same form.
     results: Vec<(usize, CowDocument<'static>)>,
-    /// A reply's `writeConcernError`, and the `errorLabels` that tell the driver to retry for its sake.
+    /// A reply's `writeConcernError` and the `errorLabels` that make the driver retry because of it.
     write_concern_error: Option<CowDocument<'static>>,
     /// Bytes of `upserted` and `results`.
     result_length: usize,
     retried: Vec<i32>,
-    /// The fields of the last reply that are about the server rather than the statements.
+    /// The fields of the last reply that describe the server rather than the statements.
     server_fields: Option<CowDocument<'static>>,
 }
 
 const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
-/// What a reply says of the statements; all else is about the server (opTime, $clusterTime, ...).
+/// Fields of a reply about the statements; all others are about the server (opTime, $clusterTime, ...).
 const STATEMENT_FIELDS: [&[u8]; 7] =
     [b"n", b"nModified", b"upserted", b"writeErrors", b"retriedStmtIds", b"ok", b"cursor"];
 const WRITE_CONCERN_FIELDS: [&[u8]; 2] = [b"writeConcernError", b"errorLabels"];
 
-/// Bytes of errors in one reply that keep their text; those behind them keep their code. mongod has the same
-/// bound: 100,000 errors with their texts would be larger than a document, and than a message, may be.
+/// Errors in one reply keep their texts up to this many bytes; later errors keep only their codes. mongod has the
+/// same bound: 100,000 errors with texts would exceed the limits of documents and messages.
 const MAX_ERROR_BYTES: usize = 1 << 20;
-/// Bytes of an array's entry around an upserted `_id` or a result, at most.
+/// Upper bound of the bytes in an array's entry besides an upserted `_id` or a result.
 const ENTRY_LENGTH: usize = 32;
 
-/// The results of two parts of one statement.
+/// Returns the sum of the results of two parts of one statement.
 fn summed(one: Document<'_>, other: Document<'_>) -> CowDocument<'static> {
     let count = |result: Document<'_>, name: &[u8]| result.get(name).and_then(Value::as_integer).unwrap_or(0);
     CowDocument::build(|w| {
@@ -59,8 +58,8 @@ fn summed(one: Document<'_>, other: Document<'_>) -> CowDocument<'static> {
 }
 
 impl Tally {
-    /// Adds the reply for `statements`, the client's indexes of what was sent. Errors of statements beyond
-    /// them are left out: those are tried again.
+    /// Adds the reply for `statements`, the client's indexes of the sent statements. Errors of other statements are
+    /// left out, because those are repeated.
     pub(super) fn add(&mut self, reply: &Reply<'_>, form: Form, statements: &[usize]) {
         self.note_reply(reply);
         self.n += reply.n();
@@ -92,7 +91,7 @@ impl Tally {
         }
     }
 
-    /// A statement that went in several parts has one result.
+    /// A statement that was sent in several parts has one result.
     fn add_result(&mut self, index: usize, result: Document<'_>) {
         match self.results.last_mut().filter(|(last, _)| *last == index) {
             Some((_, known)) => *known = summed(known.as_document(), result),
@@ -103,24 +102,24 @@ impl Tally {
         }
     }
 
-    /// Adds the error that a command for one statement failed with.
+    /// Adds the error of a command for one statement.
     pub(super) fn fail(&mut self, index: usize, body: Document<'_>) {
         let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg" | b"errInfo");
         let error = CowDocument::build(|w| body.elements().filter(kept).for_each(|element| w.element(element)));
         self.errors.push((index, error));
     }
 
-    /// Leaves errors out; `stays` is asked with the client's index and the error.
+    /// Keeps the errors for which `stays` returns true, given the client's index and the error.
     pub(super) fn retain_errors(&mut self, mut stays: impl FnMut(usize, Document<'_>) -> bool) {
         self.errors.retain(|(index, error)| stays(*index, error.as_document()));
     }
 
-    /// Adds the error that a findAndModify failed with.
+    /// Adds the error of a findAndModify.
     pub(super) fn add_error(&mut self, error: Document<'_>) {
         self.errors.push((0, without_index(error)));
     }
 
-    /// Keeps what a reply says about the server.
+    /// Keeps the fields of a reply that are about the server.
     pub(super) fn note_reply(&mut self, reply: &Reply<'_>) {
         let about_server = |key: &[u8]| {
             !STATEMENT_FIELDS.contains(&key)
@@ -148,37 +147,37 @@ impl Tally {
         }
     }
 
-    /// The smallest index with an error.
+    /// Returns the smallest index with an error.
     pub(super) fn first_error(&self) -> Option<usize> {
         self.errors.iter().map(|(index, _)| *index).min()
     }
 
-    /// Adds docward's own error; one for which a reply has no room is not even put together.
-    pub(super) fn refuse(
+    /// Adds a rejection. The text is built only if the reply has room for it.
+    pub(super) fn reject(
         &mut self,
         index: usize,
         statement: &Statement<'_>,
-        refused: &RejectedBy<'_>,
+        rejected: &RejectedBy<'_>,
         ns: Namespace<'_>,
     ) {
-        let has_room = self.refused_length < MAX_ERROR_BYTES;
+        let has_room = self.rejected_length < MAX_ERROR_BYTES;
         let error = CowDocument::build(|w| {
-            w.int32("code", refused.rejection.code);
+            w.int32("code", rejected.rejection.code);
             if has_room {
-                w.string("errmsg", rejection_text::message(refused, statement.kind_name(), ns));
-                rejection_text::write_error_info(w, refused);
+                w.string("errmsg", rejection_text::message(rejected, statement.kind_name(), ns));
+                rejection_text::write_error_info(w, rejected);
             }
         });
-        self.refused_length += error.as_document().as_bytes().len();
+        self.rejected_length += error.as_document().as_bytes().len();
         self.errors.push((index, error));
     }
 
-    /// Bytes of successful results so far.
+    /// Returns the bytes of successful results so far.
     pub(super) fn result_length(&self) -> usize {
         self.result_length
     }
 
-    /// Adds the error for a statement that was not sent, because there would be no room to say what came of it.
+    /// Adds the error for a statement that was not sent because the reply has no room for its result.
     pub(super) fn fail_unsent(&mut self, index: usize) {
         let error = CowDocument::build(|w| {
             w.int32("code", code::EXCEEDED_MEMORY_LIMIT);
@@ -191,7 +190,7 @@ impl Tally {
         self.errors.push((index, error));
     }
 
-    /// The client's reply, or an error where the server's results do not fit into one.
+    /// Returns the client's reply, or an error if the results do not fit into one reply.
     pub(super) fn reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
         let reply = self.merged_reply(command, form);
         if reply.len() <= MAX_COMMAND_DOCUMENT_LENGTH {
@@ -257,7 +256,7 @@ impl Tally {
     }
 
     fn write_bulk(&self, w: &mut Writer<'_>) {
-        // One that went in several parts may have failed in the last.
+        // A statement that was sent in several parts may have failed in the last one.
         let failed = |index: usize| self.errors.binary_search_by_key(&index, |(index, _)| *index).is_ok();
         let succeeded = self.results.iter().filter(|(index, _)| !failed(*index));
         let mut entries: Vec<(usize, bool, Document<'_>)> =
@@ -277,7 +276,7 @@ impl Tally {
                             return;
                         }
                         let cut = write_error(w, fields, &mut budget);
-                        // The server's own errors have it already.
+                        // The server's own errors contain it already.
                         if cut || fields.get("n").is_none() {
                             w.int32("n", 0);
                         }
@@ -301,7 +300,7 @@ impl Tally {
     }
 }
 
-/// The failed statements of a reply: their place in what was sent, and the error.
+/// Returns the failed statements of a reply: their position in the sent command, and the error.
 pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Document<'r>)> {
     let (list, key) = match form {
         Form::BulkWrite => (first_batch(reply), "idx"),
@@ -312,7 +311,7 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Docume
     errors.filter_map(|error| Some((place(error, key)?, error))).collect()
 }
 
-/// How many documents a run of one statement found or inserted.
+/// Returns how many documents a run of one statement matched or inserted.
 pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
     match form {
         Form::BulkWrite => {
@@ -326,20 +325,20 @@ pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
     }
 }
 
-/// Whether an upsert collided on a unique key that its own filter pins: then the document it was to match is
-/// there, in another version. Another unique key's collision is an error of its own.
+/// Whether an upsert collided on a unique key that its own filter fixes. Then the document exists in another version.
+/// A collision on another unique key is an ordinary error.
 pub(super) fn is_duplicate_of_filter(error: Document<'_>, filter: Document<'_>) -> bool {
     let Some(keys) = error.get("keyPattern").and_then(Value::as_document) else { return false };
     let pinned = |key: &[u8]| std::str::from_utf8(key).is_ok_and(|key| equality(filter, key).is_some());
     is_duplicate_key(error) && keys.elements().all(|key| pinned(key.key))
 }
 
-/// The id of a bulkWrite's result cursor that has more to tell.
+/// Returns the id of a bulkWrite's result cursor if there are more results.
 pub(super) fn open_cursor(reply: &Reply<'_>) -> Option<i64> {
     reply.cursor()?.get("id")?.as_integer().filter(|id| *id != 0)
 }
 
-/// Asks for more of a bulkWrite's results.
+/// Returns a getMore for a bulkWrite's results.
 pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 128);
     writer.body(|out| {
@@ -360,12 +359,12 @@ pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
     writer.finish()
 }
 
-/// A retryable write's number belongs to the write alone.
+/// The number of a retryable write belongs to the write alone.
 fn transaction_field(command: &Command<'_>, key: &[u8]) -> bool {
     key == b"lsid" || command.session().in_transaction
 }
 
-/// The first reply of a bulkWrite with the results of a getMore behind its own.
+/// Returns the first reply of a bulkWrite with the results of a getMore appended.
 pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
     let first = Reply::parse(first).ok()?;
     let more = Reply::parse(more).ok().filter(Reply::is_ok)?;
@@ -390,7 +389,7 @@ fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
     reply.cursor().and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
 }
 
-/// Writes an error's fields; true when only what a program needs is written, because `budget` is used up.
+/// Writes an error's fields. Returns true when only the code is written, because `budget` is used up.
 fn write_error(w: &mut Writer<'_>, error: Document<'_>, budget: &mut usize) -> bool {
     *budget = budget.saturating_sub(error.as_bytes().len());
     if *budget > 0 {
@@ -412,7 +411,7 @@ fn place(entry: Document<'_>, key: &str) -> Option<usize> {
     entry.get(key).and_then(Value::as_integer).and_then(|place| usize::try_from(place).ok())
 }
 
-/// The fields of an error or result that do not change with its place.
+/// Returns the fields of an error or result without its index.
 fn without_index(entry: Document<'_>) -> CowDocument<'static> {
     CowDocument::build(|w| {
         entry.elements().filter(|e| !matches!(e.key, b"index" | b"idx" | b"ok")).for_each(|e| w.element(e));

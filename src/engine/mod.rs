@@ -1,8 +1,8 @@
-//! A message and the rules → what is to be done; what came of it → the client's reply.
+//! Applies rules to client messages: decides what to send upstream and builds the client's reply.
 //!
-//! Sans-I/O: [`triage`] looks at a frame's first bytes, [`Plan`] carries out a evaluated message step by step;
-//! the caller sends, looks up and feeds the results back. Time, answers and replies come in as arguments, so
-//! the proxy, the command line and the tests run the same code. Next floor: `crate::proxy`.
+//! Does no I/O. [`triage`] reads a frame's first bytes; [`Plan`] carries out one message step by step. The caller
+//! sends messages, performs lookups and passes the results back. Time, lookup results and replies are arguments, so
+//! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
 
 mod allocation;
 mod authentication;
@@ -30,9 +30,9 @@ mod triage;
 
 use serde::{Deserialize, Serialize};
 
-pub use authentication::{has_logged_in, login_question, means_login_demanded, read_users, users_question};
-pub use composition::impossible;
-pub use dry_run::{DryRun, Need, Outcome, command_of_frame, dry_run, statements};
+pub use authentication::{has_logged_in, login_question, read_users, requires_login, users_question};
+pub use composition::incompatible_rules;
+pub use dry_run::{DryRun, DryRunOutcome, Need, command_of_frame, dry_run, statements};
 pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{Input, Plan, Step, evaluation_length};
 pub use privileges::Privileges;
@@ -41,53 +41,53 @@ pub use trace_context::TraceContext;
 pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};
 
-/// What the engine remembers of one client connection.
+/// The engine's state of one client connection.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Session {
-    /// `client.application.name` of the handshake; see [`Session::app_name`]. At most as long as a server takes.
+    /// `client.application.name` of the handshake; see [`Session::app_name`]. No longer than the server accepts.
     pub app_name: Option<String>,
-    /// The server has not accepted the hello that `app_name` is from.
+    /// The server has not yet accepted the hello that contains `app_name`.
     pub app_name_is_claimed: bool,
-    /// (authentication database, name) of everybody who is authenticated; `None` until it was asked for.
+    /// The authenticated users as (authentication database, name); `None` until the server has been queried.
     pub users: Option<Vec<(String, String)>>,
-    /// The server demands a login, and there has been none on this connection.
+    /// The server requires authentication and the connection has not authenticated yet.
     pub must_log_in: bool,
-    /// What the server lets them do. The next process asks again.
+    /// The privileges of the users. Not handed over; the next process queries them again.
     #[serde(skip)]
     pub privileges: Privileges,
-    /// "127.0.0.1:50000", for logs.
+    /// The client's address ("127.0.0.1:50000"), for logs.
     pub client: Box<str>,
     /// The connection's number in its process, for logs.
     #[serde(skip)]
     pub connection: u64,
-    /// Told by the listener, so it is not passed on to another process.
+    /// Set by the listener, so not handed over to another process.
     #[serde(skip)]
     pub listener_kind: ListenerKind,
     pub own: OwnSession,
 }
 
 impl Session {
-    /// The application's name, once the server has accepted it.
+    /// Returns the application's name once the server has accepted it.
     #[must_use]
     pub fn app_name(&self) -> Option<&str> {
         self.app_name.as_deref().filter(|_| !self.app_name_is_claimed)
     }
 }
 
-/// The server session that docward's own transactions run in, where none of the client's tells which.
+/// The server session for docward's own transactions, used where it cannot be derived from the client's session.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OwnSession {
-    /// A random UUID, another for each connection.
+    /// A random UUID, different for each connection.
     pub id: [u8; 16],
-    /// The last transaction number that was used.
+    /// The last transaction number used.
     pub last_number: u32,
-    /// The server is a mongos, as far as its hello has told.
+    /// The server is a mongos, according to its last hello reply.
     #[serde(default)]
     pub routed: bool,
 }
 
 impl OwnSession {
-    /// Takes the next transaction number; behind the last one another session begins.
+    /// Takes the next transaction number. After the last number it continues with another session id.
     fn next_number(&mut self) {
         self.last_number = self.last_number.checked_add(1).unwrap_or_else(|| {
             self.id = u128::from_be_bytes(self.id).wrapping_add(1).to_be_bytes();
@@ -96,7 +96,7 @@ impl OwnSession {
     }
 }
 
-/// Wall clock, handed in.
+/// The wall-clock time, passed in by the caller.
 #[derive(Debug, Clone, Copy)]
 pub struct Now {
     /// Milliseconds since 1970 UTC.

@@ -1,25 +1,25 @@
-//! What rules said about a message, for logs and counters.
+//! Outcomes of rules for one message, for logs and counters.
 
 use crate::command::{Namespace, shorten};
 use crate::patterns::{Rejection, Rule};
 use crate::rules::RuleId;
 
-/// Bytes of a namespace that are remembered and logged; servers since 4.4 take 255.
+/// Bytes of a namespace that are kept and logged; servers since 4.4 accept 255.
 const MAX_NAMESPACE_LENGTH: usize = 255;
 
-/// The kinds of things a rule can say.
+/// The kinds of outcome of a rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OutcomeKind {
-    /// The statement went on changed.
+    /// The statement was changed and sent.
     Rewrite,
     Reject,
-    /// It passes, but somebody should look at it.
+    /// The command is sent, but somebody should look at it.
     Warn,
-    /// A protected statement matched nothing.
+    /// A checked statement matched nothing.
     Conflict,
-    /// It could not be analysed, and `unsupported: allow` let it pass.
+    /// The rule could not analyse it and `unsupported: allow` let it pass.
     Allow,
-    /// It would have been rewritten, but `except` leaves this client alone.
+    /// It would have been rewritten, but `except` exempts this client.
     ExceptRewrite,
     ExceptReject,
     ShadowRewrite,
@@ -27,7 +27,7 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// What rules do all day; whatever else they say, an application or a DBA has to look at.
+    /// Returns whether the outcome needs no attention. Only rewrites are routine.
     #[must_use]
     pub fn is_routine(self) -> bool {
         self == Self::Rewrite
@@ -48,7 +48,7 @@ impl OutcomeKind {
     }
 }
 
-/// One rule's word on a message, however many of its statements it concerned.
+/// One rule's outcome for a message, summed over the statements it applies to.
 #[derive(Debug, Clone)]
 pub struct RuleOutcome {
     pub rule: RuleId,
@@ -56,21 +56,21 @@ pub struct RuleOutcome {
     pub pattern: &'static str,
     /// "database.collection"
     pub namespace: String,
-    pub said: OutcomeKind,
-    /// Why it rejected the first of them; empty for rewrites.
+    pub kind: OutcomeKind,
+    /// Why the rule rejected the first of them; empty for rewrites.
     pub reason: String,
     /// What to do instead; empty for rewrites.
     pub hint: String,
-    /// How many statements.
+    /// The number of statements.
     pub statements: u64,
 }
 
-/// RuleOutcomes of one message, one entry for each rule and word.
+/// The outcomes of one message, one entry for each rule and kind.
 #[derive(Debug, Default)]
 pub(super) struct RuleOutcomes {
     list: Vec<RuleOutcome>,
-    /// Routine is noted too.
-    thorough: bool,
+    /// Options added to commands are noted too.
+    notes_routine: bool,
 }
 
 impl RuleOutcomes {
@@ -78,15 +78,15 @@ impl RuleOutcomes {
         &mut self,
         rule: &Rule,
         namespace: Namespace<'_>,
-        said: OutcomeKind,
+        kind: OutcomeKind,
         rejection: Option<&Rejection>,
     ) {
         let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
-        match self.list.iter_mut().find(|seen| seen.rule == rule.id && seen.said == said) {
-            Some(seen) => seen.statements += 1,
+        match self.list.iter_mut().find(|known| known.rule == rule.id && known.kind == kind) {
+            Some(known) => known.statements += 1,
             None => {
                 if self.list.capacity() == 0 {
-                    // Most messages are one rule's.
+                    // Most messages have the outcome of one rule.
                     self.list = Vec::with_capacity(1);
                 }
                 let mut name = namespace.full_name();
@@ -96,7 +96,7 @@ impl RuleOutcomes {
                     rule_name: rule.name.value.clone(),
                     pattern: rule.pattern.name(),
                     namespace: name,
-                    said,
+                    kind,
                     reason: text(|rejection| &rejection.reason),
                     hint: text(|rejection| &rejection.hint),
                     statements: 1,
@@ -105,15 +105,15 @@ impl RuleOutcomes {
         }
     }
 
-    /// Options added to a command: too many to count as news, unless somebody asks about this one command.
+    /// Notes an option added to a command. These are too frequent to count, so only a dry run notes them.
     pub(super) fn note_routine(&mut self, rule: &Rule, namespace: Namespace<'_>) {
-        if self.thorough {
+        if self.notes_routine {
             self.note(rule, namespace, OutcomeKind::Rewrite, None);
         }
     }
 
-    pub(super) fn be_thorough(&mut self) {
-        self.thorough = true;
+    pub(super) fn note_everything(&mut self) {
+        self.notes_routine = true;
     }
 
     pub(super) fn take(&mut self) -> Vec<RuleOutcome> {

@@ -1,7 +1,8 @@
-//! How one message is carried out, step by step.
+//! Carries out one message, step by step.
 //!
-//! [`Plan::next`] says what to do; the caller does it and comes back with what came of it. Statements of
-//! write commands go on in [`BatchJob`](super::batch::BatchJob); everything else is decided here at once.
+//! [`Plan::next`] returns the next step; the caller performs it and passes the result to the next call.
+//! [`BatchJob`](super::batch::BatchJob) carries out the statements of write commands; all other messages are decided
+//! here in one step.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -12,56 +13,56 @@ use super::authentication::{self, is_by_certificate, read_users, users_question}
 use super::batch::BatchJob;
 use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, applicable_rules, asks_for_users};
 use super::indirect_writes::BUCKET_WRITE;
-use super::lookup::{Found, Lookup, LookupError};
+use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
-use super::privileges::{Answer, PrivilegeCheck};
+use super::privileges::{PrivilegeCheck, PrivilegeReply};
 use super::{Now, Session, collection_query, rejection_text};
 use crate::command::{
-    Batch, Class, Command, CommandError, Form, MAX_STATEMENTS, Namespace, code, error_reply, shorten,
+    Command, CommandClass, CommandError, Form, MAX_STATEMENTS, Namespace, WriteBatch, code, error_reply, shorten,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer, peek};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, RuleSet, WholeCommand};
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 
-/// What the caller is to do next.
+/// What the caller must do next.
 #[derive(Debug)]
 pub enum Step {
-    /// Send this upstream and come back with the whole reply.
+    /// Send this upstream and pass the complete reply to the next call.
     Exchange(Vec<u8>),
-    /// Ask the service and come back with its answer.
+    /// Pass this lookup to the service, and its answer to the next call.
     Lookup(Lookup),
-    /// Wait this long.
+    /// Wait this long, then call again.
     Pause(Duration),
-    /// Let other connections have their turn: there is more to evaluate than a moment's work.
+    /// Yield to other connections, then call again: there are more statements to evaluate.
     Yield,
-    /// The end: the message goes upstream as it came; its reply, if one is expected, streams through.
+    /// Final: forward the original message; stream its reply, if one is expected.
     ForwardOriginal { expects_reply: bool },
-    /// The end: this goes upstream instead; its reply, if one is expected, streams through.
+    /// Final: forward this message instead; stream its reply, if one is expected.
     Forward { message: Vec<u8>, expects_reply: bool },
-    /// The end: this goes to the client.
+    /// Final: send this reply to the client.
     Reply(Vec<u8>),
-    /// The end: the client does not want to hear anything (w: 0).
+    /// Final: the client expects no reply (w: 0).
     Silent,
-    /// The end of the connection; the text is for the log.
+    /// Final: close the connection; the text is for the log.
     Close(String),
 }
 
-/// What came of the last step.
+/// The result of the last step.
 #[derive(Debug)]
 pub enum Input<'i> {
     Start,
     Reply(&'i [u8]),
-    Found(Result<Found, LookupError>),
-    /// Others have had their turn.
+    Found(Result<LookupResult, LookupError>),
+    /// Other connections have had their turn.
     Resumed,
-    /// This long after the first exchange.
+    /// The pause is over; `elapsed` is the time since the first exchange.
     Paused {
         elapsed: Duration,
     },
 }
 
-/// One message on its way.
+/// The plan for one message.
 #[derive(Debug)]
 pub struct Plan<'f> {
     frame: &'f [u8],
@@ -69,7 +70,7 @@ pub struct Plan<'f> {
     pub(super) now: Now,
     state: State<'f>,
     pub(super) outcomes: RuleOutcomes,
-    /// The server's reply to a rule's question about the collection.
+    /// The server's reply to a rule's query on the collection.
     answer: Option<Vec<u8>>,
 }
 
@@ -84,11 +85,11 @@ enum State<'f> {
     Done,
 }
 
-/// Bytes that the evaluation of a message takes besides the message and what is sent instead, as an estimate: what is
-/// noted of each statement. 0 for short messages.
+/// Returns an estimate of the bytes that evaluating a message takes, besides the message itself and what is sent
+/// instead. Returns 0 for short messages.
 #[must_use]
 pub fn evaluation_length(frame: &[u8]) -> usize {
-    /// A statement as it is read, and with what rules say of it.
+    /// A parsed statement with the verdicts of its rules.
     const NOTED: usize = 700;
     const SHORT: usize = 4096;
     let Some(message) = (frame.len() > SHORT).then(|| Message::parse(frame).ok()).flatten() else { return 0 };
@@ -98,15 +99,15 @@ pub fn evaluation_length(frame: &[u8]) -> usize {
     (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED
 }
 
-/// A write command of which more is to be evaluated.
+/// A write command with statements that are not evaluated yet.
 #[derive(Debug)]
 struct Unevaluated<'f> {
     command: Command<'f>,
-    batch: Batch<'f>,
+    batch: WriteBatch<'f>,
     evaluation: Evaluation<'f, 'f>,
 }
 
-/// Why a message ends without a plan.
+/// The error for a message that cannot be carried out.
 pub(super) struct NoPlan {
     pub(super) code: i32,
     pub(super) text: String,
@@ -121,39 +122,39 @@ impl From<CommandError> for NoPlan {
 }
 
 impl<'f> Plan<'f> {
-    /// `frame` is one whole message.
+    /// Creates the plan for `frame`, one complete message.
     pub fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
         Self { frame, rules, now, state: State::Fresh, outcomes: RuleOutcomes::default(), answer: None }
     }
 
-    /// For a dry_run: rules speak even of what happens to nearly every command.
-    pub(super) fn thoroughly(mut self) -> Self {
-        self.outcomes.be_thorough();
+    /// For a dry run: also notes routine outcomes.
+    pub(super) fn noting_routine(mut self) -> Self {
+        self.outcomes.note_everything();
         self
     }
 
-    /// What rules have said since the last call.
+    /// Returns the rules' outcomes since the last call.
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         self.outcomes.take()
     }
 
-    /// Whether docward holds a transaction open on the server: then the plan should come to its end even if
-    /// the client does not wait for it, or what it locks stays locked until the server's timeouts ends.
+    /// Returns whether docward has an open transaction on the server. Then run the plan to its end even if the client
+    /// disconnects: otherwise its locks are held until the server's timeout.
     pub fn must_finish(&self) -> bool {
         matches!(&self.state, State::Writing(job) if job.holds_transaction())
     }
 
-    /// Whether it waits for what a statement's own filter matches.
-    pub(super) fn looks(&self) -> bool {
-        matches!(&self.state, State::Writing(job) if job.looks())
+    /// Whether the plan waits for a check of what a statement's own filter matches.
+    pub(super) fn awaits_match_check(&self) -> bool {
+        matches!(&self.state, State::Writing(job) if job.awaits_match_check())
     }
 
-    /// Whether it waits for what the server has recorded of a write that was sent before.
-    pub(super) fn asks_for_record(&self) -> bool {
-        matches!(&self.state, State::Writing(job) if job.asks_for_record())
+    /// Whether the plan waits for the server's record of an earlier send of the same write.
+    pub(super) fn awaits_record(&self) -> bool {
+        matches!(&self.state, State::Writing(job) if job.awaits_record())
     }
 
-    /// Goes on. `session` learns who the users are.
+    /// Takes the result of the last step and returns the next one. Stores the users and privileges in `session`.
     pub fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
         match (std::mem::replace(&mut self.state, State::Done), input) {
             (State::Fresh, _) => self.open(session),
@@ -162,7 +163,7 @@ impl<'f> Plan<'f> {
                     session.users = Some(users);
                     self.open(session)
                 }
-                None => Step::Close("the server's answer to connectionStatus cannot be read".to_owned()),
+                None => Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
             },
             (State::Writing(mut job), input) => {
                 let step = job.next(input, &mut self.outcomes);
@@ -175,8 +176,8 @@ impl<'f> Plan<'f> {
                 self.answer = Some(reply.to_vec());
                 self.open(session)
             }
-            (State::AwaitingPrivileges(job, asking), Input::Reply(reply)) => {
-                self.take_privileges(job, asking, reply, session)
+            (State::AwaitingPrivileges(job, check), Input::Reply(reply)) => {
+                self.take_privileges(job, check, reply, session)
             }
             (
                 State::AwaitingUsers
@@ -185,38 +186,38 @@ impl<'f> Plan<'f> {
                 | State::Evaluation(_)
                 | State::Done,
                 _,
-            ) => Step::Close("docward lost its place in a plan".to_owned()),
+            ) => Step::Close("internal error: unexpected input for a plan".to_owned()),
         }
     }
 
     fn open(&mut self, session: &mut Session) -> Step {
         let Ok(header) = Header::of_frame(self.frame) else {
-            return Step::Close("a frame's length changed under way".to_owned());
+            return Step::Close("internal error: the length of a frame differs from its header".to_owned());
         };
         match header.op_code {
             OpCode::Msg => match self.decide(session) {
                 Ok(step) => step,
-                Err(refuse) => self.refuse(header, &refuse),
+                Err(error) => self.reply_error(header, &error),
             },
-            OpCode::Query => self.refuse(
+            OpCode::Query => self.reply_error(
                 header,
                 &NoPlan {
                     code: code::UNSUPPORTED_OP_QUERY_COMMAND,
-                    text: "docward takes only the hello handshake by OP_QUERY; use a driver that sends OP_MSG"
+                    text: "docward accepts only the hello handshake by OP_QUERY; use a driver that sends OP_MSG"
                         .to_owned(),
                 },
             ),
-            other => Step::Close(format!("{other:?} is a legacy opcode, which docward does not pass")),
+            other => Step::Close(format!("{other:?} is a legacy opcode, which docward does not support")),
         }
     }
 
-    /// A whole message refused. Who does not wait for a reply learns by the connection's end.
-    fn refuse(&self, header: Header, refuse: &NoPlan) -> Step {
+    /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
+    fn reply_error(&self, header: Header, error: &NoPlan) -> Step {
         let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
         if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
-            return Step::Close(refuse.text.clone());
+            return Step::Close(error.text.clone());
         }
-        Step::Reply(error_reply(header, refuse.code, &format!("docward: {}", refuse.text), |_| {}))
+        Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))
     }
 
     fn decide(&mut self, session: &mut Session) -> Result<Step, NoPlan> {
@@ -233,24 +234,32 @@ impl<'f> Plan<'f> {
             }
         }
         match class {
-            Class::Hello => Err(NoPlan {
+            CommandClass::Hello => Err(NoPlan {
                 code: code::FAILED_TO_PARSE,
-                text: "a hello has its body first; this one has a document sequence before it".to_owned(),
+                text: "a hello must have its body first; this one has a document sequence before it".to_owned(),
             }),
-            Class::Authenticate if is_by_certificate(command.body.elements()) => Err(authentication::refusal()),
-            Class::Authenticate => {
+            CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
+                Err(authentication::certificate_login_error())
+            }
+            CommandClass::Authenticate => {
                 session.forget_users();
                 Ok(forward)
             }
-            Class::Explain => self.explain(&command, session),
+            CommandClass::Explain => self.explain(&command, session),
             class if class.reads() => self.read(&command, class, session),
             _ => Ok(forward),
         }
     }
 
-    /// A write command: its statements are evaluated, and what is left of them is carried out.
-    fn write(&mut self, command: Command<'f>, class: Class, form: Form, session: &mut Session) -> Result<Step, NoPlan> {
-        let mut batch = Batch::read(&command, form)?;
+    /// Evaluates the statements of a write command and starts to carry them out.
+    fn write(
+        &mut self,
+        command: Command<'f>,
+        class: CommandClass,
+        form: Form,
+        session: &mut Session,
+    ) -> Result<Step, NoPlan> {
+        let mut batch = WriteBatch::read(&command, form)?;
         let mut targets = Vec::new();
         let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
         for namespace in &batch.namespaces {
@@ -265,7 +274,7 @@ impl<'f> Plan<'f> {
         if !matches!(step, Step::ForwardOriginal { .. }) {
             return Ok(step);
         }
-        // bulkWrite names several collections; what is about one is not about the command.
+        // bulkWrite names several collections, so a rule for one does not apply to the whole command.
         if let [applicable_rules] = applicable_rules_of.as_slice()
             && form != Form::BulkWrite
         {
@@ -284,7 +293,7 @@ impl<'f> Plan<'f> {
         Ok(self.begin(job, session))
     }
 
-    /// Judges the next of the statements that are left.
+    /// Evaluates the next group of statements.
     fn go_on_evaluating(&mut self, mut unevaluated: Box<Unevaluated<'f>>, session: &mut Session) -> Step {
         let Unevaluated { batch, evaluation, .. } = &mut *unevaluated;
         if !evaluation.take_turn(batch, self.now, &mut self.outcomes) {
@@ -296,10 +305,11 @@ impl<'f> Plan<'f> {
         self.begin(job, session)
     }
 
-    /// Nothing is done for a client with docward's own privileges that it may not do itself.
+    /// Carries out the batch. Checks the client's privileges first where docward uses its own: a client must not gain
+    /// access.
     fn begin(&mut self, mut job: Box<BatchJob<'f>>, session: &mut Session) -> Step {
-        if let Some((asking, question)) = job.unknown_access(&session.privileges) {
-            self.state = State::AwaitingPrivileges(job, asking);
+        if let Some((check, question)) = job.unknown_access(&session.privileges) {
+            self.state = State::AwaitingPrivileges(job, check);
             return Step::Exchange(question);
         }
         let step = job.next(Input::Start, &mut self.outcomes);
@@ -311,31 +321,31 @@ impl<'f> Plan<'f> {
     fn take_privileges(
         &mut self,
         job: Box<BatchJob<'f>>,
-        asking: PrivilegeCheck,
+        check: PrivilegeCheck,
         reply: &[u8],
         session: &mut Session,
     ) -> Step {
-        match asking.take(reply, job.command(), &mut session.privileges) {
-            Answer::Granted => self.begin(job, session),
-            Answer::Ask(asking, question) => {
-                self.state = State::AwaitingPrivileges(job, asking);
+        match check.take(reply, job.command(), &mut session.privileges) {
+            PrivilegeReply::Granted => self.begin(job, session),
+            PrivilegeReply::Ask(check, question) => {
+                self.state = State::AwaitingPrivileges(job, check);
                 Step::Exchange(question)
             }
-            Answer::Refused(reply) => job.pass_on(&reply),
+            PrivilegeReply::Denied(reply) => job.pass_on(&reply),
         }
     }
 
-    /// Who is authenticated is asked of the server itself, on the client's own connection.
+    /// Queries the authenticated users from the server on the client's own connection.
     pub(super) fn ask_for_users(&mut self, command: &Command<'_>) -> Step {
         self.state = State::AwaitingUsers;
         Step::Exchange(users_question(command.message.header.request_id))
     }
 
-    fn read(&mut self, command: &Command<'f>, class: Class, session: &Session) -> Result<Step, NoPlan> {
+    fn read(&mut self, command: &Command<'f>, class: CommandClass, session: &Session) -> Result<Step, NoPlan> {
         let expects_reply = !command.message.more_to_come();
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
-                // mongod takes a UUID for a name.
+                // mongod accepts a UUID instead of a name.
                 Kind::Binary => self.read_unnamed(command, class, session),
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
@@ -353,11 +363,11 @@ impl<'f> Plan<'f> {
         })
     }
 
-    /// What the rules make of the command as a whole: fields of its body to set, or its rejection.
+    /// Evaluates the command as a whole; returns the body fields to set, or the rejection.
     pub(super) fn evaluate_whole(
         &mut self,
         command: &Command<'f>,
-        class: Class,
+        class: CommandClass,
         applicable_rules: &ApplicableRules<'f>,
     ) -> ControlFlow<Step, Vec<(&'static str, OwnedValue)>> {
         let Some(namespace) = command.collection() else { return ControlFlow::Continue(Vec::new()) };
@@ -368,14 +378,14 @@ impl<'f> Plan<'f> {
             if let CommandVerdict::Ask(collection_query) = &verdict {
                 let documents = match self.answer.take() {
                     Some(answer) => Some(answer),
-                    // In a transaction the question could be its first command, or abort it.
+                    // In a transaction the query could become its first command, or abort it.
                     None if *enforcement != Enforcement::Enforce || command.session().in_transaction => {
                         Some(Vec::new())
                     }
                     None => None,
                 };
                 let Some(answer) = documents else {
-                    // The command is evaluated anew with the answer.
+                    // The command is evaluated again with the answer.
                     self.outcomes.take();
                     self.state = State::AwaitingAnswer;
                     return ControlFlow::Break(Step::Exchange(collection_query::question(
@@ -396,11 +406,11 @@ impl<'f> Plan<'f> {
                     changes.push((key, value));
                 }
                 (CommandVerdict::Set(key, _), Enforcement::Enforce) => {
-                    let reason = format!("there is no room in it for the field '{key}' that the rule adds");
+                    let reason = format!("the command has no room for the field '{key}' that the rule adds");
                     let rejection = Rejection::new(reason, "Make the command smaller.");
                     self.outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-                    let refused = RejectedBy { rule, rejection };
-                    return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
+                    let rejected = RejectedBy { rule, rejection };
+                    return ControlFlow::Break(reject_command(command, &rejected, command.name, namespace));
                 }
                 (CommandVerdict::Set(..), enforcement) => {
                     self.outcomes.note(rule, namespace, enforcement.rewrites(), None)
@@ -408,8 +418,8 @@ impl<'f> Plan<'f> {
                 (CommandVerdict::Reject(rejection), enforcement) => {
                     self.outcomes.note(rule, namespace, enforcement.rejects(), Some(&rejection));
                     if *enforcement == Enforcement::Enforce {
-                        let refused = RejectedBy { rule, rejection };
-                        return ControlFlow::Break(reject_command(command, &refused, command.name, namespace));
+                        let rejected = RejectedBy { rule, rejection };
+                        return ControlFlow::Break(reject_command(command, &rejected, command.name, namespace));
                     }
                 }
             }
@@ -418,31 +428,31 @@ impl<'f> Plan<'f> {
     }
 }
 
-/// Whether a command's body has room for another field.
+/// Whether another field fits into a command's body.
 fn fits(command: &Command<'_>, key: &str, value: &OwnedValue) -> bool {
-    /// Kind and terminator of a field; other rules' fields of a few bytes.
+    /// Type byte and terminator of a field, and small fields of other rules.
     const AROUND: usize = 2 + 64;
     let added = key.len() + value.as_value().bytes.len() + AROUND;
     command.body.as_bytes().len() + added <= MAX_COMMAND_DOCUMENT_LENGTH
 }
 
-/// `ok: 0` with `errInfo`, for a command without statements.
+/// The error reply for a rejected command without statements: `ok: 0` with `errInfo`.
 pub(super) fn reject_command(
     command: &Command<'_>,
-    refused: &RejectedBy<'_>,
+    rejected: &RejectedBy<'_>,
     what: &str,
     namespace: Namespace<'_>,
 ) -> Step {
-    let text = rejection_text::message(refused, what, namespace);
+    let text = rejection_text::message(rejected, what, namespace);
     if command.message.more_to_come() {
         return Step::Silent;
     }
-    Step::Reply(error_reply(command.message.header, refused.rejection.code, &text, |w| {
-        rejection_text::write_error_info(w, refused);
+    Step::Reply(error_reply(command.message.header, rejected.rejection.code, &text, |w| {
+        rejection_text::write_error_info(w, rejected);
     }))
 }
 
-/// The message with fields of its body replaced or added.
+/// Returns the message with fields of its body replaced or added.
 pub(super) fn with_fields(
     message: &Message<'_>,
     body: Document<'_>,
@@ -457,7 +467,7 @@ pub(super) fn with_fields(
     writer.finish()
 }
 
-/// The fields of `body`, some of them replaced or added.
+/// Writes the fields of `body` with `changes` replaced or added.
 pub(super) fn write_with_fields(w: &mut Writer<'_>, body: Document<'_>, changes: &[(&'static str, OwnedValue)]) {
     for element in body.elements() {
         match changes.iter().find(|(changed, _)| changed.as_bytes() == element.key) {

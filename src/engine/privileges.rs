@@ -1,45 +1,46 @@
-//! Whether the client itself may write where docward would ask for numbers as its own user. Otherwise a client that
-//! mongod refuses could use up a counter.
+//! Checks that the client itself may write before docward requests numbers as its own user. Otherwise a client
+//! without privileges could use up a counter.
 //!
-//! The server is asked on the client's own connection, once for each login: `connectionStatus` lists the privileges of
-//! the logged-in users. Where they do not suffice, the server may not enforce access control at all, and lists
-//! nothing, or only what would be granted. An `explain` tells: it needs the missing privilege and changes nothing.
+//! The check runs on the client's own connection, once for each login: `connectionStatus` lists the privileges of the
+//! logged-in users. If they do not suffice, the server may still not enforce access control: then it lists no
+//! privileges, or only those that would be granted. An `explain` decides: it requires the missing privilege and
+//! changes nothing.
 
 use super::Session;
-use super::batch::is_gone;
+use super::batch::is_state_change_error;
 use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
 use crate::document::{Document, Value, Writer};
 use crate::wire::op_msg;
 
-/// A client uses few namespaces with sequences; who uses more is asked again.
+/// Clients use few namespaces with sequences. Beyond this many, the check is repeated.
 const MOST_REMEMBERED: usize = 32;
 
-/// What the server has said that the users of a connection may do.
+/// The known privileges of a connection's users.
 #[derive(Debug, Clone, Default)]
 pub struct Privileges {
-    /// The server does not enforce access control, or there is none.
+    /// The server does not enforce access control, or there is no server.
     everything: bool,
-    granted: Vec<Access>,
+    granted: Vec<CollectionAccess>,
 }
 
-/// Writes to one collection.
+/// A kind of write to one collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Access {
+pub(super) struct CollectionAccess {
     database: String,
     collection: String,
-    means: Means,
+    kind: WriteKind,
 }
 
-/// What mongod demands privileges for.
+/// The kinds of writes that need different privileges.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum WriteKind {
     Insert,
     Update,
     /// Both.
     Upsert,
 }
 
-impl Means {
+impl WriteKind {
     pub(super) fn of(statement: &Statement<'_>) -> Self {
         match &statement.operation {
             Operation::Insert(_) => Self::Insert,
@@ -57,10 +58,10 @@ impl Means {
     }
 }
 
-/// A question to the server that has not been answered yet.
+/// A query to the server that is not answered yet.
 #[derive(Debug)]
 pub(super) struct PrivilegeCheck {
-    access: Access,
+    access: CollectionAccess,
     question: Question,
 }
 
@@ -73,33 +74,33 @@ enum Question {
     },
 }
 
-/// What a reply to [`PrivilegeCheck`] comes to.
+/// The result of a reply to a [`PrivilegeCheck`].
 #[derive(Debug)]
-pub(super) enum Answer {
+pub(super) enum PrivilegeReply {
     Granted,
-    /// Send this and come back with the reply.
+    /// Send this message and pass the reply to the next check.
     Ask(PrivilegeCheck, Vec<u8>),
-    /// The client gets this reply; nothing is sent.
-    Refused(Vec<u8>),
+    /// Send this reply to the client; nothing is written.
+    Denied(Vec<u8>),
 }
 
 impl Privileges {
-    pub(super) fn covers(&self, namespace: Namespace<'_>, means: Means) -> bool {
-        let is_same = |access: &Access| {
+    pub(super) fn covers(&self, namespace: Namespace<'_>, kind: WriteKind) -> bool {
+        let is_same = |access: &CollectionAccess| {
             access.database == namespace.database
                 && access.collection == namespace.collection
-                && (access.means == means || access.means == Means::Upsert)
+                && (access.kind == kind || access.kind == WriteKind::Upsert)
         };
         self.everything || self.granted.iter().any(is_same)
     }
 
-    /// All of them, where there is no server to ask.
+    /// Returns all privileges, for use without a server.
     #[must_use]
     pub fn all() -> Self {
         Self { everything: true, granted: Vec::new() }
     }
 
-    fn grant(&mut self, access: Access) {
+    fn grant(&mut self, access: CollectionAccess) {
         if self.granted.len() >= MOST_REMEMBERED {
             self.granted.remove(0);
         }
@@ -108,7 +109,7 @@ impl Privileges {
 }
 
 impl Session {
-    /// The users may be others from now on: what the server said of them does not hold any more.
+    /// Forgets the users and their privileges, because the login may have changed.
     pub fn forget_users(&mut self) {
         self.users = None;
         self.privileges = Privileges::default();
@@ -116,45 +117,48 @@ impl Session {
 }
 
 impl PrivilegeCheck {
-    /// With the first question.
-    pub(super) fn about(namespace: Namespace<'_>, means: Means, command: &Command<'_>) -> (Self, Vec<u8>) {
-        let access =
-            Access { database: namespace.database.to_owned(), collection: namespace.collection.to_owned(), means };
-        let question = ask(command, "admin", |w| {
+    /// Returns the check and its first message.
+    pub(super) fn about(namespace: Namespace<'_>, kind: WriteKind, command: &Command<'_>) -> (Self, Vec<u8>) {
+        let access = CollectionAccess {
+            database: namespace.database.to_owned(),
+            collection: namespace.collection.to_owned(),
+            kind,
+        };
+        let question = query(command, "admin", |w| {
             w.int32("connectionStatus", 1);
             w.boolean("showPrivileges", true);
         });
         (Self { access, question: Question::Status }, question)
     }
 
-    /// `command`: what the client wants; `privileges` keeps what is granted.
-    pub(super) fn take(self, reply: &[u8], command: &Command<'_>, privileges: &mut Privileges) -> Answer {
+    /// Takes the server's reply. `command` is the client's command; `privileges` stores what is granted.
+    pub(super) fn take(self, reply: &[u8], command: &Command<'_>, privileges: &mut Privileges) -> PrivilegeReply {
         match self.question {
             Question::Status => {
                 let status = Status::read(reply);
                 if status.privileges.is_some_and(|list| self.access.is_granted(list)) {
                     privileges.grant(self.access);
-                    return Answer::Granted;
+                    return PrivilegeReply::Granted;
                 }
                 let probe = self.access.probe(command);
-                Answer::Ask(Self { question: Question::Probe { logged_in: status.logged_in }, ..self }, probe)
+                PrivilegeReply::Ask(Self { question: Question::Probe { logged_in: status.logged_in }, ..self }, probe)
             }
             Question::Probe { logged_in } => match Reply::parse(reply) {
                 Ok(error) if error.code() == Some(code::UNAUTHORIZED) => {
-                    Answer::Refused(self.access.refusal(command, logged_in))
+                    PrivilegeReply::Denied(self.access.unauthorized_error(command, logged_in))
                 }
-                // The server looks at privileges before anything else, unless it is about to stop or step down.
-                Ok(error) if is_gone(&error) => Answer::Refused(reply.to_vec()),
+                // The server checks privileges first, unless it is about to stop or step down.
+                Ok(error) if is_state_change_error(&error) => PrivilegeReply::Denied(reply.to_vec()),
                 _ => {
                     privileges.everything = true;
-                    Answer::Granted
+                    PrivilegeReply::Granted
                 }
             },
         }
     }
 }
 
-/// A server that does not know the command says nothing about privileges.
+/// The result of `connectionStatus`. A server that does not support the option returns no privileges.
 struct Status<'r> {
     logged_in: bool,
     privileges: Option<Document<'r>>,
@@ -172,7 +176,7 @@ impl<'r> Status<'r> {
     }
 }
 
-impl Access {
+impl CollectionAccess {
     fn is_granted(&self, privileges: Document<'_>) -> bool {
         let on_this = |privilege: &Document<'_>| {
             let resource = privilege.get("resource").and_then(Value::as_document);
@@ -185,12 +189,12 @@ impl Access {
             let mut names = lists.flat_map(|actions| actions.values().filter_map(Value::as_str));
             names.any(|name| name == wanted || name == "anyAction")
         };
-        self.means.actions().iter().all(|action| has(action))
+        self.kind.actions().iter().all(|action| has(action))
     }
 
-    /// As mongod decides it (`AuthorizationSessionImpl`, `buildResourceSearchList`): an empty name stands for all. That
-    /// it does not for what belongs to the server makes no difference, since no rule can name that. A kind of resource
-    /// that is not known counts as this one: a client must not lose its numbers for it.
+    /// Decides as mongod does (`AuthorizationSessionImpl`, `buildResourceSearchList`): an empty name matches all.
+    /// mongod makes exceptions for its own collections, which no rule can name. An unknown kind of resource counts as
+    /// a match, so that a client does not lose its numbers because of it.
     fn is_within(&self, resource: Document<'_>) -> bool {
         let name = |key: &str| resource.get(key).and_then(Value::as_str);
         match (name("db"), name("collection")) {
@@ -202,9 +206,9 @@ impl Access {
         }
     }
 
-    /// mongod demands `insert` and `update` for it, and only plans it.
+    /// mongod requires `insert` and `update` for this command, and only plans it.
     fn probe(&self, command: &Command<'_>) -> Vec<u8> {
-        ask(command, &self.database, |w| {
+        query(command, &self.database, |w| {
             w.nested("explain", |w| {
                 w.string("update", &self.collection);
                 w.array("updates", |updates| {
@@ -219,8 +223,8 @@ impl Access {
         })
     }
 
-    /// In the words of the server, which are about the command that was asked about.
-    fn refusal(&self, command: &Command<'_>, logged_in: bool) -> Vec<u8> {
+    /// Repeats the server's error text, with the client's command in it.
+    fn unauthorized_error(&self, command: &Command<'_>, logged_in: bool) -> Vec<u8> {
         let Self { database, collection, .. } = self;
         let name = command.name;
         let text = match logged_in {
@@ -231,8 +235,8 @@ impl Access {
     }
 }
 
-/// Without `apiStrict`, to which `connectionStatus` does not belong.
-fn ask(command: &Command<'_>, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+/// Leaves out `apiStrict`, which does not permit `connectionStatus`.
+fn query(command: &Command<'_>, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
     writer.body(|out| {
         Writer::document(out, |w| {

@@ -1,8 +1,7 @@
-//! The query listener: which commands may pass there, and what they need to be answered by a secondary.
+//! The query listener: which commands it accepts, and the read preference it adds.
 //!
-//! What passes is what only reads, of collections that a `reads` rule names; everything else is refused with an
-//! error that no driver retries. The other rules evaluate the reads as they do everywhere. Pure; which member
-//! answers is decided in `crate::proxy`.
+//! It accepts commands that only read, on collections that a `reads` rule names. All others get an error that drivers
+//! do not retry. The other rules evaluate the reads as usual. Does no I/O; `crate::proxy` selects the member.
 
 use std::sync::Arc;
 
@@ -10,48 +9,48 @@ use super::Triage;
 use super::explain::explained;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::plan::{Step, with_fields};
-use crate::command::{Class, Command, Namespace, code, error_reply, input_collections, output_targets};
+use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
 use crate::patterns::{Rejection, RuleSet, reads};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 
-/// Where a client came in.
+/// The kind of listener that accepted the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub enum ListenerKind {
-    /// A member's listener: everything may be asked for.
+    /// A member's listener: all commands are accepted.
     #[default]
     Commands,
-    /// The query listener. `commands` is the address of the first member's listener, for errors.
+    /// The query listener. `commands` is the address of the first member's listener, for error messages.
     Queries { commands: Arc<str> },
 }
 
-/// Whether a message passes.
+/// Whether the query listener accepts a message.
 #[derive(Debug)]
 pub enum Admission {
-    /// As it came.
+    /// Accepted unchanged.
     Original,
-    /// In this form.
+    /// Accepted with this message instead.
     Instead(Vec<u8>),
-    /// It does not.
-    Refused(QueryRejection),
+    /// Not accepted.
+    Rejected(QueryRejection),
 }
 
-/// Why a message does not pass the query listener.
+/// Why the query listener does not accept a message.
 #[derive(Debug)]
 pub struct QueryRejection {
-    /// The message's last step.
+    /// The message's final step.
     pub step: Step,
-    /// "it is no read, and the query listener only takes reads"
+    /// "'insert' is not a read command, and the query listener accepts only reads"
     pub reason: String,
-    /// Of the `reads` rule that names the collection; empty where none does.
+    /// The outcome for the `reads` rule that names the collection; empty if there is none.
     pub outcomes: Vec<RuleOutcome>,
 }
 
-/// Where the body of an OP_MSG that was let through begins: behind the flags and the section's kind.
+/// Offset of the body of an OP_MSG that triage forwards, after the flags and the section's kind byte.
 const BODY_AT: usize = HEADER_LENGTH + 5;
 
-/// Answered by every member, whatever the read preference, and about no collection. getMore and killCursors
-/// go on with what was admitted before.
+/// Commands that every member answers under any read preference, and that name no collection. getMore and killCursors
+/// use cursors that were accepted before.
 const PASSING: [&[u8]; 15] = [
     b"buildInfo",
     b"buildinfo",
@@ -70,7 +69,8 @@ const PASSING: [&[u8]; 15] = [
     b"whatsmyuri",
 ];
 
-/// [`super::triage`] at the query listener: what it would let through is evaluated, but for what always passes.
+/// [`super::triage`] for the query listener: messages it would forward are evaluated, except for the commands that
+/// are always accepted.
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     match super::triage(head, rules) {
         Triage::Forward { .. }
@@ -86,24 +86,24 @@ fn passes(name: &[u8]) -> bool {
     PASSING.contains(&name)
 }
 
-/// Reads pass with a read preference that a secondary answers to. What cannot be read is left to the plan, which
-/// refuses it.
+/// Decides whether the query listener accepts a message, and adds a read preference for secondaries to reads.
+/// Messages that cannot be parsed are left to the plan, which returns the error.
 pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> Admission {
     if !Header::of_frame(frame).is_ok_and(|header| header.op_code == OpCode::Msg) {
         return Admission::Original;
     }
     let Ok(command) = Command::parse(frame) else { return Admission::Original };
-    match objection(&command, rules) {
-        Some(objection) => Admission::Refused(refuse(&command, objection, rules, commands)),
+    match reason_to_reject(&command, rules) {
+        Some(reason) => Admission::Rejected(reject(&command, reason, rules, commands)),
         None if passes(command.name.as_bytes()) => Admission::Original,
         None => Admission::Instead(with_read_preference(&command)),
     }
 }
 
-/// Why a command does not pass; half a sentence.
-fn objection(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
+/// Returns why a command is not accepted; the text follows the command's name.
+fn reason_to_reject(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
     if command.session().in_transaction || command.session().starts_transaction {
-        return Some("is part of a transaction, and the query listener has none".to_owned());
+        return Some("is part of a transaction, and the query listener does not support transactions".to_owned());
     }
     if passes(command.name.as_bytes()) {
         return None;
@@ -114,20 +114,20 @@ fn objection(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
         _ => {}
     }
     match command.class {
-        Class::Find | Class::Count | Class::Distinct => unnamed(command.collection(), rules),
-        Class::Aggregate => aggregation(command, rules),
-        // Only one level: the server explains no explain.
-        Class::Explain => match explained(command) {
-            Ok(Some(inner)) if inner.class != Class::Explain => objection(&inner, rules),
-            _ => Some("explains what is no read".to_owned()),
+        CommandClass::Find | CommandClass::Count | CommandClass::Distinct => unnamed(command.collection(), rules),
+        CommandClass::Aggregate => aggregation(command, rules),
+        // Only one level: the server does not explain an explain.
+        CommandClass::Explain => match explained(command) {
+            Ok(Some(inner)) if inner.class != CommandClass::Explain => reason_to_reject(&inner, rules),
+            _ => Some("explains a command that is not a read".to_owned()),
         },
-        _ => Some("is no read, and the query listener only takes reads".to_owned()),
+        _ => Some("is not a read command, and the query listener accepts only reads".to_owned()),
     }
 }
 
 fn aggregation(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
     if !output_targets(command).is_empty() {
-        return Some("writes its result into a collection, and the query listener only takes reads".to_owned());
+        return Some("writes its result into a collection, and the query listener accepts only reads".to_owned());
     }
     unnamed(command.collection(), rules).or_else(|| {
         let inputs = input_collections(command);
@@ -143,19 +143,19 @@ fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> 
     match namespace {
         Some(namespace) if reads::naming(rules, namespace).is_some() => None,
         Some(namespace) => Some(format!("reads {namespace}, which no `reads` rule names")),
-        None => Some("names no collection by a string, so no `reads` rule can name it".to_owned()),
+        None => Some("does not name its collection by a string, so no `reads` rule can apply to it".to_owned()),
     }
 }
 
-fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &str) -> QueryRejection {
+fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str) -> QueryRejection {
     let hint = format!("send it by the connection string for commands (docward listens for them on {commands})");
-    let text = format!("docward: '{}' {objection}. What to do: {hint}.", command.name);
+    let text = format!("docward: '{}' {reason}. What to do: {hint}.", command.name);
     let step = if command.message.more_to_come() {
         Step::Close(text)
     } else {
         Step::Reply(error_reply(command.message.header, code::ILLEGAL_OPERATION, &text, |_| {}))
     };
-    let reason = format!("'{}' {objection}", command.name);
+    let reason = format!("'{}' {reason}", command.name);
     let mut outcomes = RuleOutcomes::default();
     let namespace = command.collection();
     if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
@@ -165,7 +165,7 @@ fn refuse(command: &Command<'_>, objection: String, rules: &RuleSet, commands: &
     QueryRejection { step, reason, outcomes: outcomes.take() }
 }
 
-/// A driver that takes the listener for a standalone sends no read preference, or one for a primary.
+/// A driver that sees a standalone server sends no read preference, or `primary`.
 fn with_read_preference(command: &Command<'_>) -> Vec<u8> {
     const FIELD: &str = "$readPreference";
     let sent = command.body.get(FIELD).and_then(Value::as_document);
@@ -203,17 +203,17 @@ mod tests {
         bson::RawDocument::from_bytes(Message::parse(frame).unwrap().body).unwrap().try_into().unwrap()
     }
 
-    /// What is sent on, or the text of the refusal.
+    /// The forwarded command, or the error message.
     fn admitted(command: bson::Document) -> Result<bson::Document, String> {
         let sent = frame(&command);
         match admit(&sent, &rules(), "here:1") {
             Admission::Original => Ok(body(&sent)),
             Admission::Instead(instead) => Ok(body(&instead)),
-            Admission::Refused(QueryRejection { step: Step::Reply(reply), .. }) => {
+            Admission::Rejected(QueryRejection { step: Step::Reply(reply), .. }) => {
                 assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
-            other @ Admission::Refused(_) => panic!("{other:?}"),
+            other @ Admission::Rejected(_) => panic!("{other:?}"),
         }
     }
 
@@ -243,33 +243,33 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_counts_for_the_rule_that_names_the_collection() {
-        let spoke = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
-            Admission::Refused(QueryRejection { outcomes, .. }) => {
-                let said = |of: &RuleOutcome| (of.rule_name.clone(), of.said, of.namespace.clone(), of.reason.clone());
-                outcomes.iter().map(said).collect::<Vec<_>>()
+    fn a_refused_command_counts_for_the_rule_that_names_the_collection() {
+        let outcomes_of = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
+            Admission::Rejected(QueryRejection { outcomes, .. }) => {
+                let parts = |of: &RuleOutcome| (of.rule_name.clone(), of.kind, of.namespace.clone(), of.reason.clone());
+                outcomes.iter().map(parts).collect::<Vec<_>>()
             }
             other => panic!("{other:?}"),
         };
-        let reason = "'insert' is no read, and the query listener only takes reads".to_owned();
+        let reason = "'insert' is not a read command, and the query listener accepts only reads".to_owned();
         let expected = ("a".to_owned(), OutcomeKind::Reject, "shop.orders".to_owned(), reason);
-        assert_eq!(spoke(doc! {"insert": "orders", "$db": "shop"}), [expected]);
-        assert_eq!(spoke(doc! {"insert": "orders", "$db": "x"}), []);
-        assert_eq!(spoke(doc! {"find": "tried", "$db": "x"}), []);
+        assert_eq!(outcomes_of(doc! {"insert": "orders", "$db": "shop"}), [expected]);
+        assert_eq!(outcomes_of(doc! {"insert": "orders", "$db": "x"}), []);
+        assert_eq!(outcomes_of(doc! {"find": "tried", "$db": "x"}), []);
     }
 
     #[test]
-    fn everything_else_is_told_where_to_go() {
+    fn all_other_commands_get_an_error_with_the_address_for_commands() {
         for (command, reason) in [
-            (doc! {"insert": "orders"}, "'insert' is no read"),
-            (doc! {"bulkWrite": 1}, "is no read"),
-            (doc! {"dropDatabase": 1}, "is no read"),
+            (doc! {"insert": "orders"}, "'insert' is not a read"),
+            (doc! {"bulkWrite": 1}, "is not a read"),
+            (doc! {"dropDatabase": 1}, "is not a read"),
             (doc! {"commitTransaction": 1, "autocommit": false}, "is part of a transaction"),
-            (doc! {"whoKnows": "orders"}, "is no read"),
+            (doc! {"whoKnows": "orders"}, "is not a read"),
             (doc! {"find": "system.users", "$db": "admin"}, "reads admin.system.users, which no `reads` rule names"),
             (doc! {"find": "tried", "$db": "x"}, "reads x.tried, which no `reads` rule names"),
             (doc! {"find": "orders", "startTransaction": true, "autocommit": false}, "is part of a transaction"),
-            (doc! {"aggregate": 1, "pipeline": [{"$currentOp": {}}]}, "names no collection"),
+            (doc! {"aggregate": 1, "pipeline": [{"$currentOp": {}}]}, "does not name its collection"),
             (doc! {"aggregate": "orders", "pipeline": [{"$facet": {"a": [{"$out": "b"}]}}]}, "writes its result"),
             (doc! {"aggregate": "orders", "pipeline": [{"$merge": {"into": "b"}}]}, "writes its result"),
             (
@@ -280,8 +280,8 @@ mod tests {
                 doc! {"aggregate": "orders", "pipeline": [{"$lookup": {"from": {"db": "local", "coll": "oplog.rs"}}}]},
                 "reads local.oplog.rs",
             ),
-            (doc! {"explain": {"update": "orders"}}, "is no read"),
-            (doc! {"explain": {"explain": {"find": "orders"}}}, "explains what is no read"),
+            (doc! {"explain": {"update": "orders"}}, "is not a read"),
+            (doc! {"explain": {"explain": {"find": "orders"}}}, "explains a command that is not a read"),
         ] {
             let mut sent = command.clone();
             sent.entry("$db".to_owned()).or_insert_with(|| "shop".into());

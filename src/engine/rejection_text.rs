@@ -1,12 +1,12 @@
-//! What a client is told of a refusal: text for people, `errInfo` for programs.
+//! The error of a rejection: text for people, `errInfo` for programs.
 
 use super::evaluation::RejectedBy;
 use crate::command::{Namespace, code};
 use crate::document::Writer;
 
-/// The `errmsg`: who refuses what, why, and what to do instead.
-pub(super) fn message(refused: &RejectedBy<'_>, what: &str, namespace: Namespace<'_>) -> String {
-    let RejectedBy { rule, rejection } = refused;
+/// Returns the `errmsg`: the rule, the reason, and what to do instead.
+pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, namespace: Namespace<'_>) -> String {
+    let RejectedBy { rule, rejection } = rejected;
     let verb = if rejection.code == code::WRITE_CONFLICT { "reports a conflict for" } else { "rejects" };
     let mut text =
         format!("docward rule '{}' {verb} this {what} on {namespace}: {}.", rule.name.value, rejection.reason);
@@ -22,14 +22,14 @@ pub(super) fn message(refused: &RejectedBy<'_>, what: &str, namespace: Namespace
     text
 }
 
-/// `errInfo: {docward: {rule, pattern, reason, hint}}`
-pub(super) fn write_error_info(w: &mut Writer<'_>, refused: &RejectedBy<'_>) {
+/// Writes `errInfo: {docward: {rule, pattern, reason, hint}}`.
+pub(super) fn write_error_info(w: &mut Writer<'_>, rejected: &RejectedBy<'_>) {
     w.nested("errInfo", |w| {
         w.nested("docward", |w| {
-            w.string("rule", &refused.rule.name.value);
-            w.string("pattern", refused.rule.pattern.name());
-            w.string("reason", &refused.rejection.reason);
-            w.string("hint", &refused.rejection.hint);
+            w.string("rule", &rejected.rule.name.value);
+            w.string("pattern", rejected.rule.pattern.name());
+            w.string("reason", &rejected.rejection.reason);
+            w.string("hint", &rejected.rejection.hint);
         });
     });
 }

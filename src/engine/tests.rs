@@ -1,5 +1,5 @@
-//! The engine as a table: rules, one command, and what becomes of it. No sockets, no clock; replies of the
-//! server are written by hand where a plan waits for one.
+//! Table tests of the engine: rules, one command and the result. No sockets and no clock; the server's replies are
+//! made up.
 
 mod batches;
 mod copies;
@@ -12,7 +12,7 @@ mod privileges;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
-use super::lookup::{Found, Lookup, LookupError};
+use super::lookup::{Lookup, LookupError, LookupResult};
 use super::{Input, Now, OutcomeKind, Plan, Privileges, Session, Step, Triage, triage};
 use crate::patterns::RuleSet;
 use crate::rules::Source;
@@ -35,7 +35,7 @@ fn bytes(document: &Bson) -> Vec<u8> {
     RawDocumentBuf::try_from(document).unwrap().into_bytes()
 }
 
-/// An OP_MSG with a body, and one sequence if `list` is named.
+/// Returns an OP_MSG with a body, and a document sequence `list` unless that is empty.
 fn frame(body: &Bson, list: &str, statements: &[Bson], flags: u32) -> Vec<u8> {
     let mut writer = Writer::new(7, 0, flags, 0);
     writer.body(|out| out.extend_from_slice(&bytes(body)));
@@ -59,17 +59,17 @@ fn replies(body: Bson) -> Vec<u8> {
     frame(&body, "", &[], 0)
 }
 
-/// Of a client that may do everything.
+/// The session of a client with all privileges.
 fn session() -> Session {
     Session { privileges: Privileges::all(), ..Session::default() }
 }
 
-/// What a plan does before it needs an answer.
+/// Returns the first step of a plan that needs an answer other than a match check.
 fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
     next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut session())
 }
 
-/// The next step, of a plan that gives way to others as often as it wants.
+/// Returns the plan's next step other than `Yield`.
 fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     let mut step = plan.next(input, session);
     while matches!(step, Step::Yield) {
@@ -78,12 +78,12 @@ fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Ste
     step
 }
 
-/// What a plan does next, if every filter matches a document that it looks for.
+/// Returns the plan's next step, with every match check answered with a match.
 fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     let mut step = in_turns(plan, input, session);
-    while plan.looks() {
-        let Step::Exchange(look) = &step else { panic!("{step:?} is no look") };
-        let found = match documents(look).0.get_array("updates") {
+    while plan.awaits_match_check() {
+        let Step::Exchange(check) = &step else { panic!("{step:?} is not a match check") };
+        let found = match documents(check).0.get_array("updates") {
             Ok(looks) => {
                 let matches = |index: usize| doc! {"index": index as i32, "code": 66};
                 doc! {"n": 0, "writeErrors": (0..looks.len()).map(matches).collect::<Vec<_>>(), "ok": 1.0}
@@ -95,7 +95,7 @@ fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
     step
 }
 
-/// One update statement that is sent on changed.
+/// Checks that an update statement is rewritten.
 fn check_rewrite(pattern: &str, statement: Bson, becomes: Bson) {
     let rules = rules(&[("d.c", pattern)]);
     let message = update(std::slice::from_ref(&statement));
@@ -105,7 +105,7 @@ fn check_rewrite(pattern: &str, statement: Bson, becomes: Bson) {
             assert_eq!(statements, [becomes], "{statement}");
             assert_eq!(body, doc! {"update": "c", "ordered": true, "$db": "d"});
         }
-        // A statement whose match count matters is exchanged, in a command of its own.
+        // A statement whose match count matters is sent in its own command.
         Step::Exchange(message) => assert_eq!(documents(&message).1, [becomes], "{statement}"),
         other => panic!("{statement}: {other:?}"),
     }
@@ -117,7 +117,7 @@ fn check_unchanged(pattern: &str, statement: Bson) {
     assert!(matches!(step, Step::ForwardOriginal { expects_reply: true }), "{statement}: {step:?}");
 }
 
-/// One update statement that is rejected, with a reason that contains `why`.
+/// Checks that an update statement is rejected with a reason that contains `why`.
 fn check_rejected(pattern: &str, statement: Bson, why: &str) {
     let rules = rules(&[("d.c", pattern)]);
     match first_step(&rules, &update(std::slice::from_ref(&statement))) {

@@ -1,24 +1,25 @@
-//! The trace a command belongs to, as applications put it into `comment`: a W3C `traceparent`, either the whole comment
-//! or its field of that name.
+//! Reads the trace context that applications put into a command's `comment`: a W3C `traceparent`, as the whole
+//! comment or as its field of that name.
 
 use crate::document::{Element, peek};
 use crate::wire::header::HEADER_LENGTH;
 
-/// Header, flags and the first section's kind: where the body begins that comes first.
+/// Offset of the body if it comes first: after header, flags and the section's kind byte.
 const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
 
 /// See <https://www.w3.org/TR/trace-context/>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct TraceContext {
     pub trace: [u8; 16],
-    /// The span of whoever sent the command.
+    /// The span of the sender.
     pub parent: [u8; 8],
     /// Whether the sender records this trace.
     pub sampled: bool,
 }
 
 impl TraceContext {
-    /// Of a message whose body comes first, as far as its first bytes tell.
+    /// Returns the trace context from a message's first bytes; `None` if there is none or the body is not the first
+    /// section.
     #[must_use]
     pub fn of_head(head: &[u8]) -> Option<Self> {
         let mut fields = peek(head.get(BODY_AT..)?);
@@ -32,7 +33,7 @@ impl TraceContext {
         }
     }
 
-    /// `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`; later versions may have more behind.
+    /// Parses `00-<32 hex digits>-<16 hex digits>-<2 hex digits>`; later versions may append more.
     fn parse(text: &str) -> Option<Self> {
         let mut parts = text.splitn(5, '-');
         let (version, trace, parent, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -44,7 +45,7 @@ impl TraceContext {
     }
 }
 
-/// Lower-case digits only, as the standard demands.
+/// Accepts lower-case digits only, as the standard requires.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
     if text.len() != 2 * N || !text.bytes().all(is_digit) {
@@ -75,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comment_may_carry_a_trace() {
+    fn a_comment_may_contain_a_trace_context() {
         let found = of(PARENT).unwrap();
         assert_eq!((found.trace[0], found.trace[15], found.parent[0], found.sampled), (0x0a, 0x9c, 0xb7, true));
         assert_eq!(of(doc! { "by": "shop", "traceparent": PARENT }), Some(found));

@@ -1,37 +1,38 @@
-//! The fast path's one question: does any rule concern this frame? Answered from its first bytes.
+//! The fast path: decides from a frame's first bytes whether a rule may apply to it.
 //!
-//! What is said here is only where a frame goes: it forwards what it is sure of and hands everything else
-//! to [`Plan`](super::Plan), which reads strictly. Nothing is allocated.
+//! It only chooses a path. Frames that certainly need no rule are forwarded; all others go to [`Plan`](super::Plan),
+//! which parses strictly. Allocates nothing.
 
 use super::authentication::is_by_certificate;
 use super::handshake::WRAPPERS;
-use crate::command::{Class, classify};
+use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
 use crate::patterns::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 use crate::wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 
-/// What is to be done with a client's frame.
+/// How to handle a client's frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Triage {
-    /// Cannot be told yet: call again when more bytes of this frame are here. Never said of a whole frame.
+    /// Undecided: call again with more bytes of this frame. Never returned for a complete frame.
     More,
-    /// No rule concerns it: the bytes stream through as they come.
+    /// No rule applies: stream the bytes as they arrive.
     Forward { expects_reply: bool },
-    /// The same, but it may change who is authenticated: what is known of the user is to be forgotten.
+    /// Stream the bytes too, but the message may change the authenticated users: forget the known ones.
     Authenticate { expects_reply: bool },
-    /// hello by whichever name and opcode: collect it whole, rewrite it and every reply.
+    /// A hello under any name and opcode: buffer it completely, rewrite it and every reply.
     Hello,
-    /// A rule may concern it, or it must be refused properly: collect it whole, then [`Plan`](super::Plan).
+    /// A rule may apply, or the message needs an error reply: buffer it completely, then run [`Plan`](super::Plan).
     Evaluate,
 }
 
-/// Where the first section of an OP_MSG begins: header and flags.
+/// Offset of the first section of an OP_MSG, after header and flags.
 const SECTIONS_AT: usize = HEADER_LENGTH + 4;
-/// Where the collection name of an OP_QUERY begins: header and flags.
+/// Offset of the collection name of an OP_QUERY, after header and flags.
 const QUERY_COLLECTION_AT: usize = HEADER_LENGTH + 4;
 
-/// `head` are the frame's first bytes from its header on, possibly more than the frame.
+/// Returns how to handle the frame that starts with `head`. `head` starts at the header and may extend beyond the
+/// frame.
 pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     let Ok(Some(header)) = Header::parse(head) else { return Triage::Evaluate };
     let here = head.get(..header.length.min(head.len())).unwrap_or(head);
@@ -48,63 +49,67 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     }
 }
 
-/// What an OP_MSG's command is, from its first bytes. `None` where they do not tell, or another opcode came.
+/// Returns the class of an OP_MSG's command, read from its first bytes; `None` if there are too few, or for another
+/// opcode.
 #[must_use]
-pub fn class_of_head(head: &[u8]) -> Option<Class> {
+pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
     let header = Header::parse(head).ok().flatten()?;
     let body_first = header.op_code == OpCode::Msg && *head.get(SECTIONS_AT)? == 0;
     let first = peek(head.get(SECTIONS_AT + 1..)?).next().filter(|_| body_first)?;
     Some(classify(first.key))
 }
 
-/// `None`: the bytes that would tell are not here.
+/// Returns `None` when more bytes are needed to decide.
 fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Triage> {
     let flags = here.get(HEADER_LENGTH..SECTIONS_AT)?.first_chunk().map(|b| u32::from_le_bytes(*b))?;
     let expects_reply = flags & MORE_TO_COME == 0;
     let forward = Triage::Forward { expects_reply };
-    // mongod's own test shell sends sequences before the body.
+    // mongod's own test shell sends document sequences before the body.
     if *here.get(SECTIONS_AT)? != 0 {
         return Some(Triage::Evaluate);
     }
     let body = here.get(SECTIONS_AT + 1..)?;
     let first = peek(body).next()?;
-    let evaluate_if = |concerned: bool| if concerned { Triage::Evaluate } else { forward };
+    let evaluate_if = |evaluate: bool| if evaluate { Triage::Evaluate } else { forward };
     Some(match classify(first.key) {
-        Class::Hello => Triage::Hello,
-        Class::Authenticate if is_by_certificate(peek(body)) => Triage::Evaluate,
-        // The mechanism may still come.
-        Class::Authenticate if !is_whole(body) => return None,
-        Class::Authenticate => Triage::Authenticate { expects_reply },
-        Class::Harmless => forward,
+        CommandClass::Hello => Triage::Hello,
+        CommandClass::Authenticate if is_by_certificate(peek(body)) => Triage::Evaluate,
+        // The mechanism may be in the bytes that are still missing.
+        CommandClass::Authenticate if !is_whole(body) => return None,
+        CommandClass::Authenticate => Triage::Authenticate { expects_reply },
+        CommandClass::Harmless => forward,
         _ if rules.is_empty() => forward,
-        Class::Insert | Class::Update | Class::Delete | Class::FindAndModify => {
-            evaluate_if(may_guard(body, first.value, rules))
+        CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify => {
+            evaluate_if(may_be_protected(body, first.value, rules))
         }
-        // mongod also takes a UUID for a name.
-        Class::Find | Class::Count | Class::Distinct => evaluate_if(may_guard(body, first.value, rules)),
-        Class::Aggregate => {
+        // mongod also accepts a UUID instead of a name.
+        CommandClass::Find | CommandClass::Count | CommandClass::Distinct => {
+            evaluate_if(may_be_protected(body, first.value, rules))
+        }
+        CommandClass::Aggregate => {
             let body_length = claimed_length(body);
             match body.get(..body_length) {
-                // Its pipeline may be what follows.
+                // The sections after the body may hold the pipeline.
                 Some(_) if SECTIONS_AT + 1 + body_length + checksum_length(flags) != message_length => Triage::Evaluate,
                 Some(body) => {
-                    let reads_guarded = first.value.as_name_bytes().is_some() && may_guard(body, first.value, rules);
-                    evaluate_if(reads_guarded || writes_output(body))
+                    let names_collection = first.value.as_name_bytes().is_some();
+                    let reads_protected = names_collection && may_be_protected(body, first.value, rules);
+                    evaluate_if(reads_protected || writes_output(body))
                 }
                 None => Triage::Evaluate,
             }
         }
-        Class::ApplyOps
-        | Class::BulkWrite
-        | Class::CloneCollection
-        | Class::Explain
-        | Class::MapReduce
-        | Class::RenameCollection
-        | Class::Unknown => Triage::Evaluate,
+        CommandClass::ApplyOps
+        | CommandClass::BulkWrite
+        | CommandClass::CloneCollection
+        | CommandClass::Explain
+        | CommandClass::MapReduce
+        | CommandClass::RenameCollection
+        | CommandClass::Unknown => Triage::Evaluate,
     })
 }
 
-/// What a document's own first bytes say.
+/// The length that the document's first bytes state.
 fn claimed_length(document: &[u8]) -> usize {
     document.first_chunk().map_or(usize::MAX, |bytes| u32::from_le_bytes(*bytes) as usize)
 }
@@ -113,23 +118,23 @@ fn is_whole(document: &[u8]) -> bool {
     document.len() >= claimed_length(document)
 }
 
-/// Bytes behind the last section.
+/// Bytes after the last section.
 fn checksum_length(flags: u32) -> usize {
     if flags & CHECKSUM_PRESENT == 0 { 0 } else { 4 }
 }
 
-/// Whether rules guard the collection that the first value names; yes when there is no telling.
-fn may_guard(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
+/// Whether rules apply to the collection that the first value names; true when the value does not name one.
+fn may_be_protected(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
     let Some(collection) = target.as_name_bytes() else { return true };
-    if !rules.may_concern_collection(collection) {
+    if !rules.may_apply_to_collection(collection) {
         return false;
     }
     let database = peek(body).find(|element| element.key == b"$db").and_then(|element| element.value.as_string_bytes());
     database.is_none_or(|database| rules.rules_for(database, collection).is_some())
 }
 
-/// Whether a pipeline could have `$out` or `$merge` anywhere: a field name is in the bytes as it is written.
-/// May say yes without need, never no.
+/// Whether the pipeline may contain `$out` or `$merge` at any depth. Searches the raw bytes for the field name, so
+/// there are false positives but no false negatives.
 fn writes_output(body: &[u8]) -> bool {
     let dollars = body.iter().enumerate().filter(|(_, byte)| **byte == b'$');
     dollars
@@ -137,16 +142,16 @@ fn writes_output(body: &[u8]) -> bool {
         .any(|rest| rest.starts_with(b"$out\0") || rest.starts_with(b"$merge\0"))
 }
 
-/// Only a hello may come by OP_QUERY.
+/// Only a hello is accepted by OP_QUERY.
 fn triage_query(here: &[u8]) -> Option<Triage> {
     let rest = here.get(QUERY_COLLECTION_AT..)?;
     let end = rest.iter().position(|byte| *byte == 0)?;
-    // Backend the name's NUL: skip and limit.
+    // After the name's NUL come skip and limit, 8 bytes.
     let document = rest.get(end + 1 + 8..)?;
     let mut first = peek(document).next()?;
     if WRAPPERS.contains(&first.key) && first.value.kind == Kind::Document {
         first = peek(first.value.bytes).next()?;
     }
     let command = rest.get(..end)?.ends_with(b".$cmd");
-    Some(if command && classify(first.key) == Class::Hello { Triage::Hello } else { Triage::Evaluate })
+    Some(if command && classify(first.key) == CommandClass::Hello { Triage::Hello } else { Triage::Evaluate })
 }

@@ -25,8 +25,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
+    /// Parses the base address of a collector: `http://HOST[:PORT][/PATH]`. The default port is 4318.
+    ///
     /// # Errors
-    /// Text for people.
+    /// A message that describes the expected form.
     pub fn parse(text: &str) -> Result<Self, String> {
         let usage = || "write http://HOST:4318, the address of a collector or agent; TLS is not supported".to_owned();
         let uri: hyper::Uri = text.parse().map_err(|_| usage())?;
@@ -39,8 +41,10 @@ impl Endpoint {
     }
 }
 
+/// Posts `json` to the collector.
+///
 /// # Errors
-/// Text for people.
+/// A message with the address of the collector and the failure, also if the status is not a success.
 pub(super) async fn post(endpoint: &Endpoint, json: String) -> Result<(), String> {
     let Endpoint { authority, path } = endpoint;
     let failure = |error: &dyn std::fmt::Display| format!("{authority}: {error}");

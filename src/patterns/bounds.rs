@@ -1,14 +1,14 @@
-//! `bounds`: a number that must stay in range.
+//! `bounds`: keeps a number in a range.
 //!
-//! Two readers take the last copy of a book: both see `available: 1`, both decrement, and it ends at -1. The
-//! condition belongs into the statement that changes the number, where mongod checks it atomically.
+//! Two readers borrow the last copy of a book: both read `available: 1`, both decrement, and the number ends at -1.
+//! The statement that changes the number must contain the condition, because mongod checks it atomically.
 //!
 //! before: `updateOne({_id: 1}, {$inc: {available: -1}})`
 //!
-//! after: `updateOne({_id: 1, available: {$gte: 1}}, {$inc: {available: -1}})`; n: 0 means: not available.
+//! after: `updateOne({_id: 1, available: {$gte: 1}}, {$inc: {available: -1}})`; n: 0 means that no copy is left.
 //!
-//! What is set, inserted or made by an upsert must be in range itself. Whole amounts go into a plain comparison, which an index can serve; others into `$expr`, so that the
-//! server's own arithmetic decides.
+//! A value that is set, inserted or upserted must be in range itself. For integer amounts the condition is a plain
+//! comparison, which can use an index. For other amounts it is an `$expr`, so that the server does the arithmetic.
 
 use std::cmp::Ordering;
 
@@ -28,34 +28,34 @@ pub struct Bounds {
     field: Located<Path>,
     min: Option<Bound>,
     max: Option<Bound>,
-    policy: Policy,
+    policy: BoundsPolicy,
     on_no_room: OnNoRoom,
 }
 
-/// What becomes of an increment whose filter does not keep the bounds.
+/// The action for an increment whose filter does not keep the bounds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Policy {
+enum BoundsPolicy {
     AddCondition,
     Reject,
 }
 
-/// What becomes of an increment that would leave the range.
+/// The action for an increment that would leave the range.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnNoRoom {
-    /// It counts as n: 0.
+    /// The reply has n: 0.
     Ignore,
-    /// It is reported as a write error, code 121.
+    /// The reply has a write error with code 121.
     Error,
 }
 
-/// The numbers that a field is taken to hold.
+/// The type of numbers that a field is assumed to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Numbers {
     Any,
     Whole,
 }
 
-/// The bound an increment runs towards.
+/// The bound in the direction of an increment.
 #[derive(Debug, Clone, Copy)]
 enum Towards {
     Min(Bound),
@@ -72,18 +72,18 @@ impl Evaluate for Bounds {
     }
 
     fn rewriting(&self) -> &'static str {
-        "the condition that keeps the number in range goes into the filter"
+        "adds the condition that keeps the number in range to the filter"
     }
 
     fn claims(&self) -> Vec<Claim> {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
-    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
         let Pattern::Sequence(sequence) = other else { return None };
         let (own, numbered) = (&self.field.value, sequence.field());
         let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
-        is_nested.then_some("one number cannot be a field of the other")
+        is_nested.then_some("one field lies inside the other, so both cannot be numbers")
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -109,7 +109,7 @@ impl Evaluate for Bounds {
         vec![self.field.value.as_str()]
     }
 
-    /// The stored number leaves no room; unless another condition was in the way.
+    /// Rejects if the stored number leaves no room. Otherwise another condition did not match.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let (Change::Incremented(amount), Some(stored)) = (change(&statement.operation, &self.field.value), stored)
         else {
@@ -119,16 +119,16 @@ impl Evaluate for Bounds {
             return Unmatched::Nothing;
         }
         Unmatched::Reject(Rejection::new(
-            format!("there is no room in '{}' for this change; it must be a number {}", self.field.value, self.range()),
-            "Read the document, and change the number by less, or not at all.",
+            format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range()),
+            "Read the document again and use a smaller amount.",
         ))
     }
 }
 
-/// Why a statement cannot pass.
+/// Why a statement does not pass.
 enum Violation {
     Broken(Rejection),
-    /// It cannot be told what it does.
+    /// docward cannot analyse the statement.
     Unclear(Rejection),
 }
 
@@ -143,7 +143,8 @@ impl Bounds {
         let field = read_required_path(reader, "field");
         let (min, max) = (reader.number("min"), reader.number("max"));
         let given = reader.entry("min").is_some() || reader.entry("max").is_some();
-        let policy = reader.choice("policy", &[("add_condition", Policy::AddCondition), ("reject", Policy::Reject)]);
+        let policy =
+            reader.choice("policy", &[("add_condition", BoundsPolicy::AddCondition), ("reject", BoundsPolicy::Reject)]);
         let on_no_room = reader.choice("on_no_room", &[("ignore", OnNoRoom::Ignore), ("error", OnNoRoom::Error)]);
         let place = reader.place();
         if !given {
@@ -162,7 +163,7 @@ impl Bounds {
             field: field?,
             min: min.map(|number| number.value.into()),
             max: max.map(|number| number.value.into()),
-            policy: policy.map_or(Policy::AddCondition, |word| word.value),
+            policy: policy.map_or(BoundsPolicy::AddCondition, |word| word.value),
             on_no_room: on_no_room.map_or(OnNoRoom::Ignore, |word| word.value),
         })
     }
@@ -179,8 +180,8 @@ impl Bounds {
         }
     }
 
-    /// Holds all that the statement stores against the range, except for what depends on the stored number: the amount
-    /// that is added to that is given back.
+    /// Checks everything that the statement stores against the range. Returns the amount of an increment, because its
+    /// result depends on the stored number.
     fn check<'s>(&'s self, statement: &'s Statement<'_>) -> Result<Option<Value<'s>>, Violation> {
         let field = &self.field.value;
         if let Some(document) = inserted(&statement.operation) {
@@ -191,27 +192,31 @@ impl Bounds {
             Change::Set(value) | Change::Either(value) => Ok(self.check_value(value).map(|()| None)?),
             Change::Incremented(amount) if is_finite(amount) => Ok(Some(amount)),
             Change::Incremented(_) => {
-                Err(Rejection::new("it increments by something that is no finite number", "Use a number.").into())
+                Err(Rejection::new("its increment is not a finite number", "Use a number.").into())
             }
             Change::Now => Err(self.out_of_range().into()),
             Change::Inside(written) | Change::Unclear(written) => {
                 let text = String::from_utf8_lossy;
                 Err(Violation::Unclear(Rejection::new(
-                    format!("{} on '{}' cannot be bounded", text(written.operator), text(written.path)),
-                    format!("Change '{field}' by $inc or $set, as a plain field outside of arrays."),
+                    format!(
+                        "docward cannot check the result of {} on '{}'",
+                        text(written.operator),
+                        text(written.path)
+                    ),
+                    format!("Change '{field}' with $inc or $set, as a field outside arrays."),
                 )))
             }
         }
     }
 
-    /// What a new document holds.
+    /// Checks the value of the field in a new document.
     fn check_held(&self, held: Held<'_>) -> Result<(), Violation> {
         match held {
             Held::Missing => Ok(()),
             Held::Value(value) => Ok(self.check_value(value)?),
             Held::Blocked(Kind::Array) => Err(Violation::Unclear(Rejection::new(
-                format!("its field '{}' lies inside an array", self.field.value),
-                "Keep the number in a plain field.",
+                format!("its field '{}' is inside an array", self.field.value),
+                "Store the number in a field outside arrays.",
             ))),
             Held::Blocked(_) => Ok(()),
             Held::Some(_) | Held::Unknown => Err(Violation::Broken(Rejection::new(
@@ -252,7 +257,7 @@ impl Bounds {
         if self.keeps(update, amount, Numbers::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::Forward);
         }
-        if self.policy == Policy::Reject && !self.keeps(update, amount, Numbers::Whole) {
+        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, Numbers::Whole) {
             return Err(self.without_condition());
         }
         let mut update = update.clone();
@@ -264,11 +269,11 @@ impl Bounds {
     fn without_condition(&self) -> Rejection {
         Rejection::new(
             format!("it changes '{}' without the condition that keeps it in range", self.field.value),
-            format!("Put a condition on '{}' into the filter, for example {{$gte: AMOUNT}}.", self.field.value),
+            format!("Add a condition on '{}' to the filter, for example {{$gte: AMOUNT}}.", self.field.value),
         )
     }
 
-    /// The bound that an increment runs towards; `None` where it cannot leave the range.
+    /// Returns the bound in the direction of an increment; `None` if the increment cannot leave the range.
     fn towards(&self, amount: Value<'_>) -> Option<Towards> {
         match sign(amount)? {
             Ordering::Less => self.min.map(Towards::Min),
@@ -277,7 +282,7 @@ impl Bounds {
         }
     }
 
-    /// Whether the stored number can be changed by the amount, as far as whole numbers tell.
+    /// Returns whether the stored number can change by the amount. Numbers that are not integers have no room.
     fn has_room(&self, stored: Document<'_>, amount: Value<'_>) -> bool {
         let number = match self.field.value.lookup(stored) {
             Lookup::Found(value) => value.as_integer(),
@@ -288,8 +293,8 @@ impl Bounds {
         sum.is_some_and(|sum| self.is_in_range(crate::document::OwnedValue::integer(sum).as_value()))
     }
 
-    /// Whether the client's filter keeps the bound already: `{$gte: min - amount}` or better, or an equality; for
-    /// whole numbers also `{$gt: ...}`.
+    /// Returns whether the client's filter already keeps the bound: by `{$gte: min - amount}` or a stricter condition,
+    /// or by an equality; for whole numbers also by `{$gt: ...}`.
     fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: Numbers) -> bool {
         let field = self.field.value.as_str();
         let Some(towards) = self.towards(amount) else { return self.is_in_range(amount) };
@@ -319,11 +324,11 @@ impl Bounds {
         false
     }
 
-    /// What the stored number must fulfil for the increment; `None` where any will do. A missing field counts as zero.
+    /// Returns the condition on the stored number; `None` if every number is allowed. A missing field counts as zero.
     fn condition<'a>(&self, amount: Value<'_>) -> Option<CowDocument<'a>> {
         let field = self.field.value.as_str();
         let Some(towards) = self.towards(amount) else {
-            // It cannot leave the range, unless there is nothing yet.
+            // The increment cannot leave the range, except for a missing field.
             let exists = || CowDocument::build(|w| w.nested(field, |w| w.boolean("$exists", true)));
             return (!self.is_in_range(amount)).then(exists);
         };
@@ -336,7 +341,7 @@ impl Bounds {
             _ => None,
         };
         Some(CowDocument::build(|w| match whole {
-            // What is no number is left to the server, which refuses to increment it.
+            // `$not` also matches values that are not numbers; the server then refuses to increment them.
             Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
                 w.nested("$not", |w| w.value(opposite, limit.as_value()));
             }),
@@ -346,7 +351,7 @@ impl Bounds {
     }
 }
 
-/// `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}`, for numbers. What is none is left to the server.
+/// Writes `{$gte: [{$add: [{$ifNull: ["$f", 0]}, amount]}, min]}` for numbers. It does not match other values.
 fn sum_in_range(w: &mut Writer<'_>, field: &str, amount: Value<'_>, comparison: &str, bound: Bound) {
     let reference = format!("${field}");
     let number = |w: &mut Writer<'_>| {

@@ -1,7 +1,7 @@
-//! `bucket`: a growing array, in bounded documents.
+//! `bucket`: splits a growing array into documents with a bounded number of elements.
 //!
-//! An inbox is one document with an array of messages, until it reaches 16 MiB and nobody can write to it. With
-//! buckets a message goes into a document that has room, and a new one is opened when none has.
+//! An inbox is one document with an array of messages. At 16 MiB the server rejects every further write to it. With
+//! buckets, a message goes to a document that has room, and a new document is created if none has room.
 //!
 //! before: `updateOne({owner: "joe"}, {$push: {messages: M}})`
 //!
@@ -23,10 +23,10 @@ use crate::rules::{Code, MapReader};
 #[derive(Debug, Clone)]
 pub struct Bucket {
     array: Path,
-    /// How many elements the array has.
+    /// Holds the number of elements of the array.
     count: Path,
     limit: i64,
-    /// When the bucket was opened.
+    /// Holds the time at which the bucket was created.
     opened: Option<Path>,
 }
 
@@ -40,7 +40,7 @@ impl Evaluate for Bucket {
     }
 
     fn rewriting(&self) -> &'static str {
-        "it goes to a document with room, or opens one, and is counted"
+        "sends the push to a bucket with room, or opens one, and counts its elements"
     }
 
     fn exclusive(&self) -> bool {
@@ -59,8 +59,8 @@ impl Evaluate for Bucket {
         match self.verdict_on(&statement.operation, 0, &[])? {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
-                format!("'{}' and '{}' could come apart", self.array, self.count),
-                "Send the push in a statement of its own.",
+                format!("'{}' and its count '{}' could disagree", self.array, self.count),
+                "Send the push as a separate statement.",
             )),
             _ => Ok(()),
         }
@@ -70,7 +70,7 @@ impl Evaluate for Bucket {
         true
     }
 
-    /// A unique index on an owner's fields allows one bucket.
+    /// Explains a duplicate key: a unique index on the owner's fields allows only one bucket.
     fn explain(&self, error: Document<'_>) -> Option<Rejection> {
         let keys = error.get("keyPattern").and_then(Value::as_document)?;
         let is_duplicate = error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY));
@@ -85,25 +85,25 @@ impl Evaluate for Bucket {
                 "no bucket has room, and the unique index '{name}' on {} does not allow another one",
                 fields.join(", ")
             ),
-            format!("Ask for an index '{name}' that is not unique: one owner has many buckets."),
+            format!("Ask the DBA to make the index '{name}' not unique: one owner has many buckets."),
         ))
     }
 
-    /// The filters' fields by which buckets are found may have many.
+    /// The indexes on the fields that select buckets must not be unique.
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         let field = self.opened.as_ref().map_or_else(String::new, |opened| opened.as_str().to_owned());
         let without = "a second bucket of one owner cannot be opened";
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::NotUnique, without }]
     }
 
-    /// A push that can open no bucket found only full ones.
+    /// Rejects a push that cannot open a bucket and matched only full ones.
     fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         if stored.is_none() {
             return Unmatched::Nothing;
         }
         Unmatched::Reject(Rejection::new(
-            "no bucket that its filter matches has room, and of such a filter no new one can be opened",
-            "Pick buckets by equality on their owner's fields; any with room will do.",
+            "every bucket that its filter matches is full, and docward cannot open one with this filter",
+            "Filter by equality on the owner's fields, so that docward can open a bucket.",
         ))
     }
 }
@@ -128,7 +128,7 @@ impl Bucket {
         Some(Self { array, count, limit, opened })
     }
 
-    /// The verdict; `Forward` for what it has rewritten itself.
+    /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
     fn verdict_on<'a>(
         &self,
         operation: &Operation<'a>,
@@ -158,13 +158,13 @@ impl Bucket {
         }
     }
 
-    /// A bucket as a whole: the array within the limit, the count true. `None` when it is so already.
+    /// Checks the length of the array and corrects the count. Returns `None` if the document needs no change.
     fn document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let length = match self.array.lookup(document) {
             Lookup::Missing => 0,
             Lookup::Found(value) => value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
                 Rejection::new(
-                    format!("its '{}' is no array", self.array),
+                    format!("its '{}' is not an array", self.array),
                     format!("Send '{}' as an array.", self.array),
                 )
             })?,
@@ -203,17 +203,17 @@ impl Bucket {
         for (operator, path, value) in touched(operators) {
             match (operator, touch(&self.array, path), touch(&self.count, path)) {
                 (_, Touch::Apart, Touch::Apart) => {}
-                // What an upsert inserts is looked at as a whole.
+                // `open_empty` and `push` check the whole document that an upsert inserts.
                 (b"$setOnInsert", ..) => {}
                 (b"$push", Touch::Exact, _) => pushed = Some(pushes(value)?),
-                // The count follows from what is pushed.
+                // docward computes the count from the pushed elements.
                 (b"$inc", _, Touch::Exact) => counts = true,
-                // An element changes, the number of elements does not.
+                // Changing an element does not change the number of elements.
                 (_, Touch::Positional, _) if writes_inside_an_element(&self.array, path) => {}
                 (operator, ..) => {
                     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
                     return Ok(Verdict::unsupported(
-                        format!("{operator} on '{path}' could leave array and count apart, or the array without end"),
+                        format!("{operator} on '{path}' could make the count wrong or exceed the limit"),
                         format!("Add to '{}' with $push only.", self.array),
                     ));
                 }
@@ -223,14 +223,14 @@ impl Bucket {
             Some(0) if !update.upsert => Ok(self.push_nothing(update, operators)),
             Some(pushed) => self.push(update, operators, pushed, now, versions),
             None if counts => Err(Rejection::new(
-                format!("it changes '{}' without adding anything", self.count),
-                "Leave the count to docward.",
+                format!("it changes the count '{}' without a $push", self.count),
+                "Leave the count out; docward maintains it.",
             )),
             None => self.open_empty(operation, update, operators, now),
         }
     }
 
-    /// Nothing is added, so that no room is needed.
+    /// Rewrites a push of no elements: it needs no room, and the count does not change.
     fn push_nothing<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Verdict<'a> {
         let counts = touched(operators).any(|(operator, path, value)| {
             operator == b"$inc" && touch(&self.count, path) != Touch::Apart && value.as_integer() != Some(0)
@@ -242,7 +242,7 @@ impl Bucket {
         Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() }))
     }
 
-    /// What an upsert without a push inserts is an empty bucket, or one with a true count.
+    /// Evaluates an upsert without a push: it inserts an empty bucket, or one with a correct count.
     fn open_empty<'a>(
         &self,
         operation: &Operation<'a>,
@@ -265,8 +265,8 @@ impl Bucket {
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
             }
             _ => Err(Rejection::new(
-                format!("as an upsert it could open a bucket whose '{}' is not true", self.count),
-                "Open buckets by $push.",
+                format!("as an upsert it could insert a bucket whose '{}' is wrong", self.count),
+                "Open buckets with $push.",
             )),
         }
     }
@@ -293,8 +293,8 @@ impl Bucket {
             Path::parse("_id").is_some_and(|id| seed.as_ref().is_some_and(|seed| seed.at(&id) != Held::Missing));
         if pins_id || filter.elements().any(|element| is_id(element.key)) {
             return Err(Rejection::new(
-                "it picks a bucket by _id, which may be full",
-                "Pick buckets by their owner; any with room will do.",
+                "it selects a bucket by _id, and that bucket may be full",
+                "Filter by the owner's fields instead of _id.",
             ));
         }
         let counted = self.counted(operators, pushed);
@@ -312,15 +312,15 @@ impl Bucket {
         let pins = || pinned_roots(filter);
         let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
-            // The server says itself why it cannot insert what the client asks for.
+            // The server returns its own error for this upsert.
             None if update.upsert => Ok(self.push_to_any(update, counted, pushed)),
-            Some(image) if self.is_true(seed.as_ref(), &image, pushed) && seeds => {
+            Some(image) if self.holds_only_pushed(seed.as_ref(), &image, pushed) && seeds => {
                 let operators = self.with_new_fields(counted.as_document(), &image, None, now);
                 Ok(self.push_to_any(update, operators, pushed))
             }
             Some(_) if update.upsert => Err(Rejection::new(
                 format!(
-                    "as an upsert it would open a bucket with the '{}' or '{}' of its filter",
+                    "as an upsert it would insert a bucket with the '{}' or '{}' of its filter",
                     self.count, self.array
                 ),
                 format!("Leave '{}' and '{}' out of the filter.", self.count, self.array),
@@ -329,8 +329,8 @@ impl Bucket {
         }
     }
 
-    /// Whether the bucket that a push opens has what is pushed, and nothing else.
-    fn is_true(&self, seed: Option<&Inserted<'_>>, image: &Inserted<'_>, pushed: i64) -> bool {
+    /// Returns whether a bucket that the push opens contains only the pushed elements.
+    fn holds_only_pushed(&self, seed: Option<&Inserted<'_>>, image: &Inserted<'_>, pushed: i64) -> bool {
         let is_empty = seed.is_some_and(|seed| match seed.at(&self.array) {
             Held::Missing => true,
             Held::Value(array) => array.as_array().is_some_and(Document::is_empty),
@@ -339,8 +339,8 @@ impl Bucket {
         is_empty && matches!(image.at(&self.count), Held::Value(count) if count.as_whole() == Some(pushed))
     }
 
-    /// A push that goes to a bucket with room, or opens one. The condition stands in the filter: a full bucket that the
-    /// client's own filter matches does not keep the server from inserting.
+    /// Rewrites a push to one that finds a bucket with room or opens one. The condition is part of the filter, so a
+    /// full bucket that the client's filter matches does not prevent the insert.
     fn push_to_any<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let filter = update.filter.as_document();
         let has_room = self.demands_room(filter, pushed, 0);
@@ -354,8 +354,8 @@ impl Bucket {
         Verdict::rewrite(operation)
     }
 
-    /// A push that goes to a stored bucket with room, because none can be opened of its filter, and that the client did not
-    /// ask for an upsert.
+    /// Rewrites a push to one that finds a stored bucket with room. The client did not ask for an upsert, and its
+    /// filter cannot open a bucket.
     fn push_to_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let is_conditional = self.has_room_condition(update, pushed);
         if is_conditional && is_unchanged(update, &operators) {
@@ -368,7 +368,7 @@ impl Bucket {
         Verdict::Rewrite(Rewrite { operation, checks_match: true })
     }
 
-    /// The condition of a push that opens no bucket.
+    /// Returns the condition for a push that opens no bucket.
     fn room<'a>(&self, pushed: i64) -> CowDocument<'a> {
         CowDocument::build(|w| self.write_room(w, pushed))
     }
@@ -382,7 +382,7 @@ impl Bucket {
         w.nested(self.count.as_str(), |w| w.integer("$lte", self.limit - pushed));
     }
 
-    /// Whether the client's own filter leaves room: `{$lt: 100}`, at its top or inside `$and`.
+    /// Returns whether the client's filter requires room: `{$lt: 100}`, at its top level or inside `$and`.
     fn demands_room(&self, filter: Document<'_>, pushed: i64, depth: usize) -> bool {
         let is_at_most =
             |value: Value<'_>, most: i64| Bound::Integer(most).compare(value).is_some_and(std::cmp::Ordering::is_le);
@@ -400,7 +400,7 @@ impl Bucket {
         })
     }
 
-    /// The operators with the count of what is pushed, in the place of the client's own.
+    /// Returns the operators with the count of the pushed elements, which replaces the client's own count.
     fn counted<'a>(&self, operators: Document<'_>, pushed: i64) -> CowDocument<'a> {
         let ours = |path: &[u8]| touch(&self.count, path) != Touch::Apart;
         let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
@@ -419,7 +419,7 @@ impl Bucket {
         })
     }
 
-    /// The operators with what a new bucket lacks: its count, if given, and its time.
+    /// Returns the operators with the fields that a new bucket lacks: its count, if given, and its time.
     fn with_new_fields<'a>(
         &self,
         operators: Document<'_>,
@@ -427,7 +427,7 @@ impl Bucket {
         count: Option<OwnedValue>,
         now: i64,
     ) -> CowDocument<'a> {
-        // The server refuses a path that two operators name.
+        // The server refuses two operators on one path.
         let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != Touch::Apart);
         let opened = self.opened.as_ref().filter(|opened| image.at(opened) == Held::Missing && !is_named(opened));
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
@@ -450,19 +450,19 @@ impl Bucket {
 
     fn too_many(&self, number: i64) -> Rejection {
         Rejection::new(
-            format!("{number} elements are more than a bucket's {}", self.limit),
+            format!("{number} elements exceed the bucket's limit of {}", self.limit),
             format!("Send at most {} at once.", self.limit),
         )
     }
 }
 
-/// Filters nest as deep as documents may; below this depth they are not looked into.
+/// Conditions below this depth are not examined.
 const MAX_DEPTH: usize = 100;
 
 fn no_room(field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
-        format!("there is no room for '{field}': a field on the way is of type {}", kind.name()),
-        "Leave the field out, or make it an object.",
+        format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
+        "Leave that field out, or make it an object.",
     )
 }
 
@@ -475,7 +475,7 @@ fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
 }
 
-/// The server takes no upsert whose filter has `$expr` (224).
+/// Returns whether the filter has `$expr`: the server refuses upserts with it (224).
 fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
     let branches = |value: Value<'_>| {
         let branches = value.as_array().unwrap_or(Document::EMPTY);
@@ -489,23 +489,24 @@ fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
         })
 }
 
-/// A new document has no array whose places could be written.
+/// Returns whether an operator's path has a position. A new document has no array elements, so it cannot be applied.
 fn has_positions(operators: Document<'_>) -> bool {
     touched(operators).any(|(_, path, _)| path.split(|byte| *byte == b'.').any(|part| part.starts_with(b"$")))
 }
 
-/// How many elements a `$push` adds.
+/// Returns how many elements a `$push` adds.
 fn pushes(value: Value<'_>) -> Result<i64, Rejection> {
     let Some(modifiers) = value.as_document().filter(|document| document.get("$each").is_some()) else { return Ok(1) };
     if modifiers.get("$slice").is_some() {
-        return Err(Rejection::new("its $slice would drop elements that are counted", "Leave $slice out."));
+        return Err(Rejection::new("its $slice would remove counted elements", "Leave $slice out."));
     }
     let each = modifiers.get("$each").and_then(Value::as_array);
     each.map(|each| each.values().count() as i64)
-        .ok_or_else(|| Rejection::new("its $each is no array", "Send $each as an array."))
+        .ok_or_else(|| Rejection::new("its $each is not an array", "Send $each as an array."))
 }
 
-/// `messages.$.read`: a place that the filter has found. A number could be a place that is not there yet.
+/// Returns whether the path is below a position that the filter found, as `messages.$.read` is. A number could be a
+/// position that does not exist yet.
 fn writes_inside_an_element(array: &Path, path: &[u8]) -> bool {
     let below = path.strip_prefix(array.as_str().as_bytes()).and_then(|rest| rest.strip_prefix(b"."));
     below.is_some_and(|below| below.starts_with(b"$"))

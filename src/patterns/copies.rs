@@ -1,15 +1,15 @@
-//! `copies`: denormalized fields kept true (extended reference).
+//! `copies`: keeps denormalized fields equal to their originals (extended reference).
 //!
-//! People carry their best friend's name beside her id, so that a page needs one read. A write that points
-//! to another friend and leaves the old name is refused here; that a renamed person is renamed everywhere is
-//! the work of [`crate::service`], which watches the originals.
+//! A person's document has the best friend's name beside the friend's id, so that a page needs only one read. This
+//! module rejects a write that changes the friend's id and leaves the old name. [`crate::service`] watches the
+//! originals and updates the copies when a name changes.
 //!
 //! before: `updateOne({_id: 1}, {$set: {"best_friend.id": 7}})`
 //!
 //! after: rejected; `{$set: {"best_friend.id": 7, "best_friend.name": "Ada"}}` passes.
 //!
-//! The files below: `writes.rs` says which writes of references pass, `references.rs` where they are in a document,
-//! `originals.rs` what `on_delete: reject` takes.
+//! `writes.rs` evaluates writes of references, `references.rs` finds references in a document, and `originals.rs`
+//! implements `on_delete: reject`.
 
 mod contradictions;
 mod originals;
@@ -55,7 +55,7 @@ impl Evaluate for Copies {
     }
 
     fn rewriting(&self) -> &'static str {
-        "the originals and the references to them are looked at in one transaction with it"
+        "checks originals and references in one transaction with the statement"
     }
 
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {
@@ -89,7 +89,7 @@ impl Copies {
     fn evaluate_delete<'a>(&self, statement: &Statement<'a>, delete: &Delete<'_>) -> Verdict<'a> {
         if !delete.multi && statement.option("collation").is_some() {
             return Verdict::unsupported(
-                "it has a collation, by which it may pick another document than the one that was looked at",
+                "it has a collation, so it could delete another document than the one that docward checked",
                 "Leave the collation out.",
             );
         }

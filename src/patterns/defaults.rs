@@ -1,15 +1,15 @@
-//! `defaults`: options that commands get where they have none.
+//! `defaults`: adds options to commands that do not set them.
 
 use super::number::sign;
 use super::{CommandVerdict, Concern, Evaluate, Phase, WholeCommand};
-use crate::command::{Class, Namespace, StatementKind};
+use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::rules::MapReader;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Defaults {
-    /// Milliseconds after which the server gives up.
+    /// Milliseconds after which the server stops a command.
     max_time: i32,
 }
 
@@ -33,12 +33,16 @@ impl Evaluate for Defaults {
     }
 
     fn rewriting(&self) -> &'static str {
-        "it has no such option, and gets the rule's"
+        "adds maxTimeMS from the rule"
     }
 
-    /// getMore takes the option of the command that opened its cursor.
-    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
-        class.reads() || matches!(class, Class::Insert | Class::Update | Class::Delete | Class::FindAndModify)
+    /// getMore uses the option of the command that opened its cursor.
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+        class.reads()
+            || matches!(
+                class,
+                CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify
+            )
     }
 
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
@@ -49,7 +53,7 @@ impl Evaluate for Defaults {
     }
 }
 
-/// The server takes 0 and null as no limit.
+/// Returns whether the server treats the value as no limit: 0 and null.
 pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
     max_time.kind == Kind::Null || sign(max_time) == Some(std::cmp::Ordering::Equal)
 }

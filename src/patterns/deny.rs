@@ -1,9 +1,9 @@
-//! `deny`: operations that are refused, always or under a condition.
+//! `deny`: rejects operations, always or under a condition.
 //!
-//! A filter that a mapper stripped to nothing deletes everything; a query without maxTimeMS runs for hours.
+//! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours.
 
 use super::{CommandVerdict, Concern, Context, Evaluate, Pattern, Phase, Rejection, Verdict, WholeCommand, defaults};
-use crate::command::{Class, Form, Modification, Namespace, Operation, Statement, StatementKind};
+use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind};
 use crate::document::{Document, Kind, Value};
 use crate::effect::touched;
 use crate::rules::{Code, Diagnostic, MapReader};
@@ -33,11 +33,11 @@ enum When {
     Always,
     /// The filter has no condition.
     FilterEmpty,
-    /// It may touch several documents.
+    /// The statement can change several documents.
     Multi,
     /// One of these operators occurs anywhere.
     Uses(Vec<String>),
-    /// The command leaves this option out.
+    /// The command does not have this option.
     Without(String),
 }
 
@@ -59,7 +59,7 @@ const KINDS: [StatementKind; 5] = [
     StatementKind::Delete,
 ];
 
-/// For patterns that look at any collection alike.
+/// For patterns that treat all collections alike.
 const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
 impl Evaluate for Deny {
@@ -80,8 +80,8 @@ impl Evaluate for Deny {
         if self.applies_to(statement, context) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
     }
 
-    /// Of writes, only what the command leaves out: the rest is said of each statement.
-    fn evaluates_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+    /// Writes are evaluated as a command only for missing options: other conditions apply to each statement.
+    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
             && (class.reads() || matches!(self.when, When::Without(_)))
@@ -93,8 +93,8 @@ impl Evaluate for Deny {
             When::Always => true,
             When::Multi => false,
             When::FilterEmpty => is_filter_empty(command),
-            // Its map, reduce and finalize are JavaScript, whatever its query is.
-            When::Uses(operators) if command.class == Class::MapReduce && forbids_scripts(operators) => true,
+            // The map, reduce and finalize functions are JavaScript.
+            When::Uses(operators) if command.class == CommandClass::MapReduce && forbids_scripts(operators) => true,
             When::Uses(operators) => {
                 let mut evaluated = command.body.elements().filter(|element| EVALUATED.contains(&element.key));
                 evaluated.any(|element| uses_any(element.value, operators))
@@ -113,15 +113,15 @@ impl Denied {
         }
     }
 
-    fn of_command(class: Class, kind: Option<StatementKind>) -> Option<Self> {
+    fn of_command(class: CommandClass, kind: Option<StatementKind>) -> Option<Self> {
         match class {
-            Class::Find => Some(Self::Find),
-            Class::Count => Some(Self::Count),
-            Class::Distinct => Some(Self::Distinct),
+            CommandClass::Find => Some(Self::Find),
+            CommandClass::Count => Some(Self::Count),
+            CommandClass::Distinct => Some(Self::Distinct),
             // The server runs a mapReduce as an aggregation.
-            Class::Aggregate | Class::MapReduce => Some(Self::Aggregate),
+            CommandClass::Aggregate | CommandClass::MapReduce => Some(Self::Aggregate),
             // Options of a bulkWrite are about all its collections.
-            Class::BulkWrite => None,
+            CommandClass::BulkWrite => None,
             _ => kind.map(Self::of),
         }
     }
@@ -133,22 +133,22 @@ impl Deny {
         let when = read_when(reader);
         let words = words?;
         let operations = words.iter().map(|word| reader.context().word(word, "an operation", &OPERATIONS));
-        // All of them are read, so that every mistake comes out.
+        // All words are read before the function returns, so that every error is reported.
         let operations: Vec<_> = operations.collect();
         let (operations, when) = (operations.into_iter().collect::<Option<Vec<_>>>()?, when?);
         for (word, operation) in words.iter().zip(&operations) {
             if !Self::can_concern(&when, *operation) {
                 let message = format!("the condition under `when` never holds for `{}`", word.value);
                 let warning = Diagnostic::warning(Code::NeverActs, word.span, message);
-                reader.context().push(warning.help("remove it; to refuse it always, write a rule without `when`"));
+                reader.context().push(warning.help("remove it; to reject it always, write a rule without `when`"));
             }
         }
         Some(Self { operations, when })
     }
 
-    /// Whether it rejects all that `later` would look at.
-    pub(super) fn silences(&self, later: &Pattern) -> bool {
-        // Rules that do more than evaluate have something left to do.
+    /// Returns whether it rejects everything that `later` would evaluate.
+    pub(super) fn makes_ineffective(&self, later: &Pattern) -> bool {
+        // Rules with work besides evaluation are still needed.
         if !later.evaluates() || !later.also_evaluates().is_empty() {
             return false;
         }
@@ -158,19 +158,20 @@ impl Deny {
             return later.operations.iter().all(|operation| self.operations.contains(operation));
         }
         let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
-        let concerns = |class: &Class, kind| {
+        let concerns = |class: &CommandClass, kind| {
             later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind))
         };
-        let writes = |class: &Class| {
+        let writes = |class: &CommandClass| {
             let carried = KINDS.into_iter().filter(|kind| Form::of(*class).is_some_and(|form| form.carries(*kind)));
             carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::of(kind))))
         };
-        let reads = |class: &Class| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
+        let reads =
+            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
         self.when == When::Always
-            && Class::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
+            && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
-    /// Whether the condition can hold for an operation of this kind at all.
+    /// Returns whether the condition can hold for this operation.
     fn can_concern(when: &When, operation: Denied) -> bool {
         match when {
             When::Always | When::Without(_) => true,
@@ -182,7 +183,7 @@ impl Deny {
     fn applies_to(&self, statement: &Statement<'_>, context: &Context<'_>) -> bool {
         match (&self.when, &statement.operation) {
             (When::Always, _) => true,
-            // Left to the whole command.
+            // `evaluate_command` checks it.
             (When::Without(_), _) => false,
             (When::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
             (When::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
@@ -204,12 +205,14 @@ impl Deny {
 
     fn rejection(&self) -> Rejection {
         match &self.when {
-            When::Always => Rejection::new("this operation is not allowed here", "Ask the DBA for another way."),
-            When::FilterEmpty => Rejection::new(
-                "its filter is empty, so it concerns every document",
-                "Name the documents in the filter.",
+            When::Always => Rejection::new(
+                "this operation is not allowed on this collection",
+                "Ask the DBA which operation to use instead.",
             ),
-            When::Multi => Rejection::new("it may touch several documents", "Touch one at a time."),
+            When::FilterEmpty => {
+                Rejection::new("its filter is empty, so it applies to every document", "Add a condition to the filter.")
+            }
+            When::Multi => Rejection::new("it can change several documents", "Change one document at a time."),
             When::Uses(operators) => {
                 Rejection::new(format!("it uses one of {}", operators.join(", ")), "Leave these operators out.")
             }
@@ -218,21 +221,21 @@ impl Deny {
     }
 }
 
-/// An aggregation's filter is its first `$match`.
+/// Returns whether the filter is empty. An aggregation's filter is its first `$match`.
 fn is_filter_empty(command: &WholeCommand<'_>) -> bool {
     let body = command.body;
     let filter = match command.class {
-        Class::Aggregate => {
+        CommandClass::Aggregate => {
             let stages = body.get("pipeline").and_then(Value::as_array).unwrap_or(Document::EMPTY);
             stages.values().next().and_then(Value::as_document).and_then(|stage| stage.get("$match"))
         }
-        Class::Find => body.get("filter"),
+        CommandClass::Find => body.get("filter"),
         _ => body.get("query"),
     };
     filter.and_then(Value::as_document).is_none_or(Document::is_empty)
 }
 
-/// Fields of a reading command whose operators the server evaluates.
+/// Fields of a read command whose operators the server evaluates.
 const EVALUATED: [&[u8]; 7] = [b"fields", b"filter", b"let", b"pipeline", b"projection", b"query", b"sort"];
 
 /// Fields of a statement, beside its filter and its modification, whose operators the server evaluates.
@@ -246,7 +249,7 @@ fn forbids_scripts(operators: &[String]) -> bool {
     operators.iter().any(|operator| SCRIPTS.contains(&operator.as_str()))
 }
 
-/// A limit of zero milliseconds means no limit.
+/// Returns whether the option is missing. For maxTimeMS, 0 means no limit.
 fn is_missing(body: Document<'_>, option: &str) -> bool {
     body.get(option).is_none_or(|value| option == defaults::OPTION && defaults::is_no_limit(value))
 }
@@ -254,7 +257,7 @@ fn is_missing(body: Document<'_>, option: &str) -> bool {
 fn modification_uses(modification: &Modification<'_>, operators: &[String]) -> bool {
     match modification {
         Modification::Operators(document) => touched(document.as_document())
-            // Of the operators' values only a condition is evaluated; the others are data.
+            // Of the operators' values, only the condition of $pull is evaluated; the others are data.
             .any(|(operator, _, value)| {
                 names(operators, operator) || (operator == b"$pull" && uses_any(value, operators))
             }),
@@ -274,7 +277,7 @@ fn names(operators: &[String], key: &[u8]) -> bool {
     operators.iter().any(|operator| operator.as_bytes() == key)
 }
 
-/// Whether one of the operators is a field name anywhere in the value.
+/// Returns whether one of the operators is a field name anywhere in the value.
 fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     let mut unread = vec![value];
     while let Some(value) = unread.pop() {
@@ -289,7 +292,7 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     false
 }
 
-/// Exactly one condition, or none at all.
+/// Reads `when`, which has exactly one condition; without `when`, returns `Always`.
 fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     let Some(node) = reader.node("when") else { return Some(When::Always) };
     let span = node.span;
@@ -304,7 +307,7 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     let (code, message) = match named {
         1 => return filter.or(multi).or(uses).or(without),
         0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses or without"),
-        _ => (Code::ConflictingSettings, "`when` takes one condition; write two rules for two"),
+        _ => (Code::ConflictingSettings, "`when` takes one condition; write one rule for each condition"),
     };
     reader.context().error(code, span, message);
     None

@@ -1,10 +1,10 @@
-//! Narrowing filters.
+//! Adds conditions to filters.
 
 use crate::command::Update;
 use crate::document::{CowDocument, Document, Value, Writer, edit};
 
-/// `filter` and one more condition on `field`, written by `condition` under the given name. A filter that
-/// names the field already is kept whole inside `$and`.
+/// Returns `filter` with one more condition on `field`, which `condition` writes under the given name. A filter that
+/// already names the field is kept whole inside `$and`.
 pub(super) fn narrowed<'a>(
     filter: Document<'_>,
     field: &str,
@@ -23,7 +23,7 @@ pub(super) fn narrowed<'a>(
     })
 }
 
-/// An update with another filter and modification.
+/// Returns an update with another filter and modification.
 pub(super) fn remade<'a>(
     update: &Update<'a>,
     filter: CowDocument<'a>,
@@ -46,7 +46,7 @@ mod tests {
     }
 
     #[test]
-    fn a_condition_is_added_beside_what_is_there() {
+    fn a_condition_is_added_to_the_filter() {
         let check = |before: bson::Document, after: bson::Document| {
             let raw = bytes(before);
             let ours = narrowed(Document::parse(&raw).unwrap(), "v", |w, field| w.int32(field, 3));

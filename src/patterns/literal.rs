@@ -1,10 +1,11 @@
-//! A replacing document as an expression of a pipeline.
+//! Writes a replacement document as an expression of a pipeline.
 
 use crate::document::{Document, Element, Kind, Slot, Value};
 
-/// Writes what the server would store of `document`. In a replacement, but not in a pipeline, it puts the time into empty
-/// timestamps at the top, `_id` apart (manual: "BSON Types", Timestamps). `$$CLUSTER_TIME` needs a replica set. A name with a dot
-/// or a leading `$` cannot stand in an expression; such a field stays empty.
+/// Writes the document that the server would store. In a replacement, but not in a pipeline, the server sets empty
+/// timestamps at the top level, except `_id`, to the current time (manual: "BSON Types", Timestamps).
+/// `$$CLUSTER_TIME` needs a replica set. An expression cannot name a field with a dot or a leading `$`; such a
+/// field stays empty.
 pub(super) fn write(slot: Slot<'_>, document: Document<'_>) {
     let literal = |slot: Slot<'_>| slot.nested(|w| w.value("$literal", Value::document(document)));
     let empty = || document.elements().filter(is_empty_timestamp).filter(has_plain_name);
@@ -19,7 +20,7 @@ pub(super) fn write(slot: Slot<'_>, document: Document<'_>) {
     });
 }
 
-/// Whether the server puts the time in its place.
+/// Returns whether the server replaces the value with the current time.
 pub(super) fn is_empty_timestamp(field: &Element<'_>) -> bool {
     field.key != b"_id" && field.value.kind == Kind::Timestamp && field.value.bytes.iter().all(|byte| *byte == 0)
 }

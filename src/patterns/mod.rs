@@ -1,8 +1,8 @@
-//! The patterns: one file each, from what the user writes to the judgement.
+//! The patterns: one file each, with the settings and the evaluation of statements.
 //!
-//! A pattern looks at one [`Statement`] and gives a [`Verdict`]; it does no I/O, reads no clock and knows
-//! neither batches nor replies. A new pattern is a copy of a neighbour, plus its lines in [`Pattern`].
-//! What becomes of verdicts: `crate::engine`.
+//! A pattern evaluates one [`Statement`] and returns a [`Verdict`]. It does no I/O, reads no clock and does not know
+//! batches or replies. To add a pattern, copy a file and add its lines in [`Pattern`]. `crate::engine` applies the
+//! verdicts.
 
 mod bounds;
 mod bucket;
@@ -25,7 +25,7 @@ mod tree;
 
 use std::sync::Arc;
 
-use crate::command::{Class, Namespace, Operation, Statement, StatementKind, code, shorten};
+use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind, code, shorten};
 use crate::document::{Document, OwnedValue, Path, Value};
 use crate::rules::{
     self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, WeakerSetting,
@@ -44,13 +44,13 @@ use timestamps::Timestamps;
 use together::Together;
 use tree::Tree;
 
-/// JSON Schema (draft 2020-12) of rule files: what editors complete and explain. It says the same as the
-/// readers here as far as a schema can; `tests/schema.rs` holds the two together.
+/// JSON Schema (draft 2020-12) of rule files, for editors. It accepts the same files as the readers here, as far as a
+/// schema can; `tests/schema.rs` compares the two.
 pub const SCHEMA: &str = include_str!("schema.json");
 
-/// The rules docward runs by.
+/// The rules of docward.
 pub type RuleSet = rules::RuleSet<Pattern>;
-/// One of them.
+/// One of these rules.
 pub type Rule = rules::Rule<Pattern>;
 
 /// One pattern with its settings.
@@ -70,42 +70,43 @@ pub enum Pattern {
     Tree(Tree),
 }
 
-/// What a pattern says of a statement.
+/// The result of evaluating a statement.
 #[derive(Debug, Clone)]
 pub enum Verdict<'a> {
-    /// It may pass as it is.
+    /// Sends the statement unchanged.
     Forward,
-    /// This takes its place.
+    /// Sends this operation instead.
     Rewrite(Rewrite<'a>),
-    /// This takes its place, which increments a field. Whether what is stored there can be incremented is not known
-    /// before; [`Evaluate::counting`] gives the statement for each case.
+    /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
+    /// yet; [`Evaluate::counting`] returns the statement for each case.
     Counted(Operation<'a>),
-    /// It may only insert: rejected if the client's filter matches a document, else this takes its place.
+    /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
+    /// operation.
     OnlyNew(Operation<'a>, Rejection),
-    /// It needs a number of this rule's sequence; [`Sequence::assign`] puts it in.
+    /// The statement needs a number of this rule's sequence; [`Sequence::assign`] writes it.
     Allocate,
-    /// It may pass, as it is or so, and brings numbers that this rule's sequence must not issue any more.
-    Brings(Option<Operation<'a>>),
-    /// It needs more than itself: looks and further statements, in one transaction with it.
+    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
+    Provides(Option<Operation<'a>>),
+    /// The statement needs queries and further statements in one transaction with it.
     Procedure(Arc<dyn Procedure>),
     Reject(Rejection),
-    /// It cannot be analysed: rejected, unless the rule says `unsupported: allow`.
+    /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
     Unsupported(Rejection),
 }
 
-/// What a document holds in a field that is to be incremented.
+/// The stored value of a field that is to be incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
     /// A number, or nothing.
     Number,
     /// Something else.
     Other,
-    /// A field on the way is no document: the server can put nothing there.
+    /// A field on the path is not a document, so the server cannot set the field.
     Unreachable,
 }
 
 impl Stored {
-    /// Every document is of one of these kinds.
+    /// Returns the next kind, in a fixed order. Every document is of exactly one kind.
     pub fn next(self) -> Option<Self> {
         match self {
             Self::Number => Some(Self::Other),
@@ -118,31 +119,31 @@ impl Stored {
 #[derive(Debug, Clone)]
 pub struct Rewrite<'a> {
     pub operation: Operation<'a>,
-    /// Whether matching nothing may be an error: then [`Evaluate::unmatched`] decides.
+    /// Whether matching nothing can be an error: then [`Evaluate::unmatched`] decides.
     pub checks_match: bool,
 }
 
-/// What it means that a statement with a rule's conditions matched nothing.
+/// The result for a statement with a rule's conditions that matched nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Unmatched {
-    /// The client gets the server's n: 0.
+    /// Forwards the server's n: 0 to the client.
     Nothing,
     Reject(Rejection),
 }
 
-/// Why a statement is refused, for the application's developer.
+/// Why a statement is rejected, for the application's developer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Rejection {
     /// A server error code.
     pub code: i32,
-    /// What is wrong, as half a sentence: "it replaces the whole document".
+    /// The problem, as half a sentence: "it replaces the whole document".
     pub reason: String,
-    /// What to do instead, as a sentence.
+    /// The remedy, as a sentence.
     pub hint: String,
 }
 
-/// Bytes of a reason, and of a hint: they may have names and values of a client's in them, which can be as long as a
-/// message.
+/// Maximum bytes of a reason, and of a hint. They may contain names and values from a client, which can be as long as
+/// a message.
 pub const MAX_REASON_LENGTH: usize = 1000;
 
 impl Rejection {
@@ -167,7 +168,7 @@ impl<'a> Verdict<'a> {
         Self::Rewrite(Rewrite { operation, checks_match: false })
     }
 
-    /// A pipeline update that the client wrote; no pattern looks into those.
+    /// The verdict for a client's pipeline update; patterns do not analyse pipelines.
     fn client_pipeline() -> Self {
         Self::unsupported(
             "it is an aggregation pipeline, which can change any field",
@@ -176,7 +177,7 @@ impl<'a> Verdict<'a> {
     }
 }
 
-/// What a judgement may know besides the statement.
+/// The input of an evaluation besides the statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'c> {
     /// Wall clock of the proxy when the message arrived, in milliseconds since 1970 UTC.
@@ -185,62 +186,62 @@ pub struct Context<'c> {
     pub comment: Option<Value<'c>>,
     /// The command's `let`.
     pub variables: Option<Value<'c>>,
-    /// Where the statement writes; a rule may evaluate several namespaces.
+    /// The namespace that the statement writes to; a rule may evaluate several.
     pub namespace: Namespace<'c>,
-    /// The [`version`](Evaluate::version) of each rule of that namespace that has one.
+    /// The [`version`](Evaluate::version) fields of the rules for that namespace.
     pub versions: &'c [&'c Path],
 }
 
-/// A command on a protected collection, for rules about reads and about options.
+/// A command on a protected collection, for rules on reads and options.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeCommand<'c> {
-    pub class: Class,
+    pub class: CommandClass,
     pub body: Document<'c>,
 }
 
 impl WholeCommand<'_> {
-    /// What a write does, as far as the command as a whole tells: an update may be of any kind.
+    /// Returns what a write does, as far as the command shows: an update may be of any kind.
     fn kind(&self) -> Option<StatementKind> {
         match self.class {
-            Class::Insert => Some(StatementKind::Insert),
-            Class::Update => Some(StatementKind::Operators),
-            Class::Delete => Some(StatementKind::Delete),
-            Class::FindAndModify if self.body.get("remove").and_then(Value::as_flag) == Some(true) => {
+            CommandClass::Insert => Some(StatementKind::Insert),
+            CommandClass::Update => Some(StatementKind::Operators),
+            CommandClass::Delete => Some(StatementKind::Delete),
+            CommandClass::FindAndModify if self.body.get("remove").and_then(Value::as_flag) == Some(true) => {
                 Some(StatementKind::Delete)
             }
-            Class::FindAndModify => Some(StatementKind::Operators),
+            CommandClass::FindAndModify => Some(StatementKind::Operators),
             _ => None,
         }
     }
 }
 
-/// What a pattern says of a whole command.
+/// The result of evaluating a whole command.
 #[derive(Debug, Clone)]
 pub enum CommandVerdict {
     Forward,
-    /// The body gets this field, in the place of one it may have.
+    /// Sets this field of the body, or replaces it.
     Set(&'static str, OwnedValue),
-    /// It passes, and the DBA is told.
+    /// Forwards the command and logs a warning.
     Warn(Rejection),
-    /// Documents must be looked at first.
+    /// The verdict depends on documents that must be read first.
     Ask(Arc<dyn CollectionQuery>),
     Reject(Rejection),
 }
 
-/// What a pattern must know of the collection before it can speak of a command.
+/// The documents that a pattern needs before it can evaluate a command.
 pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
-    /// Which documents are to be looked at, as BSON.
+    /// Returns the filter for these documents, as BSON.
     fn filter(&self) -> Vec<u8>;
 
-    /// The projection, as BSON.
+    /// Returns the projection, as BSON.
     fn fields(&self) -> Vec<u8>;
 
-    /// The verdict in view of them; not another question. `found` is empty too where they could not be read.
+    /// Returns the verdict, which is not `Ask`. `found` is also empty if the documents could not be read.
     fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
 }
 
-/// The order in which patterns see a statement, whatever the order in the files; each sees what the one
-/// before made of it.
+/// The order in which patterns evaluate a statement. It does not depend on the order in the files. Each pattern gets
+/// the statement as the one before rewrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Phase {
     Deny,
@@ -254,111 +255,112 @@ pub enum Phase {
     Timestamps,
     Sequence,
     Defaults,
-    /// Never comes: `reads` evaluates nothing.
+    /// Not used: `reads` evaluates nothing.
     Reads,
 }
 
-/// What a pattern does about all statements of one kind.
+/// How a pattern treats all statements of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concern {
-    /// They pass, unseen.
+    /// It does not evaluate them.
     Nothing,
-    /// It evaluates each.
+    /// It evaluates each of them.
     Each,
-    /// None can be analysed.
+    /// It cannot analyse any of them.
     Unsupported,
 }
 
-/// An index that a pattern relies on.
+/// An index that a pattern needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededIndex {
-    /// On which collection; `None`: on each of the rule's own.
+    /// The collection of the index; `None`: each of the rule's own collections.
     pub collection: Option<NamespacePattern>,
     pub field: String,
     pub purpose: IndexPurpose,
-    /// What goes wrong without it, as half a sentence: "every move scans the collection".
+    /// The consequence without it, as half a sentence: "every move scans the collection".
     pub without: &'static str,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexPurpose {
-    /// No two documents have one value: a unique index that has the field in its key.
+    /// Documents must not share a value: needs a unique index with the field in its key.
     Unique,
-    /// The field is searched by ranges of its values: the first of an ordered index's key.
+    /// Queries use ranges of the field: needs an ordered index with the field first in its key.
     Range,
-    /// The field is searched by single values: as `Range`, or hashed.
+    /// Queries use single values of the field: needs an index as for `Range`, or a hashed one.
     Equality,
-    /// No index is unique, but for one that has the field in its key: documents that share all other fields are many.
+    /// Many documents share all other fields: a unique index must have the field in its key.
     NotUnique,
 }
 
-/// What every pattern is.
+/// The interface of every pattern.
 pub trait Evaluate {
     /// The key in rule files.
     fn name(&self) -> &'static str;
 
     fn phase(&self) -> Phase;
 
-    /// What its rewriting does, as half a sentence for people; empty where it never rewrites.
+    /// Describes its rewriting as half a sentence, for people; empty if it never rewrites.
     fn rewriting(&self) -> &'static str {
         ""
     }
 
-    /// One rule of this pattern applies for a namespace, the most specific.
+    /// Returns whether only the most specific rule of this pattern applies to a namespace.
     fn exclusive(&self) -> bool {
         false
     }
 
-    /// What it sees to less strictly than other settings of the same pattern would.
+    /// Returns the settings that are less strict than others of the same pattern.
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
         Vec::new()
     }
 
-    /// Whether it evaluates what is sent to its namespaces, rather than only naming them.
+    /// Returns whether it evaluates statements on its namespaces, rather than only naming them.
     fn evaluates(&self) -> bool {
         true
     }
 
-    /// The indexes it relies on. Without them it is slow, or what it promises is not kept.
+    /// Returns the indexes it needs. Without them it is slow or its guarantee does not hold.
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         Vec::new()
     }
 
-    /// Fields that no other rule of this pattern may claim on the same namespace.
+    /// Returns the fields that no other rule of this pattern may claim on the same namespace.
     fn claims(&self) -> Vec<Claim> {
         Vec::new()
     }
 
-    /// Namespaces besides the rule's own whose statements it evaluates too.
+    /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
     fn also_evaluates(&self) -> Vec<NamespacePattern> {
         Vec::new()
     }
 
-    /// What it does about the statements of a kind that write to `namespace`.
+    /// Returns how it treats statements of a kind that write to `namespace`.
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern;
 
-    /// What becomes of a statement whose kind is a concern.
+    /// Evaluates a statement of a kind with [`Concern::Each`].
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
     }
 
-    /// Adds to a statement what must be added after all rules have changed it; it comes in the order of phases.
+    /// Completes a statement after all rules have changed it; patterns are called in the order of phases.
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         let _ = statement;
         Verdict::Forward
     }
 
-    /// What [`Verdict::Counted`] made, for those documents alone whose field is of this kind. `None` if there can be none.
+    /// Returns the statement of [`Verdict::Counted`] for documents whose field is of this kind only; `None` if there
+    /// are no such documents.
     fn counting<'a>(&self, statement: &Statement<'a>, stored: Stored) -> Option<Operation<'a>> {
         let _ = (statement, stored);
         None
     }
 
-    /// Whether this rule's promise is kept by the statement as it will be sent, after all rules.
+    /// Checks that the statement still keeps this rule after all rules have changed it.
     ///
     /// # Errors
-    /// How it would be broken.
+    /// The reason why the statement would break the rule.
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
         let _ = statement;
         Ok(())
@@ -369,49 +371,50 @@ pub trait Evaluate {
         Vec::new()
     }
 
-    /// The field by which a client's filter checks that a stored document is still as it was read. A statement with such
-    /// a check is about that document, so no rule makes an upsert of it.
+    /// Returns the field by which a client's filter checks that a stored document is unchanged since it was read. No
+    /// rule makes an upsert of a statement with such a check.
     fn version(&self) -> Option<&Path> {
         None
     }
 
-    /// How a promise of this rule breaks, whatever is sent, where the other rule is enforced beside it; as half a sentence.
-    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+    /// Returns why this rule cannot hold if the other rule is enforced on the same namespace, as half a sentence.
+    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
         let _ = other;
         None
     }
 
-    /// The statement with its conditions matched nothing, while the client's filter matches `stored`; or nothing either.
+    /// Handles a statement whose conditions matched nothing. `stored` is a document that the client's own filter
+    /// matches.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let _ = (statement, stored);
         Unmatched::Nothing
     }
 
-    /// Whether the server may fail a statement because of what this rule made of it, so that [`explain`](Self::explain)
-    /// is to be asked.
+    /// Returns whether the server can fail a statement because of this rule's rewriting. If so,
+    /// [`explain`](Self::explain) is called.
     fn explains_errors(&self) -> bool {
         false
     }
 
-    /// What a server's error comes of, where it is this rule's rewriting. `error` is a write error, or the reply of a
+    /// Explains a server's error that this rule's rewriting causes. `error` is a write error, or the reply of a
     /// findAndModify.
     fn explain(&self, error: Document<'_>) -> Option<Rejection> {
         let _ = error;
         None
     }
 
-    /// Whether its judgement of a statement looks at the comment of the command.
+    /// Returns whether it uses the comment of the command.
     fn looks_at_comment(&self) -> bool {
         false
     }
 
-    /// Whether it has anything to say of commands of this class as a whole; `kind` is what a write does.
-    fn evaluates_command(&self, class: Class, kind: Option<StatementKind>) -> bool {
+    /// Returns whether it evaluates commands of this class as a whole; `kind` is what a write does.
+    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
         let _ = (class, kind);
         false
     }
 
-    /// What becomes of a command as a whole, whatever statements it carries.
+    /// Evaluates a command as a whole, independent of its statements.
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let _ = command;
         CommandVerdict::Forward
@@ -419,7 +422,7 @@ pub trait Evaluate {
 }
 
 impl Pattern {
-    /// What becomes of a statement; [`Evaluate::concern`] decides whether it is looked at.
+    /// Returns the verdict on a statement; [`Evaluate::concern`] decides whether it is evaluated.
     pub fn verdict<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         match self.concern(statement.kind(), context.namespace) {
             Concern::Nothing => Verdict::Forward,
@@ -428,7 +431,7 @@ impl Pattern {
         }
     }
 
-    /// What becomes of a command as a whole; [`Evaluate::evaluates_command`] decides whether it is looked at.
+    /// Returns the verdict on a whole command; [`Evaluate::evaluates_command`] decides whether it is evaluated.
     pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         if self.evaluates_command(command.class, command.kind()) {
             self.evaluate_command(command)
@@ -438,8 +441,8 @@ impl Pattern {
     }
 }
 
-/// What patterns do that evaluate whatever a document will hold: deleting is no concern of theirs, and a pipeline of
-/// the client's cannot be analysed.
+/// The concern of patterns that evaluate the content of documents: they do not evaluate deletes, and they cannot
+/// analyse a client's pipeline.
 fn concern_for_content(kind: StatementKind) -> Concern {
     match kind {
         StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
@@ -525,8 +528,8 @@ impl rules::Pattern for Pattern {
         Evaluate::evaluates(&**self)
     }
 
-    fn silences(&self, later: &Self) -> bool {
-        matches!(self, Self::Deny(deny) if deny.silences(later))
+    fn makes_ineffective(&self, later: &Self) -> bool {
+        matches!(self, Self::Deny(deny) if deny.makes_ineffective(later))
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
@@ -541,7 +544,7 @@ impl rules::Pattern for Pattern {
         Evaluate::also_evaluates(&**self)
     }
 
-    fn acquaint(rules: &mut [Rule]) {
+    fn link_rules(rules: &mut [Rule]) {
         sequence::share_counters(rules);
     }
 
@@ -556,19 +559,20 @@ fn read_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Lo
     located_path(reader.context(), text)
 }
 
-/// Reads a field path that must be there.
+/// Reads a required field path.
 fn read_required_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
     let text = reader.required_text(key)?;
     located_path(reader.context(), text)
 }
 
+/// Parses a field path. Reports an error if it is not one or has a numeric part.
 fn located_path(context: &mut ReadContext<'_>, text: Located<String>) -> Option<Located<Path>> {
     match Path::parse(&text.value) {
         Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
             Some(Located { value: path, span: text.span })
         }
         _ => {
-            let message = format!("`{}` is no field path", text.value);
+            let message = format!("`{}` is not a field path", text.value);
             context.error(Code::InvalidValue, text.span, message);
             None
         }

@@ -1,4 +1,4 @@
-//! Numbers of rules against numbers of documents, compared exactly across BSON's numeric types.
+//! Compares numbers of rules with numbers of documents, exactly across BSON's numeric types.
 
 use std::cmp::Ordering;
 
@@ -22,12 +22,12 @@ impl From<Number> for Bound {
 }
 
 impl Bound {
-    /// How `value` stands to this bound; `None` when it is no number, or NaN.
+    /// Returns how `value` compares to this bound; `None` if it is not a number, or NaN.
     pub(super) fn compare(self, value: Value<'_>) -> Option<Ordering> {
         compare_numbers(value, self.as_value().as_value())
     }
 
-    /// `self - amount`, for whole numbers that do not overflow.
+    /// Returns `self - amount`; `None` for floats and on overflow.
     pub(super) fn minus(self, amount: i64) -> Option<OwnedValue> {
         match self {
             Self::Integer(bound) => bound.checked_sub(amount).map(OwnedValue::integer),
@@ -52,7 +52,7 @@ impl std::fmt::Display for Bound {
     }
 }
 
-/// Whether a numeric value is below zero, zero or above it; `None` when it is no number or NaN.
+/// Returns whether a number is below zero, zero or above it; `None` if the value is not a number, or NaN.
 pub(super) fn sign(value: Value<'_>) -> Option<Ordering> {
     Bound::Integer(0).compare(value)
 }

@@ -1,9 +1,8 @@
-//! Statements that need more than themselves: documents to be looked at first, further statements that hold
-//! or fall with them.
+//! Statements that need queries and further statements in one transaction.
 //!
-//! A pattern describes that as a conversation: it says what it wishes next and hears what came of it. All of
-//! it happens in one transaction, in which nothing has changed since the first answer. The pattern must not
-//! know whose transaction that is, nor how conflicts are repeated: `crate::engine`, `batch/transaction.rs`.
+//! A pattern describes them as a state machine: it returns the next action and receives its result. All actions run
+//! in one transaction with a consistent snapshot. The pattern does not know who runs the transaction or how conflicts
+//! are retried: see `crate::engine`, `batch/transaction.rs`.
 
 use std::fmt::Debug;
 
@@ -12,50 +11,52 @@ use super::copies::Collection;
 use crate::command::Operation;
 use crate::document::Document;
 
-/// The field that is set and unset again to make a write conflict; it is never there for anybody to see.
+/// The field that is set and unset again to cause a write conflict. It is never visible outside the transaction.
 pub(super) const TOUCH: &str = "_docward_touch";
 
-/// Begins conversations: one for each attempt at a transaction.
+/// Begins runs: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;
 }
 
 /// One attempt.
 pub trait ProcedureRun: Debug + Send {
-    /// `operation` is the client's statement after all rules. Procedures of other rules may have narrowed it.
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a>;
+    /// Returns the next action. `operation` is the client's statement after all rules; procedures of other rules may
+    /// have narrowed it.
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a>;
 }
 
-/// What came of the last wish.
+/// The result of the last action.
 #[derive(Debug, Clone, Copy)]
 pub enum ActionResult<'r> {
-    /// Nothing was wished yet.
+    /// There was no action yet.
     Start,
     Documents(&'r [Document<'r>]),
-    /// A wished change or the client's statement has been carried out.
+    /// A change or the client's statement has been executed.
     Done,
 }
 
-/// What is to happen next in the transaction. Documents are BSON as `document::document` writes it.
+/// The next action in the transaction. Documents are BSON as `document::document` writes it.
 #[derive(Debug)]
 pub enum NextAction<'a> {
-    /// Documents that the client's statement would touch.
+    /// Finds the documents that the client's statement would change.
     Select { limit: i32, fields: Vec<u8> },
-    /// Documents of the statement's collection.
+    /// Finds documents of the statement's collection.
     Find { filter: Vec<u8>, limit: i32, fields: Vec<u8> },
-    /// Further statements on that collection, as the update command takes them.
+    /// Runs further statements on that collection, as the update command takes them.
     Update(Vec<Vec<u8>>),
-    /// Documents of another collection, by that collection's collation.
+    /// Finds documents of another collection, with that collection's collation.
     FindIn { collection: Collection, filter: Vec<u8>, limit: i32, fields: Vec<u8> },
-    /// Statements on another collection, as the update command takes them.
+    /// Runs statements on another collection, as the update command takes them.
     UpdateIn { collection: Collection, statements: Vec<Vec<u8>> },
-    /// Further statements on the statement's collection, as the delete command takes them.
+    /// Runs further statements on the statement's collection, as the delete command takes them.
     Delete(Vec<Vec<u8>>),
-    /// The client's statement, in this form. Where several rules have procedures, the next one's is carried out
-    /// first. Should it touch nothing, the transaction is undone and the client hears so; there is no next call then.
+    /// Runs the client's statement in this form. If several rules have procedures, the next rule's procedure runs
+    /// first. If the statement matches nothing, the transaction is aborted, the client gets that reply, and `next` is
+    /// not called again.
     Apply(Operation<'a>),
-    /// All is done, the client's statement included.
+    /// Everything is done, including the client's statement.
     Finish,
-    /// Nothing is done.
+    /// Aborts the transaction and rejects the statement.
     Reject(Rejection),
 }

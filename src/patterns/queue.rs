@@ -1,8 +1,8 @@
-//! `queue`: a collection worked as a queue, with a lease.
+//! `queue`: uses a collection as a job queue with a lease.
 //!
-//! A worker takes a job, stalls past its lease, a second one takes it over, and then the first completes it:
-//! the job is done twice. Each claim counts the attempts up, and every later statement on the job must name the
-//! attempt that it was claimed with (a fencing token), so that the first worker's completion matches nothing.
+//! A worker takes a job and stalls past its lease. A second worker takes the job over, and then the first one completes
+//! it: the job is done twice. Each claim increments the attempts. Every later statement on the job must name the
+//! attempt of its claim (a fencing token), so the first worker's completion matches nothing.
 //!
 //! claim: `findOneAndUpdate({kind: "mail", locked: false}, {$set: {locked: true, by: "w1"}})` becomes
 //! `findOneAndUpdate({kind: "mail", $or: [{locked: {$in: [false, null, 0]}}, {$expr: LEASE_OVER}]},
@@ -25,9 +25,9 @@ use crate::rules::{Code, MapReader, WeakerSetting};
 #[derive(Debug, Clone)]
 pub struct Queue {
     locked: Path,
-    /// When the job was claimed.
+    /// Holds the time of the claim.
     locked_at: Path,
-    /// How often it was claimed: the fencing token.
+    /// Holds the number of claims: the fencing token.
     attempts: Path,
     lease: Duration,
     max_attempts: Option<i64>,
@@ -43,7 +43,7 @@ impl Evaluate for Queue {
     }
 
     fn rewriting(&self) -> &'static str {
-        "the fields of the lease are kept, and a claim finds free jobs only"
+        "maintains the lease fields, and limits a claim to free jobs"
     }
 
     fn exclusive(&self) -> bool {
@@ -51,7 +51,7 @@ impl Evaluate for Queue {
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let endless = WeakerSetting { what: "gives up no job, however often it fails", setting: "max_attempts" };
+        let endless = WeakerSetting { what: "never gives up a job, however often it fails", setting: "max_attempts" };
         if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
     }
 
@@ -71,7 +71,7 @@ impl Evaluate for Queue {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 "a job would be locked, or inserted, without its lease",
-                "Send it in a statement of its own.",
+                "Send it as a separate statement.",
             )),
             _ => Ok(()),
         }
@@ -81,14 +81,14 @@ impl Evaluate for Queue {
         vec![self.locked.as_str()]
     }
 
-    /// A save that keeps the lock found its job free.
+    /// Rejects a save that keeps the lock if the stored job is free.
     fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let Some(stored) = stored else { return Unmatched::Nothing };
         match self.locked.lookup(stored) {
             Lookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
             _ => Unmatched::Reject(Rejection::new(
                 format!(
-                    "it locks a free job without counting '{}' up: another worker could do the same",
+                    "it locks a free job without incrementing '{}', so another worker could lock it too",
                     self.attempts
                 ),
                 format!("Claim it with updateOne and $set: {{{}: true}}.", self.locked),
@@ -97,7 +97,7 @@ impl Evaluate for Queue {
     }
 }
 
-/// What a statement makes of a job's lock.
+/// The effect of a statement on a job's lock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Lock<'s> {
     Kept,
@@ -106,18 +106,18 @@ enum Lock<'s> {
     Unclear(Written<'s>),
 }
 
-/// What a statement makes of a job's attempt number.
+/// The effect of a statement on a job's attempt number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Attempt {
     Untouched,
-    /// It is set to the number that the filter demands.
+    /// It is set to the number in the filter.
     Same,
-    /// It is set to one more than the number that the filter demands.
+    /// It is set to one more than the number in the filter.
     Next,
     Other,
 }
 
-/// The names of the fields `locked`, `locked_at` and `attempts`, each `None` if it is wrong.
+/// Reads the names of the fields `locked`, `locked_at` and `attempts`; each is `None` if it is invalid.
 fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path>, Option<Path>) {
     let names = reader.map("fields");
     let Some(mut names) = names else {
@@ -160,7 +160,7 @@ impl Queue {
         })
     }
 
-    /// The verdict; `Forward` for what it has rewritten itself.
+    /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
     fn verdict_on<'a>(&self, operation: &Operation<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
         match operation {
             Operation::Insert(insert) => {
@@ -175,7 +175,7 @@ impl Queue {
         }
     }
 
-    /// A new job with the fields it lacks: unlocked, now, never claimed. `None` when it lacks none.
+    /// Returns a new job with its missing fields: unlocked, now, never claimed. `None` if no field is missing.
     fn filled<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let uncounted = match self.attempts.lookup(document) {
             Lookup::Found(value) if value.kind == Kind::Null => true,
@@ -211,14 +211,14 @@ impl Queue {
         ]
     }
 
-    /// The server counts up finite numbers only.
+    /// Checks that the value is a finite number: the server can increment only those.
     fn check_number(&self, attempts: Value<'_>) -> Result<(), Rejection> {
         let is_number = Bound::Integer(0).compare(attempts).is_some();
         if is_number && !attempts.as_f64().is_some_and(f64::is_infinite) {
             return Ok(());
         }
         Err(Rejection::new(
-            format!("its '{}' is no number that a claim can count up", self.attempts),
+            format!("its '{}' is not a finite number, so a claim cannot increment it", self.attempts),
             format!("Leave '{}' out, or send 0.", self.attempts),
         ))
     }
@@ -261,11 +261,11 @@ impl Queue {
             Change::Removed => Lock::Freed,
             Change::Now => Lock::Taken,
             Change::Set(value) if lock::is_free(value) => Lock::Freed,
-            // The server would compare with each element.
+            // The server would compare with each element of an array.
             Change::Set(value) if value.kind == Kind::Array => {
                 return Err(Rejection::new(
                     format!("it sets '{}' to an array", self.locked),
-                    format!("Set '{}' to true, or to whoever holds the job.", self.locked),
+                    format!("Set '{}' to true or to the worker's name.", self.locked),
                 ));
             }
             Change::Set(_) => Lock::Taken,
@@ -284,14 +284,14 @@ impl Queue {
         }
     }
 
-    /// A replacement that may insert: the first save of a new job, if it is new.
+    /// Evaluates a replacement that may insert: it is allowed only as the first save of a new job.
     fn first_save<'a>(&self, update: &Update<'a>, document: Document<'_>, now: i64) -> Result<Verdict<'a>, Rejection> {
         let mut operation = Operation::Update(update.clone());
         if let (Operation::Update(update), Some(filled)) = (&mut operation, self.filled(document, now)?) {
             update.modification = Modification::Replacement(filled);
         }
         let stored = Rejection::new(
-            "it replaces a stored job, and would insert it anew if it were gone",
+            "it replaces a stored job, and would insert it again if it was deleted",
             format!("Use updateOne, or replaceOne without upsert, with the job's '{}' in the filter.", self.attempts),
         );
         Ok(Verdict::OnlyNew(operation, stored))
@@ -301,21 +301,21 @@ impl Queue {
         if matches!(update.modification.meaning(), Modification::Replacement(_)) {
             return Rejection::new(
                 format!(
-                    "it replaces a job without the '{}' it was claimed with, in filter and document",
+                    "it replaces a job without the '{}' of its claim in the filter and in the document",
                     self.attempts
                 ),
                 "Use updateOne with $set, and the attempt number in the filter.",
             );
         }
         Rejection::new(
-            format!("it changes '{}', which only a claim counts up", self.attempts),
+            format!("it changes '{}', which only a claim may increment", self.attempts),
             format!("Leave '{}' as it is.", self.attempts),
         )
     }
 
-    /// An upsert that changes no stored job: what it inserts gets the fields it lacks.
+    /// Evaluates an upsert that changes no stored job: adds the missing fields to the inserted document.
     fn enqueue<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
-        // The server refuses to make such a document.
+        // The server refuses to insert such a document.
         let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
         match image.at(&self.attempts) {
             Held::Missing => {}
@@ -341,7 +341,7 @@ impl Queue {
         Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
     }
 
-    /// Only whoever holds the job's attempt number may change it; a free job is nobody's.
+    /// Checks that the filter names the job's attempt number or matches only free jobs.
     fn check_fence(&self, filter: Document<'_>, multi: bool) -> Result<(), Rejection> {
         if lock::proves_free(filter, &self.locked) {
             return Ok(());
@@ -350,14 +350,14 @@ impl Queue {
         if token.is_none_or(|token| matches!(token.kind, Kind::Null | Kind::Undefined)) {
             return Err(Rejection::new(
                 format!("its filter has neither the job's '{}' nor {}: false", self.attempts, self.locked),
-                format!("Put the '{}' that the claim returned into the filter.", self.attempts),
+                format!("Add the '{}' that the claim returned to the filter.", self.attempts),
             ));
         }
-        // Jobs of several workers have the same number of attempts.
+        // Jobs of several workers can have the same number of attempts.
         if multi && equality(filter, "_id").is_none() {
             return Err(Rejection::new(
-                format!("it reaches every job with this '{}', whoever holds it", self.attempts),
-                format!("Put the job's _id into the filter too, or {}: false.", self.locked),
+                format!("it matches jobs of all workers with this '{}'", self.attempts),
+                format!("Add the job's _id or {}: false to the filter.", self.locked),
             ));
         }
         Ok(())
@@ -367,11 +367,11 @@ impl Queue {
 fn upsert_of_a_job() -> Rejection {
     Rejection::new(
         "as an upsert it could insert a job without its lock",
-        "Insert jobs by insert, or by $setOnInsert alone.",
+        "Insert jobs with insert, or with $setOnInsert only.",
     )
 }
 
-/// Whether two numbers of any types are whole, and one is `by` more than the other.
+/// Returns whether two numbers of any types are integers, and `value` is `by` more than `than`.
 fn is_ahead(value: Value<'_>, than: Value<'_>, by: i64) -> bool {
     let equals =
         |value: Value<'_>, number: i64| Bound::Integer(number).compare(value) == Some(std::cmp::Ordering::Equal);

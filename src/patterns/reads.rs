@@ -1,7 +1,7 @@
-//! `reads`: collections that the query listener reads away from the primary.
+//! `reads`: collections that the query listener may read from secondaries.
 //!
-//! A rule of this pattern evaluates nothing, on no listener. It names what may be read at the query listener, and how
-//! far behind the primary the secondary there may be. Who may send what there: `crate::engine::queries`.
+//! A rule of this pattern evaluates nothing on any listener. It names collections for the query listener, and how far
+//! the secondary may be behind the primary. `crate::engine::queries` decides which commands are allowed there.
 
 use std::time::Duration;
 
@@ -9,10 +9,10 @@ use super::{Concern, Evaluate, Pattern, Phase, Rule, RuleSet};
 use crate::command::{Namespace, StatementKind};
 use crate::rules::{Code, MapReader, Mode};
 
-/// What applies where a rule says nothing: the shortest that MongoDB's drivers allow.
+/// The default: the shortest that MongoDB's drivers allow.
 const STALENESS: Duration = Duration::from_secs(90);
-/// Shorter cannot be told: a primary without writes moves its last write on every ten seconds only, and members are
-/// asked for theirs every two.
+/// The minimum. docward cannot measure less: a primary without writes advances its last write only every ten seconds,
+/// and members are asked for theirs every two seconds.
 const SHORTEST_STALENESS: Duration = Duration::from_secs(15);
 
 /// Settings of the pattern.
@@ -56,14 +56,14 @@ impl Reads {
     }
 }
 
-/// The enforced rule that lets the query listener read this collection.
+/// Returns the enforced rule that lets the query listener read this collection.
 pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
     let found = rules.naming(namespace.database, namespace.collection)?;
     found.iter().find(|rule| rule.mode == Mode::Enforce)
 }
 
-/// The shortest that any enforced rule allows: one secondary serves all collections of a connection. `None`
-/// without a rule.
+/// Returns the shortest staleness of all enforced rules, because one secondary serves all collections of a connection.
+/// `None` without a rule.
 pub fn max_staleness(rules: &RuleSet) -> Option<Duration> {
     let enforced = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce);
     let allowed = enforced.filter_map(|rule| match &rule.pattern {

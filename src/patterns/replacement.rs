@@ -1,7 +1,7 @@
-//! `replacement`: whole documents written over what others wrote.
+//! `replacement`: protects documents from whole-document saves that overwrite other writers' fields.
 //!
-//! Two services read an order, change different fields and save the whole document: the second erases the
-//! first one's change. Concerns updates and findAndModify whose update is a document without operators.
+//! Two services read an order, change different fields and save the whole document. The second save overwrites the
+//! first one's change. The pattern evaluates updates and findAndModify whose update is a document without operators.
 //!
 //! | setting | before | after |
 //! |---|---|---|
@@ -11,8 +11,8 @@
 //! | any, checked | `replaceOne({_id: 1, version: 3}, {a: 2})` | `replaceOne({_id: 1, version: 3}, {a: 2, version: 4})` |
 //! | with `version` | `updateOne({_id: 1}, {$set: {a: 2}})` | `updateOne({_id: 1}, {$set: {a: 2}, $inc: {version: 1}})` |
 //!
-//! A replacement is checked when the client's own filter pins the version. What becomes of replacements: this file;
-//! of updates by operators and pipelines: `versions.rs`, and how they count the version up: `counting.rs`.
+//! A replacement is checked when the client's own filter pins the version. This file evaluates replacements,
+//! `versions.rs` evaluates updates by operators and pipelines, and `counting.rs` increments their version.
 
 mod counting;
 mod versions;
@@ -28,7 +28,7 @@ use crate::rules::{Code, MapReader, WeakerSetting};
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Replacement {
-    policy: Policy,
+    policy: ReplacementPolicy,
     /// The field that holds the version.
     version_field: Option<Path>,
     on_conflict: OnConflict,
@@ -37,18 +37,18 @@ pub struct Replacement {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Policy {
+enum ReplacementPolicy {
     Reject,
     Merge,
     CheckVersion,
 }
 
-/// What becomes of a statement that finds another version than the one it was sent with.
+/// The action for a statement that finds another version than the one it was sent with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnConflict {
-    /// It is reported as a write error, code 112.
+    /// The reply has a write error with code 112.
     Error,
-    /// It counts as n: 0.
+    /// The reply has n: 0.
     Ignore,
 }
 
@@ -65,9 +65,9 @@ impl Evaluate for Replacement {
 
     fn rewriting(&self) -> &'static str {
         match self.policy {
-            Policy::Merge => "its fields are set one by one, so that others survive",
-            Policy::Reject | Policy::CheckVersion => {
-                "the version that was read must still be the stored one, and goes up by one"
+            ReplacementPolicy::Merge => "replaced with $set, so other fields are kept",
+            ReplacementPolicy::Reject | ReplacementPolicy::CheckVersion => {
+                "requires the stored version to be the one that was read, and increments it"
             }
         }
     }
@@ -77,13 +77,13 @@ impl Evaluate for Replacement {
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let merges = self.policy == Policy::Merge;
+        let merges = self.policy == ReplacementPolicy::Merge;
         let is_silent = match self.version_field {
             Some(_) => self.on_conflict == OnConflict::Ignore,
             None => merges,
         };
-        let merging = WeakerSetting { what: "lets unchecked replacements set their fields", setting: "policy" };
-        let silence = WeakerSetting { what: "reports no lost race", setting: "on_conflict" };
+        let merging = WeakerSetting { what: "turns unchecked replacements into $set", setting: "policy" };
+        let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
     }
 
@@ -98,7 +98,7 @@ impl Evaluate for Replacement {
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         let evaluated = match (&update.modification, &self.version_field) {
-            // mongod refuses to replace many documents; that error is the right one.
+            // mongod refuses to replace many documents and returns its own error.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
             (Modification::ClientPipeline(stages), version_field) => {
@@ -138,7 +138,7 @@ impl Evaluate for Replacement {
         let (Operation::Update(update), Some(version_field)) = (&statement.operation, &self.version_field) else {
             return Unmatched::Nothing;
         };
-        // Where no document is there is no conflict.
+        // There is no conflict if no document matches.
         let conflict = stored.and_then(|stored| versions::conflict(update, version_field, stored));
         conflict.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
@@ -146,7 +146,11 @@ impl Evaluate for Replacement {
 
 impl Replacement {
     pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let words = [("reject", Policy::Reject), ("merge", Policy::Merge), ("check_version", Policy::CheckVersion)];
+        let words = [
+            ("reject", ReplacementPolicy::Reject),
+            ("merge", ReplacementPolicy::Merge),
+            ("check_version", ReplacementPolicy::CheckVersion),
+        ];
         let policy = reader.choice("policy", &words);
         let version_given = reader.entry("version").is_some();
         let version_field = read_path(reader, "version");
@@ -157,7 +161,7 @@ impl Replacement {
             reader.context().error(Code::ConflictingSettings, count.span, message);
         }
         if let Some(policy) = &policy
-            && policy.value == Policy::CheckVersion
+            && policy.value == ReplacementPolicy::CheckVersion
             && !version_given
         {
             let message = "`policy: check_version` needs `version`, the field that holds the version";
@@ -165,7 +169,7 @@ impl Replacement {
             return None;
         }
         Some(Self {
-            policy: policy.map_or(Policy::Reject, |word| word.value),
+            policy: policy.map_or(ReplacementPolicy::Reject, |word| word.value),
             version_field: version_field.map(|path| path.value),
             on_conflict: on_conflict.map_or(OnConflict::Error, |word| word.value),
             count_updates: count_updates.is_none_or(|flag| flag.value),
@@ -180,15 +184,15 @@ impl Replacement {
             .and_then(|version_field| Some((version_field, equality(filter, version_field.as_str())?)));
         match (pinned, self.policy, &self.version_field) {
             (Some((version_field, version)), _, _) => checked(update, document, version_field, version),
-            (None, Policy::Merge, _) => self.merged(update, document),
-            (None, Policy::CheckVersion, Some(version_field)) => {
+            (None, ReplacementPolicy::Merge, _) => self.merged(update, document),
+            (None, ReplacementPolicy::CheckVersion, Some(version_field)) => {
                 self.checked_by_document(update, document, version_field)
             }
             (None, _, _) => Ok(self.only_new(update)),
         }
     }
 
-    /// Where no document matches the filter nothing is erased: it inserts, or it is n: 0.
+    /// Allows the replacement only if no document matches the filter: then it inserts, or the reply has n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         Verdict::OnlyNew(Operation::Update(update.clone()), self.unchecked_rejection())
     }
@@ -196,15 +200,16 @@ impl Replacement {
     fn unchecked_rejection(&self) -> Rejection {
         let hint = match &self.version_field {
             Some(version_field) => format!(
-                "Use updateOne with $set for the fields you change, or put the '{version_field}' you read into the filter."
+                "Use updateOne with $set for the fields you change, or put the '{version_field}' you read \
+                 into the filter."
             ),
             None => "Use updateOne with $set for the fields you change.".to_owned(),
         };
         Rejection::new("it replaces the whole document and would erase fields that others wrote", hint)
     }
 
-    /// The document carries the version it was read with: that must still be the stored one. Such a document was read
-    /// before, so it must not insert.
+    /// The document has the version it was read with, which must still be the stored one. Such a document was stored
+    /// before, so the replacement must not insert it.
     fn checked_by_document<'a>(
         &self,
         update: &Update<'a>,
@@ -225,7 +230,7 @@ impl Replacement {
         Ok(self.conditional(Update { modification, upsert, ..update.clone() }, version_field, version))
     }
 
-    /// The update on the condition that this is the stored version.
+    /// Returns the update with the condition that this version is stored.
     fn conditional<'a>(&self, update: Update<'a>, version_field: &Path, version: Value<'_>) -> Verdict<'a> {
         let mut update = update;
         update.conditions.push(CowDocument::build(|w| w.value(version_field.as_str(), version)));
@@ -235,41 +240,41 @@ impl Replacement {
         })
     }
 
-    /// `$set` of the document's fields, so that others survive.
+    /// Rewrites the replacement to `$set` of the document's fields, so that other fields are kept.
     fn merged<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
         let version = self.version_field.as_ref().map(Path::as_str);
         let filter = update.filter.as_document();
-        // The same `_id` again says nothing; another one is the server's error.
-        let says_nothing = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
-        // The version that it was read with must not come back.
+        // The same `_id` again has no effect; the server returns an error for another one.
+        let is_redundant_id = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
+        // The version that the document was read with must not be written back.
         let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
-        // One of another numeric type is the same to the server, and yet no $set may write it.
+        // The server treats an equal `_id` of another numeric type as the same, but refuses a $set of it.
         let is_same_id = |field: &Element<'_>| {
             field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
         };
-        let id = document.elements().find(is_same_id).filter(|id| update.upsert && !says_nothing(id));
-        let is_written = |field: &Element<'_>| !says_nothing(field) && !is_version(field) && !is_same_id(field);
+        let id = document.elements().find(is_same_id).filter(|id| update.upsert && !is_redundant_id(id));
+        let is_written = |field: &Element<'_>| !is_redundant_id(field) && !is_version(field) && !is_same_id(field);
         let fields = || document.elements().filter(is_written);
         if let Some(field) = fields().find(cannot_be_set) {
             let name = String::from_utf8_lossy(field.key).into_owned();
             return Err(Rejection::new(
                 format!("its field name '{name}' cannot be merged: $set would read it as a path or an operator"),
-                "Rename the field, or write it with an update of its own.",
+                "Rename the field, or write it in a separate update.",
             ));
         }
         // An upsert by operators inserts the filter's equalities too; a replacement does not.
-        let is_left_out = |root: &&[u8]| {
+        let is_missing = |root: &&[u8]| {
             let is_version = version.is_some_and(|version| version.as_bytes() == *root);
             *root != b"_id" && (is_version || document.get(root).is_none())
         };
-        let mut pinned = pinned_roots(filter).filter(is_left_out);
+        let mut pinned = pinned_roots(filter).filter(is_missing);
         if update.upsert
             && let Some(root) = pinned.next()
         {
             let field = String::from_utf8_lossy(root);
             return Err(Rejection::new(
-                format!("it is an upsert by '{field}', which the document itself leaves out"),
-                format!("Put the '{field}' of the filter into the document."),
+                format!("it is an upsert with '{field}' in the filter but not in the document"),
+                format!("Add '{field}' to the document."),
             ));
         }
         let times = || fields().filter(is_empty_timestamp);
@@ -278,7 +283,7 @@ impl Replacement {
                 fields().filter(|field| !is_empty_timestamp(field)).for_each(|field| w.element(field))
             });
             if times().next().is_some() {
-                // The server puts the time into empty timestamps of a replacement, and not into those of $set.
+                // The server sets empty timestamps to the current time in a replacement, but not in $set.
                 let now = |w: &mut Writer<'_>| w.string("$type", "timestamp");
                 w.nested("$currentDate", |w| times().for_each(|field| w.nested(field.key, now)));
             }
@@ -291,8 +296,8 @@ impl Replacement {
     }
 }
 
-/// The client's filter pins the version: it is told n: 0 if another one is stored. The stored document gets the version
-/// that the client wrote, if that is higher than the one it checked or no number, else the next one.
+/// Evaluates a replacement whose filter pins the version, so that it matches no other one. The new version is the
+/// written one, if that is higher than the pinned one or not a number; otherwise it is the next one.
 fn checked<'a>(
     update: &Update<'a>,
     document: Document<'_>,
@@ -305,12 +310,12 @@ fn checked<'a>(
         Lookup::Blocked(kind) => return Err(blocked(version_field, kind)),
     };
     let next = match (next_version(version), written) {
-        // A number beyond those that can be counted would never change again.
+        // A number that cannot be incremented would never change again.
         (Some(_), Some(written)) if versions::is_above(written, version) && next_version(written).is_some() => {
             return Ok(Verdict::Forward);
         }
         (Some(next), _) => next,
-        // A version that is no number is only compared.
+        // A version that is not a number is only compared.
         (None, Some(_)) => return Ok(Verdict::Forward),
         (None, None) => version.into(),
     };
@@ -319,9 +324,10 @@ fn checked<'a>(
     Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
 }
 
-/// The version after this one; null stands for "no version yet". `None` for what is no whole number: it is only compared.
+/// Returns the version after this one; null means that there is no version yet. `None` if the value is not a whole
+/// number: such versions are only compared.
 fn next_version(version: Value<'_>) -> Option<OwnedValue> {
-    /// Up to here a double counts without gaps.
+    /// The largest whole number up to which doubles are exact.
     const EXACT: f64 = 9_007_199_254_740_991.0;
     match version.kind {
         Kind::Null => Some(OwnedValue::int32(1)),
@@ -330,7 +336,7 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
         Kind::Double => {
             version.as_f64().filter(|v| v.fract() == 0.0 && v.abs() < EXACT).map(|v| OwnedValue::double(v + 1.0))
         }
-        // Counted as a long.
+        // It is stored as a long from now on.
         Kind::Decimal128 => version.as_whole().and_then(|v| v.checked_add(1)).map(OwnedValue::int64),
         _ => None,
     }
@@ -338,12 +344,12 @@ fn next_version(version: Value<'_>) -> Option<OwnedValue> {
 
 fn blocked(version_field: &Path, kind: Kind) -> Rejection {
     Rejection::new(
-        format!("its version '{version_field}' cannot be reached: a field on the way is of type {}", kind.name()),
-        format!("Send '{version_field}' back as it was read."),
+        format!("its version '{version_field}' cannot be set: a field on its path has type {}", kind.name()),
+        format!("Send '{version_field}' as you read it."),
     )
 }
 
-/// `$set` cannot write a field of this name.
+/// Returns whether `$set` cannot write a field of this name.
 fn cannot_be_set(field: &Element<'_>) -> bool {
     field.key.is_empty() || field.key.starts_with(b"$") || field.key.contains(&b'.')
 }

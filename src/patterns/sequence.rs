@@ -1,13 +1,13 @@
-//! `sequence`: numbers for inserted documents, from one counter, none twice.
+//! `sequence`: assigns a unique number from one counter to each inserted document.
 //!
-//! The application's own way is findAndModify on a counters collection before each insert, or max + 1 and
-//! hope. Here a document that lacks the field gets the next number on its way to the server.
+//! Applications often use findAndModify on a counters collection before each insert, or max + 1 without protection
+//! from races. With this pattern, docward adds the next number to a document that lacks the field.
 //!
 //! before: `insertOne({item: "book"})`; after: `insertOne({item: "book", order_no: 4711})`
 //!
-//! The judgement only says that a number is needed, or that the statement brings one; the engine collects what a batch
-//! needs and brings, has it leased in one go, and calls [`Sequence::assign`] in document order. Replacements keep the
-//! stored number (`kept.rs`).
+//! The verdict only shows that a statement needs a number or contains one. The engine collects these for a batch,
+//! leases all numbers at once, and calls [`Sequence::assign`] in document order. Replacements keep the stored number
+//! (`kept.rs`).
 
 mod kept;
 mod shared;
@@ -32,12 +32,12 @@ pub struct Sequence {
     field: Located<Path>,
     /// `_id` of the counter document.
     pub counter: String,
-    /// The database where the counter lives; `None`: the protected one.
+    /// The database of the counter; `None`: the protected collection's database.
     pub database: Option<String>,
-    /// And its collection.
+    /// The collection of the counter.
     pub collection: String,
     pub start: Start,
-    /// Where a counter that does not exist yet begins, in view of all rules that share it.
+    /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
     pub beginning: Beginning,
     /// Numbers leased per round trip, at least 1.
     pub block: u32,
@@ -47,34 +47,34 @@ pub struct Sequence {
     provided: Provided,
 }
 
-/// What becomes of a number that the client brings along.
+/// The action for a number that the client provides.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Provided {
-    /// It is stored, and not issued any more.
+    /// It is stored, and the sequence does not issue it again.
     #[default]
     Keep,
     Reject,
-    /// The document gets one of the sequence instead.
+    /// A number of the sequence replaces it.
     Replace,
 }
 
-/// Whole numbers that a statement brings.
-pub type Brought = SmallVec<[i64; 1]>;
+/// Whole numbers that a statement contains.
+pub type ProvidedNumbers = SmallVec<[i64; 1]>;
 
-/// Where a counter that does not exist yet begins.
+/// The first number of a counter that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     /// With this number.
     At(i64),
-    /// Backend the largest value of the protected field.
+    /// The number after the largest value of the protected field.
     AfterMax,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// Lease from a counter document.
+    /// Leases numbers from a counter document.
     Counter,
-    /// Take max + 1 and try again on a duplicate key.
+    /// Uses max + 1 and tries again on a duplicate key.
     Optimistic,
 }
 
@@ -88,12 +88,12 @@ impl Evaluate for Sequence {
     }
 
     fn rewriting(&self) -> &'static str {
-        "the document gets the next number"
+        "sets the next number of the sequence"
     }
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         let without = match self.strategy {
-            Strategy::Counter => "a number that an application brings along, or takes by itself, can be there twice",
+            Strategy::Counter => "a number that an application sets itself can be stored twice",
             Strategy::Optimistic => "numbers ARE ISSUED TWICE: two inserts that read the same maximum both succeed",
         };
         let field = self.field.value.as_str().to_owned();
@@ -105,15 +105,15 @@ impl Evaluate for Sequence {
         vec![Claim { kind: "sequence", field }]
     }
 
-    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
         let is_counted = other.version().is_some_and(|version| version.overlaps(self.field().as_str().as_bytes()));
-        is_counted.then_some("updates count the version up, and the number is to stay")
+        is_counted.then_some("updates increment the version, but the number must not change")
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
             StatementKind::Insert | StatementKind::Replacement => Concern::Each,
-            // It may set the field to a number that the counter has still to come to.
+            // It may set the field to a number that the counter has not reached yet.
             StatementKind::Operators => Concern::Each,
             StatementKind::Pipeline if self.on_upsert => Concern::Each,
             StatementKind::Pipeline | StatementKind::Delete => Concern::Nothing,
@@ -132,7 +132,7 @@ impl Evaluate for Sequence {
         }
     }
 
-    /// The document that is there has another number, or an upsert would insert one with the client's.
+    /// Rejects: the stored document has another number, or an upsert would insert one with the client's number.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         match stored {
             None if !statement.came_as_upsert() => Unmatched::Nothing,
@@ -165,7 +165,7 @@ impl Sequence {
             && replace.value
             && field.value.as_str() != "_id"
         {
-            let message = "`replace_generated` only means something for field _id";
+            let message = "`replace_generated` is only allowed for the field _id";
             reader.context().error(Code::ConflictingSettings, replace.span, message);
         }
         if strategy == Strategy::Counter && counter.is_none() {
@@ -198,19 +198,19 @@ impl Sequence {
     fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
             Lookup::Missing => Verdict::Allocate,
-            Lookup::Found(value) if self.gives_way(value) => Verdict::Allocate,
-            Lookup::Found(value) if self.provided == Provided::Keep => brings(value),
+            Lookup::Found(value) if self.is_replaced(value) => Verdict::Allocate,
+            Lookup::Found(value) if self.provided == Provided::Keep => provides(value),
             Lookup::Found(_) => Verdict::Reject(self.own_number()),
             Lookup::Blocked(kind) => self.no_room(kind),
         }
     }
 
-    /// Whether a document's own value is replaced by a number.
-    fn gives_way(&self, value: Value<'_>) -> bool {
+    /// Returns whether a number of the sequence replaces the document's own value.
+    fn is_replaced(&self, value: Value<'_>) -> bool {
         self.provided == Provided::Replace || (self.replace_generated && value.kind == Kind::ObjectId)
     }
 
-    /// The document that an update replaces the stored one with, also by a pipeline that another rule has made.
+    /// Returns the document of a replacement, also of one that another rule turned into a pipeline.
     fn replacement_of<'u>(update: &'u Update<'_>) -> Option<Document<'u>> {
         match &update.modification {
             Modification::Replacement(document) => Some(document.as_document()),
@@ -222,11 +222,11 @@ impl Sequence {
         }
     }
 
-    /// The number of the document that is there survives. A pipeline makes an upsert's document of the filter's
-    /// equalities too, so a number in the filter counts as the replacement's.
+    /// Evaluates a replacement; the stored document keeps its number. An upsert with a pipeline also inserts the
+    /// filter's equalities, so a number in the filter counts as the replacement's.
     fn evaluate_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
         if update.multi {
-            // The server refuses it, where it would not refuse a pipeline.
+            // The server refuses this replacement, but it would not refuse a pipeline.
             return Verdict::Forward;
         }
         let own = match self.field().lookup(document) {
@@ -237,20 +237,20 @@ impl Sequence {
         };
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).filter(|_| update.upsert);
         match (own, pinned) {
-            (Some(value), _) if self.gives_way(value) && pinned.is_none() => self.keep(update),
-            (Some(value), _) if self.provided == Provided::Keep => brings(value),
+            (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep(update),
+            (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
             (None, Some(_)) if self.provided != Provided::Keep => self.only_stored(update, None),
-            (None, Some(value)) if self.is_id() => brings(value),
+            (None, Some(value)) if self.is_id() => provides(value),
             (None, Some(value)) => match self.keep_stored(update) {
-                Verdict::Rewrite(rewrite) => Verdict::Brings(Some(self.inserting(rewrite.operation, value))),
+                Verdict::Rewrite(rewrite) => Verdict::Provides(Some(self.inserting(rewrite.operation, value))),
                 other => other,
             },
             (None, None) => self.keep(update),
         }
     }
 
-    /// The stored number stays; where the replacement may be inserted it gets one.
+    /// Keeps the stored number; a replacement that may insert gets one.
     fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let allocates = self.on_upsert || self.provided == Provided::Replace;
         if update.upsert && allocates { Verdict::Allocate } else { self.keep_stored(update) }
@@ -258,7 +258,7 @@ impl Sequence {
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         if self.is_id() {
-            // The server keeps it by itself.
+            // The server keeps `_id` itself.
             return Verdict::Forward;
         }
         match kept::keeping(&update.modification, self.field(), None) {
@@ -267,7 +267,7 @@ impl Sequence {
         }
     }
 
-    /// A replacement's pipeline that was made to keep the stored number, which inserts what the filter pins.
+    /// Adds the pinned number to the document that the replacement's pipeline inserts.
     fn inserting<'a>(&self, operation: Operation<'a>, pinned: Value<'_>) -> Operation<'a> {
         let Operation::Update(mut update) = operation else { return operation };
         if let Modification::Pipeline(pipeline) = &mut update.modification
@@ -280,7 +280,7 @@ impl Sequence {
         Operation::Update(update)
     }
 
-    /// It changes only a document that has the number which the client names: nothing is inserted with that number.
+    /// Restricts the statement to documents with the client's number, so that it inserts no document with that number.
     fn only_stored<'a>(&self, update: &Update<'a>, number: Option<Value<'_>>) -> Verdict<'a> {
         let mut conditions: Conditions<'a> = update.conditions.clone();
         if let Some(number) = number {
@@ -290,8 +290,8 @@ impl Sequence {
         Verdict::Rewrite(Rewrite { operation, checks_match: true })
     }
 
-    /// A replacement that another rule made operators of keeps the stored number too: neither a null nor the document around
-    /// the number erases it.
+    /// Evaluates a replacement that another rule turned into operators. It keeps the stored number too: neither null
+    /// nor a document around the number removes it.
     fn evaluate_merged<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
         let is_erased = match effect::change(operation, self.field()) {
             Change::Set(value) => self.is_no_number(value),
@@ -314,18 +314,22 @@ impl Sequence {
         let operation = Operation::Update(Update { modification, ..update.clone() });
         match verdict {
             Verdict::Forward => Verdict::rewrite(operation),
-            Verdict::Brings(None) => Verdict::Brings(Some(operation)),
+            Verdict::Provides(None) => Verdict::Provides(Some(operation)),
             other => other,
         }
     }
 
-    /// Whether a value in a replacement says that the document was read without a number; for `_id` null is a value.
+    /// Returns whether a value in a replacement means that the document was read without a number. For `_id` null is a
+    /// value.
     fn is_no_number(&self, value: Value<'_>) -> bool {
         value.kind == Kind::Null && !self.is_id()
     }
 
     fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
-        let writes = || if self.brought(operation).is_empty() { Verdict::Forward } else { Verdict::Brings(None) };
+        let writes = || match self.provided_numbers(operation).is_empty() {
+            true => Verdict::Forward,
+            false => Verdict::Provides(None),
+        };
         if !update.upsert {
             return writes();
         }
@@ -342,16 +346,16 @@ impl Sequence {
             Held::Missing if self.on_upsert => self.allocate_on_upsert(update),
             Held::Blocked(kind) if self.on_upsert => self.no_room(kind),
             Held::Missing | Held::Blocked(_) => writes(),
-            _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.gives_way(value)) => writes(),
-            _ if number.is_some_and(|value| self.gives_way(value)) && self.is_replaceable(update) => {
+            _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.is_replaced(value)) => writes(),
+            _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
                 self.allocate_on_upsert(update)
             }
             _ => self.only_stored(update, None),
         }
     }
 
-    /// Whether the update itself writes the number, and by operators that can be left out. What the filter pins stays in
-    /// the filter; an `_id` cannot be another one than that.
+    /// Returns whether a number can replace the one in the update: it is written by operators that can be removed. A
+    /// number in the filter stays there; for `_id` it is then the only possible one.
     fn is_replaceable(&self, update: &Update<'_>) -> bool {
         let Modification::Operators(operators) = &update.modification else { return false };
         let mut writes = touched(operators.as_document());
@@ -388,33 +392,33 @@ impl Sequence {
 
     fn no_room<'a>(&self, kind: Kind) -> Verdict<'a> {
         Verdict::reject(
-            format!("there is no room for '{}': a field on the way is of type {}", self.field(), kind.name()),
-            "Leave the field out, or make it an object.",
+            format!("'{}' cannot be set: a field on its path has type {}", self.field(), kind.name()),
+            "Leave that field out, or make it an object.",
         )
     }
 
     fn unclear<'a>(&self) -> Verdict<'a> {
         Verdict::reject(
-            format!("it writes around or inside '{}' in a way that leaves no room for the number", self.field()),
-            "Set the fields beside it one by one, by their whole paths.",
+            format!("it writes a field around or inside '{}', so docward cannot set the number", self.field()),
+            "Set the other fields one by one, with their full paths.",
         )
     }
 
-    /// Why a statement with a number of its own is rejected.
+    /// Returns the rejection of a statement with a number of its own.
     fn own_number(&self) -> Rejection {
         Rejection::new(
-            format!("it brings a number of its own for '{}', which only the sequence gives", self.field()),
-            "Leave the field out; a replacement may have the number that is stored.",
+            format!("it sets '{}' itself, which only the sequence may assign", self.field()),
+            "Leave the field out. A replacement may contain the stored number.",
         )
     }
 
-    /// The whole numbers that the statement may store, besides the sequence's. Elements of an array are in a unique index,
-    /// too.
-    pub fn brought(&self, operation: &Operation<'_>) -> Brought {
-        let mut brought = Brought::new();
+    /// Returns the whole numbers that the statement may store, besides the sequence's. Elements of an array count too,
+    /// because a unique index contains them.
+    pub fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers {
+        let mut numbers = ProvidedNumbers::new();
         let mut add = |value: Value<'_>| match value.as_array() {
-            Some(elements) => brought.extend(elements.values().filter_map(Value::as_whole)),
-            None => brought.extend(value.as_whole()),
+            Some(elements) => numbers.extend(elements.values().filter_map(Value::as_whole)),
+            None => numbers.extend(value.as_whole()),
         };
         if let Change::Set(value) | Change::Either(value) = effect::change(operation, self.field()) {
             add(value);
@@ -431,10 +435,10 @@ impl Sequence {
                 add(value);
             }
         }
-        brought
+        numbers
     }
 
-    /// The operation with `number` in the field.
+    /// Returns the operation with `number` in the field.
     pub fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
         match operation {
             Operation::Insert(insert) => {
@@ -450,7 +454,7 @@ impl Sequence {
         }
     }
 
-    /// A document that is there keeps its number; one that is inserted gets this one.
+    /// Returns the modification that keeps a stored document's number and assigns this one to an inserted document.
     fn assign_on_upsert<'a>(&self, modification: &Modification<'a>, number: i64) -> Modification<'a> {
         if let Some(keeping) = kept::keeping(modification, self.field(), Some(number)) {
             return keeping;
@@ -470,7 +474,7 @@ impl Sequence {
         }
     }
 
-    /// Without what the operators themselves make of the field, unless there is nothing.
+    /// Returns the operators with `number` in `$setOnInsert` and without other operators on the field.
     fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
         let path = self.field().as_str();
         let others = |fields: Document<'_>, w: &mut crate::document::Writer<'_>| {
@@ -496,20 +500,20 @@ impl Sequence {
     }
 }
 
-/// It passes; a whole number in it is not issued any more.
-fn brings<'a>(value: Value<'_>) -> Verdict<'a> {
+/// Returns the verdict for a client's value: it passes, and the sequence does not issue its whole numbers again.
+fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
     let is_number = |value: Value<'_>| value.as_whole().is_some();
     let any = match value.as_array() {
         Some(elements) => elements.values().any(is_number),
         None => is_number(value),
     };
-    if any { Verdict::Brings(None) } else { Verdict::Forward }
+    if any { Verdict::Provides(None) } else { Verdict::Forward }
 }
 
-/// Far beyond what a process hands out between two round trips, and it keeps a crash's gap bounded.
+/// The maximum block: more than a process needs between two round trips. It limits the gap after a crash.
 const MAX_BLOCK: u32 = 1_000_000;
 
-/// A whole number, or `after_max`.
+/// Reads `start`: a whole number, or `after_max`.
 fn read_start(reader: &mut MapReader<'_, '_, '_>) -> Option<Start> {
     let Some(node) = reader.node("start") else { return Some(Start::At(1)) };
     if let crate::rules::Value::Text(word) = &node.value {

@@ -1,15 +1,15 @@
-//! The settings of every pattern as a table: what is written, and what is said of it.
+//! Settings of every pattern as tables: the settings, and the expected diagnostics.
 
 use super::RuleSet;
 use crate::rules::Source;
 
-/// Loads one rule with this pattern; `said` are the codes and the beginnings of the messages.
-fn check(pattern: &str, said: &[&str]) {
-    check_all(&[pattern], said);
+/// Loads one rule with this pattern; `expected` are the codes and the beginnings of the messages.
+fn check(pattern: &str, expected: &[&str]) {
+    check_all(&[pattern], expected);
 }
 
-/// The same of several rules for one collection.
-fn check_all(patterns: &[&str], said: &[&str]) -> String {
+/// Loads several rules for one collection.
+fn check_all(patterns: &[&str], expected: &[&str]) -> String {
     let rule = |(at, pattern): (usize, &&str)| format!("  - {{ name: r{at}, namespace: d.c, {pattern} }}\n");
     let rules: String = patterns.iter().enumerate().map(rule).collect();
     let text = format!("version: 1\nrules:\n{rules}");
@@ -20,26 +20,27 @@ fn check_all(patterns: &[&str], said: &[&str]) -> String {
     let line = |d: &crate::rules::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
     let found: Vec<String> = report.diagnostics.iter().map(line).collect();
     let pattern = patterns.join("; ");
-    let fits = found.len() == said.len() && found.iter().zip(said).all(|(found, said)| found.starts_with(said));
+    let fits = |(found, start): (&String, &&str)| found.starts_with(start);
+    let fits = found.len() == expected.len() && found.iter().zip(expected).all(fits);
     assert!(fits, "{pattern}: {found:#?}");
     report.to_string()
 }
 
 #[test]
-fn rules_that_never_act_are_warned_of() {
-    for (pattern, said) in [
-        ("reads: {}, mode: shadow", "R0027 `r0` does nothing"),
+fn rules_without_effect_cause_warnings() {
+    for (pattern, expected) in [
+        ("reads: {}, mode: shadow", "R0027 `r0` has no effect"),
         ("deny: { operations: [insert, update], when: { filter: empty } }", "R0027 the condition under `when` never"),
         ("deny: { operations: [find, delete], when: { multi: true } }", "R0027 the condition under `when` never"),
         ("deny: { operations: insert, when: { uses: $where } }", "R0027 the condition under `when` never"),
     ] {
-        check(pattern, &[said]);
+        check(pattern, &[expected]);
     }
     check("deny: { operations: [insert, find], when: { without: maxTimeMS } }", &[]);
 }
 
 #[test]
-fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
+fn a_deny_rule_makes_later_rules_redundant() {
     const WRITES: &str = "deny: { operations: [insert, update] }";
     const ALL: &str = "deny: { operations: [insert, update, delete, find, count, distinct, aggregate] }";
     for (earlier, later, silenced) in [
@@ -66,14 +67,14 @@ fn a_deny_rule_says_whom_it_leaves_nothing_to_do() {
         ("deny: { operations: insert, when: { without: a } }", "sequence: { field: n, counter: c }", false),
         (ALL, "copies: [{ into: d.c, key: k, fields: { a: b } }]", false),
     ] {
-        let said: &[&str] = if silenced { &["R0028 `r1` has no effect: `r0`"] } else { &[] };
-        check_all(&[earlier, later], said);
+        let expected: &[&str] = if silenced { &["R0028 `r1` has no effect: `r0`"] } else { &[] };
+        check_all(&[earlier, later], expected);
     }
 }
 
-/// The setting by which the narrower rule is said to guard less than the broader one.
+/// Checks the setting that makes the narrower rule weaker than the broader one.
 #[test]
-fn an_exception_that_guards_less_is_warned_of() {
+fn a_weaker_exception_causes_a_warning() {
     for (broad, narrow, setting) in [
         ("replacement: {}", "replacement: { policy: merge }", Some("policy")),
         ("replacement: { policy: check_version, version: v }", "replacement: { policy: merge }", Some("policy")),
@@ -91,7 +92,7 @@ fn an_exception_that_guards_less_is_warned_of() {
         ("tree: { unanchored: reject }", "tree: {}", Some("unanchored")),
         ("tree: {}", "tree: { on_delete: cascade }", None),
         ("bucket: { array: a, count: n, limit: 5 }", "bucket: { array: a, count: n, limit: 9 }", None),
-        // Rules that add up are both asked.
+        // Rules that add up do not replace each other.
         ("bounds: { field: a, min: 5 }", "bounds: { field: b, min: 5 }", None),
     ] {
         let text = format!(
@@ -103,14 +104,14 @@ fn an_exception_that_guards_less_is_warned_of() {
         let helps: Vec<&str> = found.iter().filter_map(|one| one.help.as_deref()).collect();
         let fits = match setting {
             None => helps.is_empty(),
-            Some(setting) => matches!(&*helps, [help] if help.ends_with(&format!("the `{setting}` of `wide`"))),
+            Some(setting) => matches!(&*helps, [help] if help.ends_with(&format!("same `{setting}` as `wide`"))),
         };
         assert!(fits, "{broad}, {narrow}: {found:#?}");
     }
 }
 
 #[test]
-fn of_default_options_the_most_specific_rule_speaks() {
+fn only_the_most_specific_defaults_rule_applies() {
     let text = "version: 1\nrules:\n  - { name: wide, namespace: d.*, defaults: { maxTimeMS: 9 } }\n  \
                 - { name: narrow, namespace: d.c, defaults: { maxTimeMS: 5 } }\n";
     let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text: text.into() }]).unwrap();
@@ -120,7 +121,10 @@ fn of_default_options_the_most_specific_rule_speaks() {
     };
     assert_eq!(names("c"), ["narrow"]);
     assert_eq!(names("other"), ["wide"]);
-    check_all(&["defaults: { maxTimeMS: 9 }", "defaults: { maxTimeMS: 5 }"], &["R0021 `r0` and `r1` both want to"]);
+    check_all(
+        &["defaults: { maxTimeMS: 9 }", "defaults: { maxTimeMS: 5 }"],
+        &["R0021 `r0` and `r1` are equally specific"],
+    );
 }
 
 #[test]
@@ -130,7 +134,8 @@ fn good_settings_load() {
         "replacement: { policy: check_version, version: meta.version, on_conflict: ignore }",
         "replacement: { version: version, count_updates: false }",
         "timestamps: { source: at }",
-        "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, without_source: pass }",
+        "timestamps: { source: $comment.event.at, type: timestamp, fields: [a, b.c], per: document, \
+         without_source: pass }",
         "timestamps: { source: $clock, fields: all, store: timestamps, hide: true }",
         "sequence: { field: no, counter: no, start: after_max, block: 100, collection: other.counters }",
         "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
@@ -150,8 +155,8 @@ fn good_settings_load() {
 }
 
 #[test]
-fn keys_of_the_first_draft_are_told_by_their_new_names() {
-    for (pattern, said, new) in [
+fn errors_for_old_keys_name_the_new_keys() {
+    for (pattern, expected, new) in [
         ("unguardable: allow, reads: {}", &["R0009 `unguardable` has a new name"][..], &["unsupported"][..]),
         ("replacement: { unguarded: merge }", &["R0009 `unguarded` has a new name"], &["policy"]),
         (
@@ -172,32 +177,32 @@ fn keys_of_the_first_draft_are_told_by_their_new_names() {
             &["fields: { locked: … }", "fields: { locked_at: … }", "fields: { attempts: … }"],
         ),
     ] {
-        let mut rendered = check_all(&[pattern], said);
+        let mut rendered = check_all(&[pattern], expected);
         for new in new {
             let at = rendered.find(&format!("write `{new}`")).unwrap_or_else(|| panic!("{new}: {rendered}"));
             rendered.replace_range(..at, "");
         }
     }
-    // Elsewhere they are keys as any other.
+    // Elsewhere these words are ordinary keys.
     check("together: { missing: clock }", &["R0011 "]);
 }
 
 #[test]
-fn settings_that_make_no_sense_are_named() {
+fn invalid_settings_are_errors() {
     check("replacement: { policy: check_version }", &["R0025 `policy: check_version` needs `version`"]);
     check("replacement: { count_updates: false }", &["R0025 `count_updates` needs `version`"]);
     check("replacement: { version: v, count_updates: 1 }", &["R0011 "]);
-    check("replacement: { version: a..b }", &["R0013 `a..b` is no field path"]);
-    check("replacement: { version: a.0 }", &["R0013 `a.0` is no field path"]);
+    check("replacement: { version: a..b }", &["R0013 `a..b` is not a field path"]);
+    check("replacement: { version: a.0 }", &["R0013 `a.0` is not a field path"]);
     check("timestamps: {}", &["R0010 `source` is missing"]);
-    check("timestamps: { source: $comments.at }", &["R0013 `$comments.at` is no"]);
+    check("timestamps: { source: $comments.at }", &["R0013 `$comments.at` is not a"]);
     check("timestamps: { source: at, fields: [a.b, a] }", &["R0025 `a` overlaps `a.b`"]);
     check("timestamps: { source: at, store: a.b }", &["R0013 `store` must be a top-level field"]);
     check("timestamps: { source: at, fields: [last_modified.x] }", &["R0025 `last_modified.x` can be neither"]);
     check("timestamps: { source: _id }", &["R0025 `_id` can be neither"]);
     check("sequence: { field: no }", &["R0010 `counter` is missing"]);
     check("sequence: { field: no, counter: c, block: 0 }", &["R0013 `block` must be from 1 to 1000000"]);
-    check("sequence: { field: no, counter: c, replace_generated: true }", &["R0025 `replace_generated` only means"]);
+    check("sequence: { field: no, counter: c, replace_generated: true }", &["R0025 `replace_generated` is only"]);
     check("bounds: { field: n }", &["R0010 `min` or `max` is missing"]);
     check("bounds: { field: n, min: 5, max: 4.5 }", &["R0025 `max` is less than `min`"]);
     check("bounds: { field: n, min: 5, on_no_room: reject }", &["R0012 `on_no_room` cannot be `reject`"]);
@@ -230,6 +235,6 @@ fn settings_that_make_no_sense_are_named() {
 }
 
 #[test]
-fn all_mistakes_of_a_rule_are_named_at_once() {
+fn all_errors_of_a_rule_are_reported_at_once() {
     check("timestamps: { sorce: at, type: int, hide: 1 }", &["R0010 ", "R0009 ", "R0012 ", "R0011 "]);
 }

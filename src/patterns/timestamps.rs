@@ -1,8 +1,8 @@
-//! `timestamps`: the last writer by the source's own time wins, whatever order the writes arrive in.
+//! `timestamps`: the value with the newest source time wins, independent of the order in which writes arrive.
 //!
-//! A device sends its state; a queue redelivers, a retry overtakes, and an old reading lands on a newer one.
-//! Every protected field is a last-writer-wins register: its timestamp lives under `store`, and an update becomes a
-//! pipeline that sets field and timestamp only where the timestamp is not newer.
+//! A device sends its state. A queue redelivers a message or a retry arrives late, and an old reading overwrites a
+//! newer one. Every protected field is a last-writer-wins register: its timestamp is stored under `store`, and an
+//! update becomes a pipeline that sets field and timestamp only if the stored timestamp is not newer.
 //!
 //! before: `updateOne({_id: 1}, {$set: {temp: 20, published_at: T}})`
 //!
@@ -10,8 +10,8 @@
 //! last_modified: {temp: {$cond: [STALE, "$last_modified.temp", T]}, ...}}}])`, with STALE =
 //! `{$and: [{$eq: [{$type: "$last_modified.temp"}, "date"]}, {$gt: ["$last_modified.temp", T]}]}`
 //!
-//! A pipeline rather than a filter: a stale upsert then matches and changes nothing, where a narrowed filter
-//! would try to insert and fail with E11000. Reads: [`hide`]; the pipeline: `pipeline.rs`.
+//! The update is a pipeline and not a narrowed filter: a stale upsert then matches and changes nothing, while with a
+//! narrowed filter it would try to insert and fail with E11000. [`hide`] changes reads, `pipeline.rs` writes pipelines.
 
 mod hide;
 mod operators;
@@ -25,7 +25,9 @@ use std::sync::Arc;
 
 use super::filter::remade;
 use super::{CommandVerdict, Concern, Context, Evaluate, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
-use crate::command::{Class, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
+use crate::command::{
+    CommandClass, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update,
+};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
 use crate::rules::WeakerSetting;
@@ -33,18 +35,18 @@ use operators::InOperators;
 use pins::without_time;
 use pipeline::{FieldTimestamp, Stage};
 pub use settings::Timestamps;
-use settings::{Fields, Per, Source, Time, WithoutSource};
+use settings::{Fields, Per, Time, TimeSource, WithoutSource};
 use writes::{Change, Put, Write, WriteList, Writes};
 
 /// How a touched path relates to the protected ones.
 enum Reach {
-    /// It is a register.
+    /// The path is a register.
     Protected,
-    /// It touches none.
+    /// The path touches no register.
     Free,
-    /// It is the timestamps' own field, or inside it.
+    /// The path is the field with the timestamps, or inside it.
     Store,
-    /// It writes a part of a register, or a field around one.
+    /// The path is a part of a register, or a field around one.
     Across(String),
 }
 
@@ -59,21 +61,21 @@ struct Touched<'u> {
 
 /// What the operators of an update touch.
 struct Touches<'u> {
-    /// FieldTimestamps are unset.
+    /// Whether timestamps are unset.
     resets: bool,
     paths: Vec<Touched<'u>>,
-    /// The timestamps that it sets itself.
+    /// The timestamps that the update sets itself.
     timestamps: Vec<FieldTimestamp<'u>>,
     /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
     idle: Vec<&'u [u8]>,
 }
 
-/// What the operators of an update do, path by path.
+/// The effect of an update's operators, path by path.
 struct Changes<'u> {
     writes: WriteList<'u>,
     /// The protected paths among them, in the client's order.
     protected: Vec<FieldTimestamp<'u>>,
-    /// Why a pipeline cannot do the same.
+    /// Why a pipeline cannot express the update.
     obstacle: Option<Rejection>,
 }
 
@@ -87,7 +89,7 @@ impl Evaluate for Timestamps {
     }
 
     fn rewriting(&self) -> &'static str {
-        "each value carries its source time, and only a newer one takes its place"
+        "stores the source time of each value; only a newer value replaces it"
     }
 
     fn exclusive(&self) -> bool {
@@ -95,8 +97,8 @@ impl Evaluate for Timestamps {
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let passes = WeakerSetting { what: "lets writes without a source time pass", setting: "without_source" };
-        let some = WeakerSetting { what: "guards some of the fields only", setting: "fields" };
+        let passes = WeakerSetting { what: "allows writes without a source time", setting: "without_source" };
+        let some = WeakerSetting { what: "protects only some of the fields", setting: "fields" };
         let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
         passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
     }
@@ -123,20 +125,24 @@ impl Evaluate for Timestamps {
     }
 
     fn looks_at_comment(&self) -> bool {
-        matches!(self.source, Source::Comment(_))
+        matches!(self.source, TimeSource::Comment(_))
     }
 
-    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
-        self.hide && matches!(class, Class::Find | Class::FindAndModify | Class::Aggregate)
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+        self.hide && matches!(class, CommandClass::Find | CommandClass::FindAndModify | CommandClass::Aggregate)
     }
 
-    /// Keeps the timestamps out of reads that do not ask for them.
+    /// Removes the timestamps from reads that do not ask for them.
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let documents = |key: &str| command.body.get(key).and_then(Value::as_document);
         let change = match command.class {
-            Class::Find => hide::projection(documents("projection"), &self.store).map(|value| ("projection", value)),
-            Class::FindAndModify => hide::projection(documents("fields"), &self.store).map(|value| ("fields", value)),
-            Class::Aggregate => {
+            CommandClass::Find => {
+                hide::projection(documents("projection"), &self.store).map(|value| ("projection", value))
+            }
+            CommandClass::FindAndModify => {
+                hide::projection(documents("fields"), &self.store).map(|value| ("fields", value))
+            }
+            CommandClass::Aggregate => {
                 let stages = command.body.get("pipeline").and_then(Value::as_array);
                 stages.and_then(|stages| hide::pipeline(stages, &self.store)).map(|value| ("pipeline", value))
             }
@@ -152,25 +158,26 @@ impl Timestamps {
         &self.store
     }
 
-    /// Whether the field, or a part of it, has a timestamp apart from those of other fields.
+    /// Returns whether the field, or a part of it, has a timestamp separate from those of other fields.
     pub(super) fn has_own_timestamp(&self, field: &Path) -> bool {
         self.per == Per::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
     }
 
-    /// An inserted document gets timestamps for what it holds; those that it brings along are the times of their fields.
+    /// Evaluates an insert: adds timestamps for the fields of the document. Timestamps in the document are the times of
+    /// their fields.
     fn insert<'a>(&self, insert: &Insert<'a>, context: &Context<'_>) -> Result<Verdict<'a>, Rejection> {
         let document = insert.document.as_document();
-        let brought = document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null);
+        let sent = document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null);
         let timestamped = match self.per {
             Per::Document => {
-                let brought = brought.map(|value| self.brought(context, &self.store, value)).transpose()?;
-                let time = match brought {
+                let sent = sent.map(|value| self.sent_time(context, &self.store, value)).transpose()?;
+                let time = match sent {
                     Some(time) => Some(time),
                     None => self.source_time(context, None, |path| path.lookup(document))?,
                 };
                 time.map(|time| self.timestamped_as_a_whole(document, time))
             }
-            Per::Field => self.timestamped_by_field(document, brought, context)?,
+            Per::Field => self.timestamped_by_field(document, sent, context)?,
         };
         Ok(match timestamped {
             Some(document) => {
@@ -180,36 +187,36 @@ impl Timestamps {
         })
     }
 
-    /// `document` with one timestamp.
+    /// Returns `document` with one timestamp.
     fn timestamped_as_a_whole(&self, document: Document<'_>, time: Time) -> Vec<u8> {
         let kept = CowDocument::from_writer(edit::without(document, &self.store));
         edit::append(kept.as_document(), |w| w.value(&self.store, self.timestamp_type.value(&time)))
     }
 
-    /// `document` with a timestamp for each protected field: the one in `brought`, or else the source time. `None` if it gets
-    /// none and brings none.
+    /// Returns `document` with a timestamp for each protected field: the one in `sent`, or else the source time.
+    /// `None` if there is neither.
     fn timestamped_by_field(
         &self,
         document: Document<'_>,
-        brought: Option<Value<'_>>,
+        sent: Option<Value<'_>>,
         context: &Context<'_>,
     ) -> Result<Option<Vec<u8>>, Rejection> {
         let kept = CowDocument::from_writer(edit::without(document, &self.store));
         let kept = kept.as_document();
-        let mut timestamps = match brought {
-            Some(value) => self.brought_by_field(value, context)?,
+        let mut timestamps = match sent {
+            Some(value) => self.sent_by_field(value, context)?,
             None => Vec::new(),
         };
         let fields = self.protected_fields(kept)?;
-        let unstamped = |path: &&str| !timestamps.iter().any(|timestamp| timestamp.path == *path);
-        let unstamped: Vec<&str> = fields.into_iter().filter(unstamped).collect();
-        // A document without protected fields too says when it was written.
-        if !unstamped.is_empty() || brought.is_none() {
+        let untimed = |path: &&str| !timestamps.iter().any(|timestamp| timestamp.path == *path);
+        let untimed: Vec<&str> = fields.into_iter().filter(untimed).collect();
+        // A document without protected fields needs a source time too.
+        if !untimed.is_empty() || sent.is_none() {
             let time = self.source_time(context, None, |path| path.lookup(document))?;
-            if time.is_none() && brought.is_none() {
+            if time.is_none() && sent.is_none() {
                 return Ok(None);
             }
-            timestamps.extend(unstamped.into_iter().filter_map(|path| Some(FieldTimestamp { path, time: time? })));
+            timestamps.extend(untimed.into_iter().filter_map(|path| Some(FieldTimestamp { path, time: time? })));
         }
         let writes = timestamps.iter().map(|FieldTimestamp { path, time }| {
             let value = self.timestamp_type.value(time);
@@ -219,7 +226,7 @@ impl Timestamps {
         Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))
     }
 
-    /// The paths of the protected fields that `document` holds.
+    /// Returns the paths of the protected fields in `document`.
     fn protected_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
         match &self.fields {
             Fields::All => {
@@ -232,25 +239,21 @@ impl Timestamps {
         }
     }
 
-    /// The timestamps that an inserted document brings along; also those of fields that it does not hold, which were removed
-    /// at that time. FieldTimestamps of what is no protected field are not kept.
-    fn brought_by_field<'d>(
+    /// Returns the timestamps in an inserted document, also those of fields that it does not contain: these fields were
+    /// removed at that time. Timestamps of fields that are not protected are dropped.
+    fn sent_by_field<'d>(
         &'d self,
-        brought: Value<'d>,
+        sent: Value<'d>,
         context: &Context<'_>,
     ) -> Result<Vec<FieldTimestamp<'d>>, Rejection> {
-        let Some(timestamps) = brought.as_document() else {
+        let Some(timestamps) = sent.as_document() else {
             return Err(Rejection::new(
-                format!(
-                    "its field '{}', where the timestamps are kept, is of type {}",
-                    self.store,
-                    brought.kind.name()
-                ),
-                "Leave it out, or give the time of each field in it.",
+                format!("its field '{}', which holds the timestamps, has type {}", self.store, sent.kind.name()),
+                "Leave it out, or send a document with the time of each field.",
             ));
         };
         let timestamp = |path: &'d str, value| {
-            let time = self.brought(context, &format!("{}.{path}", self.store), value)?;
+            let time = self.sent_time(context, &format!("{}.{path}", self.store), value)?;
             Ok(FieldTimestamp { path, time })
         };
         match &self.fields {
@@ -265,14 +268,14 @@ impl Timestamps {
         }
     }
 
-    /// The listed registers, and the source field where no listed one covers it: it must converge too.
+    /// Returns the listed registers, and the source field if no listed one covers it: it must converge too.
     fn registers(&self) -> impl Iterator<Item = &Path> {
         let listed = match &self.fields {
             Fields::All => &[][..],
             Fields::Listed(paths) => paths,
         };
         let source = match &self.source {
-            Source::Field(path) if !listed.iter().any(|l| l.overlaps(path.as_str().as_bytes())) => Some(path),
+            TimeSource::Field(path) if !listed.iter().any(|l| l.overlaps(path.as_str().as_bytes())) => Some(path),
             _ => None,
         };
         listed.iter().chain(source)
@@ -297,7 +300,7 @@ impl Timestamps {
                 match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
                     None => Reach::Free,
                     Some((_, Touch::Exact)) => Reach::Protected,
-                    // One timestamp for the whole document: parts of a field are as well protected as the field.
+                    // With one timestamp for the whole document, parts of a field are protected like the field.
                     Some(_) if self.per == Per::Document => Reach::Protected,
                     Some((register, _)) => Reach::Across(register.as_str().to_owned()),
                 }
@@ -314,38 +317,38 @@ impl Timestamps {
         let touches = self.touches(update, operators, context)?;
         let protected = touches.paths.iter().filter(|touched| touched.protected);
         self.check_timestamps(&touches.timestamps, protected.clone().map(|touched| touched.path))?;
-        let (mut guards, mut all_brought) = (false, true);
+        let (mut writes_protected, mut all_sent) = (false, true);
         for touched in protected.clone() {
-            guards = true;
-            all_brought &= self.brought_for(&touches.timestamps, touched.path).is_some();
+            writes_protected = true;
+            all_sent &= self.sent_for(&touches.timestamps, touched.path).is_some();
         }
         let mut pinned = self.pinned(update, |path| protected.clone().any(|touched| touched.path == path))?;
-        // What writes protected fields by $setOnInsert only leaves those of stored documents alone.
-        let by_operators = guards;
+        // A $setOnInsert of protected fields does not change them in stored documents.
+        let by_operators = writes_protected;
         if touches.timestamps.is_empty() && protected.clone().all(|touched| touched.operator == b"$setOnInsert") {
-            guards = false;
+            writes_protected = false;
             for touched in protected.clone() {
                 pinned.paths.push(utf8(touched.path)?.to_owned());
             }
         }
-        if !guards && pinned.paths.is_empty() {
+        if !writes_protected && pinned.paths.is_empty() {
             return Ok(Verdict::Forward);
         }
-        // An upsert would insert what its filter pins with a timestamp.
+        // An upsert would insert the filter's equalities with a timestamp.
         if touches.resets {
             return Err(self.resets_beside_writes());
         }
-        let needs_time = !all_brought || !pinned.paths.is_empty();
+        let needs_time = !all_sent || !pinned.paths.is_empty();
         let time = match needs_time {
             false => None,
             true => {
-                // What the filter pins is as old as the newest of what the client has timestamped.
-                let brought = if all_brought { self.timestamp_type.newest(&touches.timestamps) } else { None };
-                let found = self.source_time(context, brought, |path| set_value(&touches.paths, path));
+                // The filter's equalities are as old as the newest timestamp from the client.
+                let sent = if all_sent { self.timestamp_type.newest(&touches.timestamps) } else { None };
+                let found = self.source_time(context, sent, |path| set_value(&touches.paths, path));
                 found.map_err(|rejection| if by_operators { rejection } else { without_time(&pinned, rejection) })?
             }
         };
-        if !guards {
+        if !writes_protected {
             return Ok(match time {
                 Some(time) => {
                     let operators = Modification::Operators(self.timestamped_on_insert(operators, &pinned, time));
@@ -357,7 +360,7 @@ impl Timestamps {
         if time.is_none() && touches.timestamps.is_empty() {
             return Ok(Verdict::Forward);
         }
-        // One timestamp for all is there already.
+        // The only timestamp is set already.
         let on_insert = match time {
             Some(time) if self.per == Per::Field => pinned.at(time),
             _ => Vec::new(),
@@ -371,7 +374,7 @@ impl Timestamps {
         if !on_insert.is_empty() && pinned.id {
             changes.obstacle.get_or_insert_with(|| {
                 Rejection::new(
-                    "as an upsert it could insert protected fields of its filter, and it may touch many documents",
+                    "as an upsert it could insert protected fields from its filter, and it can change many documents",
                     "Use updateOne.",
                 )
             });
@@ -387,14 +390,15 @@ impl Timestamps {
         Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
     }
 
-    /// The time that the client itself timestamps a field with.
-    fn brought_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<Time> {
+    /// Returns the time that the client itself sets for a field.
+    fn sent_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<Time> {
         let mut own =
             timestamps.iter().filter(|timestamp| self.per == Per::Document || timestamp.path.as_bytes() == path);
         own.next().map(|timestamp| timestamp.time)
     }
 
-    /// The paths that the operators touch, and the timestamps that they set; timestamps may be unset only by themselves.
+    /// Returns the paths that the operators touch, and the timestamps that they set. A statement may unset timestamps
+    /// only if it does not write protected fields or timestamps.
     fn touches<'u>(
         &self,
         update: &Update<'_>,
@@ -429,8 +433,8 @@ impl Timestamps {
         Ok(touches)
     }
 
-    /// What the operators do to each path, protected fields without a time of their own at `time`; a verdict where one of
-    /// them cannot be told as such.
+    /// Returns the effect of the operators on each path, protected fields without their own time at `time`; or a
+    /// verdict if an operator on a protected field is unsupported.
     fn changes<'u, 'a>(
         &self,
         update: &Update<'a>,
@@ -443,7 +447,7 @@ impl Timestamps {
         if update.array_filters {
             changes.obstacle = Some(Rejection::new(
                 "it writes protected fields of many documents, and has arrayFilters",
-                "Write the protected fields in a statement of its own.",
+                "Write the protected fields in a separate statement.",
             ));
         }
         for Touched { operator, path, value, protected } in touches.paths.iter().copied() {
@@ -454,7 +458,7 @@ impl Timestamps {
                     utf8(path)?
                 }
             };
-            let time = if protected { self.brought_for(&touches.timestamps, path).or(time) } else { None };
+            let time = if protected { self.sent_for(&touches.timestamps, path).or(time) } else { None };
             let put = |put| match time {
                 Some(time) => Change::ProtectedPut(put, time),
                 None => Change::Put(put),
@@ -466,7 +470,7 @@ impl Timestamps {
                 _ if protected => return Ok(Err(not_a_register_write(operator, path))),
                 b"$inc" => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
-                    _ => return Err(Rejection::new("it increments by something that is no number", "Use a number.")),
+                    _ => return Err(Rejection::new("its increment is not a number", "Use a number.")),
                 },
                 other => {
                     changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
@@ -487,14 +491,14 @@ impl Timestamps {
         document: Document<'_>,
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
-        // mongod refuses to replace many documents; that error is the right one.
+        // mongod refuses to replace many documents and returns its own error.
         if update.multi {
             return Ok(Verdict::Forward);
         }
         if self.per == Per::Field {
             return Ok(Verdict::unsupported(
-                "it replaces the whole document, and timestamps are kept per field",
-                "Use updateOne with $set. (For the DBA: `per: document` guards replacements, and a `replacement` \
+                "it replaces the whole document, but timestamps are stored per field",
+                "Use updateOne with $set. (For the DBA: `per: document` protects replacements, and a `replacement` \
                  rule with `policy: merge` turns them into $set.)",
             ));
         }
@@ -503,14 +507,14 @@ impl Timestamps {
             return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
         }
         self.pinned(update, |_| true)?;
-        // It may have been read with the timestamp, so the source comes first.
-        let brought = match document.get(self.store.as_str()).filter(|brought| brought.kind != Kind::Null) {
-            Some(value) if !self.tells_time(context, |path| path.lookup(document)) => {
-                Some(self.brought(context, &self.store, value)?)
+        // The document may have been read with the timestamp, so the source has priority.
+        let sent = match document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null) {
+            Some(value) if !self.has_time(context, |path| path.lookup(document)) => {
+                Some(self.sent_time(context, &self.store, value)?)
             }
             _ => None,
         };
-        let Some(time) = self.source_time(context, brought, |path| path.lookup(document))? else {
+        let Some(time) = self.source_time(context, sent, |path| path.lookup(document))? else {
             return Ok(Verdict::Forward);
         };
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
@@ -521,8 +525,8 @@ impl Timestamps {
 
     fn resets_beside_writes(&self) -> Rejection {
         Rejection::new(
-            format!("it unsets timestamps in '{}' and writes protected fields at once", self.store),
-            "Unset the timestamps in a statement of its own.",
+            format!("it unsets timestamps in '{}' and writes protected fields in one statement", self.store),
+            "Unset the timestamps in a separate statement.",
         )
     }
 
@@ -530,9 +534,10 @@ impl Timestamps {
         let path = String::from_utf8_lossy(path);
         let hint = match self.fields {
             Fields::All => format!(
-                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it a timestamp of its own.)"
+                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it \
+                 its own timestamp.)"
             ),
-            Fields::Listed(_) => format!("Write '{register}' as a whole, and by its own path."),
+            Fields::Listed(_) => format!("Write '{register}' as a whole, with its own path."),
         };
         Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one timestamp"), hint)
     }
@@ -542,7 +547,7 @@ fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
     Verdict::unsupported(
         format!("{operator} on the protected field '{path}' depends on the order of writes"),
-        "Use $set with the value the source has.",
+        "Use $set with the value from the source.",
     )
 }
 
@@ -550,17 +555,18 @@ fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
     Rejection::new(
         format!("{operator} on '{path}' cannot be combined with writes to protected fields of many documents"),
-        "Send it as a statement of its own, or update one document.",
+        "Send it as a separate statement, or update one document.",
     )
 }
 
-/// A pipeline that stands for what the client wrote.
+/// Returns a pipeline with this stage that replaces the client's modification.
 fn pipeline_of<'a>(stage: CowDocument<'a>, meaning: &Modification<'a>) -> Modification<'a> {
     Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: meaning.clone() }))
 }
 
 impl Touches<'_> {
-    /// The server refuses a path that two operators name, whatever they do.
+    /// Checks that no path is named by two operators: the server refuses that even in a `$setOnInsert` without an
+    /// upsert.
     fn check_idle(&self) -> Result<(), Rejection> {
         let overlaps = |one: &[u8], other: &[u8]| {
             let is_around = |outer: &[u8], inner: &[u8]| {
@@ -579,9 +585,9 @@ impl Touches<'_> {
     }
 }
 
-/// What `$set` writes at `path`, by its own name or inside a field around it.
+/// Returns the value that `$set` writes at `path`, by its own name or inside a field around it.
 fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
-    // What only inserts has its time there, too.
+    // If protected fields are only inserted, the time may be in $setOnInsert too.
     let only_inserts =
         touches.iter().filter(|touched| touched.protected).all(|touched| touched.operator == b"$setOnInsert");
     let sets = |operator: &[u8]| operator == b"$set" || only_inserts && operator == b"$setOnInsert";
@@ -598,20 +604,20 @@ fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
     Lookup::Missing
 }
 
-/// `$currentDate: {f: true}` or `{f: {$type: "date"}}`.
+/// Returns whether `$currentDate` sets a date: `{f: true}` or `{f: {$type: "date"}}`.
 fn sets_a_date(value: Value<'_>) -> bool {
     let of_type = value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str);
     value.as_bool().is_some() || of_type == Some("date")
 }
 
 fn unsupported<'a>(reason: &str) -> Verdict<'a> {
-    Verdict::unsupported(reason, "Write the protected fields by plain paths with $set, in a statement of their own.")
+    Verdict::unsupported(reason, "Write the protected fields with $set and plain paths, in a separate statement.")
 }
 
-/// Parts of a path that a stage can write: each nests six levels there, and servers read 200 (`BSONDepth`).
+/// Maximum parts of a path in a stage: each part nests six levels there, and servers accept 200 (`BSONDepth`).
 const MAX_PARTS: usize = 25;
 
-/// A path that means the same in a pipeline as in an operator: a numeric part could be an array's index.
+/// Returns a path that means the same in a pipeline as in an operator. A numeric part could be an array index.
 fn updatable(path: &[u8]) -> Result<&str, Rejection> {
     let numeric = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
     let (mut parts, mut plain) = (0, true);
@@ -637,16 +643,16 @@ fn updatable(path: &[u8]) -> Result<&str, Rejection> {
 fn utf8(path: &[u8]) -> Result<&str, Rejection> {
     std::str::from_utf8(path).map_err(|_| {
         let path = String::from_utf8_lossy(path);
-        Rejection::new(format!("its path '{path}' is no UTF-8"), "Use a name of Unicode characters.")
+        Rejection::new(format!("its path '{path}' is not valid UTF-8"), "Encode field names as UTF-8.")
     })
 }
 
-/// A top-level name that can be a register of its own.
+/// Returns a top-level name that can be a register.
 fn field_name(key: &[u8]) -> Result<&str, Rejection> {
     let text = std::str::from_utf8(key).ok();
     text.filter(|name| !name.is_empty() && !name.starts_with('$') && !name.contains('.')).ok_or_else(|| {
         Rejection::new(
-            format!("its field name '{}' cannot be timestamped", String::from_utf8_lossy(key)),
+            format!("its field name '{}' cannot have a timestamp", String::from_utf8_lossy(key)),
             "Use a name that is not empty, does not begin with $ and has no dot.",
         )
     })

@@ -1,7 +1,7 @@
-//! `together`: fields that change only together.
+//! `together`: fields that must change in one statement.
 //!
-//! A library counts available copies and keeps a record of who has one. A statement that takes a copy and
-//! forgets the record, or the other way round, is rejected; so is a document that has only one of the fields.
+//! A library stores the number of available copies and a list of borrowers. The pattern rejects a statement that
+//! changes one of them without the other, and a document that has only one of the fields.
 
 use smallvec::SmallVec;
 
@@ -39,14 +39,14 @@ impl Evaluate for Together {
         }
     }
 
-    fn undone_by(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
         let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
         match other {
             Pattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
-                Some("a write that is late for one of the fields still changes the others")
+                Some("a stale write to one of the fields still changes the others")
             }
             Pattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
-                Some("the number is in one of the fields, and a replacement keeps it without the others")
+                Some("a replacement keeps the number in one of the fields and changes the others")
             }
             _ => None,
         }
@@ -57,10 +57,10 @@ impl Evaluate for Together {
     }
 }
 
-/// A field by its place in the rule, and the rest of its path below some value.
+/// A field by its index in the rule, and the rest of its path below some value.
 type Below<'p> = (usize, &'p [u8]);
 
-/// For each field of the rule whether it is there, as far as that is known.
+/// For each field of the rule whether it is present; `None` if that is not known.
 type Presence = SmallVec<[Option<bool>; 4]>;
 
 /// Elements of arrays, by their paths.
@@ -111,7 +111,7 @@ impl Together {
         self.all_or_none("it has", &presence)
     }
 
-    /// What happens to a stored document leaves `$setOnInsert` out. Returns what is written into the fields.
+    /// Checks an update of a stored document, without `$setOnInsert`. Returns what is written into the fields.
     fn check_stored(&self, operators: Document<'_>) -> Result<Presence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
         let mut elements = Elements::new();
@@ -143,7 +143,7 @@ impl Together {
         Ok(written)
     }
 
-    /// What is written into one element of an array: all fields that lie in it, or none.
+    /// Checks writes into one element of an array: they must include all fields in the element, or none.
     fn check_element(&self, operators: Document<'_>, element: &[u8]) -> Result<(), Rejection> {
         let mut presence = self.all(None);
         let around = without_positions(element);
@@ -153,18 +153,18 @@ impl Together {
                 *entry = Some(touched(operators).any(|(_, path, _)| reaches(path)));
             }
         }
-        self.all_or_none("in an element of an array it changes", &presence)
+        self.all_or_none("in an array element it changes", &presence)
     }
 
     fn unclear(&self, operator: &[u8], path: &[u8]) -> Rejection {
         let text = String::from_utf8_lossy;
         Rejection::new(
-            format!("{} to '{}' may leave some of the fields without the others", text(operator), text(path)),
-            "Write these fields in one statement, all or none of them.",
+            format!("{} to '{}' could change some of the fields without the others", text(operator), text(path)),
+            "Write all of these fields in one statement, or none of them.",
         )
     }
 
-    /// A value around some of the fields: a document, an array of documents or an element of one.
+    /// Checks a value around some of the fields: a document, an array of documents or an element of one.
     fn check_around(
         &self,
         operator: &[u8],
@@ -190,7 +190,7 @@ impl Together {
         )
     }
 
-    /// What an upsert inserts: the filter's equalities, then what the operators make of them.
+    /// Checks the document that an upsert inserts: the filter's equalities with the operators applied.
     fn check_inserted(&self, operation: &Operation<'_>, written: &Presence) -> Result<(), Rejection> {
         let Some(image) = inserted(operation) else { return Ok(()) };
         let mut presence = self.all(None);
@@ -206,7 +206,7 @@ impl Together {
                 *entry = is_there.or(written.get(index).copied().flatten());
             }
         }
-        // What may be there is against those that are not, and what may be missing against those that are.
+        // An unknown field counts as present if another one is missing, and as missing if another one is present.
         let some_missing = presence.contains(&Some(false));
         if some_missing || presence.contains(&Some(true)) {
             presence.iter_mut().for_each(|entry| *entry = entry.or(Some(some_missing)));
@@ -214,7 +214,7 @@ impl Together {
         self.all_or_none("as an upsert it could insert", &presence)
     }
 
-    /// Whether elements of an array on the way have the field; `None` where the array is not known.
+    /// Returns whether elements of an array on the path have the field; `None` if the array is not known.
     fn is_in_array(&self, image: &Inserted<'_>, field: &Path, index: usize) -> Result<Option<bool>, Rejection> {
         let ends = field.as_str().match_indices('.').map(|(at, _)| at);
         let mut arrays = ends.filter_map(|end| {
@@ -234,7 +234,7 @@ impl Together {
         SmallVec::from_elem(presence, self.fields.len())
     }
 
-    /// Has the fields below `around` noted by `note`, which says whether they keep together in each element of an array.
+    /// Calls `note` with the fields below `around`. It returns whether each array element has all of them or none.
     fn note(&self, note: impl FnOnce(&[Below<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
         let below = |(index, field)| Some((index, rest_below(Path::as_str(field).as_bytes(), around)?));
         let below: SmallVec<[Below<'_>; 4]> = self.fields.iter().enumerate().filter_map(below).collect();
@@ -243,8 +243,8 @@ impl Together {
         }
         let fields: Vec<&Path> = below.iter().filter_map(|(index, _)| self.fields.get(*index)).collect();
         Err(Rejection::new(
-            format!("an element of an array has some of {}, but not all", list(&fields)),
-            "Write these fields in each element, all or none of them.",
+            format!("an array element has some of {}, but not all", list(&fields)),
+            "Write all of these fields in each element, or none of them.",
         ))
     }
 
@@ -259,7 +259,7 @@ impl Together {
         }
         Err(Rejection::new(
             format!("{what} {} without {}", list(&there), list(&missing)),
-            "Write these fields in one statement, all or none of them.",
+            "Write all of these fields in one statement, or none of them.",
         ))
     }
 }
@@ -268,12 +268,12 @@ fn list(fields: &[&Path]) -> String {
     fields.iter().map(|field| format!("'{field}'")).collect::<Vec<_>>().join(", ")
 }
 
-/// The rest of a path below another; the whole of it below nothing.
+/// Returns the rest of a path below `around`; the whole path if `around` is empty.
 fn rest_below<'p>(path: &'p [u8], around: &[u8]) -> Option<&'p [u8]> {
     if around.is_empty() { Some(path) } else { path.strip_prefix(around)?.strip_prefix(b".") }
 }
 
-/// The element of an array that a path writes into: the path up to its last position.
+/// Returns the array element that a path writes into: the path up to its last position.
 fn element_of(path: &[u8]) -> &[u8] {
     let mut end = path.len();
     while let Some(head) = path.get(..end) {
@@ -289,14 +289,14 @@ fn element_of(path: &[u8]) -> &[u8] {
     b""
 }
 
-/// A written path without its places in arrays.
+/// Returns a written path without its array positions.
 fn without_positions(path: &[u8]) -> Vec<u8> {
     let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
     parts.join(&b'.')
 }
 
-/// Notes the fields that a document has. False when an element of an array in it has some of the fields that lead
-/// through the array, but not all.
+/// Notes the fields that a document has. Returns false if an array element in it has only some of the fields that lead
+/// through the array.
 fn note_document(document: Document<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
     fields.iter().enumerate().all(|(at, (index, path))| {
         let (part, rest) = split(path);

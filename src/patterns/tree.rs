@@ -1,16 +1,16 @@
-//! `tree`: materialized paths, `,Books,Programming,`.
+//! `tree`: maintains materialized paths, such as `,Books,Programming,`.
 //!
-//! Applications keep the path of ancestors beside the parent, so that one indexed query finds a whole
-//! subtree; a move must then change every document below, at once, and two moves that meet leave circles and
-//! paths that lead nowhere. Here the application names the parent and docward keeps the paths.
+//! Applications store the path of ancestors beside the parent, so that one indexed query finds a whole subtree. A move
+//! must then change every document below at once, and concurrent moves can create cycles and invalid paths. With this
+//! pattern, the application sets the parent and docward maintains the paths.
 //!
 //! before: `insertOne({_id: "MongoDB", parent: "Programming"})`
 //!
-//! after, together with a look at the parent and a touch of it in one transaction:
+//! after, in one transaction with a query for the parent and a touch of it:
 //! `insertOne({_id: "MongoDB", parent: "Programming", path: ",Books,Programming,"})`
 //!
-//! The files below: `intent.rs` says what a statement wants, `placement.rs` and `removal.rs` what it takes, `anchor.rs`
-//! is about reads, `layout.rs` and `id.rs` about the form of nodes.
+//! `intent.rs` reads a node's place from a statement, `placement.rs` and `removal.rs` execute it, `anchor.rs` evaluates
+//! reads, and `layout.rs` and `id.rs` define the form of nodes.
 
 mod anchor;
 mod id;
@@ -25,7 +25,7 @@ use super::{
     CommandVerdict, Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
     concern_for_content, read_path,
 };
-use crate::command::{Class, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::document::{Document, Lookup, Path};
 use crate::effect::equality;
 use crate::rules::{Code, MapReader, WeakerSetting};
@@ -44,11 +44,11 @@ pub struct Tree {
     unanchored: Unanchored,
 }
 
-/// What becomes of a delete of a node that has children.
+/// The action for a delete of a node that has children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum OnDelete {
     Reject,
-    /// All nodes below go with it.
+    /// All nodes below are deleted too.
     Cascade,
 }
 
@@ -62,7 +62,7 @@ impl Evaluate for Tree {
     }
 
     fn rewriting(&self) -> &'static str {
-        "docward keeps the path of the node and of all below it"
+        "maintains the paths of the node and of all nodes below it"
     }
 
     fn exclusive(&self) -> bool {
@@ -70,7 +70,8 @@ impl Evaluate for Tree {
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        let warning = WeakerSetting { what: "only warns about searches that no index serves", setting: "unanchored" };
+        let warning =
+            WeakerSetting { what: "only warns about searches that cannot use an index", setting: "unanchored" };
         if self.unanchored == Unanchored::Warn { vec![warning] } else { Vec::new() }
     }
 
@@ -97,7 +98,7 @@ impl Evaluate for Tree {
         };
         match evaluated {
             Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
-                "it has a collation, by which it may pick another node than the one that was looked at",
+                "it has a collation, so it could change another node than the one that docward checked",
                 "Leave the collation out.",
             ),
             Ok(verdict) => verdict,
@@ -105,7 +106,7 @@ impl Evaluate for Tree {
         }
     }
 
-    fn evaluates_command(&self, class: Class, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
         class.reads()
     }
 
@@ -136,7 +137,7 @@ impl Tree {
             Some(text) => match text.value.parse::<char>() {
                 Ok(separator) if separator.is_ascii_punctuation() => separator,
                 _ => {
-                    let message = "`separator` must be one punctuation character of ASCII, such as `,` or `/`";
+                    let message = "`separator` must be one ASCII punctuation character, such as `,` or `/`";
                     reader.context().error(Code::InvalidValue, text.span, message);
                     return None;
                 }
@@ -174,7 +175,7 @@ impl Tree {
         if update.multi && equality(update.filter.as_document(), "_id").is_none() {
             return Err(Rejection::new(
                 format!("it could move many nodes at once ('{}' or '{}')", self.layout.parent, self.layout.path),
-                "Move one node with each statement, picked by its _id.",
+                "Move one node per statement, selected by its _id.",
             ));
         }
         Ok(self.placement())
@@ -187,18 +188,18 @@ impl Tree {
 
 const ID_FORM: &str = "Use strings without the separator, whole numbers, or ObjectIds.";
 
-/// A node whose `_id` cannot stand in its children's paths.
+/// Returns the rejection of a node whose `_id` cannot be in its children's paths.
 fn unusable_id(layout: &Layout) -> Rejection {
-    let reason = format!("its _id cannot stand in paths between '{}'", layout.separator);
+    let reason = format!("its _id cannot be part of a path with the separator '{}'", layout.separator);
     Rejection::new(reason, ID_FORM)
 }
 
-/// A parent that no node can be.
+/// Returns the rejection of a parent that cannot be the `_id` of a node.
 fn unusable_parent(layout: &Layout) -> Rejection {
-    Rejection::new(format!("its '{}' is nothing that a node can have as _id", layout.parent), ID_FORM)
+    Rejection::new(format!("its '{}' is not a valid _id of a node", layout.parent), ID_FORM)
 }
 
-/// The field path under `key`, which is also its default.
+/// Returns the field path under `key`; the default has the name of the key.
 fn or_default(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Path> {
     match reader.entry(key) {
         Some(_) => read_path(reader, key).map(|path| path.value),

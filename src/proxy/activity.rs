@@ -1,8 +1,9 @@
-//! How much is still going on when this process is about to go and drivers choose its members no more.
+//! Waits, during a graceful shutdown, until clients no longer send requests to members that drivers have stopped
+//! selecting.
 //!
-//! A driver chooses a member first and takes a connection then. It fails, unsent, what stands between the two when
-//! the monitor's connection closes, so that is closed only when nobody asks for anything any more. What monitors
-//! are told is in [`crate::engine::handshake::draining`].
+//! A driver first selects a member and then checks out a connection. When the connection of its monitor closes, the
+//! driver fails requests between these two steps without sending them. So that connection stays open until no client
+//! sends anything. [`crate::engine::handshake::draining`] writes the last hello reply for monitors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -10,36 +11,37 @@ use std::time::Duration;
 
 use tokio::time::sleep;
 
-/// How long nobody must have asked for anything: more than a driver needs to send what it has chosen a member for.
-const QUIET_PERIOD: Duration = Duration::from_millis(250);
-/// How long calm is waited for. Some never give it: an open cursor goes on at its member, and a client that is
-/// connected directly has no choice.
+/// Time without traffic after which clients are idle. It is longer than a driver needs between selecting a member and
+/// sending.
+const IDLE_PERIOD: Duration = Duration::from_millis(250);
+/// Bound on the wait. Some clients never become idle: an open cursor stays on its member, and a direct connection has
+/// no other member to select.
 pub(super) const TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What goes on in connections that were told; those of monitors do not count.
+/// Counts activity on draining connections, except those of monitors.
 #[derive(Debug, Default)]
 pub(super) struct ActivityCounters {
-    /// How often bytes came.
+    /// Number of times that bytes arrived.
     events: AtomicU64,
-    /// Connections that wait for something: others may wait for them, in a pool that is used up.
+    /// Connections that wait for a reply. In an exhausted pool, other operations may wait for these connections.
     busy: AtomicUsize,
 }
 
-/// One connection that waits for something, until this is dropped.
+/// Counts one connection as busy until it is dropped.
 #[derive(Debug)]
 pub(super) struct BusyGuard(Arc<ActivityCounters>);
 
 impl ActivityCounters {
-    /// Bytes have come.
+    /// Counts an arrival of bytes.
     pub(super) fn note_activity(&self) {
         self.events.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Waits until nothing has gone on for a while.
-    pub(super) async fn calm(&self) {
+    /// Waits until no bytes have arrived for [`IDLE_PERIOD`] and no connection is busy.
+    pub(super) async fn wait_until_idle(&self) {
         loop {
             let before = self.events.load(Ordering::Relaxed);
-            sleep(QUIET_PERIOD).await;
+            sleep(IDLE_PERIOD).await;
             if self.events.load(Ordering::Relaxed) == before && self.busy.load(Ordering::Relaxed) == 0 {
                 return;
             }
@@ -66,29 +68,29 @@ mod tests {
 
     use super::*;
 
-    /// Only a mistake reaches it.
+    /// A test reaches this timeout only if the code is wrong.
     const LONG: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn calm_is_when_nobody_stirs_and_nobody_waits() {
+    async fn waits_for_silence_and_for_busy_connections() {
         let activity = Arc::new(ActivityCounters::default());
-        timeout(LONG, activity.calm()).await.unwrap();
+        timeout(LONG, activity.wait_until_idle()).await.unwrap();
         let busy = BusyGuard::new(&activity);
-        assert!(timeout(2 * QUIET_PERIOD, activity.calm()).await.is_err());
+        assert!(timeout(2 * IDLE_PERIOD, activity.wait_until_idle()).await.is_err());
         drop(busy);
-        let stirring = async {
+        let traffic = async {
             loop {
                 activity.note_activity();
-                sleep(QUIET_PERIOD / 10).await;
+                sleep(IDLE_PERIOD / 10).await;
             }
         };
         tokio::select! {
-            // Whoever gets no time for as long as that has stirred before it is asked whether somebody did.
+            // Polled first, so that a delayed test still records activity before idleness is checked.
             biased;
-            () = stirring => {}
-            () = activity.calm() => panic!("somebody events"),
-            () = sleep(2 * QUIET_PERIOD) => {}
+            () = traffic => {}
+            () = activity.wait_until_idle() => panic!("idle despite traffic"),
+            () = sleep(2 * IDLE_PERIOD) => {}
         }
-        timeout(LONG, activity.calm()).await.unwrap();
+        timeout(LONG, activity.wait_until_idle()).await.unwrap();
     }
 }

@@ -1,7 +1,7 @@
-//! A client's connection from being accepted to being relayed: counted, greeted in TLS if the listener has it,
-//! paired with a connection to its member. What goes wrong is said to the client where it can be, and logged.
+//! Sets up a client connection: checks the limits, performs the TLS handshake if the listener uses TLS, and connects
+//! to a member. Failures are logged and, where possible, reported to the client.
 //!
-//! Next: [`super::session`].
+//! Next: [`super::connection`].
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::deployment::LivenessToken;
 use super::hand_over::{ConnectionSnapshot, PassedConnection};
 use super::interceptor::Interceptor;
 use super::limits::{Admission, IdleTimeouts, Limits};
-use super::listener::{Closing, ListenerContext, Way};
+use super::listener::{Candidate, Closing, ListenerContext};
 use super::rate_limit::RateLimit;
 use super::refused;
 use super::relay::Relay;
@@ -27,93 +27,93 @@ use super::upstream::{Address, Upstream};
 use super::workers::{WorkerSlot, Workers};
 use crate::engine::{OwnSession, Session};
 
-/// Clients that are told at the same time why they are refused; more are closed without a word.
-static TELLING: Semaphore = Semaphore::const_new(100);
-/// The first byte of a TLS connection; of a message it would be a length, and a strange one.
+/// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
+static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);
+/// First byte of a TLS connection. In a MongoDB message it would be part of an implausible length.
 const TLS_HANDSHAKE: u8 = 0x16;
-const TLS_WANTED: &str = "this listener applies TLS only; add tls=true to the connection string";
+const TLS_REQUIRED: &str = "this listener accepts TLS only; add tls=true to the connection string";
 
-/// What stands between being accepted and being relayed; shared by all listeners.
+/// What connection setup needs. All listeners share it.
 #[derive(Debug)]
 pub(super) struct ConnectionSetup {
     pub(super) upstream: Arc<Upstream>,
-    /// `None`: clients speak plainly.
+    /// `None`: clients connect without TLS.
     pub(super) tls: Option<Arc<ListenerTls>>,
     pub(super) limits: Arc<Limits>,
-    /// Lines about clients that cannot come in.
+    /// Rate limit for log lines about refused clients.
     pub(super) refused: RateLimit,
-    /// Lines about clients whose member cannot be dialled.
+    /// Rate limit for log lines about unreachable servers.
     pub(super) unreachable: RateLimit,
 }
 
-/// Where clients go. Sessions do not hold it, so that the threads end with the listeners.
+/// Dispatches client connections to worker threads. Connections do not hold it, so the threads end with the listeners.
 #[derive(Debug, Clone)]
 pub(super) struct Dispatcher {
     pub(super) connection_setup: Arc<ConnectionSetup>,
     pub(super) workers: Arc<Workers>,
 }
 
-/// A client that has a server.
+/// A client connection with its server connection.
 struct Paired<P> {
     connection: Connection<Stream, Stream, P>,
-    /// Whom the client was paired with. Boxed: only a hand-over asks for it.
+    /// The server the client is connected to. Boxed because only a hand-over needs it.
     server: Box<Address>,
 }
 
 impl Dispatcher {
-    /// Gives an accepted client to one of the threads; `alive` is held until its connection ends.
+    /// Dispatches an accepted client to a worker thread, which holds `liveness` until the connection ends.
     pub(super) fn admit<P: Interceptor>(
         &self,
         client: TcpStream,
         peer: SocketAddr,
         listener_context: &Arc<ListenerContext<P>>,
-        alive: &LivenessToken,
+        liveness: &LivenessToken,
     ) {
-        // The runtime that accepted it lets go; that of the thread takes over.
+        // Deregisters the socket from this runtime; the worker thread's runtime registers it again.
         match client.into_std() {
             Ok(client) => {
-                let arriving = receive(client, peer, listener_context.clone(), self.connection_setup.clone());
-                self.workers.adopt(|seat| live(arriving, (alive.clone(), seat)));
+                let setup = receive(client, peer, listener_context.clone(), self.connection_setup.clone());
+                self.workers.dispatch(|slot| run_connection(setup, (liveness.clone(), slot)));
             }
             Err(error) => self.connection_setup.log(peer, &error),
         }
     }
 
-    /// Gives the rest of a connection that another process began to one of the threads.
+    /// Dispatches a connection that was passed by another process to a worker thread.
     pub(super) fn resume<P: Interceptor>(
         &self,
         connection: PassedConnection,
         listener_context: Arc<ListenerContext<P>>,
         closing: watch::Receiver<Closing>,
-        alive: LivenessToken,
+        liveness: LivenessToken,
     ) {
-        let arriving = resume(connection, listener_context, closing, self.connection_setup.clone());
-        self.workers.adopt(|seat| live(arriving, (alive, seat)));
+        let setup = resume(connection, listener_context, closing, self.connection_setup.clone());
+        self.workers.dispatch(|slot| run_connection(setup, (liveness, slot)));
     }
 }
 
-/// One client, from its arrival to the end of its connection; `held` is held until then.
+/// Runs one client connection from its setup to its end, and holds `held` until then.
 ///
-/// No async function: its future would have room for each argument twice.
-fn live<P: Interceptor>(
-    arriving: impl Future<Output = Option<Paired<P>>> + Send + 'static,
+/// It is not an async function: that future would reserve space for each argument twice.
+fn run_connection<P: Interceptor>(
+    setup: impl Future<Output = Option<Paired<P>>> + Send + 'static,
     held: (LivenessToken, WorkerSlot),
 ) -> impl Future<Output = ()> + Send + 'static {
-    // Boxed: it is over soon, and what follows it stays.
-    let arriving = Box::pin(arriving);
+    // Boxed to free the space: setup ends soon, while the connection lives on in the same task.
+    let setup = Box::pin(setup);
     async move {
-        let mut paired = arriving.await;
+        let mut paired = setup.await;
         if let Some(Paired { connection, .. }) = &mut paired
             && connection.run().await == ConnectionOutcome::Quiescent
             && let Some(Paired { connection, server }) = paired
         {
-            leave(connection.relay, *server);
+            pass_on(connection.relay, *server);
         }
         drop(held);
     }
 }
 
-/// Lets a client in, or turns it away.
+/// Sets up the connection of an accepted client, or refuses it.
 async fn receive<P: Interceptor>(
     client: std::net::TcpStream,
     peer: SocketAddr,
@@ -133,33 +133,33 @@ async fn receive<P: Interceptor>(
     }
 }
 
-/// The rest of a connection that another process began.
+/// Resumes a connection that was passed by another process.
 async fn resume<P: Interceptor>(
     connection: PassedConnection,
     listener_context: Arc<ListenerContext<P>>,
     closing: watch::Receiver<Closing>,
     connection_setup: Arc<ConnectionSetup>,
 ) -> Option<Paired<P>> {
-    let PassedConnection { client, upstream, memo } = connection;
+    let PassedConnection { client, upstream, snapshot } = connection;
     let (local, peer) = (client.local_addr().ok()?, client.peer_addr().ok()?);
     let (client, upstream) = (Stream::from_std(client).ok()?, Stream::from_std(upstream).ok()?);
-    let must_log_in = memo.quiescent.must_log_in();
+    let must_log_in = snapshot.quiescent.must_log_in();
     let timeouts =
         IdleTimeouts::new(connection_setup.limits.admitted(peer.ip()), connection_setup.deadline(), must_log_in);
-    let mut relay = Relay::resume(client, upstream, listener_context, local.ip(), memo.quiescent);
+    let mut relay = Relay::resume(client, upstream, listener_context, local.ip(), snapshot.quiescent);
     relay.session.connection = relay.listener_context.connection_counters.accepted();
-    Some(Paired { connection: Connection { relay, closing, timeouts }, server: Box::new(memo.server) })
+    Some(Paired { connection: Connection { relay, closing, timeouts }, server: Box::new(snapshot.server) })
 }
 
-/// Hands a relay that stands to the next process; `server` is whom its client was paired with.
-fn leave<P: Interceptor>(relay: Relay<Stream, Stream, P>, server: Address) {
+/// Passes a quiescent relay to the next process; `server` is the address its client is connected to.
+fn pass_on<P: Interceptor>(relay: Relay<Stream, Stream, P>, server: Address) {
     let listener_context = relay.listener_context.clone();
     let (client, upstream, quiescent) = relay.into_quiescent();
     if let (Some(purpose), Ok(client), Ok(upstream)) =
         (listener_context.purpose(), client.into_std(), upstream.into_std())
     {
-        let memo = ConnectionSnapshot { purpose, server, quiescent };
-        listener_context.leaving.send(PassedConnection { client, upstream, memo });
+        let snapshot = ConnectionSnapshot { purpose, server, quiescent };
+        listener_context.hand_over_queue.send(PassedConnection { client, upstream, snapshot });
     }
 }
 
@@ -168,13 +168,13 @@ impl ConnectionSetup {
         Self { upstream, tls, limits, refused: RateLimit::default(), unreachable: RateLimit::default() }
     }
 
-    /// When the first message of a client that arrives now must have come.
+    /// The deadline for the first message of a client that is accepted now.
     fn deadline(&self) -> Instant {
         Instant::now() + self.limits.settings.handshake_timeout
     }
 
-    /// Greets the client and dials its server. When none can be reached the client's connection is closed at once,
-    /// which drivers know how to retry.
+    /// Accepts the client and connects to its server. If no server can be reached, the client's connection closes at
+    /// once: drivers retry after that.
     async fn pair<P: Interceptor>(
         &self,
         client: TcpStream,
@@ -185,12 +185,12 @@ impl ConnectionSetup {
     ) -> Option<Paired<P>> {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
-        let client = self.greeted(client, peer, &listener_context, deadline).await?;
-        let (upstream, way) = self.dial(peer, &listener_context).await?;
+        let client = self.client_stream(client, peer, &listener_context, deadline).await?;
+        let (upstream, candidate) = self.dial(peer, &listener_context).await?;
         let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
         let listener_kind = listener_context.listener_kind(local);
         let connection = listener_context.connection_counters.accepted();
-        let must_log_in = self.upstream.demands_login();
+        let must_log_in = self.upstream.requires_login();
         let session = Session {
             client: peer.to_string().into(),
             connection,
@@ -201,12 +201,12 @@ impl ConnectionSetup {
         };
         let relay = Relay::new(client, upstream, listener_context, local, session);
         let timeouts = IdleTimeouts::new(admission, deadline, must_log_in);
-        let connection = Connection { relay, closing: way.closing, timeouts };
-        Some(Paired { connection, server: Box::new(way.dial) })
+        let connection = Connection { relay, closing: candidate.closing, timeouts };
+        Some(Paired { connection, server: Box::new(candidate.dial) })
     }
 
-    /// The client's end of the relay, behind the TLS handshake if the listener has one.
-    async fn greeted<P>(
+    /// The client's stream, after the TLS handshake if the listener uses TLS.
+    async fn client_stream<P>(
         &self,
         client: TcpStream,
         peer: SocketAddr,
@@ -214,72 +214,73 @@ impl ConnectionSetup {
         deadline: Instant,
     ) -> Option<Stream> {
         let Some(tls) = &self.tls else { return Some(Stream::Plain(client)) };
-        let greeted = timeout_at(deadline, self.greet(client, peer, tls)).await;
-        let greeted = greeted.unwrap_or_else(|_| {
+        let client_stream = timeout_at(deadline, self.accept_tls(client, peer, tls)).await;
+        let client_stream = client_stream.unwrap_or_else(|_| {
             self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
             None
         });
-        if greeted.is_none() {
+        if client_stream.is_none() {
             listener_context.connection_counters.refused(Refusal::Tls);
         }
-        greeted
+        client_stream
     }
 
-    /// The first of the listener_context's servers that can be reached.
-    async fn dial<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>) -> Option<(Stream, Way)> {
-        let mut failure = "there is no server for it".to_owned();
-        for way in listener_context.ways() {
-            match self.upstream.connect(&way.dial).await {
+    /// Connects to the first candidate that can be reached.
+    async fn dial<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>) -> Option<(Stream, Candidate)> {
+        let mut failure = "no server is available for it".to_owned();
+        for candidate in listener_context.candidates() {
+            match self.upstream.connect(&candidate.dial).await {
                 Ok(upstream) => {
-                    // Servers' logs and currentOp name docward's port; this tells whose it is.
-                    tracing::debug!(client = %peer, upstream = %way.dial, from = ?upstream.local_addr().ok(), "connected");
-                    return Some((upstream, way));
+                    // The logs and currentOp of a server show docward's port; this line names the client of that port.
+                    let from = upstream.local_addr().ok();
+                    tracing::debug!(client = %peer, upstream = %candidate.dial, ?from, "connected");
+                    return Some((upstream, candidate));
                 }
                 Err(error) => {
                     listener_context.recheck.notify_waiters();
-                    failure = format!("upstream {} cannot be reached: {error}", way.dial);
+                    failure = format!("upstream {} cannot be reached: {error}", candidate.dial);
                 }
             }
         }
         listener_context.connection_counters.refused(Refusal::Unreachable);
-        if let Some(left_out) = self.unreachable.line() {
-            tracing::warn!(client = %peer, left_out, "connection closed: {failure}");
+        if let Some(suppressed) = self.unreachable.line() {
+            tracing::warn!(client = %peer, suppressed, "connection closed: {failure}");
         }
         None
     }
 
-    /// Shakes hands; who applies plainly is told.
-    async fn greet(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
-        if !speaks_tls(&client).await? {
-            self.log(peer, &TLS_WANTED);
-            let _permit = TELLING.try_acquire().ok()?;
-            tell(client, TLS_WANTED).await;
+    /// Performs the TLS handshake, and refuses a client that does not use TLS.
+    async fn accept_tls(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
+        if !starts_tls(&client).await? {
+            self.log(peer, &TLS_REQUIRED);
+            let _permit = REFUSAL_REPLIES.try_acquire().ok()?;
+            send_refusal(client, TLS_REQUIRED).await;
             return None;
         }
         tls.accept(client).await.map_err(|error| self.log(peer, &error)).ok()
     }
 
     async fn turn_away(&self, client: TcpStream, text: &str) {
-        let Ok(_permit) = TELLING.try_acquire() else { return };
+        let Ok(_permit) = REFUSAL_REPLIES.try_acquire() else { return };
         match &self.tls {
-            Some(tls) if speaks_tls(&client).await == Some(true) => {
+            Some(tls) if starts_tls(&client).await == Some(true) => {
                 if let Ok(client) = tls.accept(client).await {
-                    tell(client, text).await;
+                    send_refusal(client, text).await;
                 }
             }
-            _ => tell(client, text).await,
+            _ => send_refusal(client, text).await,
         }
     }
 
     fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
-        if let Some(left_out) = self.refused.line() {
-            tracing::warn!(client = %peer, left_out, "connection refused: {reason}");
+        if let Some(suppressed) = self.refused.line() {
+            tracing::warn!(client = %peer, suppressed, "connection refused: {reason}");
         }
     }
 }
 
-/// `None`: the client went away without a word, as health checks do.
-async fn speaks_tls(client: &TcpStream) -> Option<bool> {
+/// Whether the client starts with a TLS handshake; `None`: it closed without sending, as health checks do.
+async fn starts_tls(client: &TcpStream) -> Option<bool> {
     let mut first = [0];
     match client.peek(&mut first).await {
         Ok(1) => Some(first == [TLS_HANDSHAKE]),
@@ -287,9 +288,9 @@ async fn speaks_tls(client: &TcpStream) -> Option<bool> {
     }
 }
 
-/// Whoever does not listen does not get to know.
-async fn tell(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
-    let _ = refused::tell(client, text).await;
+/// Sends the reason of a refusal. Errors are ignored: the connection closes anyway.
+async fn send_refusal(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
+    let _ = refused::send_refusal(client, text).await;
 }
 
 #[cfg(test)]
@@ -303,10 +304,10 @@ mod tests {
         size_of::<F>()
     }
 
-    /// With what tokio adds a task has 1,152 bytes then, and takes 1,280 with its alignment; beyond, 1,536.
+    /// With tokio's overhead, a task of this size has 1,152 bytes and is allocated as 1,280; a larger one as 1,536.
     #[test]
-    fn a_session_is_small() {
-        let size = size_of_future(live);
-        assert!(size <= 1_048, "a session's task has {size} bytes");
+    fn a_connection_task_is_small() {
+        let size = size_of_future(run_connection);
+        assert!(size <= 1_048, "the task of a connection has {size} bytes");
     }
 }

@@ -1,4 +1,4 @@
-//! The life of one client connection, from the first byte to a bounded final_flush.
+//! Runs one client connection, from the first byte to a bounded final flush.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -20,35 +20,35 @@ use super::rate_limit::{RateLimit, quoted};
 use super::relay::{Event, Relay};
 use crate::engine::Session;
 
-/// How long a draining connection must be quiet before it is closed. A driver that closes its idle connections
-/// because its monitor's was closed has done so by then, and one that looks at a socket before it uses it again does
-/// so after a second: so a close and a request do not cross.
-const QUIET: Duration = Duration::from_millis(1200);
-/// How long what is still under way may take when one side has gone.
+/// Idle time after which a draining connection closes. A driver that closes idle connections because its monitor's
+/// connection closed has done so by then. A driver that checks sockets before reuse does so after one second. So
+/// docward's close does not race with a request.
+const IDLE_PERIOD: Duration = Duration::from_millis(1200);
+/// Bound on delivering pending bytes after one side has closed.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Lines on ends that somebody should look at: a client can bring about thousands in a second.
-static ENDS: RateLimit = RateLimit::of(100);
+/// Rate limit for warnings about ended connections: a client can cause thousands in a second.
+static END_WARNINGS: RateLimit = RateLimit::of(100);
 
-/// How a session ended.
+/// How a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum ConnectionOutcome {
     Closed,
-    /// It was to be passed on: both sides are open, and the relay stands between two messages.
+    /// It is to be passed to another process: both sockets are open, and the relay is between two messages.
     Quiescent,
 }
 
-/// What the relaying of messages stops for.
-enum RelayEvent {
+/// An event that interrupts the relay.
+enum Interruption {
     End(End),
-    /// The client's first message has come, and its login where there has to be one.
-    Arrived,
-    /// The relay was to be passed on, and stands between two messages.
-    Stands,
-    /// The listener has said something, or is gone.
-    Told(Result<(), RecvError>),
-    /// A draining connection may have been quiet for long enough.
-    Quiet,
+    /// The client's first message has arrived, and its login where one is required.
+    Established,
+    /// The relay was asked to stop for a hand-over, and is between two messages.
+    Quiescent,
+    /// The listener changed its state, or is gone.
+    ClosingChanged(Result<(), RecvError>),
+    /// [`IDLE_PERIOD`] has elapsed on a draining connection.
+    IdlePeriodElapsed,
     TimedOut,
 }
 
@@ -56,7 +56,7 @@ enum RelayEvent {
 #[derive(Debug)]
 pub(super) struct Connection<C, U, P> {
     pub(super) relay: Relay<C, U, P>,
-    /// What its listener says of it.
+    /// The state of its listener.
     pub(super) closing: watch::Receiver<Closing>,
     pub(super) timeouts: IdleTimeouts,
 }
@@ -67,42 +67,42 @@ where
     U: AsyncRead + AsyncWrite + Unpin + Send,
     P: Interceptor,
 {
-    /// Relays until either side closes, a message closes the connection, `timeouts` ends, or `closing` asks for the end
-    /// and nothing is under way for a while.
+    /// Relays messages until either side closes, a message closes the connection, a timeout expires, or `closing` asks
+    /// for the end and the connection is idle.
     pub(super) async fn run(&mut self) -> ConnectionOutcome {
         let Some(end) = self.end().await else { return ConnectionOutcome::Quiescent };
         self.relay.listener_context.connection_counters.ended(&end);
         log(&end, &self.relay.session);
-        // Whoever does not take the last bytes in time loses them.
+        // Bytes that the peer does not take in time are lost.
         let _ = Box::pin(timeout(FLUSH_TIMEOUT, final_flush(&mut self.relay, &end))).await;
         ConnectionOutcome::Closed
     }
 
-    /// Relays until the end; `None`: until it stands.
+    /// Relays until the connection ends; `None`: it is quiescent and to be passed on.
     async fn end(&mut self) -> Option<End> {
-        let mut told = Closing::Open;
-        // What was said before the connection came is news to it.
+        let mut applied = Closing::Open;
+        // Makes the current state, set before this connection began, count as a change.
         self.closing.mark_changed();
-        // What the connection had done when it was last asked whether it is quiet.
+        // The activity at the last idle check.
         let mut seen = Activity::default();
         let wake_gate = WakeGate::default();
         loop {
-            match self.next(told, &wake_gate).await {
-                RelayEvent::End(end) => return Some(end),
-                RelayEvent::Arrived => self.timeouts.arrived(),
-                RelayEvent::Stands => return None,
-                RelayEvent::Told(word) => {
-                    let word = word.is_ok().then(|| *self.closing.borrow_and_update());
-                    if word == Some(Closing::Now) {
+            match self.next(applied, &wake_gate).await {
+                Interruption::End(end) => return Some(end),
+                Interruption::Established => self.timeouts.established(),
+                Interruption::Quiescent => return None,
+                Interruption::ClosingChanged(state) => {
+                    let state = state.is_ok().then(|| *self.closing.borrow_and_update());
+                    if state == Some(Closing::Now) {
                         return Some(End::Drained);
                     }
-                    told = obey(&mut self.relay, word, told);
+                    applied = apply(&mut self.relay, state, applied);
                 }
-                RelayEvent::Quiet if self.relay.is_idle() && self.relay.activity == seen => {
+                Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
                     return Some(End::Drained);
                 }
-                RelayEvent::Quiet => seen = self.relay.activity,
-                RelayEvent::TimedOut => {
+                Interruption::IdlePeriodElapsed => seen = self.relay.activity,
+                Interruption::TimedOut => {
                     let (relay, timeouts) = (&self.relay, &mut self.timeouts);
                     if let Err(end) = timeouts.evaluate(relay.activity, relay.is_busy(), relay.unauthenticated_slot()) {
                         return Some(end);
@@ -112,96 +112,96 @@ where
         }
     }
 
-    /// Relays until something comes up.
-    async fn next(&mut self, told: Closing, wake_gate: &WakeGate) -> RelayEvent {
+    /// Relays until an event needs attention.
+    async fn next(&mut self, applied: Closing, wake_gate: &WakeGate) -> Interruption {
         let Self { relay, closing, timeouts } = self;
-        let word = pin!(closing.changed());
-        let mut word = (told < Closing::Now).then_some(word);
-        // Boxed: most sessions never drain.
-        let mut quiet = relay.draining.then(|| Box::pin(sleep(QUIET)));
-        let interruption = move |cx: &mut Context<'_>| interruption(cx, word.as_mut(), quiet.as_mut(), timeouts);
+        let changed = pin!(closing.changed());
+        let mut changed = (applied < Closing::Now).then_some(changed);
+        // Boxed: most connections never drain.
+        let mut idle = relay.draining.then(|| Box::pin(sleep(IDLE_PERIOD)));
+        let interruption = move |cx: &mut Context<'_>| poll_interruption(cx, changed.as_mut(), idle.as_mut(), timeouts);
         let mut interruption = wake_gate.poll_on_wake(poll_fn(interruption));
         loop {
             let event = poll_fn(|cx| match relay.poll(cx) {
                 Poll::Ready(event) => Poll::Ready(Ok(event)),
                 Poll::Pending => interruption.poll_unpin(cx).map(Err),
             });
-            // Boxed: most sessions never evaluate, and their task should not be as large as a plan's.
+            // Boxed: most connections never evaluate a message, and their task must not be as large as a plan.
             let evaluated = match event.await {
                 Ok(Event::Evaluate(frame)) => Box::pin(relay.evaluate(frame)),
-                Ok(Event::End(end)) => return RelayEvent::End(end),
-                Ok(Event::Arrived) => return RelayEvent::Arrived,
-                Ok(Event::Stands) => return RelayEvent::Stands,
-                Err(pause) => return pause,
+                Ok(Event::End(end)) => return Interruption::End(end),
+                Ok(Event::Established) => return Interruption::Established,
+                Ok(Event::Quiescent) => return Interruption::Quiescent,
+                Err(interruption) => return interruption,
             };
             if let Err(end) = evaluated.await {
-                return RelayEvent::End(end);
+                return Interruption::End(end);
             }
         }
     }
 }
 
-/// Does as the listener says, if that is more urgent than what it was `told` before; where the listener is gone, the
-/// connection closes when it is idle, and hears nothing more. Gives what it has been told by now.
-fn obey<C, U, P>(relay: &mut Relay<C, U, P>, word: Option<Closing>, told: Closing) -> Closing
+/// Applies the listener's `state` if it is more urgent than `applied`, the previous one. If the listener is gone,
+/// the connection closes when it is idle and ignores later states. Returns the state now applied.
+fn apply<C, U, P>(relay: &mut Relay<C, U, P>, state: Option<Closing>, applied: Closing) -> Closing
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
     P: Interceptor,
 {
-    if word.is_some_and(|word| word <= told) {
-        return told;
+    if state.is_some_and(|state| state <= applied) {
+        return applied;
     }
-    relay.passing = word == Some(Closing::Pass);
-    match word {
+    relay.passing = state == Some(Closing::Pass);
+    match state {
         Some(Closing::Open | Closing::Pass) => {}
-        Some(Closing::Retire) => relay.drain(),
+        Some(Closing::Drain) => relay.drain(),
         Some(Closing::WhenIdle | Closing::Now) | None => relay.draining = true,
     }
-    word.unwrap_or(Closing::Now)
+    state.unwrap_or(Closing::Now)
 }
 
 fn log(end: &End, session: &Session) {
     let (client, connection, app) = (&*session.client, session.connection, session.app_name());
-    // What clients send may be part of it.
+    // The text may contain parts of the client's message.
     let end_text = quoted(&end.to_string());
     if end.is_remarkable() {
-        if let Some(left_out) = ENDS.line() {
-            tracing::warn!(client, connection, app, left_out, "connection closed: {end_text}");
+        if let Some(suppressed) = END_WARNINGS.line() {
+            tracing::warn!(client, connection, app, suppressed, "connection closed: {end_text}");
         }
     } else {
         tracing::debug!(client, connection, app, "connection closed: {end_text}");
     }
 }
 
-/// Looks for what may end the session beside its relay.
-fn interruption(
+/// Polls for what can end the connection besides its relay.
+fn poll_interruption(
     cx: &mut Context<'_>,
-    word: Option<&mut Pin<&mut impl Future<Output = Result<(), RecvError>>>>,
-    quiet: Option<&mut Pin<Box<Sleep>>>,
+    changed: Option<&mut Pin<&mut impl Future<Output = Result<(), RecvError>>>>,
+    idle: Option<&mut Pin<Box<Sleep>>>,
     timeouts: &mut IdleTimeouts,
-) -> Poll<RelayEvent> {
-    if let Some(Poll::Ready(word)) = word.map(|word| word.as_mut().poll(cx)) {
-        return Poll::Ready(RelayEvent::Told(word));
+) -> Poll<Interruption> {
+    if let Some(Poll::Ready(changed)) = changed.map(|changed| changed.as_mut().poll(cx)) {
+        return Poll::Ready(Interruption::ClosingChanged(changed));
     }
-    if let Some(Poll::Ready(())) = quiet.map(|quiet| quiet.poll_unpin(cx)) {
-        return Poll::Ready(RelayEvent::Quiet);
+    if let Some(Poll::Ready(())) = idle.map(|idle| idle.poll_unpin(cx)) {
+        return Poll::Ready(Interruption::IdlePeriodElapsed);
     }
-    timeouts.poll_run_out(cx).map(|()| RelayEvent::TimedOut)
+    timeouts.poll_run_out(cx).map(|()| Interruption::TimedOut)
 }
 
-/// Delivers what can be delivered.
+/// Sends the bytes that can still be delivered.
 async fn final_flush<C, U, P>(relay: &mut Relay<C, U, P>, end: &End) -> std::io::Result<()>
 where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
     P: Interceptor,
 {
-    // An error here is the end that is already known, or the next one; the other side is still served.
+    // An error here is either the end already reported or follows from it; the other side is still flushed.
     let _ = poll_fn(|cx| relay.to_upstream.poll_flush(cx, &mut relay.upstream)).await;
     if let End::ClientClosed = end {
-        // The server sees the end too, finishes or cancels as it does for its own clients, and a client that
-        // only closed its sending half still gets its replies.
+        // The server also sees the close, and then finishes or cancels as for its own clients. A client that closed
+        // only its sending half still gets its replies.
         relay.upstream.shutdown().await?;
         let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
     }

@@ -1,19 +1,19 @@
-//! Clients' connections, counted as they come and go, with the reasons.
+//! Counts client connections: accepted, refused and ended, by reason.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::end::End;
 
-/// Why a connection is not relayed.
+/// Why a connection is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// `limits: connections`
     Limit,
     /// `limits: connections_per_address`
     AddressLimit,
-    /// The handshake failed, took too long, or the client applies plainly where TLS is spoken.
+    /// The handshake failed or took too long, or the client does not use TLS on a TLS listener.
     Tls,
-    /// No server for it can be dialled.
+    /// No server for it can be reached.
     Unreachable,
 }
 
@@ -24,7 +24,7 @@ const REFUSALS: [(Refusal, &str); 4] = [
     (Refusal::Unreachable, "unreachable"),
 ];
 
-/// Since the start.
+/// Counters since the start of the process.
 #[derive(Debug, Default)]
 pub(super) struct ConnectionCounters {
     accepted: AtomicU64,
@@ -32,31 +32,31 @@ pub(super) struct ConnectionCounters {
     ended: [AtomicU64; End::KINDS.len()],
 }
 
-/// What it came to.
+/// Counts of client connections since the start of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ConnectionCounts {
     pub accepted: u64,
     /// By reason.
     pub refused: Vec<(&'static str, u64)>,
-    /// Relayed and over, by reason.
+    /// Relayed and ended, by reason.
     pub ended: Vec<(&'static str, u64)>,
 }
 
 impl ConnectionCounters {
-    /// Gives the connection's number, from 1.
+    /// Counts an accepted connection and returns its number, from 1.
     pub(super) fn accepted(&self) -> u64 {
         1 + self.accepted.fetch_add(1, Ordering::Relaxed)
     }
 
     pub(super) fn refused(&self, refusal: Refusal) {
-        let place = REFUSALS.iter().position(|(known, _)| *known == refusal);
-        add_one(place.and_then(|place| self.refused.get(place)));
+        let index = REFUSALS.iter().position(|(known, _)| *known == refusal);
+        add_one(index.and_then(|index| self.refused.get(index)));
     }
 
     pub(super) fn ended(&self, end: &End) {
         let kind = end.kind();
-        let place = End::KINDS.iter().position(|known| *known == kind);
-        add_one(place.and_then(|place| self.ended.get(place)));
+        let index = End::KINDS.iter().position(|known| *known == kind);
+        add_one(index.and_then(|index| self.ended.get(index)));
     }
 
     pub(super) fn counts(&self) -> ConnectionCounts {

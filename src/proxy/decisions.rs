@@ -1,6 +1,6 @@
-//! What rules decided, one by one: for the log and for whoever looks on. A sample of bounded size, whatever the
-//! traffic, that says how much it leaves out. Names and shapes only, never a value of a document unless the log is told
-//! to have them.
+//! Single decisions of rules, for the log and for live subscribers. It is a bounded sample that counts how much it
+//! leaves out. It contains names and shapes only; values of documents appear only if the log is configured to include
+//! them.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,20 +15,20 @@ use crate::document::Value;
 use crate::engine::{OutcomeKind, RuleOutcome, Session, command_of_frame};
 use crate::shell::render;
 
-/// Decisions remembered, for who begins to look.
+/// Decisions kept for new subscribers.
 const RECENT: usize = 200;
-/// Decisions that somebody who looks on may be behind, before some are left out for them.
-const BEHIND: usize = 256;
-/// Bytes of a command that are logged with its documents.
+/// Decisions a subscriber may lag behind before it misses some.
+const MAX_LAG: usize = 256;
+/// Bytes of a command that is logged with its documents.
 const MAX_COMMAND_LENGTH: usize = 4096;
 
-/// Bytes of users' names in a line.
+/// Bytes of user names in a log line.
 const MAX_USERS_LENGTH: usize = 512;
 
-/// One rule's word on one message.
+/// One decision: the verdict of one rule on one message.
 #[derive(Debug, Clone, Serialize)]
 pub struct Decision {
-    /// Counts those that were kept, from 1.
+    /// Number of the kept decision, from 1.
     pub number: u64,
     /// In milliseconds since 1970 UTC.
     #[serde(serialize_with = "milliseconds")]
@@ -40,36 +40,37 @@ pub struct Decision {
     /// "reject", "shadow-reject".
     pub verdict: &'static str,
     pub statements: u64,
-    /// The command without its values; of a batch its first statement.
+    /// The command without its values; for a batch, of its first statement.
     pub shape: String,
     pub reason: String,
     pub hint: String,
     pub app: Option<String>,
-    /// "authDb.name" of everybody who is authenticated; `None`: it is not known.
+    /// "authDb.name" of every authenticated user; `None`: unknown.
     pub users: Option<Vec<String>>,
     /// The client's address.
     pub client: String,
     /// The number of its connection in this process.
     pub connection: u64,
-    /// Decisions of the same rule and verdict that were left out before this one.
+    /// Decisions of the same rule and verdict that were suppressed before this one.
     pub left_out: u64,
-    /// Its documents too, in mongosh syntax; only where the log is to have them, and nobody else gets it.
+    /// The command with its documents, in mongosh syntax. Set only if the log is configured to include it, and never
+    /// sent to subscribers.
     #[serde(skip)]
     command: Option<String>,
     #[serde(skip)]
-    said: OutcomeKind,
+    kind: OutcomeKind,
 }
 
 impl Decision {
-    /// `frame` is the whole message; `in_full`: its documents are to be logged.
+    /// Creates a decision from the whole message `frame`; `in_full`: its documents are to be logged.
     pub(super) fn new(outcome: RuleOutcome, session: &Session, frame: &[u8], left_out: u64, in_full: bool) -> Self {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
         Self {
             number: 0,
             at: SystemTime::now(),
             pattern: outcome.pattern,
-            verdict: outcome.said.as_str(),
-            said: outcome.said,
+            verdict: outcome.kind.as_str(),
+            kind: outcome.kind,
             statements: outcome.statements,
             shape: shape_of_frame(frame),
             command: if in_full { text_of(frame) } else { None },
@@ -85,9 +86,9 @@ impl Decision {
         }
     }
 
-    /// A line has at most some 8 kB, and 100 a second are logged (`outcomes`).
+    /// Logs the decision in a line of at most about 8 kB; `rule_outcomes` allows 100 lines a second.
     ///
-    /// Rewrites are a rule's daily work; what an application or a DBA has to look at stands out from them.
+    /// Routine rewrites are logged at debug level, so that decisions that need attention stand out.
     pub(super) fn log(&self) {
         let users = self.users.as_ref().map(|users| {
             let mut users = users.join(" ");
@@ -109,12 +110,12 @@ impl Decision {
                     connection = self.connection,
                     app = self.app,
                     users,
-                    left_out = self.left_out,
-                    "rule spoke"
+                    suppressed = self.left_out,
+                    "rule matched"
                 )
             };
         }
-        match self.said {
+        match self.kind {
             OutcomeKind::Rewrite => line!(debug),
             OutcomeKind::Allow | OutcomeKind::Conflict | OutcomeKind::ShadowRewrite | OutcomeKind::ShadowReject => {
                 line!(info)
@@ -126,7 +127,7 @@ impl Decision {
     }
 }
 
-/// The command as mongosh has it, its end cut off if it is long.
+/// The command in mongosh syntax, truncated if it is long.
 fn text_of(frame: &[u8]) -> Option<String> {
     let command = command_of_frame(frame)?;
     let database = command.as_document().get("$db").and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -140,11 +141,11 @@ fn milliseconds<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, 
     serializer.serialize_u64(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
 }
 
-/// The last decisions, and those to come.
+/// The last decisions and a channel for new ones.
 #[derive(Debug)]
 pub(super) struct Tail {
     recent: Mutex<Recent>,
-    news: Sender<Arc<Decision>>,
+    subscribers: Sender<Arc<Decision>>,
 }
 
 #[derive(Debug, Default)]
@@ -155,7 +156,7 @@ struct Recent {
 
 impl Default for Tail {
     fn default() -> Self {
-        Self { recent: Mutex::default(), news: channel(BEHIND).0 }
+        Self { recent: Mutex::default(), subscribers: channel(MAX_LAG).0 }
     }
 }
 
@@ -169,13 +170,14 @@ impl Tail {
         }
         let decision = Arc::new(decision);
         recent.decisions.push_back(decision.clone());
-        // Under the lock, so that who begins to look neither misses one nor sees one twice. An error: nobody looks.
-        let _ = self.news.send(decision);
+        // Sent while the lock is held, so that a new subscriber neither misses a decision nor gets it twice. An error
+        // means that there is no subscriber.
+        let _ = self.subscribers.send(decision);
     }
 
-    /// The last ones, the oldest first, and those to come.
+    /// Returns the last decisions, the oldest first, and a receiver for new ones.
     pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        (recent.decisions.iter().cloned().collect(), self.news.subscribe())
+        (recent.decisions.iter().cloned().collect(), self.subscribers.subscribe())
     }
 }

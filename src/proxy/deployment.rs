@@ -1,5 +1,5 @@
-//! Keeps the listeners in step with the members: one task that hears of every hello_result, opens listeners for members
-//! that came, closes those of members that went, and says who may answer queries.
+//! Keeps the listeners in step with the members. One task receives every hello result, opens listeners for new
+//! members, closes those of removed members, and selects the servers for queries.
 
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
@@ -17,28 +17,28 @@ use super::listener::{Backend, Closing, ListenerContext, QUERIES};
 use super::membership::{HelloResult, Membership};
 use super::monitor::Monitors;
 use super::queries::Queries;
-use super::server::{Config, accept};
+use super::server::{ProxyConfig, accept};
 use super::sockets::{BindError, Listening, Passed};
 use super::status::{MemberStatus, Posted, StatusBoard};
-use super::topology::{Advertised, Mapped, Member, Place};
+use super::topology::{Advertised, ListenerSlot, Mapped, Member};
 use super::upstream::Upstream;
 
-/// Following ports that are tried for a member that came while docward runs, if others hold the first of them.
-const TRIES: usize = 16;
-/// Where members' listeners are opened.
+/// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
+const MAX_PORTS_TRIED: usize = 16;
+/// Where the listeners of members are opened.
 #[derive(Debug, Clone)]
 pub enum Placement {
-    /// The first member's here, further ones on the following ports.
+    /// The first member's listener on `first`, further ones on the following ports.
     Following { first: SocketAddr, advertise: Option<Advertised> },
-    /// Each where it is said; who is not mentioned is hidden.
+    /// Each on its configured address; members that are not mentioned are hidden.
     Mapped(Vec<Mapped>),
 }
 
-/// All listeners, and what is known of who is behind them.
+/// All listeners and the state of the members.
 pub(super) struct Deployment<P> {
     placement: Placement,
     membership: Membership,
-    /// The query listener's; those of members are made from it.
+    /// Context of the query listener; those of members derive from it.
     listener_context: Arc<ListenerContext<P>>,
     dispatcher: Dispatcher,
     open: HashMap<usize, Open<P>>,
@@ -46,7 +46,7 @@ pub(super) struct Deployment<P> {
     query_socket: Option<Arc<TcpListener>>,
     accepting: Vec<Accepting>,
     pub(super) listening: Arc<Listening>,
-    /// Members without a place that the log has named.
+    /// Members without a listener that the log has already named.
     hidden: HashSet<String>,
     board: Arc<StatusBoard>,
 }
@@ -59,22 +59,22 @@ struct Open<P> {
     accepting: Option<Accepting>,
 }
 
-/// A task that accepts, until `stop` turns true.
+/// A task that accepts connections until `stop` turns true.
 struct Accepting {
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
 }
 
-/// Held by every session: its sender knows when the last has ended.
+/// Held by every connection; its sender detects when the last one has ended.
 pub(super) type LivenessToken = watch::Receiver<()>;
 
 impl<P: Interceptor> Deployment<P> {
-    /// Opens a listener for each member that is known, and the query listener; nothing is accepted yet.
+    /// Opens a listener for each known member, and the query listener. Connections are not accepted yet.
     ///
     /// # Errors
     /// [`BindError`].
     pub(super) fn open(
-        config: &Config,
+        config: &ProxyConfig,
         membership: Membership,
         listener_context: ListenerContext<P>,
         dispatcher: Dispatcher,
@@ -104,11 +104,11 @@ impl<P: Interceptor> Deployment<P> {
             this.listening.add(QUERIES, socket.clone());
             this.query_socket = Some(socket);
         }
-        for address in passed.left() {
-            tracing::warn!("a socket on {address} was passed that nothing is to listen on; it is closed");
+        for address in passed.unassigned() {
+            tracing::warn!("closed the passed socket on {address}: no listener is configured for it");
         }
         this.choose_for_queries();
-        this.tell();
+        this.update_board();
         Ok(this)
     }
 
@@ -121,139 +121,141 @@ impl<P: Interceptor> Deployment<P> {
         self.dispatcher.connection_setup.upstream.clone()
     }
 
-    /// Starts to accept, everywhere.
-    pub(super) fn accept(&mut self, alive: &LivenessToken) {
-        let places: Vec<usize> = self.open.keys().copied().collect();
-        for place in places {
-            self.accept_at(place, alive);
+    /// Starts to accept on all listeners.
+    pub(super) fn accept(&mut self, liveness: &LivenessToken) {
+        let slots: Vec<usize> = self.open.keys().copied().collect();
+        for slot in slots {
+            self.accept_at(slot, liveness);
         }
         if let Some(socket) = &self.query_socket {
             self.accepting.push(Accepting::start(
                 socket.clone(),
                 self.listener_context.clone(),
                 self.dispatcher.clone(),
-                alive,
+                liveness,
             ));
         }
     }
 
-    /// Asks those who are to be asked.
+    /// Starts the monitors of all current members and seeds.
     pub(super) fn watch(&self, monitors: &mut Monitors) {
-        monitors.watch(&self.membership.to_be_asked(&self.listener_context.topology.members()));
+        monitors.watch(&self.membership.monitored_addresses(&self.listener_context.topology.members()));
     }
 
-    /// Follows what a server said.
-    pub(super) fn observed(&mut self, hello_result: HelloResult, alive: &LivenessToken) {
+    /// Applies a hello result.
+    pub(super) fn observed(&mut self, hello_result: HelloResult, liveness: &LivenessToken) {
         self.membership.note(hello_result);
         if let Some(members) = self.membership.members() {
-            self.follow(&members, alive);
+            self.follow(&members, liveness);
         }
         self.choose_for_queries();
-        self.tell();
+        self.update_board();
     }
 
-    /// Accepts nobody any more. Unless another process goes on with the sockets, whoever waits in their queues is
-    /// accepted first, or closing them would reset it.
+    /// Stops accepting. Unless another process takes over the sockets, queued connections are accepted first: closing
+    /// the socket would reset them.
     pub(super) async fn stop_accepting(&mut self, handed_over: bool) {
         let of_members = self.open.values_mut().filter_map(|open| open.accepting.take());
         let all: Vec<Accepting> = of_members.chain(self.accepting.drain(..)).collect();
         join_all(all.into_iter().map(|accepting| accepting.end(!handed_over))).await;
     }
 
-    /// Tells all connections what becomes of them.
-    pub(super) fn tell_connections(&self, closing: Closing) {
+    /// Sends a new state to all connections.
+    pub(super) fn notify_connections(&self, closing: Closing) {
         for open in self.open.values() {
             open.closing.send_replace(closing);
         }
-        self.queries.tell(closing);
+        self.queries.notify(closing);
     }
 
-    /// Has drivers choose the members no more.
+    /// Makes drivers stop selecting the members.
     pub(super) fn drain(&self) {
-        for (place, open) in &self.open {
-            let dial = self.listener_context.topology.dial(*place);
+        for (slot, open) in &self.open {
+            let dial = self.listener_context.topology.dial(*slot);
             if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
-                // It is only set here, once.
+                // An error cannot occur: it is set only here, once.
                 let _ = open.listener_context.last_answer.set(answer);
             }
         }
-        self.tell_connections(Closing::Retire);
+        self.notify_connections(Closing::Drain);
     }
 
-    /// Whether another process can go on with the connections; what is left of TLS without its session is of no use.
+    /// Whether connections can be passed to another process. TLS connections cannot: the TLS state cannot be passed.
     pub(super) fn can_pass_connections(&self) -> bool {
         self.dispatcher.connection_setup.tls.is_none() && self.dispatcher.connection_setup.upstream.tls.is_none()
     }
 
-    /// Goes on with a connection of the process before this one. It closes where it would not be made any more.
-    pub(super) fn resume(&self, connection: PassedConnection, alive: &LivenessToken) {
-        let purpose = &connection.memo.purpose;
-        let listener_context =
-            match self.listener_context.topology.place(purpose).and_then(|place| self.open.get(&place)) {
-                _ if !self.can_pass_connections() => None,
-                Some(open) => Some((open.listener_context.clone(), open.closing.subscribe())),
-                None if purpose == QUERIES && self.query_socket.is_some() => {
-                    Some((self.listener_context.clone(), self.queries.closing(&connection.memo.server)))
-                }
-                None => None,
-            };
+    /// Resumes a connection of the previous process. It closes if no listener for it exists here.
+    pub(super) fn resume(&self, connection: PassedConnection, liveness: &LivenessToken) {
+        let purpose = &connection.snapshot.purpose;
+        let listener_context = match self.listener_context.topology.slot(purpose).and_then(|slot| self.open.get(&slot))
+        {
+            _ if !self.can_pass_connections() => None,
+            Some(open) => Some((open.listener_context.clone(), open.closing.subscribe())),
+            None if purpose == QUERIES && self.query_socket.is_some() => {
+                Some((self.listener_context.clone(), self.queries.closing(&connection.snapshot.server)))
+            }
+            None => None,
+        };
         match listener_context {
             Some((listener_context, closing)) => {
-                self.dispatcher.resume(connection, listener_context, closing, alive.clone())
+                self.dispatcher.resume(connection, listener_context, closing, liveness.clone())
             }
             None => {
-                tracing::warn!("a connection to {purpose} of the process before is closed: it has no listener here")
+                tracing::warn!(
+                    "closed a connection to {purpose} that the previous process passed: no listener for it exists"
+                )
             }
         }
     }
 
     fn open_members(&mut self, passed: &mut Passed) -> Result<(), BindError> {
         let members = self.membership.members().unwrap_or_else(|| self.placement.assumed(&self.membership));
-        // Who had a listener keeps it, before others look for a free one.
+        // Members that had a listener keep it; only then other members get free sockets.
         let mut others = Vec::new();
         for member in members {
             match passed.take_for(&member.name) {
-                Some(socket) => _ = self.settle(&member, socket)?,
+                Some(socket) => _ = self.assign(&member, socket)?,
                 None => others.push(member),
             }
         }
         for member in others {
             let address = self.placement.addresses(&member, |address| self.is_taken(address)).next();
             match address {
-                Some(address) => _ = self.settle(&member, passed.take_or_bind(address)?)?,
+                Some(address) => _ = self.assign(&member, passed.take_or_bind(address)?)?,
                 None => self.hide(&member),
             }
         }
         Ok(())
     }
 
-    fn follow(&mut self, members: &[Member], alive: &LivenessToken) {
+    fn follow(&mut self, members: &[Member], liveness: &LivenessToken) {
         let changes = self.listener_context.topology.follow(members);
-        for place in changes.vacated {
-            self.vacate(place);
+        for slot in changes.freed {
+            self.close_listener(slot);
         }
-        for member in changes.homeless {
-            match self.settle_anywhere(&member) {
-                Some(place) => {
-                    tracing::info!("member {} came; listening for it on {}", member.name, self.address(place));
+        for member in changes.unplaced {
+            match self.open_listener(&member) {
+                Some(slot) => {
+                    tracing::info!("member {} joined; listening for it on {}", member.name, self.address(slot));
                     self.hidden.remove(&member.name);
-                    self.accept_at(place, alive);
+                    self.accept_at(slot, liveness);
                 }
                 None => self.hide(&member),
             }
         }
     }
 
-    /// Says once that clients do not see a member.
+    /// Logs once that clients do not see a member.
     fn hide(&mut self, member: &Member) {
         if self.hidden.insert(member.name.clone()) {
             tracing::warn!("member {} has no listener and is hidden from clients", member.name);
         }
     }
 
-    fn vacate(&mut self, place: usize) {
-        let Some(open) = self.open.remove(&place) else { return };
-        tracing::info!("the member behind {} left its set; the listener closes", address(&open.socket));
+    fn close_listener(&mut self, slot: usize) {
+        let Some(open) = self.open.remove(&slot) else { return };
+        tracing::info!("the member of listener {} left the replica set; closing its listener", address(&open.socket));
         open.closing.send_replace(Closing::WhenIdle);
         self.listening.remove(&open.socket);
         if let Some(accepting) = open.accepting {
@@ -261,35 +263,37 @@ impl<P: Interceptor> Deployment<P> {
         }
     }
 
-    /// The place of a member that came while docward runs; `None`: it has none.
-    fn settle_anywhere(&mut self, member: &Member) -> Option<usize> {
-        let mut addresses = self.placement.addresses(member, |address| self.is_taken(address)).take(TRIES);
+    /// Opens a listener for a member that is added while docward runs and returns its index; `None`: no address is
+    /// free.
+    fn open_listener(&mut self, member: &Member) -> Option<usize> {
+        let mut addresses = self.placement.addresses(member, |address| self.is_taken(address)).take(MAX_PORTS_TRIED);
         let socket = addresses.find_map(|address| Passed::default().take_or_bind(address).ok())?;
         drop(addresses);
-        self.settle(member, socket).ok()
+        self.assign(member, socket).ok()
     }
 
-    /// Gives a member the place of this socket.
-    fn settle(&mut self, member: &Member, socket: TcpListener) -> Result<usize, BindError> {
+    /// Gives the listening socket to a member and returns its index.
+    fn assign(&mut self, member: &Member, socket: TcpListener) -> Result<usize, BindError> {
         let listen = socket.local_addr().map_err(|error| BindError {
             address: ([0, 0, 0, 0], 0).into(),
             error,
             passed: None,
         })?;
         let advertise = self.placement.advertise(member);
-        let place = self.listener_context.topology.settle(Place { listen, advertise, member: Some(member.clone()) });
+        let slot = ListenerSlot { listen, advertise, member: Some(member.clone()) };
+        let slot = self.listener_context.topology.assign(slot);
         let socket = Arc::new(socket);
         self.listening.add(&member.name, socket.clone());
         let closing = Arc::<watch::Sender<Closing>>::default();
-        let listener_context = Arc::new(self.listener_context.to(Backend::Member { place, closing: closing.clone() }));
-        self.open.insert(place, Open { socket, closing, listener_context, accepting: None });
-        Ok(place)
+        let listener_context = Arc::new(self.listener_context.to(Backend::Member { slot, closing: closing.clone() }));
+        self.open.insert(slot, Open { socket, closing, listener_context, accepting: None });
+        Ok(slot)
     }
 
-    fn accept_at(&mut self, place: usize, alive: &LivenessToken) {
-        if let Some(open) = self.open.get_mut(&place) {
+    fn accept_at(&mut self, slot: usize, liveness: &LivenessToken) {
+        if let Some(open) = self.open.get_mut(&slot) {
             let (socket, listener_context) = (open.socket.clone(), open.listener_context.clone());
-            open.accepting = Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), alive));
+            open.accepting = Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), liveness));
         }
     }
 
@@ -305,16 +309,16 @@ impl<P: Interceptor> Deployment<P> {
         }
     }
 
-    /// Puts on the board who is there and how they are.
-    fn tell(&self) {
-        let places = self.listener_context.topology.places();
+    /// Updates the status board with the members and their state.
+    fn update_board(&self) {
+        let slots = self.listener_context.topology.slots();
         let members = self.membership.members().unwrap_or_else(|| self.listener_context.topology.members());
         let posted = |member: &Member| {
-            let found = places.iter().enumerate().find(|(_, place)| place.member.as_ref() == Some(member));
-            let (at, place) = found.unzip();
-            let advertised = place.and_then(|place| place.advertise.as_ref());
+            let found = slots.iter().enumerate().find(|(_, slot)| slot.member.as_ref() == Some(member));
+            let (at, slot) = found.unzip();
+            let advertised = slot.and_then(|slot| slot.advertise.as_ref());
             let status = MemberStatus {
-                listener: place.map(|place| place.listen),
+                listener: slot.map(|slot| slot.listen),
                 advertised: advertised.map(|advertised| advertised.host.clone()),
                 ..self.membership.status(member)
             };
@@ -328,8 +332,8 @@ impl<P: Interceptor> Deployment<P> {
         address.port() != 0 && self.listener_context.topology.is_taken(address)
     }
 
-    fn address(&self, place: usize) -> String {
-        self.open.get(&place).map_or_else(String::new, |open| address(&open.socket))
+    fn address(&self, slot: usize) -> String {
+        self.open.get(&slot).map_or_else(String::new, |open| address(&open.socket))
     }
 }
 
@@ -338,27 +342,27 @@ impl Accepting {
         socket: Arc<TcpListener>,
         listener_context: Arc<ListenerContext<P>>,
         dispatcher: Dispatcher,
-        alive: &LivenessToken,
+        liveness: &LivenessToken,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(accept(socket, listener_context, dispatcher, alive.clone(), stopped));
+        let task = tokio::spawn(accept(socket, listener_context, dispatcher, liveness.clone(), stopped));
         Self { stop, task }
     }
 
-    /// Ends it; `queue`: whoever waits to be accepted is accepted first.
+    /// Ends the task; `queue`: queued connections are accepted first.
     async fn end(self, queue: bool) {
         if queue {
             self.stop.send_replace(true);
         } else {
             self.task.abort();
         }
-        // An error says that it was aborted.
+        // An error means that the task was aborted.
         let _ = self.task.await;
     }
 }
 
 impl Placement {
-    /// The members when nobody can be asked.
+    /// The members assumed while no server answers.
     fn assumed(&self, membership: &Membership) -> Vec<Member> {
         let Self::Mapped(mapped) = self else { return membership.by_seed() };
         let member = |mapped: &Mapped| {
@@ -368,7 +372,7 @@ impl Placement {
         mapped.iter().filter_map(member).collect()
     }
 
-    /// Where a member's listener may be, in the order to be tried.
+    /// Addresses to try for a member's listener, in order.
     fn addresses<'a>(
         &'a self,
         member: &'a Member,

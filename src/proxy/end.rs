@@ -1,4 +1,4 @@
-//! Why a session ended, sorted by whose doing it was. The same words go to the log.
+//! Why a connection ended, sorted by who caused it. The texts go to the log.
 
 use std::io;
 use std::time::Duration;
@@ -7,26 +7,27 @@ use super::pending_replies::ReplyOutOfOrder;
 use crate::engine::handshake::HandshakeError;
 use crate::wire::WireError;
 
-/// The client sent what cannot be followed or passed on.
+/// The client sent a message that cannot be parsed or forwarded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClientFault {
     #[error(transparent)]
     Wire(#[from] WireError),
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    #[error("it sent a message of {length} bytes before it logged in; until then {limit} are the most")]
+    #[error("it sent a message of {length} bytes before it logged in; the limit until then is {limit}")]
     TooLongBeforeLogin { length: usize, limit: usize },
-    #[error("a hello of {0} bytes is no hello")]
+    #[error("its hello of {0} bytes is too long")]
     HelloTooLong(usize),
-    #[error("its message came too slowly while others waited for memory (limits: memory)")]
+    #[error("its message arrived too slowly while others waited for memory (limits: memory)")]
     Stalled,
     #[error(
-        "it applies TLS, and this listener does not; remove tls=true from its connection string, or give docward a certificate (--tls-certificate)"
+        "it uses TLS, and this listener does not; remove tls=true from its connection string, or give docward a \
+         certificate (--tls-certificate)"
     )]
     Tls,
 }
 
-/// The upstream sent what cannot be followed or passed on.
+/// The upstream sent a message that cannot be parsed or forwarded.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum UpstreamFault {
     #[error(transparent)]
@@ -35,13 +36,13 @@ pub(super) enum UpstreamFault {
     Handshake(#[from] HandshakeError),
     #[error(transparent)]
     OutOfOrder(#[from] ReplyOutOfOrder),
-    #[error("the reply to a hello has {0} bytes")]
+    #[error("its reply to a hello has {0} bytes, which is too long")]
     HelloTooLong(usize),
-    #[error("one reply was expected, more or another one came")]
+    #[error("it sent an additional or unexpected reply")]
     NotOneReply,
 }
 
-/// The end of a session.
+/// The reason why a connection ended.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum End {
     #[error("the client closed the connection")]
@@ -54,7 +55,7 @@ pub(super) enum End {
     HandshakeTimeout(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
     NoLogin(Duration),
-    #[error("the client has not logged in, and others want its place (limits: connections)")]
+    #[error("the client did not log in before newer connections needed its slot (limits: connections)")]
     Displaced,
     #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
     Idle(Duration),
@@ -66,7 +67,7 @@ pub(super) enum End {
     Client(#[from] ClientFault),
     #[error("the upstream is at fault: {0}")]
     Upstream(#[from] UpstreamFault),
-    #[error("a message could not be carried out: {0}")]
+    #[error("a message could not be processed: {0}")]
     Rejected(String),
 }
 
@@ -89,10 +90,10 @@ impl End {
         "client_stalled",
         "upstream_message",
         "upstream_handshake",
-        "evaluated",
+        "rejected",
     ];
 
-    /// A name for counters.
+    /// The label for counters.
     pub(super) fn kind(&self) -> &'static str {
         match self {
             Self::ClientClosed => "client_closed",
@@ -115,7 +116,7 @@ impl End {
         }
     }
 
-    /// Whether somebody should look at it; connections come and go all the time.
+    /// Whether it is logged as a warning. Other ends are routine.
     pub(super) fn is_remarkable(&self) -> bool {
         matches!(
             self,

@@ -1,8 +1,8 @@
-//! Carries out the plan of one evaluated message, with the connection to itself: nothing is pending, and the
+//! Carries out the plan of one evaluated message. It has the connection to itself: no reply is pending, and the
 //! client's later messages wait.
 //!
-//! The engine says what is to be done, this file does it and feeds the result back. It must not know what
-//! a rule is. Next: [`crate::engine::Plan`].
+//! The engine plans the steps; this file performs them and feeds the results back. It must not know what a rule is.
+//! Next: [`crate::engine::Plan`].
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -19,17 +19,17 @@ use super::rate_limit::{RateLimit, quoted};
 use super::relay::{Relay, pack, unpack};
 use super::write_buffer::{poll_read, with_read_buffer};
 use crate::command::{code, error_reply};
-use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::{
     Admission, Input, Now, QueryRejection, RuleOutcome, Step, evaluation_length, read_users, users_question,
 };
-use crate::service::Answer;
+use crate::service::LookupReply;
 use crate::wire::compressed::{Compressor, Envelope, compress, inner_op_code};
-use crate::wire::splitter::{Class, Part, Splitter};
+use crate::wire::splitter::{FrameClass, Splitter, StreamPart};
 use crate::wire::{Header, OpCode};
 
-/// Lines on what the query listener refuses: a client can bring about thousands in a second.
-static REFUSALS: RateLimit = RateLimit::of(100);
+/// Rate limit for warnings of the query listener: a client can cause thousands in a second.
+static QUERY_WARNINGS: RateLimit = RateLimit::of(100);
 
 impl<C, U, P> Relay<C, U, P>
 where
@@ -37,11 +37,11 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
     P: Interceptor,
 {
-    /// Judges `frame`; what is left to send when this returns is in the outboxes. A compressed one is evaluated as
-    /// what is in it, and that, not what came, is sent on.
+    /// Evaluates `frame`. When this returns, the write buffers hold what remains to be sent. A compressed message is
+    /// decompressed for evaluation, and the evaluated content is what is sent.
     ///
     /// # Errors
-    /// [`End`]: either side went away, or the plan closes the connection.
+    /// [`End`]: either side closed, or the plan closes the connection.
     pub(super) async fn evaluate(&mut self, frame: Vec<u8>) -> Result<(), End> {
         let began = self.listener_context.meter.now();
         self.waited = 0;
@@ -52,35 +52,35 @@ where
 
     async fn carry_out(&mut self, frame: Vec<u8>) -> Result<(), End> {
         self.wait_for_room(&frame).await;
-        let (frame, came) = self.opened(frame).await?;
+        let (frame, came) = self.decompressed(frame).await?;
         self.keep(evaluation_length(&frame)).await;
         self.pending.span = self.listener_context.meter.open_evaluated(&frame);
         let rules = self.listener_context.rules.load();
         let frame = match rules.admit(&frame, &self.session.listener_kind) {
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
-            Admission::Refused(QueryRejection { step, reason, outcomes }) => {
+            Admission::Rejected(QueryRejection { step, reason, outcomes }) => {
                 if outcomes.is_empty()
-                    && let Some(left_out) = REFUSALS.line()
+                    && let Some(suppressed) = QUERY_WARNINGS.line()
                 {
                     let (client, app) = (&*self.session.client, self.session.app_name());
                     let reason = quoted(&reason);
-                    tracing::warn!(client, app, left_out, "the query listener refuses what no rule names: {reason}");
+                    tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
                 }
-                self.tell(outcomes, &**rules, &frame, true).await?;
+                self.note_outcomes(outcomes, &**rules, &frame, true).await?;
                 return self.conclude(step, frame, came).await;
             }
         };
-        // Nobody waits for the answer to an unacknowledged write, and mongod runs it when its client is gone.
+        // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
         let watched = Header::of_frame(&frame).is_ok_and(|header| !more_to_come(&header, &frame));
-        // The time is measured from the first exchange on: what takes none needs no clock.
+        // Time is measured from the first exchange on: a plan without one needs no clock.
         let mut begun = None;
         let mut plan = rules.plan(&frame, now());
         let mut step = plan.next(Input::Start, &mut self.session);
         let last = loop {
             let outcomes = plan.take_outcomes();
             let watched = watched && !plan.must_finish();
-            self.tell(outcomes, &**rules, &frame, watched).await?;
+            self.note_outcomes(outcomes, &**rules, &frame, watched).await?;
             step = match step {
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);
@@ -107,7 +107,7 @@ where
         self.conclude(last, frame, came).await
     }
 
-    /// A short message may hold a long one.
+    /// Waits for memory for the message: a short compressed message may contain a long one.
     async fn wait_for_room(&mut self, frame: &[u8]) {
         if self.kept.is_none()
             && let Some(bytes) = share_of(frame)
@@ -117,7 +117,7 @@ where
         }
     }
 
-    /// Counts what is kept besides the message, if it is much.
+    /// Reserves memory beside the message, if it is more than a small amount.
     async fn keep(&mut self, bytes: usize) {
         if bytes > SMALL {
             let kept = self.kept.get_or_insert_with(|| Reservation::new(&self.listener_context.memory));
@@ -125,14 +125,14 @@ where
         }
     }
 
-    /// The last step of a message that came compressed by `came`.
+    /// Performs the last step of a message that arrived compressed by `came`.
     async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
         match last {
             Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
             Step::Reply(message) => {
                 let length = message.len();
-                let packed = apart(length, move || pack(message.into(), came).into_owned()).await?;
+                let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.to_client.push(packed);
             }
             Step::Close(reason) => return Err(End::Rejected(reason)),
@@ -141,9 +141,9 @@ where
         Ok(())
     }
 
-    /// The message out of its envelope. One that cannot be taken out is answered, and then the connection is
-    /// closed: whether its sender waits for an answer is not known.
-    async fn opened(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
+    /// The message without its compression. If it cannot be decompressed, the client gets an error and the connection
+    /// closes: docward cannot tell whether the sender waits for a reply.
+    async fn decompressed(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
         let Ok(outer) = Header::of_frame(&frame) else { return Ok((frame, None)) };
         if outer.op_code != OpCode::Compressed {
             return Ok((frame, None));
@@ -153,7 +153,7 @@ where
             let unpacked = unpack(&frame).map(|(message, compressor)| (message.into_owned(), compressor));
             (unpacked, frame)
         };
-        let (unpacked, frame) = apart(length, unpacked).await?;
+        let (unpacked, frame) = offload(length, unpacked).await?;
         let opened = match unpacked {
             Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
                 Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
@@ -176,7 +176,7 @@ where
         };
         let method = self.method_for_upstream(&header, &message, came);
         let length = method.map_or(0, |_| message.len());
-        let packed = apart(length, move || match method.and_then(|method| compress(&message, method)) {
+        let packed = offload(length, move || match method.and_then(|method| compress(&message, method)) {
             Some(packed) => (packed, method),
             None => (message, None),
         });
@@ -188,20 +188,26 @@ where
         Ok(())
     }
 
-    /// Counts and logs what rules said. For anything but routine the log is to name who was told: that is asked of the
-    /// server, once for each login.
-    async fn tell(&mut self, said: Vec<RuleOutcome>, rules: &P, frame: &[u8], watched: bool) -> Result<(), End> {
+    /// Counts and logs rule outcomes. For other than routine ones the log names the users, which are asked of the
+    /// server once after each login.
+    async fn note_outcomes(
+        &mut self,
+        outcomes: Vec<RuleOutcome>,
+        rules: &P,
+        frame: &[u8],
+        watched: bool,
+    ) -> Result<(), End> {
         if let Some(span) = &mut self.pending.span {
-            span.note(&said);
+            span.note(&outcomes);
         }
         if self.session.users.is_none()
-            && said.iter().any(|one| !one.said.is_routine())
+            && outcomes.iter().any(|one| !one.kind.is_routine())
             && let Ok(header) = Header::of_frame(frame)
         {
             let reply = self.exchange(users_question(header.request_id), watched).await?;
             self.session.users = read_users(&reply);
         }
-        self.listener_context.outcomes.note(said, &self.session, rules, frame);
+        self.listener_context.outcomes.note(outcomes, &self.session, rules, frame);
         Ok(())
     }
 
@@ -215,7 +221,7 @@ where
             match poll_fn(|cx| self.poll_exchange(cx, &mut replies, watched, has_room)).await? {
                 Ok(reply) => break reply,
                 Err(length) => {
-                    // What the client gets is made of it.
+                    // The reply to the client is built from it.
                     self.keep(2 * length).await;
                     replies.reserve();
                     has_room = true;
@@ -230,7 +236,7 @@ where
         Ok(reply)
     }
 
-    /// The reply; or, unless there is room for any, the length of one that is large.
+    /// The server's reply; or the length of a large one, if no room is reserved for it.
     fn poll_exchange(
         &mut self,
         cx: &mut Context<'_>,
@@ -241,7 +247,7 @@ where
         if watched {
             self.watch_client(cx)?;
         }
-        // Pending or not: a reply may come before the server has read the whole request.
+        // Pending or not: the reply may arrive before the server has read the whole request.
         let _ = self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamError)?;
         with_read_buffer(|buffer| {
             loop {
@@ -251,27 +257,27 @@ where
                     Poll::Ready(read) => read,
                 };
                 self.listener_context.meter.read(Side::Upstream, read.len());
-                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(Class::Whole(())))?;
+                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))?;
                 match part {
-                    Part::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
-                    Part::Starved if !has_room => {
+                    StreamPart::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
+                    StreamPart::Starved if !has_room => {
                         let header = Header::parse(replies.held()).map_err(UpstreamFault::from)?;
                         if let Some(header) = header.filter(|header| header.length > SMALL) {
                             return Poll::Ready(Ok(Err(header.length)));
                         }
                     }
-                    Part::Starved => {}
+                    StreamPart::Starved => {}
                     _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
                 }
             }
         })
     }
 
-    async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<Found, LookupError>, End> {
+    async fn look_up(&mut self, lookup: Lookup, watched: bool) -> Result<Result<LookupResult, LookupError>, End> {
         let (asked, kind) = (self.listener_context.meter.now(), kind_of(&lookup));
         let found = match self.listener_context.service.find(lookup) {
-            Answer::Here(found) => found,
-            Answer::Coming(mut answer) => {
+            LookupReply::Ready(found) => found,
+            LookupReply::Pending(mut answer) => {
                 poll_fn(|cx| {
                     if watched {
                         self.watch_client(cx)?;
@@ -288,16 +294,16 @@ where
     }
 }
 
-/// Bytes that are compressed or decompressed beside the connections of this thread, lest they wait for it: more than some
-/// hundred microseconds' work.
-const APART: usize = 128 * 1024;
+/// Bytes from which (de)compression runs on another thread, so that other connections of this thread do not wait for
+/// it. That many take some hundred microseconds.
+const MAX_INLINE_LENGTH: usize = 128 * 1024;
 
-/// Does what takes time in proportion to `length`; on another thread, if that is much.
-async fn apart<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
-    if length <= APART {
+/// Runs work that takes time in proportion to `length`, on another thread if it is long.
+async fn offload<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
+    if length <= MAX_INLINE_LENGTH {
         return Ok(work());
     }
-    tokio::task::spawn_blocking(work).await.map_err(|error| End::Rejected(format!("a thread has failed: {error}")))
+    tokio::task::spawn_blocking(work).await.map_err(|error| End::Rejected(format!("a worker thread failed: {error}")))
 }
 
 fn now() -> Now {

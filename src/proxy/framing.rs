@@ -1,7 +1,7 @@
-//! What becomes of a frame, told by its first bytes: it streams through, or it must be here whole, and why.
+//! Decides from a frame's first bytes whether it streams through or must be collected, and why.
 //!
-//! A compressed frame is told apart by the beginning of what is in it, and streams through as it came where the
-//! other side agreed to the same compressor. Owns nothing; [`super::relay`] moves the bytes.
+//! For a compressed frame, the decompressed beginning decides. It streams through unchanged if the other side agreed
+//! to the same compressor. This module owns no state; [`super::relay`] moves the bytes.
 
 use super::end::{ClientFault, UpstreamFault};
 use super::interceptor::Interceptor;
@@ -12,42 +12,42 @@ use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::{Session, Triage};
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
-use crate::wire::splitter::Class;
+use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
-/// Bytes of a hello or of its reply; real ones have a few thousand.
+/// Bytes of a hello or its reply; real ones have a few thousand.
 const MAX_HELLO_LENGTH: usize = 1 << 20;
-/// The largest plain message that is compressed on its way: whatever is larger streams through as it is, so that
-/// a connection stays small.
-const MAX_PACKED_LENGTH: usize = 128 * 1024;
-/// Bytes of a message before a login; mongod's newest releases have the same bound. Drivers' are far below.
+/// The largest plain message that is compressed on its way. Larger ones stream through as they are, so that the memory
+/// per connection stays small.
+const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
+/// Bytes of a message before login. The newest mongod releases have the same limit; drivers stay far below.
 const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
-/// Bytes of a compressed message that triage sees: commands are shorter, but for the documents they carry.
-const TRIAGED: usize = 16 * 1024;
-/// OP_MSG's flags.
+/// Decompressed bytes that triage sees. Commands are shorter, except for the documents they carry.
+const MAX_TRIAGE_LENGTH: usize = 16 * 1024;
+/// Length of OP_MSG's flags.
 const FLAGS_LENGTH: usize = 4;
-/// Where the body's first field begins in an OP_MSG whose body comes first: flags, kind, length.
+/// Offset of the body's first field in an OP_MSG whose body comes first: flags, kind, length.
 const FIRST_FIELD_AT: usize = HEADER_LENGTH + FLAGS_LENGTH + 1;
 
-/// Requests that must be here whole.
+/// Requests that must be collected whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Request {
     Hello,
     Evaluate,
-    /// It goes on in another form than it came in.
+    /// It is forwarded with a different compression than it arrived in.
     Convert,
 }
 
-/// Replies that must be here whole, and the form the client is to get them in.
+/// Replies that must be collected whole, and the compression the client expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reply {
     Hello(Option<Compressor>),
-    /// To a step of a login; it may say that the client is logged in.
+    /// The reply to a login step; it may confirm the login.
     Login,
     Convert(Option<Compressor>),
 }
 
-/// What is asked and told when a client's frame begins.
+/// The state that sorting a client's frame reads and updates.
 pub(super) struct Requests<'r, P> {
     pub(super) rules: &'r P,
     pub(super) session: &'r mut Session,
@@ -58,19 +58,20 @@ pub(super) struct Requests<'r, P> {
 }
 
 impl<P: Interceptor> Requests<'_, P> {
-    /// Sorts a client's frame, of which `head` is here; a reply that will stream through is pending from now on.
+    /// Sorts a client's frame that begins with `head`. If its reply will stream through, that reply is pending from
+    /// now on.
     ///
     /// # Errors
-    /// [`ClientFault`]: the connection is at its end.
-    pub(super) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<Class<Request>, ClientFault> {
+    /// [`ClientFault`]: the connection must close.
+    pub(super) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
         self.refuse_before_login(header)?;
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
         let triage = self.rules.triage(head, &self.session.listener_kind);
-        // Triage tells about every whole frame; should it not, the frame is evaluated, never waved through.
+        // Triage decides for every whole frame. If it does not, the frame is evaluated, never forwarded unchecked.
         if triage == Triage::More && head.len() < header.length {
-            return Ok(Class::More);
+            return Ok(FrameClass::More);
         }
         if triage == Triage::Evaluate && is_tls(head) {
             return Err(ClientFault::Tls);
@@ -85,35 +86,36 @@ impl<P: Interceptor> Requests<'_, P> {
         Ok(())
     }
 
-    /// What cannot be read, or was not agreed on, is refused where messages are evaluated.
-    fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<Class<Request>, ClientFault> {
+    /// Frames that cannot be read, or use a compressor that was not agreed on, go to evaluation, which reports the
+    /// error.
+    fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
         let envelope = match Envelope::parse(head) {
             Ok(Some(envelope)) if self.negotiation.is_agreed_with_client(envelope.compressor) => envelope,
-            Ok(None) if head.len() < header.length => return Ok(Class::More),
-            _ => return Ok(Class::Whole(Request::Evaluate)),
+            Ok(None) if head.len() < header.length => return Ok(FrameClass::More),
+            _ => return Ok(FrameClass::Whole(Request::Evaluate)),
         };
         self.refuse_before_login(&envelope.header)?;
-        if head.len() < header.length.min(peek_length(envelope.compressor, TRIAGED)) {
-            return Ok(Class::More);
+        if head.len() < header.length.min(peek_length(envelope.compressor, MAX_TRIAGE_LENGTH)) {
+            return Ok(FrameClass::More);
         }
-        match peek(head, Depth::Checked(TRIAGED)) {
+        match peek(head, Depth::Checked(MAX_TRIAGE_LENGTH)) {
             Ok(inner) => {
                 let triage = self.rules.triage(&inner, &self.session.listener_kind);
                 self.act(triage, &envelope.header, &inner, Some(envelope.compressor))
             }
-            Err(_) => Ok(Class::Whole(Request::Evaluate)),
+            Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),
         }
     }
 
-    /// `header` and `head` are those of the message as it is without compression.
+    /// `header` and `head` are those of the decompressed message.
     fn act(
         &mut self,
         triage: Triage,
         header: &Header,
         head: &[u8],
         came: Option<Compressor>,
-    ) -> Result<Class<Request>, ClientFault> {
-        // The server refuses the transactions of a client that must still log in: a drain waits for none of them.
+    ) -> Result<FrameClass<Request>, ClientFault> {
+        // The server fails transactions of a client that must still log in, so a drain does not wait for them.
         if !self.session.must_log_in {
             self.transactions.note(head);
         }
@@ -125,24 +127,24 @@ impl<P: Interceptor> Requests<'_, P> {
         match triage {
             Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
                 let goes = self.negotiation.for_upstream(came).map(|method| method.compressor);
-                if goes != came && (came.is_some() || may_be_packed(header, head)) {
-                    return Ok(Class::Whole(Request::Convert));
+                if goes != came && (came.is_some() || may_be_compressed(header, head)) {
+                    return Ok(FrameClass::Whole(Request::Convert));
                 }
                 if expects_reply {
                     let logs_in = self.session.must_log_in && matches!(triage, Triage::Authenticate { .. });
                     self.pending
                         .push(header.request_id, if logs_in { ReplyAction::Login } else { ReplyAction::Forward });
                 }
-                Ok(Class::Stream)
+                Ok(FrameClass::Stream)
             }
             Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
-            Triage::Hello => Ok(Class::Whole(Request::Hello)),
-            Triage::Evaluate | Triage::More => Ok(Class::Whole(Request::Evaluate)),
+            Triage::Hello => Ok(FrameClass::Whole(Request::Hello)),
+            Triage::Evaluate | Triage::More => Ok(FrameClass::Whole(Request::Evaluate)),
         }
     }
 }
 
-/// A ClientHello: as a message it would have a length of 33 MB and an opcode that does not exist.
+/// Whether the bytes are a TLS ClientHello. As a message it would have a length of 33 MB and an unknown opcode.
 fn is_tls(head: &[u8]) -> bool {
     const HANDSHAKE_OF_TLS_1: [u8; 2] = [0x16, 3];
     head.starts_with(&HANDSHAKE_OF_TLS_1)
@@ -150,32 +152,32 @@ fn is_tls(head: &[u8]) -> bool {
             .is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
 }
 
-/// Whether a plain message is compressed on its way.
-pub(super) fn may_be_packed(header: &Header, head: &[u8]) -> bool {
+/// Whether a plain message may be compressed on its way.
+pub(super) fn may_be_compressed(header: &Header, head: &[u8]) -> bool {
     let first = head.get(FIRST_FIELD_AT..).and_then(|body| document::peek(body).next());
     header.op_code == OpCode::Msg
-        && header.length <= MAX_PACKED_LENGTH
+        && header.length <= MAX_COMPRESSED_LENGTH
         && !first.is_some_and(|first| is_never_compressed(first.key))
 }
 
-/// Sorts the upstream's reply, of which `head` is here.
+/// Sorts an upstream reply that begins with `head`.
 ///
 /// # Errors
-/// [`UpstreamFault`]: the connection is at its end.
+/// [`UpstreamFault`]: the connection must close.
 pub(super) fn sort_reply(
     pending: &mut PendingReplies,
     header: &Header,
     head: &[u8],
-) -> Result<Class<Reply>, UpstreamFault> {
+) -> Result<FrameClass<Reply>, UpstreamFault> {
     let compressed = header.op_code == OpCode::Compressed;
     let came = match compressed.then(|| Envelope::parse(head)).transpose()? {
         None => None,
         Some(Some(envelope)) => Some(envelope),
-        Some(None) => return Ok(Class::More),
+        Some(None) => return Ok(FrameClass::More),
     };
     let enough = came.map_or(HEADER_LENGTH + FLAGS_LENGTH, |came| peek_length(came.compressor, FLAGS_LENGTH));
     if head.len() < enough.min(header.length) {
-        return Ok(Class::More);
+        return Ok(FrameClass::More);
     }
     let another_follows = match came {
         None => more_to_come(header, head),
@@ -186,11 +188,11 @@ pub(super) fn sort_reply(
         ReplyAction::Hello(_) if header.length > MAX_HELLO_LENGTH => {
             return Err(UpstreamFault::HelloTooLong(header.length));
         }
-        ReplyAction::Hello(goes) => Class::Whole(Reply::Hello(goes)),
-        ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => Class::Whole(Reply::Login),
-        ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_PACKED_LENGTH) => {
-            Class::Whole(Reply::Convert(goes))
+        ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
+        ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
+        ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) => {
+            FrameClass::Whole(Reply::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Forward => Class::Stream,
+        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Forward => FrameClass::Stream,
     })
 }

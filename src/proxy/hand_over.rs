@@ -1,12 +1,13 @@
-//! Passing the listening sockets, and then the connections, to a new process over a Unix socket, so that no client
-//! notices.
+//! Passes the listening sockets and then the connections to a new process over a Unix socket, without interrupting
+//! clients.
 //!
-//! The new process asks at the path, gets the listening sockets, accepts on them, says so, and only then the old one
-//! stops accepting and passes its connections, each between two messages. If the new process dies before, nothing
-//! has happened. Both sides trust processes of their own user and of root only.
-//! On the wire ([`messages`]): a JSON list of purposes with the listening sockets in its order; then one byte from
-//! the new process when it accepts, the [`FORMAT`] that it reads connections in; then the connections, and the
-//! end of the stream when the old one accepts nobody and passes nothing any more.
+//! The new process connects to the path, gets the listening sockets, accepts on them and confirms that. Only then does
+//! the old process stop accepting and pass its connections, each between two messages. If the new process ends before
+//! it confirms, the old one continues unchanged. Both trust only processes of their own user and of root.
+//!
+//! Format ([`messages`]): the old process sends a JSON list of purposes with the listening sockets in the same order.
+//! The new process confirms with one byte, the [`FORMAT`] of the connections it reads. Then the old process sends the
+//! connections, and closes the stream when it accepts and passes no more.
 
 mod connections;
 mod messages;
@@ -25,50 +26,54 @@ use tokio::time::timeout;
 pub(super) use self::connections::{ConnectionSnapshot, HandOverSender, PassedConnection};
 use super::sockets::{Listening, Passed};
 
-/// Of [`ConnectionSnapshot`]s: another number whenever one process's could not be understood by the other. A process of another
-/// format gets the listening sockets only.
+/// Version of [`ConnectionSnapshot`]; raised by every incompatible change. A process with another version gets only
+/// the listening sockets.
 const FORMAT: u8 = 2;
-/// How long the new process waits for the sockets, which are sent at once.
-const ANSWER: Duration = Duration::from_secs(5);
-/// How long the old process waits for the new one, which starts meanwhile.
+/// How long the new process waits for the sockets, which are sent immediately.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long the old process waits while the new one starts.
 const TIMEOUT: Duration = Duration::from_secs(60);
-/// Connections that wait to be gone on with.
-const WAITING: usize = 16;
+/// Received connections that wait to be resumed.
+const MAX_WAITING: usize = 16;
 
-/// The process before this one, which waits to be told that it may go.
+/// The previous process, which waits for the confirmation.
 #[derive(Debug)]
 pub(super) struct Predecessor(UnixStream);
 
-/// The process after this one, which accepts already. When this is dropped, it knows that we do not any more.
+/// The next process, which already accepts. Dropping this closes the stream, which tells it that this process no
+/// longer accepts.
 #[derive(Debug)]
 pub(super) struct Successor {
     stream: UnixStream,
     format: u8,
 }
 
-/// Asks the process that offers its sockets at `path`; `None` when there is none, or none that can be trusted or answers.
+/// Requests the sockets offered at `path`. `None`: no process offers any, it belongs to an untrusted user, or it does
+/// not answer.
 ///
 /// # Errors
-/// The socket's, or an answer that is none.
+/// I/O errors of the socket, or an invalid answer.
 pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(silent(path)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(log_no_answer(path)),
         Err(error) => return Err(error),
     };
-    if let Some(user) = stranger(&stream)? {
+    if let Some(user) = untrusted_user(&stream)? {
         let path = path.display();
         tracing::warn!(
             "--hand-over {path}: a process of another user ({user}) offers sockets there; starting without them"
         );
         return Ok(None);
     }
-    let Ok(answer) = timeout(ANSWER, messages::receive(&mut stream)).await else { return Ok(silent(path)) };
+    let Ok(answer) = timeout(ANSWER_TIMEOUT, messages::receive(&mut stream)).await else {
+        return Ok(log_no_answer(path));
+    };
     let (list, sockets) = answer?.ok_or(ErrorKind::UnexpectedEof)?;
     let purposes: Vec<String> = serde_json::from_slice(&list).map_err(io::Error::other)?;
     if purposes.len() != sockets.len() {
-        return Err(io::Error::new(ErrorKind::InvalidData, "it passed another number of sockets than it said"));
+        return Err(io::Error::new(ErrorKind::InvalidData, "the number of passed sockets differs from the list"));
     }
     let mut passed = Passed::default();
     for (purpose, socket) in purposes.into_iter().zip(sockets) {
@@ -77,21 +82,21 @@ pub(super) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>
     Ok(Some((passed, Predecessor(stream))))
 }
 
-/// A process that accepts no connection or sends nothing must not keep this one from listening.
-fn silent<T>(path: &Path) -> Option<T> {
+/// Logs that the process did not answer. A process that hangs must not keep this one from starting.
+fn log_no_answer<T>(path: &Path) -> Option<T> {
     let path = path.display();
     tracing::warn!(
         "--hand-over {path}: the process there does not answer within {} s; starting without it",
-        ANSWER.as_secs()
+        ANSWER_TIMEOUT.as_secs()
     );
     None
 }
 
-/// The user of the process on the other side, unless it is our own or root: nobody else can be trusted with sockets, or
-/// to give some.
-fn stranger(stream: &UnixStream) -> io::Result<Option<u32>> {
+/// The user of the peer process, unless it is this process's user or root: no other user is trusted to receive or
+/// provide sockets.
+fn untrusted_user(stream: &UnixStream) -> io::Result<Option<u32>> {
     let user = |stream: &UnixStream| stream.peer_cred().map(|credentials| credentials.uid());
-    // Of a pair, the other side is this process.
+    // The peer of a socket pair is this process.
     let own = user(&UnixStream::pair()?.0)?;
     Ok(Some(user(stream)?).filter(|peer| !is_trusted(*peer, own)))
 }
@@ -102,19 +107,19 @@ fn is_trusted(peer: u32, own: u32) -> bool {
 }
 
 impl Predecessor {
-    /// Lets it go; gives the connections it passes, until it accepts nobody any more.
+    /// Confirms the hand-over and returns the connections that the process passes until it stops accepting.
     pub(super) fn release(self) -> mpsc::Receiver<PassedConnection> {
-        let (sender, connections) = mpsc::channel(WAITING);
+        let (sender, connections) = mpsc::channel(MAX_WAITING);
         tokio::spawn(async move {
             match self.receive(sender).await {
-                Ok(count) => tracing::info!("took over from the process before, with {count} connections"),
-                Err(error) => tracing::warn!("the process before ended without a word: {error}"),
+                Ok(count) => tracing::info!("took over from the previous process, with {count} connections"),
+                Err(error) => tracing::warn!("the previous process ended during the hand-over: {error}"),
             }
         });
         connections
     }
 
-    /// Gives how many came.
+    /// Returns the number of connections received.
     async fn receive(mut self, connections: mpsc::Sender<PassedConnection>) -> io::Result<usize> {
         self.0.write_all(&[FORMAT]).await?;
         let mut count = 0;
@@ -129,24 +134,25 @@ impl Predecessor {
 }
 
 impl Successor {
-    /// Whether it goes on with connections that stand.
+    /// Whether it can resume quiescent connections.
     pub(super) fn takes_connections(&self) -> bool {
         self.format == FORMAT
     }
 
     /// # Errors
-    /// The socket's: it has gone.
+    /// I/O errors of the socket: the process has ended.
     pub(super) async fn pass(&mut self, connection: &PassedConnection) -> io::Result<()> {
         connection.send(&mut self.stream).await
     }
 }
 
-/// Offers what `listening` has at `path` until a new process accepts in our place.
+/// Offers the sockets of `listening` at `path` until a new process accepts on them.
 ///
 /// # Errors
-/// The path cannot be listened on.
+/// The path cannot be bound.
 pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Successor> {
-    // What a process before us left there: it has been asked, and nobody answered or it has gone.
+    // Removes the socket of an earlier process. `ask` has already contacted that process; it has ended or does not
+    // answer.
     match std::fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
         _ => {}
@@ -155,7 +161,7 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Succ
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
     loop {
         let (mut stream, _) = socket.accept().await?;
-        if let Some(user) = stranger(&stream)? {
+        if let Some(user) = untrusted_user(&stream)? {
             tracing::warn!("hand-over: a process of another user ({user}) asked for the sockets and got none");
             continue;
         }
@@ -167,7 +173,7 @@ pub(super) async fn offer(path: &Path, listening: &Listening) -> io::Result<Succ
     }
 }
 
-/// Sends the sockets and waits for the word that they are accepted on.
+/// Sends the sockets and waits for the confirmation.
 async fn serve(stream: &mut UnixStream, listening: &Listening) -> io::Result<u8> {
     let sockets = listening.all();
     let purposes: Vec<&str> = sockets.iter().map(|(purpose, _)| purpose.as_str()).collect();
@@ -182,10 +188,10 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn sockets_are_between_processes_of_one_user_and_root() {
+    async fn only_processes_of_the_same_user_and_root_are_trusted() {
         assert!(is_trusted(1000, 1000) && is_trusted(0, 1000));
         assert!(!is_trusted(1001, 1000) && !is_trusted(1000, 0));
         let (stream, _other) = UnixStream::pair().unwrap();
-        assert_eq!(stranger(&stream).unwrap(), None);
+        assert_eq!(untrusted_user(&stream).unwrap(), None);
     }
 }

@@ -1,5 +1,4 @@
-//! One question to a server: who it is, and who is in its set. What the answers mean is up to
-//! [`super::membership`].
+//! Sends a hello to a server and parses the reply. [`super::membership`] interprets the results.
 
 use std::io::{self, ErrorKind};
 use std::sync::Arc;
@@ -16,7 +15,7 @@ use crate::wire::{HEADER_LENGTH, Header};
 /// Bytes of a hello reply; real ones have a few thousand.
 const MAX_HELLO_LENGTH: usize = 1 << 20;
 
-/// What one server says of itself.
+/// One server's reply to a hello.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Hello {
     pub(super) me: Option<String>,
@@ -27,22 +26,22 @@ pub(super) struct Hello {
     pub(super) set_version: i64,
     /// `electionId`, of a primary.
     pub(super) election: Option<[u8; 12]>,
-    /// `lastWrite.lastWriteDate`, in milliseconds since 1970 UTC by the clock of whoever was primary.
+    /// `lastWrite.lastWriteDate`, in milliseconds since 1970 UTC by the primary's clock.
     pub(super) last_write: Option<i64>,
-    /// As BSON; with it the server can be asked to answer when it has changed.
+    /// As BSON. Sent back, it makes the server delay its reply until its topology changes.
     pub(super) topology_version: Option<Vec<u8>>,
-    /// The message as it came.
+    /// The reply message as received.
     pub(super) answer: Arc<[u8]>,
 }
 
-/// What a server is at the moment.
+/// The current role of a server.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Role {
     Primary,
     Secondary,
     /// A standalone or a mongos.
     Alone,
-    /// It starts, recovers, arbitrates or was removed: nothing for queries.
+    /// Starting, recovering, an arbiter or removed: not usable for queries.
     #[default]
     Other,
 }
@@ -59,10 +58,11 @@ impl Role {
 }
 
 impl Hello {
-    /// Asks the server who it is; with `topology_version`, when it has another or after `await_for`.
+    /// Sends a hello and returns the reply. With `topology_version` the server replies when its topology changes or
+    /// after `await_for`.
     ///
     /// # Errors
-    /// The socket's, `TimedOut`, or `InvalidData` for an answer that is none.
+    /// I/O errors of the socket, `TimedOut`, or `InvalidData` for an invalid reply.
     pub(super) async fn ask<S>(stream: &mut S, topology_version: Option<&[u8]>, await_for: Duration) -> io::Result<Self>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -73,8 +73,8 @@ impl Hello {
         .await?
     }
 
-    /// Newer views of a set compare greater: a primary's over a secondary's, and as the driver specification
-    /// "Server Discovery And Monitoring" compares primaries.
+    /// Ordering key: newer views of a set compare greater. A primary's view is above a secondary's; primaries compare
+    /// as in the driver specification "Server Discovery And Monitoring".
     pub(super) fn rank(&self) -> (bool, Option<[u8; 12]>, i64) {
         let primary = self.role == Role::Primary;
         (primary, self.election.filter(|_| primary), self.set_version)
@@ -112,22 +112,22 @@ impl Role {
         match (hello.get("setName").is_some(), is("isWritablePrimary"), is("secondary")) {
             (false, true, _) => Self::Alone,
             (true, true, _) => Self::Primary,
-            // A delayed or hidden member says so, and no driver would choose it.
+            // Delayed members must be hidden, and drivers never select a hidden member.
             (true, _, true) if !is("hidden") => Self::Secondary,
             _ => Self::Other,
         }
     }
 }
 
-/// Asks and gives the whole reply.
+/// Sends a message and returns the whole reply.
 ///
 /// # Errors
-/// The socket's, or `InvalidData` for what is no reply to a short question.
-pub(super) async fn exchange<S>(stream: &mut S, question: &[u8]) -> io::Result<Vec<u8>>
+/// I/O errors of the socket, or `InvalidData` for a reply that is invalid or too long.
+pub(super) async fn exchange<S>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
-    stream.write_all(question).await?;
+    stream.write_all(request).await?;
     stream.flush().await?;
     let mut reply = vec![0; HEADER_LENGTH];
     stream.read_exact(&mut reply).await?;

@@ -1,4 +1,4 @@
-//! What a rule said in each of the last minutes, for a small plot of when it began and whether it goes on.
+//! Statements of a rule in each of the last minutes, for a small plot.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -7,13 +7,13 @@ use crate::audit::{Counts, Effect};
 /// Minutes that are kept.
 pub const MINUTES: u64 = 60;
 
-/// Statements by effect, in the minutes that had any; the oldest first.
+/// Statements by effect in the minutes that had any, the oldest first.
 #[derive(Debug, Clone, Default)]
 pub struct History(VecDeque<(u64, Counts)>);
 
 impl History {
-    /// Counts statements in a minute, as numbered since 1970 UTC. A clock that was set back counts on in the minute
-    /// it had reached.
+    /// Counts statements in a minute since 1970 UTC. If the clock is set back, they count in the latest minute
+    /// reached.
     pub(super) fn add(&mut self, minute: u64, effect: Effect, statements: u64) {
         if self.0.back().is_none_or(|(newest, _)| *newest < minute) {
             self.0.push_back((minute, Counts::default()));
@@ -26,7 +26,7 @@ impl History {
         }
     }
 
-    /// Adds what was counted elsewhere.
+    /// Adds the counts of another history.
     pub(super) fn merge(&mut self, other: &Self) {
         let mut both = BTreeMap::new();
         for (minute, counts) in self.0.iter().chain(&other.0) {
@@ -36,7 +36,7 @@ impl History {
         self.0 = both.into_iter().filter(|(minute, _)| minute + MINUTES > newest).collect();
     }
 
-    /// The minutes that are not too old at `now`, a minute too.
+    /// The minutes that are at most [`MINUTES`] old at minute `now`.
     pub fn since(&self, now: u64) -> impl Iterator<Item = (u64, Counts)> + '_ {
         self.0.iter().copied().filter(move |(minute, _)| minute + MINUTES > now)
     }
@@ -47,7 +47,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_hour_is_kept_and_a_clock_may_be_set_back() {
+    fn one_hour_is_kept_even_if_the_clock_is_set_back() {
         let mut history = History::default();
         for (minute, statements) in [(100, 1), (100, 2), (102, 3), (101, 4), (159, 5)] {
             history.add(minute, Effect::Rejected, statements);
@@ -61,7 +61,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_counted_elsewhere_is_added_by_its_minute() {
+    fn histories_merge_by_minute() {
         let of = |minutes: &[(u64, u64)]| {
             let mut history = History::default();
             minutes.iter().for_each(|(minute, statements)| history.add(*minute, Effect::Rejected, *statements));

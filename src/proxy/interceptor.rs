@@ -1,5 +1,5 @@
-//! What the relay asks the engine, as two traits, so that its state machine is tested with a scripted
-//! policy and runs with [`RuleSet`]. The relay must not know what a rule is.
+//! The relay's interface to the engine, as two traits. The relay's state machine is tested with a scripted
+//! implementation and runs with [`RuleSet`]. The relay must not know what a rule is.
 
 use std::time::Duration;
 
@@ -8,9 +8,9 @@ use serde::Serialize;
 use crate::engine::{self, Admission, Input, ListenerKind, Now, RuleOutcome, Session, Step, Triage};
 use crate::patterns::{Rule, RuleSet, reads};
 
-/// Judges a client's messages.
+/// Evaluates a client's messages.
 pub trait Interceptor: Send + Sync + 'static {
-    /// How one evaluated message is carried out.
+    /// The steps that carry out one evaluated message.
     type Plan<'p>: Steps + Send
     where
         Self: 'p;
@@ -18,34 +18,34 @@ pub trait Interceptor: Send + Sync + 'static {
     /// See [`engine::triage`] and [`engine::queries::triage`].
     fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage;
 
-    /// Whether a message passes at its listener_kind; see [`engine::queries::admit`].
+    /// Whether this kind of listener accepts a message; see [`engine::queries::admit`].
     fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission;
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
 
-    /// How far a server that answers queries may be behind; `None`: however far.
+    /// The largest staleness of a server that answers queries; `None`: unlimited.
     fn max_staleness(&self) -> Option<Duration>;
 
-    /// Tells sets of rules apart.
+    /// Identifies the rule set.
     fn version(&self) -> u64 {
         0
     }
 
-    /// The rules by their numbers, for counters that outlive the set.
+    /// The rules in order, for counters that outlive the rule set.
     fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
         Vec::new()
     }
 }
 
-/// Tells a rule from others and from what it was before it was changed.
+/// Identifies a rule and its version.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RuleLabel {
     pub name: String,
-    /// Of its text, see [`RuleSet::fingerprint`](crate::rules::RuleSet::rule_fingerprint).
+    /// Hash of its text, see [`RuleSet::rule_fingerprint`](crate::rules::RuleSet::rule_fingerprint).
     pub fingerprint: u64,
 }
 
-/// A rule as it is written, for people.
+/// A rule as written in its file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrittenRule {
     pub pattern: &'static str,
@@ -56,7 +56,7 @@ pub struct WrittenRule {
     pub file: String,
     /// From 1.
     pub line: u32,
-    /// The rule's lines of its file.
+    /// The rule's lines in its file.
     pub source: String,
 }
 

@@ -1,6 +1,6 @@
-//! How many connections clients may have, and how long they may stay without using them.
+//! Limits on the number of client connections and on how long they may be idle.
 //!
-//! [`Limits`] counts, [`IdleTimeouts`] waits. What a refused client is told is in [`super::refusal`].
+//! [`Limits`] counts connections, [`IdleTimeouts`] waits. [`super::refused`] replies to refused clients.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -16,24 +16,25 @@ use super::connection_counts::Refusal;
 use super::end::End;
 use super::unauthenticated::{Slot, UnauthenticatedConnections};
 
-/// What is allowed; `None` is no limit.
+/// Configured limits; `None` means no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LimitSettings {
-    /// Clients' connections in all, over all listeners.
+    /// Client connections of all listeners together.
     pub connections: Option<usize>,
     pub connections_per_address: Option<usize>,
-    /// Without a message in either direction; a connection that waits for a reply is not idle.
+    /// Time without a message in either direction. A connection that waits for a reply is not idle.
     pub idle_timeout: Option<Duration>,
-    /// For TLS, the first message and, where the server demands one, the login together.
+    /// For TLS, the first message and, where the server requires one, the login together.
     pub handshake_timeout: Duration,
-    /// Connections that have not logged in where they have to.
+    /// Connections that have not logged in although they must.
     pub unauthenticated: Option<usize>,
-    /// Bytes of large messages that are collected, decompressed and rewritten at a time.
+    /// Bytes of large messages that are collected, decompressed and rewritten at the same time.
     pub memory: usize,
 }
 
 impl Default for LimitSettings {
-    /// As mongod: who is idle stays. Memory is that of a machine with 4 GiB. Ten seconds are a driver's own timeouts with a handshake.
+    /// Like mongod, no limit on connections and idle time. Ten seconds are the usual handshake timeout of drivers. The
+    /// memory fits a machine with 4 GiB.
     fn default() -> Self {
         Self {
             connections: None,
@@ -46,16 +47,16 @@ impl Default for LimitSettings {
     }
 }
 
-/// Why a connection is refused; the text is for the client and the log.
+/// Why a connection is refused. The text goes to the client and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Full {
     #[error(
-        "docward has the {0} connections it may have (limits: connections); close some, for example with a \
+        "all {0} connections of docward are in use (limits: connections); close some, for example with a \
          smaller maxPoolSize, or raise the limit"
     )]
     Connections(usize),
     #[error(
-        "{1} has the {0} connections that one address may have (limits: connections_per_address); close some, \
+        "{1} already has {0} connections, the limit for one address (limits: connections_per_address); close some, \
          for example with a smaller maxPoolSize, or raise the limit"
     )]
     Address(usize, IpAddr),
@@ -70,17 +71,17 @@ impl Full {
     }
 }
 
-/// The connections there are.
+/// Counts open connections.
 #[derive(Debug, Default)]
 pub(super) struct Limits {
     pub(super) settings: LimitSettings,
     unauthenticated: Arc<UnauthenticatedConnections>,
     open: AtomicUsize,
-    /// Only of addresses that have connections, and only if there is a limit for them.
+    /// Contains only addresses with open connections, and stays empty without a per-address limit.
     by_address: Mutex<HashMap<IpAddr, usize>>,
 }
 
-/// One connection that counts until this is dropped.
+/// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct Admission {
     limits: Arc<Limits>,
@@ -92,13 +93,15 @@ impl Limits {
         Self { unauthenticated: UnauthenticatedConnections::new(settings.unauthenticated), settings, ..Self::default() }
     }
 
-    /// The connections there are now.
+    /// The number of open connections.
     pub(super) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
+    /// Counts a connection if the limits allow it.
+    ///
     /// # Errors
-    /// [`Full`].
+    /// [`Full`]: a limit is reached.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Full> {
         let address = address.to_canonical();
         let open = self.open.fetch_add(1, Ordering::Relaxed);
@@ -118,7 +121,7 @@ impl Limits {
         Ok(Admission { limits: self.clone(), address })
     }
 
-    /// Counts a connection that another process admitted, whatever the limits.
+    /// Counts a connection that another process admitted, without checking the limits.
     pub(super) fn admitted(self: &Arc<Self>, address: IpAddr) -> Admission {
         let address = address.to_canonical();
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -144,86 +147,87 @@ impl Drop for Admission {
     }
 }
 
-/// What a connection has done so far. A count instead of a clock that every message would read: who looks again and
-/// finds the same count knows that nothing happened meanwhile.
+/// Activity of a connection. It is a counter rather than a clock, so that messages need not read the time: an
+/// unchanged count between two checks means that nothing happened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Activity {
-    /// Goes up when bytes come, from either side; wraps.
+    /// Incremented when bytes arrive from either side; wraps.
     pub(super) moves: u32,
-    /// A whole message has come from the client, ever.
-    pub(super) heard: bool,
+    /// At least one whole message has arrived from the client.
+    pub(super) message_received: bool,
 }
 
-/// What a client has done that has not logged in where it has to.
+/// State of a client that must still log in.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Unauthenticated {
-    /// It has sent anything but hellos. Drivers' monitors never do, and never log in.
-    pub(super) conversed: bool,
-    /// A message has begun and is not here whole.
+    /// It has sent a message other than a hello. The monitors of drivers never do, and never log in.
+    pub(super) commands_sent: bool,
+    /// Part of a message has arrived.
     pub(super) within_message: bool,
-    /// Its hellos so far; wraps.
+    /// Number of its hellos; wraps.
     pub(super) hellos: u8,
 }
 
-/// Waits for a client that does not use its connection, or does not log in where it has to.
+/// Timeouts of a client that does not use its connection, or does not log in although it must.
 #[derive(Debug)]
 pub(super) struct IdleTimeouts {
     admission: Admission,
-    /// `None`: there is nothing to wait for any more. Boxed: of most connections there is not.
+    /// `None`: no timeout applies any more. Boxed, because this is so for most connections.
     wait: Option<Box<Wait>>,
 }
 
 #[derive(Debug)]
 struct Wait {
     timer: Pin<Box<Sleep>>,
-    /// Where the client has to log in.
-    place: Option<Slot>,
+    /// Set while the client must log in.
+    slot: Option<Slot>,
     is_displaced: bool,
-    /// Between two looks.
+    /// Time between two checks.
     period: Duration,
-    /// [`Activity::moves`] at the last look.
+    /// [`Activity::moves`] at the last check.
     seen: u32,
-    /// How long nothing has happened, as far as looks tell.
+    /// How long no activity has been observed.
     quiet: Duration,
-    /// [`Unauthenticated::hellos`] at the last look, if a message was under way then.
+    /// [`Unauthenticated::hellos`] at the last check, if part of a message had arrived then.
     stuck_at: Option<u8>,
 }
 
 impl Wait {
-    fn new(period: Duration, until: Instant, place: Option<Slot>) -> Box<Self> {
+    fn new(period: Duration, until: Instant, slot: Option<Slot>) -> Box<Self> {
         let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
-        Box::new(Self { timer, place, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
+        Box::new(Self { timer, slot, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if self.place.as_mut().is_some_and(|place| place.poll_displaced(cx).is_ready()) {
-            (self.is_displaced, self.place) = (true, None);
+        if self.slot.as_mut().is_some_and(|slot| slot.poll_displaced(cx).is_ready()) {
+            (self.is_displaced, self.slot) = (true, None);
         }
         if self.is_displaced { Poll::Ready(()) } else { self.timer.as_mut().poll(cx) }
     }
 }
 
 impl IdleTimeouts {
-    /// `deadline`: when the first message must have come, and the login where there has to be one (`must_log_in`).
+    /// `deadline` applies to the first message, and to the login if `must_log_in` is set.
     pub(super) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
         let period = admission.limits.settings.handshake_timeout;
-        let place = must_log_in.then(|| admission.limits.unauthenticated.add(admission.address));
-        Self { admission, wait: Some(Wait::new(period, deadline, place)) }
+        let slot = must_log_in.then(|| admission.limits.unauthenticated.add(admission.address));
+        Self { admission, wait: Some(Wait::new(period, deadline, slot)) }
     }
 
-    /// The first message has come, and the login where there has to be one.
-    pub(super) fn arrived(&mut self) {
+    /// Records that the first message has arrived, and the login where one is required.
+    pub(super) fn established(&mut self) {
         let period = self.admission.limits.settings.idle_timeout.map(|limit| limit / 2);
         self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
     }
 
-    /// Ready when [`Self::evaluate`] is to be asked.
+    /// Ready when [`Self::evaluate`] must be called.
     pub(super) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.wait.as_mut().map_or(Poll::Pending, |wait| wait.poll(cx))
     }
 
-    /// Whether the connection is to be closed; `unauthenticated_slot`: its client has to log in. Who has arrived is looked at twice in
-    /// an idle timeout, so what is idle goes after one to one and a half of it.
+    /// Checks whether the connection must close; `unauthenticated_slot` is set if its client must still log in.
+    /// Established connections are checked twice per idle timeout, so an idle one closes after one to one and a half
+    /// timeouts.
     ///
     /// # Errors
     /// [`End::Displaced`], [`End::HandshakeTimeout`], [`End::NoLogin`], [`End::Idle`].
@@ -238,13 +242,13 @@ impl IdleTimeouts {
         if wait.is_displaced {
             return Err(End::Displaced);
         }
-        if !activity.heard {
+        if !activity.message_received {
             return Err(End::HandshakeTimeout(handshake_timeout));
         }
         if let Some(unauthenticated_slot) = unauthenticated_slot {
             let under_way = unauthenticated_slot.within_message.then_some(unauthenticated_slot.hellos);
             let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
-            if unauthenticated_slot.conversed || stuck {
+            if unauthenticated_slot.commands_sent || stuck {
                 return Err(End::NoLogin(handshake_timeout));
             }
         }
@@ -267,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_free_again_when_its_connection_is_gone() {
+    fn a_dropped_admission_frees_its_slot() {
         let (one, two): (IpAddr, IpAddr) = ("192.0.2.1".parse().unwrap(), "2001:db8::2".parse().unwrap());
         let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
         let all = limits(Some(2), None);
@@ -292,53 +296,53 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_is_silent_is_let_go_and_who_waits_is_not() {
+    async fn idle_connections_time_out_unless_they_wait_for_a_reply() {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
         let limits = Arc::new(Limits::new(settings));
-        let at = |moves| Activity { moves, heard: true };
+        let at = |moves| Activity { moves, message_received: true };
         let new = || IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
         assert!(matches!(new().evaluate(Activity::default(), false, None), Err(End::HandshakeTimeout(_))));
-        for (looks, kept) in [
+        for (checks, kept) in [
             (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
             (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
             (&[(at(1), false), (at(1), true), (at(1), true), (at(1), true)], true),
             (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
         ] {
             let mut timeouts = new();
-            timeouts.arrived();
+            timeouts.established();
             let ends: Vec<bool> =
-                looks.iter().map(|(activity, busy)| timeouts.evaluate(*activity, *busy, None).is_err()).collect();
-            assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+                checks.iter().map(|(activity, busy)| timeouts.evaluate(*activity, *busy, None).is_err()).collect();
+            assert_eq!(!ends.contains(&true), kept, "{checks:?}");
         }
     }
 
     #[tokio::test]
-    async fn who_has_to_log_in_may_say_hello_without_end_and_nothing_else() {
+    async fn clients_that_must_log_in_may_send_only_hellos() {
         let limits = Arc::new(Limits::default());
-        let heard = |moves| Activity { moves, heard: true };
-        let at = |hellos, within_message| Unauthenticated { hellos, within_message, conversed: false };
-        for (looks, kept) in [
+        let received = |moves| Activity { moves, message_received: true };
+        let at = |hellos, within_message| Unauthenticated { hellos, within_message, commands_sent: false };
+        for (checks, kept) in [
             (&[at(1, false), at(2, false), at(2, false), at(3, false)][..], true),
             (&[at(1, true), at(2, true), at(3, true), at(4, false)], true),
             (&[at(1, false), at(1, true), at(1, true)], false),
-            (&[Unauthenticated { conversed: true, ..at(1, false) }], false),
+            (&[Unauthenticated { commands_sent: true, ..at(1, false) }], false),
         ] {
             let mut timeouts = IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
             let ends: Vec<bool> = (0..)
-                .zip(looks)
-                .map(|(moves, look)| timeouts.evaluate(heard(moves), false, Some(*look)).is_err())
+                .zip(checks)
+                .map(|(moves, check)| timeouts.evaluate(received(moves), false, Some(*check)).is_err())
                 .collect();
-            assert_eq!(!ends.contains(&true), kept, "{looks:?}");
+            assert_eq!(!ends.contains(&true), kept, "{checks:?}");
         }
     }
 
     #[tokio::test]
-    async fn without_an_idle_timeout_nothing_is_waited_for_once_the_client_is_heard() {
+    async fn without_an_idle_timeout_no_timer_remains_after_the_first_message() {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
             let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
             let mut timeouts = IdleTimeouts::new(limits.admitted(IpAddr::from([192, 0, 2, 1])), Instant::now(), false);
             assert!(timeouts.wait.is_some());
-            timeouts.arrived();
+            timeouts.established();
             assert_eq!(timeouts.wait.is_some(), waits);
         }
     }

@@ -1,4 +1,4 @@
-//! What all connections that come through one listener share: who is behind it, and what their sessions need.
+//! The context that all connections of one listener share: its backend and the state its connections need.
 
 use std::net::IpAddr;
 use std::sync::{Arc, OnceLock};
@@ -21,14 +21,14 @@ use crate::engine::handshake::Presentation;
 use crate::service::Service;
 use crate::wire::compressed::Method;
 
-/// What the query listener is for; no member's name is without a port.
+/// Purpose of the query listener. It cannot equal a member's name, which always has a port.
 pub(super) const QUERIES: &str = "queries";
 
-/// One listener's view.
+/// Context of one listener.
 pub(super) struct ListenerContext<P> {
-    pub(super) behind: Backend,
+    pub(super) backend: Backend,
     pub(super) topology: Arc<Topology>,
-    /// Swapped whole; a message sees one consistent set.
+    /// Replaced as a whole, so that each message sees one consistent rule set.
     pub(super) rules: Arc<ArcSwap<P>>,
     pub(super) service: Arc<dyn Service>,
     pub(super) outcomes: Arc<RuleOutcomes>,
@@ -36,88 +36,88 @@ pub(super) struct ListenerContext<P> {
     pub(super) connection_counters: Arc<ConnectionCounters>,
     pub(super) meter: Arc<Meter>,
     pub(super) memory: Arc<Memory>,
-    /// What docward offers the upstream whatever its clients do, the best first.
+    /// Compressors docward offers to the upstream independently of its clients, in order of preference.
     pub(super) compressors: Option<Arc<[Method]>>,
-    /// Told when a server could not be reached.
+    /// Notified when a server could not be reached.
     pub(super) recheck: Arc<Notify>,
-    pub(super) leaving: Arc<HandOverSender>,
+    pub(super) hand_over_queue: Arc<HandOverSender>,
     pub(super) activity: Arc<ActivityCounters>,
-    /// How the member answered a hello last; set before its connections drain.
+    /// The member's last hello reply; set before its connections drain.
     pub(super) last_answer: OnceLock<Arc<[u8]>>,
 }
 
-/// Who answers.
+/// The servers of a listener.
 #[derive(Debug, Clone)]
 pub(super) enum Backend {
-    /// The member of this place in the topology.
-    Member { place: usize, closing: Arc<watch::Sender<Closing>> },
-    /// Whoever may answer queries.
+    /// The member at this index of the topology.
+    Member { slot: usize, closing: Arc<watch::Sender<Closing>> },
+    /// The servers that may answer queries.
     Queries(Arc<Queries>),
 }
 
-/// What is to become of a connection; later ones are more urgent.
+/// The state a listener sets for its connections; later variants are more urgent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Closing {
     #[default]
     Open,
-    /// It does not close: another process goes on with it, from between two messages.
+    /// Pass the connection to another process, between two messages.
     Pass,
-    /// It will: drivers are to choose its member no more.
-    Retire,
-    /// As soon as this harms nobody.
+    /// The process will end: drivers must stop selecting its members.
+    Drain,
+    /// Close when the connection is idle.
     WhenIdle,
-    /// Whatever is under way: the server will not answer.
+    /// Close immediately: the server will not answer.
     Now,
 }
 
-/// A server for a new connection.
+/// A server to try for a new connection.
 #[derive(Debug)]
-pub(super) struct Way {
+pub(super) struct Candidate {
     pub(super) dial: Address,
     pub(super) closing: watch::Receiver<Closing>,
 }
 
 impl<P> ListenerContext<P> {
-    /// The servers for a new connection, in the order they are tried.
-    pub(super) fn ways(&self) -> Vec<Way> {
-        match &self.behind {
-            Backend::Member { place, closing } => {
-                let way = |dial| Way { dial, closing: closing.subscribe() };
-                self.topology.dial(*place).map(way).into_iter().collect()
+    /// The servers for a new connection, in the order to try them.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
+        match &self.backend {
+            Backend::Member { slot, closing } => {
+                let candidate = |dial| Candidate { dial, closing: closing.subscribe() };
+                self.topology.dial(*slot).map(candidate).into_iter().collect()
             }
-            Backend::Queries(queries) => queries.ways(),
+            Backend::Queries(queries) => queries.candidates(),
         }
     }
 
-    /// What the listener is for, whichever process it is in; `None`: its member is gone.
+    /// The listener's purpose, the same in every process; `None`: its member is gone.
     pub(super) fn purpose(&self) -> Option<String> {
-        match &self.behind {
-            Backend::Member { place, .. } => self.topology.name(*place),
+        match &self.backend {
+            Backend::Member { slot, .. } => self.topology.name(*slot),
             Backend::Queries(_) => Some(QUERIES.to_owned()),
         }
     }
 
-    /// What hello replies show to a client that connected to `local`.
+    /// What hello replies contain for a client that connected to `local`.
     pub(super) fn presentation(&self, local: IpAddr) -> Presentation {
-        match &self.behind {
-            Backend::Member { place, .. } => Presentation::Member(self.topology.addresses(*place, local)),
+        match &self.backend {
+            Backend::Member { slot, .. } => Presentation::Member(self.topology.addresses(*slot, local)),
             Backend::Queries(_) => Presentation::Standalone,
         }
     }
 
     pub(super) fn listener_kind(&self, local: IpAddr) -> ListenerKind {
-        match &self.behind {
+        match &self.backend {
             Backend::Member { .. } => ListenerKind::Commands,
             Backend::Queries(_) => ListenerKind::Queries { commands: self.topology.first_address(local).into() },
         }
     }
 }
 
-/// Another listener's listener_context.
+/// Derives the context of another listener.
 impl<P> ListenerContext<P> {
-    pub(super) fn to(&self, behind: Backend) -> Self {
+    pub(super) fn to(&self, backend: Backend) -> Self {
         Self {
-            behind,
+            backend,
             topology: self.topology.clone(),
             rules: self.rules.clone(),
             service: self.service.clone(),
@@ -128,7 +128,7 @@ impl<P> ListenerContext<P> {
             memory: self.memory.clone(),
             compressors: self.compressors.clone(),
             recheck: self.recheck.clone(),
-            leaving: self.leaving.clone(),
+            hand_over_queue: self.hand_over_queue.clone(),
             activity: self.activity.clone(),
             last_answer: OnceLock::new(),
         }
@@ -137,6 +137,6 @@ impl<P> ListenerContext<P> {
 
 impl<P> std::fmt::Debug for ListenerContext<P> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ListenerContext").field("behind", &self.behind).finish_non_exhaustive()
+        f.debug_struct("ListenerContext").field("backend", &self.backend).finish_non_exhaustive()
     }
 }

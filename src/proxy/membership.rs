@@ -1,7 +1,7 @@
-//! What the servers last said of themselves → who the members are, and which of them may answer queries.
+//! Derives the members, and which of them may answer queries, from the last hello result of every server.
 //!
-//! Nothing is remembered beyond each server's last answer: who comes back with an old view loses against any newer
-//! one that is still to be heard, and is right when there is none. No sockets; [`super::monitor`] asks.
+//! It keeps only the last result of each server. An outdated view loses against any newer one, and is used only if no
+//! newer view is available. It opens no sockets; [`super::monitor`] asks the servers.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,31 +16,31 @@ use super::status::MemberStatus;
 use super::topology::Member;
 use super::upstream::{Address, Upstream};
 
-/// So much fresher than asked for a secondary has to be before queries go to it: servers tell the whole second of their
-/// last write only, so that an estimate swings, and with each swing about the limit connections would have to move.
-const RETURN: Duration = Duration::from_secs(2);
+/// Margin by which a secondary must be fresher than required before queries are routed to it again. Servers report
+/// their last write in whole seconds, so the estimate fluctuates; without a margin connections would move each time.
+const RETURN_MARGIN: Duration = Duration::from_secs(2);
 
-/// One server's answer, or `None` for its silence.
+/// A server's reply to a hello, or `None` if it did not answer.
 #[derive(Debug, Clone)]
 pub(super) struct HelloResult {
     pub(super) address: Address,
     pub(super) hello: Option<Hello>,
-    /// Why it is silent, for people.
+    /// Why it did not answer, for people.
     pub(super) failure: String,
     pub(super) at: Instant,
 }
 
-/// The last hello_result of every server.
+/// The last hello result of every server.
 #[derive(Debug)]
 pub(super) struct Membership {
     upstream: Arc<Upstream>,
     seen: HashMap<Address, HelloResult>,
-    /// Somebody was in a set once: a server that says nothing of one is not the whole deployment then.
+    /// A replica set has been seen. From then on a server that reports no set is not the whole deployment.
     is_set: bool,
 }
 
 impl Membership {
-    /// Asks everybody the connection string names.
+    /// Asks every server of the connection string.
     pub(super) async fn discover(upstream: Arc<Upstream>) -> Self {
         let mut this = Self::new(upstream);
         let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
@@ -66,7 +66,8 @@ impl Membership {
         }
     }
 
-    /// The members, one per seed unless the seeds belong to a replica set. `None`: nobody is there to tell.
+    /// The members; one per seed unless the seeds belong to a replica set. `None`: unknown, because no server has
+    /// answered.
     pub(super) fn members(&self) -> Option<Vec<Member>> {
         match self.newest() {
             Some(_) if self.upstream.direct => Some(self.by_seed()),
@@ -76,7 +77,7 @@ impl Membership {
         }
     }
 
-    /// One member per seed, named as far as that is known.
+    /// One member per seed, with its name if known.
     pub(super) fn by_seed(&self) -> Vec<Member> {
         let member = |seed: &Address| {
             let name = self.hello(seed).and_then(|hello| hello.me.clone());
@@ -85,17 +86,17 @@ impl Membership {
         self.seeds().iter().map(member).collect()
     }
 
-    /// Whom to ask: the members, and whoever the connection string names and is none of them.
-    pub(super) fn to_be_asked(&self, members: &[Member]) -> Vec<Address> {
+    /// The addresses to monitor: the members, and seeds that are not members.
+    pub(super) fn monitored_addresses(&self, members: &[Member]) -> Vec<Address> {
         let mut addresses: Vec<Address> = members.iter().map(|member| member.dial.clone()).collect();
         let others: Vec<Address> = self.seeds().iter().filter(|seed| !addresses.contains(seed)).cloned().collect();
         addresses.extend(others);
         addresses
     }
 
-    /// Who may answer queries: the secondaries that are fresh enough, without one the primary; of a deployment
-    /// that is no set, everybody. A secondary that is not among `now`, those who answer them already, has to be
-    /// fresher by [`RETURN`].
+    /// The servers that may answer queries: the secondaries that are fresh enough, otherwise the primary; without a
+    /// replica set, all servers. A secondary that is not in `now`, the current selection, must be fresher by
+    /// [`RETURN_MARGIN`].
     pub(super) fn for_queries(
         &self,
         members: &[Member],
@@ -114,13 +115,13 @@ impl Membership {
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
         let fresh: Vec<_> = of_role(Role::Secondary)
             .filter(|(member, hello_result, hello)| {
-                let behind = staleness(
+                let staleness = staleness(
                     (hello_result, hello),
                     primary.map(|(_, hello_result, hello)| (*hello_result, *hello)),
                     newest,
                 );
-                let short = if now.contains(&member.dial) { Duration::ZERO } else { RETURN };
-                max_staleness.is_none_or(|allowed| behind.is_some_and(|behind| behind + short <= allowed))
+                let margin = if now.contains(&member.dial) { Duration::ZERO } else { RETURN_MARGIN };
+                max_staleness.is_none_or(|allowed| staleness.is_some_and(|staleness| staleness + margin <= allowed))
             })
             .collect();
         if !fresh.is_empty() {
@@ -130,41 +131,41 @@ impl Membership {
         dials(primary.map_or(others, |primary| vec![primary]))
     }
 
-    /// Whether a server answered when it was asked last.
+    /// Whether a server answered the last hello.
     pub(super) fn answers(&self, address: &Address) -> bool {
         self.hello(address).is_some()
     }
 
-    /// What is known of one of them, for people; where it is listened for is known elsewhere.
+    /// The status of a member, for people; the caller adds its listener.
     pub(super) fn status(&self, member: &Member) -> MemberStatus {
         let hello_result = self.seen.get(&member.dial);
         let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
-        let silent =
+        let no_answer =
             || hello_result.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
         MemberStatus {
             name: member.name.clone(),
             address: member.dial.to_string(),
             role: hello.map(|hello| hello.role.as_str()),
             answers: hello.is_some(),
-            failure: hello.map_or_else(silent, |_| String::new()),
+            failure: hello.map_or_else(no_answer, |_| String::new()),
             listener: None,
             advertised: None,
             connections: 0,
         }
     }
 
-    /// How a server answered last, if it did.
+    /// The last hello reply of a server, if it answered.
     pub(super) fn last_answer(&self, address: &Address) -> Option<Arc<[u8]>> {
         self.hello(address).map(|hello| hello.answer.clone())
     }
 
-    /// What the newest view of the set says.
+    /// The newest view of the set.
     fn newest(&self) -> Option<&Hello> {
         let hellos = self.seen.values().filter_map(|hello_result| hello_result.hello.as_ref());
         hellos.filter(|hello| !hello.members.is_empty()).max_by_key(|hello| hello.rank())
     }
 
-    /// Dialled at the seed that said to be it, else by the name the set knows it by.
+    /// A member with the address of the seed that reports this name, otherwise with the name as its address.
     fn member(&self, name: &str) -> Option<Member> {
         let is_it = |seed: &&Address| {
             let me = self.hello(seed).and_then(|hello| hello.me.as_deref());
@@ -184,8 +185,8 @@ impl Membership {
     }
 }
 
-/// How far a secondary is behind, as the driver specification "Max Staleness" estimates it; `None` when it does
-/// not say what it wrote last. `newest` is the latest write of any secondary.
+/// A secondary's staleness as estimated by the driver specification "Max Staleness"; `None` if it does not report its
+/// last write. `newest` is the latest write of any secondary.
 fn staleness(
     secondary: (&HelloResult, &Hello),
     primary: Option<(&HelloResult, &Hello)>,
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_forgotten_because_nobody_answers() {
+    fn members_are_unknown_rather_than_forgotten_without_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
             membership.note(HelloResult { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
@@ -272,12 +273,12 @@ mod tests {
         };
         let stopped = version(hello("a:1", &["a:1", "b:1"]), 9, Some(1));
         let elected = version(hello("b:1", &["b:1", "c:1"]), 8, Some(2));
-        let behind = version(hello("c:1", &["a:1", "c:1"]), 7, None);
+        let outdated = version(hello("c:1", &["a:1", "c:1"]), 7, None);
         let ahead = version(hello("c:1", &["c:1"]), 10, None);
         for (answers, expected) in [
-            (vec![("a:1", Some(stopped.clone())), ("c:1", Some(behind.clone()))], "a:1 b:1"),
+            (vec![("a:1", Some(stopped.clone())), ("c:1", Some(outdated.clone()))], "a:1 b:1"),
             (vec![("a:1", Some(stopped.clone())), ("b:1", Some(elected.clone()))], "b:1 c:1"),
-            (vec![("c:1", Some(behind)), ("d:1", Some(ahead))], "c:1"),
+            (vec![("c:1", Some(outdated)), ("d:1", Some(ahead))], "c:1"),
         ] {
             let members = membership(&["a:1"], false, &answers).members().unwrap();
             assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "), expected);
@@ -305,19 +306,19 @@ mod tests {
             let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
             assert_eq!(chosen.join(" "), expected, "{answers:?}");
         };
-        let everybody = members.each_ref().map(|member| member.dial.clone());
-        let check = |answers: &[_], allowed, expected: &str| check_from(&everybody, answers, allowed, expected);
+        let all = members.each_ref().map(|member| member.dial.clone());
+        let check = |answers: &[_], allowed, expected: &str| check_from(&all, answers, allowed, expected);
         let (primary, secondary) = (Role::Primary, Role::Secondary);
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 0, 0)], Some(90), "p");
-        // What was seen later may be older by as much.
+        // A later observation may show a write that is older by as much.
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 1)], Some(90), "p");
         check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", Role::Alone, 0, 0)], Some(90), "p");
         check(&[("s:1", Role::Other, 100, 0)], Some(90), "");
-        // Who left comes back when it is fresher than it had to be to stay.
+        // A removed server returns only when it is fresher than it had to be to stay.
         for (last_write, expected) in [(13, "p"), (14, "s")] {
             check_from(&[], &[("p:1", primary, 100, 0), ("s:1", secondary, last_write, 0)], Some(90), expected);
         }

@@ -1,6 +1,6 @@
-//! One budget of memory for what is kept for clients: large messages while they are collected, what is decompressed of
-//! them, and what is made of them until the server has taken it. A message whose share does not fit is not read on
-//! before there is room; who came first goes first. Small messages never wait.
+//! One memory budget for what is held for clients: large messages while they are collected, their decompressed form,
+//! and what is built from them until the server has taken it. A message whose share does not fit is not read further
+//! until there is room, first come, first served. Small messages never wait.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -16,39 +16,39 @@ use super::rate_limit::RateLimit;
 use crate::wire::compressed::Envelope;
 use crate::wire::{Header, OpCode};
 
-/// Messages up to this length never wait, and are not counted: one read brings them.
+/// Messages up to this length never wait and are not counted: one read delivers them.
 pub(super) const SMALL: usize = 64 * 1024;
-/// Between two looks at a message that is being collected while others wait.
-const LOOK: Duration = Duration::from_secs(5);
-/// Bytes of it that must come between two looks then.
+/// Time between two checks of a message that is collected while others wait.
+const CHECK_INTERVAL: Duration = Duration::from_secs(5);
+/// Bytes that must arrive between two checks while others wait.
 const PROGRESS: usize = 64 * 1024;
-/// Looks after which it must be here whole then.
-const LOOKS: u32 = 6;
+/// Checks after which the message must be complete while others wait.
+const MAX_CHECKS: u32 = 6;
 
 /// The budget.
 #[derive(Debug)]
 pub(super) struct Memory {
     limit: usize,
-    books: Mutex<Accounts>,
-    /// Somebody waits.
-    pressed: AtomicBool,
-    /// One message at a time may go beyond the budget to be evaluated: those that are here whole must not wait for one
-    /// another.
-    beyond: Arc<Semaphore>,
+    accounts: Mutex<Accounts>,
+    /// At least one message waits.
+    contended: AtomicBool,
+    /// Lets one complete message at a time exceed the budget to be evaluated: complete messages must not wait for each
+    /// other.
+    overcommit: Arc<Semaphore>,
     waits: AtomicU64,
-    /// Lines that say so.
-    said: RateLimit,
+    /// Rate limit for warnings about waiting messages.
+    warnings: RateLimit,
 }
 
 #[derive(Debug, Default)]
 struct Accounts {
     used: usize,
     next: u64,
-    /// Who waits for how much, in the order they came.
+    /// Requested bytes by order of arrival.
     waiting: BTreeMap<u64, (usize, Waker)>,
 }
 
-/// What the budget is at.
+/// Current use of the budget.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemoryUse {
     /// Bytes.
@@ -58,24 +58,24 @@ pub struct MemoryUse {
     pub waits: u64,
 }
 
-/// A part of the budget; it is free again when this is dropped.
+/// A part of the budget; dropping it releases it.
 #[derive(Debug)]
 pub(super) struct Share {
     memory: Arc<Memory>,
     bytes: usize,
-    _beyond: Option<OwnedSemaphorePermit>,
+    _overcommit: Option<OwnedSemaphorePermit>,
 }
 
-/// Somebody who waits for a share.
+/// A pending request for a share.
 #[derive(Debug)]
 pub(super) struct Waiting {
     memory: Arc<Memory>,
     bytes: usize,
-    place: Option<u64>,
+    ticket: Option<u64>,
 }
 
-/// What a message will take, of which `head` is here: itself, and what it becomes. `None`: it is small, or cannot be
-/// told yet.
+/// Bytes that the message beginning with `head` will take: itself and what is built from it. `None`: it is small, or
+/// its length is not known yet.
 pub(super) fn share_of(head: &[u8]) -> Option<usize> {
     let header = Header::parse(head).ok().flatten()?;
     let (length, inner) = match header.op_code {
@@ -90,92 +90,92 @@ impl Memory {
     pub(super) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
-            books: Mutex::default(),
-            pressed: AtomicBool::new(false),
-            beyond: Arc::new(Semaphore::new(1)),
+            accounts: Mutex::default(),
+            contended: AtomicBool::new(false),
+            overcommit: Arc::new(Semaphore::new(1)),
             waits: AtomicU64::new(0),
-            said: RateLimit::default(),
+            warnings: RateLimit::default(),
         })
     }
 
     pub(super) fn usage(&self) -> MemoryUse {
-        MemoryUse { limit: self.limit, used: self.books().used, waits: self.waits.load(Ordering::Relaxed) }
+        MemoryUse { limit: self.limit, used: self.accounts().used, waits: self.waits.load(Ordering::Relaxed) }
     }
 
-    /// Asks for a share; one that is larger than the whole budget is given when nobody else has any.
+    /// Requests a share. One that is larger than the whole budget is granted when no other share is held.
     pub(super) fn ask(self: &Arc<Self>, bytes: usize) -> Waiting {
-        Waiting { memory: self.clone(), bytes, place: None }
+        Waiting { memory: self.clone(), bytes, ticket: None }
     }
 
-    /// A share for what is here already, beyond the budget if there is no room in it; then one at a time.
+    /// A share for what has already arrived; it may exceed the budget, but only one at a time.
     pub(super) async fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
         let fits = {
-            let mut books = self.books();
-            let fits = books.used + bytes <= self.limit;
+            let mut accounts = self.accounts();
+            let fits = accounts.used + bytes <= self.limit;
             if fits {
-                books.used += bytes;
+                accounts.used += bytes;
             }
             fits
         };
-        let beyond = if fits { None } else { Some(self.beyond.clone().acquire_owned().await.ok()?) };
+        let overcommit = if fits { None } else { Some(self.overcommit.clone().acquire_owned().await.ok()?) };
         if !fits {
-            self.books().used += bytes;
+            self.accounts().used += bytes;
         }
-        Some(Share { memory: self.clone(), bytes, _beyond: beyond })
+        Some(Share { memory: self.clone(), bytes, _overcommit: overcommit })
     }
 
-    fn books(&self) -> MutexGuard<'_, Accounts> {
-        // Nothing panics while it holds the lock; should it, the sums are still whole.
-        self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    fn accounts(&self) -> MutexGuard<'_, Accounts> {
+        // No code panics while it holds the lock; if it did, the sums would still be consistent.
+        self.accounts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes who is next, after something has changed.
-    fn wake(&self, books: &Accounts) {
-        self.pressed.store(!books.waiting.is_empty(), Ordering::Relaxed);
-        if let Some((bytes, waker)) = books.waiting.values().next()
-            && self.has_room(books, *bytes)
+    /// Wakes the first in the queue after a change.
+    fn wake(&self, accounts: &Accounts) {
+        self.contended.store(!accounts.waiting.is_empty(), Ordering::Relaxed);
+        if let Some((bytes, waker)) = accounts.waiting.values().next()
+            && self.has_room(accounts, *bytes)
         {
             waker.wake_by_ref();
         }
     }
 
-    fn has_room(&self, books: &Accounts, bytes: usize) -> bool {
-        books.used == 0 || books.used + bytes <= self.limit
+    fn has_room(&self, accounts: &Accounts, bytes: usize) -> bool {
+        accounts.used == 0 || accounts.used + bytes <= self.limit
     }
 }
 
 impl Waiting {
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Share> {
         let memory = &self.memory;
-        let mut books = memory.books();
-        let first = books.waiting.keys().next().copied();
-        let is_next = first.is_none() || first == self.place;
-        if is_next && memory.has_room(&books, self.bytes) {
-            books.used += self.bytes;
-            if let Some(place) = self.place.take() {
-                books.waiting.remove(&place);
-                memory.wake(&books);
+        let mut accounts = memory.accounts();
+        let first = accounts.waiting.keys().next().copied();
+        let is_next = first.is_none() || first == self.ticket;
+        if is_next && memory.has_room(&accounts, self.bytes) {
+            accounts.used += self.bytes;
+            if let Some(ticket) = self.ticket.take() {
+                accounts.waiting.remove(&ticket);
+                memory.wake(&accounts);
             }
-            drop(books);
-            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes, _beyond: None });
+            drop(accounts);
+            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes, _overcommit: None });
         }
-        let place = match self.place {
-            Some(place) => place,
+        let ticket = match self.ticket {
+            Some(ticket) => ticket,
             None => {
-                let place = books.next;
-                books.next += 1;
+                let ticket = accounts.next;
+                accounts.next += 1;
                 memory.waits.fetch_add(1, Ordering::Relaxed);
-                place
+                ticket
             }
         };
-        self.place = Some(place);
-        books.waiting.insert(place, (self.bytes, cx.waker().clone()));
-        memory.pressed.store(true, Ordering::Relaxed);
-        let (used, waiting) = (books.used, books.waiting.len());
-        drop(books);
-        if let Some(left_out) = memory.said.line() {
+        self.ticket = Some(ticket);
+        accounts.waiting.insert(ticket, (self.bytes, cx.waker().clone()));
+        memory.contended.store(true, Ordering::Relaxed);
+        let (used, waiting) = (accounts.used, accounts.waiting.len());
+        drop(accounts);
+        if let Some(suppressed) = memory.warnings.line() {
             let (limit, bytes) = (memory.limit, self.bytes);
-            tracing::warn!(limit, used, bytes, waiting, left_out, "large messages wait for memory (limits: memory)");
+            tracing::warn!(limit, used, bytes, waiting, suppressed, "large messages wait for memory (limits: memory)");
         }
         Poll::Pending
     }
@@ -183,112 +183,112 @@ impl Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
-        if let Some(place) = self.place {
-            let mut books = self.memory.books();
-            books.waiting.remove(&place);
-            self.memory.wake(&books);
+        if let Some(ticket) = self.ticket {
+            let mut accounts = self.memory.accounts();
+            accounts.waiting.remove(&ticket);
+            self.memory.wake(&accounts);
         }
     }
 }
 
 impl Drop for Share {
     fn drop(&mut self) {
-        let mut books = self.memory.books();
-        books.used -= self.bytes;
-        self.memory.wake(&books);
+        let mut accounts = self.memory.accounts();
+        accounts.used -= self.bytes;
+        self.memory.wake(&accounts);
     }
 }
 
-/// What one connection has of the budget, from when a large message is collected until the server has taken what became
-/// of it, and the client its reply.
+/// One connection's use of the budget: from collecting a large message until the server has taken what was built from
+/// it, and the client its reply.
 #[derive(Debug)]
 pub(super) struct Reservation {
     memory: Arc<Memory>,
-    /// `None`: it has its share.
+    /// `None`: its share has been granted.
     waiting: Option<Waiting>,
     shares: Vec<Share>,
-    /// The message has been taken up whole; what is left is to send what became of it.
+    /// The whole message has been processed; only sending remains.
     pub(super) is_done: bool,
-    progress: Progress,
+    progress: TransferProgress,
     timer: Pin<Box<Sleep>>,
 }
 
-/// Looks now and then whether something comes on.
+/// Checks periodically whether a message makes progress.
 #[derive(Debug, Default)]
-struct Progress {
-    /// What was here of it at the last look, or left of it.
+struct TransferProgress {
+    /// Bytes received, or left to send, at the last check.
     seen: usize,
-    looks: u32,
+    checks: u32,
 }
 
-/// Too little came or went while others waited for memory.
+/// Too few bytes moved while other messages waited for memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Stalled;
 
 impl Reservation {
-    /// Nothing yet.
+    /// Creates an empty reservation.
     pub(super) fn new(memory: &Arc<Memory>) -> Box<Self> {
-        let (memory, timer) = (memory.clone(), Box::pin(sleep(LOOK)));
+        let (memory, timer) = (memory.clone(), Box::pin(sleep(CHECK_INTERVAL)));
         Box::new(Self {
             memory,
             waiting: None,
             shares: Vec::new(),
             is_done: false,
-            progress: Progress::default(),
+            progress: TransferProgress::default(),
             timer,
         })
     }
 
-    /// For a message that will take so many bytes.
+    /// Creates a reservation for a message that takes `bytes`.
     pub(super) fn for_message(memory: &Arc<Memory>, bytes: usize) -> Box<Self> {
         let mut kept = Self::new(memory);
         kept.waiting = Some(memory.ask(bytes));
         kept
     }
 
-    /// Whether it has no share yet.
+    /// Whether its share has not been granted yet.
     pub(super) fn waits(&self) -> bool {
         self.waiting.is_some()
     }
 
-    /// Ready when there is room for the message; then it is so until it is done.
+    /// Ready when there is room for the message, and from then on until it is done.
     pub(super) fn poll_room(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Some(waiting) = &mut self.waiting {
             let Poll::Ready(share) = waiting.poll(cx) else { return Poll::Pending };
             self.waiting = None;
             self.shares.push(share);
-            self.timer.as_mut().reset(Instant::now() + LOOK);
+            self.timer.as_mut().reset(Instant::now() + CHECK_INTERVAL);
         }
         Poll::Ready(())
     }
 
-    /// Adds a share for what is here already.
+    /// Adds a share for what has already arrived.
     pub(super) async fn add(&mut self, bytes: usize) {
         let share = self.memory.take(bytes).await;
         self.shares.extend(share);
     }
 
-    /// Looks whether it comes on, if that is due. `amount`: bytes of it that have come, or that are left to go.
+    /// Checks the progress if a check is due. `amount`: bytes received, or left to send.
     ///
     /// # Errors
-    /// [`Stalled`].
-    pub(super) fn look(&mut self, cx: &mut Context<'_>, amount: usize) -> Result<(), Stalled> {
+    /// [`Stalled`]: too little progress.
+    pub(super) fn check(&mut self, cx: &mut Context<'_>, amount: usize) -> Result<(), Stalled> {
         while self.timer.as_mut().poll(cx).is_ready() {
-            let pressed = self.memory.pressed.load(Ordering::Relaxed);
-            if self.progress.stalls(amount) && pressed {
+            let contended = self.memory.contended.load(Ordering::Relaxed);
+            if self.progress.stalls(amount) && contended {
                 return Err(Stalled);
             }
-            self.timer.as_mut().reset(Instant::now() + LOOK);
+            self.timer.as_mut().reset(Instant::now() + CHECK_INTERVAL);
         }
         Ok(())
     }
 }
 
-impl Progress {
+impl TransferProgress {
     fn stalls(&mut self, amount: usize) -> bool {
-        self.looks += 1;
+        self.checks += 1;
         let moved = amount.abs_diff(std::mem::replace(&mut self.seen, amount));
-        moved < PROGRESS || self.looks >= LOOKS
+        moved < PROGRESS || self.checks >= MAX_CHECKS
     }
 }
 
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn who_came_first_has_room_first() {
+    fn shares_are_granted_in_order_of_arrival() {
         let memory = Memory::new(100);
         let first = poll(&mut memory.ask(60)).unwrap();
         let (mut large, mut small) = (memory.ask(90), memory.ask(10));
@@ -315,10 +315,10 @@ mod tests {
         assert!(poll(&mut small).is_none());
         let large = poll(&mut large).unwrap();
         let small = poll(&mut small).unwrap();
-        assert!(memory.usage().used == 100 && !memory.pressed.load(Ordering::Relaxed));
+        assert!(memory.usage().used == 100 && !memory.contended.load(Ordering::Relaxed));
         drop((large, small));
         assert_eq!(memory.usage().used, 0);
-        // One that never fits goes alone, and one that gives up holds up nobody.
+        // A share that never fits is granted alone; a cancelled request does not block others.
         let alone = poll(&mut memory.ask(1000)).unwrap();
         let mut gives_up = memory.ask(1);
         assert!(poll(&mut gives_up).is_none());
@@ -327,24 +327,24 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_is_here_goes_beyond_the_budget_one_after_the_other() {
+    async fn complete_messages_exceed_the_budget_one_at_a_time() {
         let memory = Memory::new(100);
         let within = memory.take(100).await.unwrap();
-        let beyond = memory.take(50).await.unwrap();
+        let overcommit = memory.take(50).await.unwrap();
         assert_eq!(memory.usage().used, 150);
         assert!(memory.take(1).now_or_never().is_none());
-        drop(beyond);
+        drop(overcommit);
         assert!(memory.take(1).now_or_never().is_some());
         drop(within);
         assert_eq!(memory.usage().used, 0);
     }
 
     #[test]
-    fn what_hardly_moves_stalls_and_so_does_what_takes_too_long() {
-        let mut progress = Progress::default();
+    fn slow_and_overlong_messages_stall() {
+        let mut progress = TransferProgress::default();
         assert!(!progress.stalls(2 * PROGRESS) && !progress.stalls(PROGRESS) && progress.stalls(PROGRESS + 1));
-        let mut slow = Progress::default();
-        let stalls: Vec<bool> = (1..=LOOKS as usize).map(|look| slow.stalls(look * PROGRESS)).collect();
+        let mut slow = TransferProgress::default();
+        let stalls: Vec<bool> = (1..=MAX_CHECKS as usize).map(|check| slow.stalls(check * PROGRESS)).collect();
         assert_eq!(stalls, [false, false, false, false, false, true]);
     }
 }

@@ -1,8 +1,8 @@
-//! What passes, counted and timed: bytes, and for each command docward's own time and its server's.
+//! Counts bytes, and measures docward's own time and the server's time for each command.
 //!
-//! Somebody must look, or nothing is measured: a [`Meter`] without [`Meters`] is a branch. Else a message costs two
-//! looks at the clock, when it was read and when it was sent on, and some additions in memory that its thread seldom
-//! shares. Whose reply is whose is known by [`super::pending`], which carries the times along.
+//! Without a consumer nothing is measured: a [`Meter`] without [`Meters`] costs one branch. Otherwise a message costs
+//! two clock reads, when it is read and when it is sent, and some additions in memory that is rarely shared between
+//! threads. [`super::pending_replies`] matches replies to requests and carries the times.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,21 +14,21 @@ use super::sharded::Sharded;
 use super::spans::{Opened, Tracer};
 use crate::command::{CommandName, command_names};
 use crate::document;
-use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
-/// Where the body begins in an OP_MSG whose body comes first: flags, kind.
+/// Offset of the body in an OP_MSG whose body comes first: flags, kind.
 const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
 
-/// Who sent bytes.
+/// Which side sent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Side {
     Client,
     Upstream,
 }
 
-/// A moment in nanoseconds since the meters began; zero where nothing is measured.
+/// A moment in nanoseconds since the meter started; zero if nothing is measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Moment(u64);
 
@@ -40,7 +40,7 @@ impl Moment {
     }
 }
 
-/// What all sessions of a proxy measure with.
+/// The meter of all connections of a proxy.
 #[derive(Debug, Default)]
 pub(super) struct Meter(Option<Meters>);
 
@@ -55,7 +55,7 @@ struct Meters {
 struct Shard {
     from_clients: AtomicU64,
     from_upstream: AtomicU64,
-    /// By the commands' numbers; made when the first of a kind comes.
+    /// Indexed by command number; created when the first command of a kind arrives.
     commands: Box<[OnceLock<Box<CommandMeter>>]>,
     lookups: [LookupMeter; LOOKUPS.len()],
 }
@@ -73,10 +73,10 @@ struct LookupMeter {
     unavailable: AtomicU64,
 }
 
-/// What rules ask docward's own user for.
+/// The kinds of lookups that rules make with docward's own user.
 const LOOKUPS: [&str; 2] = ["numbers", "maximum"];
 
-/// What was measured since the start.
+/// Measurements since the start.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Measures {
     pub from_clients: u64,
@@ -87,21 +87,20 @@ pub struct Measures {
     pub lookups: Vec<(&'static str, LookupMeasures)>,
 }
 
-/// One command's replies.
+/// Measurements of one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandMeasures {
-    /// From a message's last byte read to its last byte sent on, for the request and the beginning of its reply
-    /// together.
+    /// Time from reading a message's last byte to sending it, for the request and the beginning of its reply together.
     pub own: Reading,
-    /// Until a server's reply begins; of a message that became several, all of them.
+    /// Time until the server's reply begins; if a message became several, the sum.
     pub upstream: Reading,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LookupMeasures {
-    /// Of all of them.
+    /// Of all lookups.
     pub latency: Reading,
-    /// Trying again would not help.
+    /// Refused by the server; a retry would not help.
     pub refused: u64,
     pub unavailable: u64,
 }
@@ -111,12 +110,12 @@ impl Meter {
         Self(Some(Meters { began: Instant::now(), shards: Sharded::new(Shard::new), tracer }))
     }
 
-    /// Now; the clock is only looked at if somebody looks.
+    /// The current moment; reads the clock only if something is measured.
     pub(super) fn now(&self) -> Moment {
         self.0.as_ref().map_or(Moment::NEVER, Meters::now)
     }
 
-    /// Counts bytes that were read; gives when.
+    /// Counts bytes that were read, and returns the moment.
     pub(super) fn read(&self, side: Side, bytes: usize) -> Moment {
         let Some(meters) = &self.0 else { return Moment::NEVER };
         let shard = meters.shards.mine();
@@ -128,7 +127,7 @@ impl Meter {
         meters.now()
     }
 
-    /// What a request asks for, from its first bytes.
+    /// The command of a request, from its first bytes.
     pub(super) fn command(&self, header: &Header, head: &[u8]) -> CommandName {
         if self.0.is_none() || header.op_code != OpCode::Msg {
             return CommandName::default();
@@ -137,7 +136,7 @@ impl Meter {
         first.map_or_else(CommandName::default, |first| CommandName::of(first.key))
     }
 
-    /// The requests read at `came` have been sent on.
+    /// Records that the requests read at `came` have been sent.
     pub(super) fn forwarded(&self, pending: &mut PendingReplies, came: Moment) {
         if let Some(meters) = &self.0 {
             let now = meters.now();
@@ -145,7 +144,7 @@ impl Meter {
         }
     }
 
-    /// The replies that began in what was read at `came` have been sent on.
+    /// Records that the replies that began in what was read at `came` have been sent.
     pub(super) fn answered(&self, pending: &mut PendingReplies, came: Moment) {
         let Some(meters) = &self.0 else { return };
         let now = if pending.has_answered() { meters.now() } else { Moment::default() };
@@ -156,8 +155,8 @@ impl Meter {
         }
     }
 
-    /// A message was evaluated from `began` on, of which docward `waited` so many nanoseconds for a server. Unless its
-    /// reply is still pending, that is all.
+    /// Records a message that was evaluated from `began` on, of which docward waited `waited` nanoseconds for a
+    /// server. If its reply is still pending, its measurement continues.
     pub(super) fn evaluated(&self, pending: &mut PendingReplies, began: Moment, waited: u64) {
         let Some(meters) = &self.0 else { return };
         let now = meters.now();
@@ -168,12 +167,12 @@ impl Meter {
         }
     }
 
-    /// The span of a message that is forwarded, if it is to have one.
+    /// Opens a span for a forwarded message, if it is sampled.
     pub(super) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
         self.tracer()?.open_forwarded(head)
     }
 
-    /// The span of a message that is evaluated, if it is to have one.
+    /// Opens a span for an evaluated message, if it is sampled.
     pub(super) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
         self.tracer()?.open_evaluated(frame)
     }
@@ -187,24 +186,24 @@ impl Meter {
         self.now().since(asked)
     }
 
-    /// A lookup of this kind was answered after so many nanoseconds.
-    pub(super) fn looked_up(&self, kind: usize, nanoseconds: u64, answer: &Result<Found, LookupError>) {
+    /// Records a lookup of this kind that took `nanoseconds`.
+    pub(super) fn looked_up(&self, kind: usize, nanoseconds: u64, answer: &Result<LookupResult, LookupError>) {
         let Some(meter) = self.0.as_ref().and_then(|meters| meters.shards.mine().lookups.get(kind)) else { return };
         meter.latency.add(nanoseconds);
         match answer {
             Ok(_) => {}
-            Err(LookupError::Refused(_)) => _ = meter.refused.fetch_add(1, Ordering::Relaxed),
+            Err(LookupError::Permanent(_)) => _ = meter.refused.fetch_add(1, Ordering::Relaxed),
             Err(LookupError::Unavailable(_)) => _ = meter.unavailable.fetch_add(1, Ordering::Relaxed),
         }
     }
 
-    /// `None`: nothing is measured.
+    /// The measurements; `None`: nothing is measured.
     pub(super) fn measures(&self) -> Option<Measures> {
         self.0.as_ref().map(Meters::measures)
     }
 }
 
-/// The place of a lookup's kind in [`LOOKUPS`].
+/// The index of a lookup's kind in [`LOOKUPS`].
 pub(super) fn kind_of(lookup: &Lookup) -> usize {
     match lookup {
         Lookup::Lease(_) => 0,
@@ -215,7 +214,7 @@ pub(super) fn kind_of(lookup: &Lookup) -> usize {
 impl Meters {
     fn now(&self) -> Moment {
         let since = self.began.elapsed();
-        // Five centuries; and the first nanosecond is not NEVER.
+        // Wraps after five centuries. The lowest bit is set so that no moment equals NEVER.
         Moment(since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(since.subsec_nanos())) | 1)
     }
 

@@ -1,6 +1,6 @@
-//! The sockets: listeners, sessions, the relay between a client and its member, and who the members are.
+//! Network I/O: listeners, connections, the relay between a client and its member, and the topology.
 //!
-//! Knows tokio and clocks, and carries out what [`crate::engine`] plans; it must not know what a rule is.
+//! This layer uses tokio and clocks, and carries out what [`crate::engine`] plans. It must not know what a rule is.
 //! Start reading at [`server`], then [`relay`] for a connection and [`deployment`] for listeners and members.
 
 mod admission;
@@ -57,9 +57,9 @@ pub use meter::{CommandMeasures, LookupMeasures, Measures};
 pub use observer::Observer;
 pub use recording::{RecordCounts, Recorder, Recording, Sink};
 pub use rule_outcomes::{LiveRule, RuleCounts};
-pub use server::{Config, Proxy, StartError};
+pub use server::{Proxy, ProxyConfig, StartError};
 pub use spans::{Span, SpanDecision, Tracer};
 pub use status::{MemberStatus, Phase};
-pub use tls::{FromFiles, ListenerFiles, ListenerTls, Source, TlsError, UpstreamTls};
+pub use tls::{FromFiles, ListenerFiles, ListenerTls, PemSource, TlsError, UpstreamTls};
 pub use topology::{Advertised, Mapped};
 pub use upstream::{Address, CONNECT_TIMEOUT, Upstream, UpstreamError};

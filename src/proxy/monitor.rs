@@ -1,8 +1,8 @@
-//! Asks every server again and again who it is: one task and one connection for each.
+//! Monitors the servers with hello commands: one task and one connection for each server.
 //!
-//! A server holds its answer back until it has news, at most for [`HEARTBEAT`] (an awaitable hello), so that an
-//! election or another configuration is known at once and costs nothing until then. What the answers mean is up to
-//! [`super::membership`].
+//! A server delays its reply until its topology changes, at most for [`HEARTBEAT`] (an awaitable hello). So docward
+//! learns of an election or reconfiguration at once, with little traffic otherwise. [`super::membership`] interprets
+//! the results.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,28 +16,28 @@ use super::hello::Hello;
 use super::membership::HelloResult;
 use super::upstream::{Address, Upstream};
 
-/// How long a server may keep an answer without news; so old its last write may be when it is evaluated.
+/// How long a server may delay its reply. Its last write may be this old when its staleness is estimated.
 pub(super) const HEARTBEAT: Duration = Duration::from_secs(2);
-/// Pause before a server that did not answer is asked again, unless somebody cannot wait.
-const ASK_AGAIN: Duration = Duration::from_secs(1);
+/// Pause before a server that did not answer is asked again, unless `recheck` is notified.
+const RETRY_PAUSE: Duration = Duration::from_secs(1);
 
-/// The tasks that ask.
+/// The monitoring tasks.
 #[derive(Debug)]
 pub(super) struct Monitors {
     upstream: Arc<Upstream>,
-    sightings: mpsc::Sender<HelloResult>,
+    results: mpsc::Sender<HelloResult>,
     running: HashMap<Address, JoinHandle<()>>,
     recheck: Arc<Notify>,
 }
 
 impl Monitors {
-    /// `recheck` wakes those who pause.
+    /// `recheck` wakes monitors that pause.
     pub(super) fn new(upstream: Arc<Upstream>, recheck: Arc<Notify>) -> (Self, mpsc::Receiver<HelloResult>) {
-        let (sightings, seen) = mpsc::channel(16);
-        (Self { upstream, sightings, running: HashMap::new(), recheck }, seen)
+        let (results, seen) = mpsc::channel(16);
+        (Self { upstream, results, running: HashMap::new(), recheck }, seen)
     }
 
-    /// Asks these and nobody else.
+    /// Monitors exactly these servers.
     pub(super) fn watch(&mut self, addresses: &[Address]) {
         self.running.retain(|address, task| {
             let stays = addresses.contains(address);
@@ -51,7 +51,7 @@ impl Monitors {
                 let task = tokio::spawn(watch(
                     self.upstream.clone(),
                     address.clone(),
-                    self.sightings.clone(),
+                    self.results.clone(),
                     self.recheck.clone(),
                 ));
                 self.running.insert(address.clone(), task);
@@ -66,11 +66,11 @@ impl Drop for Monitors {
     }
 }
 
-/// Asks a server once, over a connection of its own.
+/// Asks a server once, over a separate connection.
 pub(super) async fn ask_once(upstream: &Upstream, address: &Address) -> HelloResult {
     match upstream.hello(address).await {
         Ok(hello) => hello_result(address, hello),
-        Err(error) => silence(address, &error),
+        Err(error) => no_answer(address, &error),
     }
 }
 
@@ -78,26 +78,27 @@ fn hello_result(address: &Address, hello: Hello) -> HelloResult {
     HelloResult { address: address.clone(), hello: Some(hello), failure: String::new(), at: Instant::now() }
 }
 
-fn silence(address: &Address, error: &std::io::Error) -> HelloResult {
+fn no_answer(address: &Address, error: &std::io::Error) -> HelloResult {
     HelloResult { address: address.clone(), hello: None, failure: error.to_string(), at: Instant::now() }
 }
 
-/// Ends when nobody wants to know any more.
-async fn watch(upstream: Arc<Upstream>, address: Address, sightings: mpsc::Sender<HelloResult>, recheck: Arc<Notify>) {
+/// Monitors one server until the receiver is dropped.
+async fn watch(upstream: Arc<Upstream>, address: Address, results: mpsc::Sender<HelloResult>, recheck: Arc<Notify>) {
     loop {
-        // It only ends well when nobody wants to know any more.
-        let Err(error) = follow(&upstream, &address, &sightings).await else { return };
-        if sightings.send(silence(&address, &error)).await.is_err() {
+        // It returns `Ok` only when the receiver is dropped.
+        let Err(error) = follow(&upstream, &address, &results).await else { return };
+        if results.send(no_answer(&address, &error)).await.is_err() {
             return;
         }
-        // Whoever could not connect just now tells so; a storm of them must not become one of ours.
-        sleep(ASK_AGAIN / 5).await;
-        let _ = timeout(ASK_AGAIN, recheck.notified()).await;
+        // Failed client connections notify `recheck`. The minimum pause keeps many of them from causing as many
+        // hellos.
+        sleep(RETRY_PAUSE / 5).await;
+        let _ = timeout(RETRY_PAUSE, recheck.notified()).await;
     }
 }
 
-/// Asks over one connection until it breaks.
-async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender<HelloResult>) -> std::io::Result<()> {
+/// Asks over one connection until it fails.
+async fn follow(upstream: &Upstream, address: &Address, results: &mpsc::Sender<HelloResult>) -> std::io::Result<()> {
     let mut stream = upstream.connect(address).await?;
     let mut last: Option<Hello> = None;
     loop {
@@ -107,10 +108,10 @@ async fn follow(upstream: &Upstream, address: &Address, sightings: &mpsc::Sender
         }
         let hello = Hello::ask(&mut stream, version, HEARTBEAT).await?;
         if last.is_none() {
-            upstream.learn_login_demand(address).await;
+            upstream.check_login_requirement(address).await;
         }
         last = Some(hello.clone());
-        if sightings.send(hello_result(address, hello)).await.is_err() {
+        if results.send(hello_result(address, hello)).await.is_err() {
             return Ok(());
         }
     }

@@ -1,5 +1,5 @@
-//! What can be seen of a running proxy from outside: counts, decisions, members, how far it has come. Copies are
-//! handed out, so that who looks never holds up a connection.
+//! A view of a running proxy: counters, decisions, members and its phase. It returns copies, so that readers never
+//! delay a connection.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use super::rule_outcomes::{LiveRule, RuleOutcomes};
 use super::status::{MemberStatus, Phase, StatusBoard};
 use crate::service::{Leases, Service};
 
-/// Sees what goes on in a [`Proxy`](super::Proxy), as long as it likes.
+/// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
     pub(super) outcomes: Arc<RuleOutcomes>,
     pub(super) rules: Arc<ArcSwap<P>>,
@@ -32,7 +32,8 @@ pub struct Observer<P> {
 }
 
 impl<P: Interceptor> Observer<P> {
-    /// The rules in force, and every rule with what it has said since it was first loaded; reloads do not end a count.
+    /// Returns the current rules, and every rule with its counters since it was first loaded; reloads do not reset
+    /// them.
     #[must_use]
     pub fn report(&self) -> (Arc<P>, Vec<LiveRule>) {
         let rules = self.rules();
@@ -40,24 +41,25 @@ impl<P: Interceptor> Observer<P> {
         (rules, report)
     }
 
-    /// The same as log lines.
+    /// Logs the report.
     pub fn log(&self) {
         self.report().1.iter().for_each(LiveRule::log);
     }
 
-    /// The rules in force.
+    /// Returns the current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<P> {
         self.rules.load_full()
     }
 
-    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some, and is told.
+    /// Returns the last decisions, the oldest first, and a receiver for new ones. A receiver that lags too far behind
+    /// misses some and gets an error.
     #[must_use]
     pub fn decisions(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         self.outcomes.follow()
     }
 
-    /// The members, as far as they are known.
+    /// Returns the known members.
     #[must_use]
     pub fn members(&self) -> Vec<MemberStatus> {
         self.board.members()
@@ -68,37 +70,37 @@ impl<P: Interceptor> Observer<P> {
         self.board.phase()
     }
 
-    /// Clients' connections that are open.
+    /// Returns the number of open client connections.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.limits.open()
     }
 
-    /// What large messages take of the memory that is there for them.
+    /// Returns how much of their memory budget large messages use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
         self.memory.usage()
     }
 
-    /// Clients' connections since the start.
+    /// Returns the counters of client connections since the start.
     #[must_use]
     pub fn connection_counts(&self) -> ConnectionCounts {
         self.connection_counters.counts()
     }
 
-    /// What passed since the start; `None` when nothing is measured.
+    /// Returns the measurements since the start; `None` if nothing is measured.
     #[must_use]
     pub fn measures(&self) -> Option<Measures> {
         self.meter.measures()
     }
 
-    /// Blocks of numbers that docward's own user took.
+    /// Returns the blocks of numbers leased by docward's own user.
     #[must_use]
     pub fn leases(&self) -> Leases {
         self.service.leases()
     }
 
-    /// The query listener's address.
+    /// Returns the address of the query listener.
     #[must_use]
     pub fn query_address(&self) -> Option<SocketAddr> {
         self.query_address

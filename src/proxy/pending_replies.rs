@@ -1,7 +1,7 @@
-//! The replies a client waits for, oldest first, and how each is to be treated when it comes.
+//! The replies a client waits for, oldest first, and how each is treated when it arrives.
 //!
-//! Replies are matched by their headers only. A reply with moreToCome leaves its request pending: exhaust
-//! cursors and streamed hellos answer one request with many frames, each naming the frame before it.
+//! Replies are matched by their headers only. A reply with moreToCome leaves its request pending: exhaust cursors and
+//! streamed hellos answer one request with many frames, each naming the frame before it.
 
 use std::collections::VecDeque;
 
@@ -15,22 +15,22 @@ use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
-/// What becomes of a reply.
+/// How a reply is treated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum ReplyAction {
     /// It streams through.
     Forward,
-    /// A hello's: its addresses are rewritten, and the client gets it compressed so.
+    /// Reply to a hello: its addresses are rewritten, and it is compressed for the client as given.
     Hello(Option<Compressor>),
-    /// A login's step: it is looked at on its way.
+    /// Reply to a login step: docward checks whether the login succeeded.
     Login,
-    /// The request went upstream in another form than it came in: the client gets its reply compressed so.
+    /// The request was forwarded with a different compression: the reply is compressed for the client as given.
     Convert(Option<Compressor>),
 }
 
 #[derive(Debug, Serialize, Deserialize)]
 struct PendingReply {
-    /// The `responseTo` of the next frame that answers it.
+    /// The `responseTo` of the next reply frame.
     request_id: i32,
     treatment: ReplyAction,
     #[serde(skip)]
@@ -38,21 +38,21 @@ struct PendingReply {
     #[serde(skip)]
     span: Option<Box<Opened>>,
     #[serde(skip)]
-    progress: Progress,
+    progress: TimingProgress,
 }
 
-/// Requests that have gone upstream and are not fully answered.
+/// Requests that were sent upstream and are not fully answered.
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub(super) struct PendingReplies {
     queue: VecDeque<PendingReply>,
-    /// What the request asks for that is pending next.
+    /// The command of the next request to become pending.
     #[serde(skip)]
     pub(super) command: CommandName,
-    /// Its span, if it is to have one.
+    /// Its span, if it is sampled.
     #[serde(skip)]
     pub(super) span: Option<Box<Opened>>,
-    /// Of requests whose replies have begun and are not accounted for.
+    /// Requests whose replies have begun and are not yet measured.
     #[serde(skip)]
     answered: SmallVec<[Answered; 1]>,
 }
@@ -60,33 +60,33 @@ pub(super) struct PendingReplies {
 /// A request whose reply has begun.
 pub(super) type Answered = (Timing, Option<Box<Opened>>);
 
-/// When a request was sent, and what it took until then.
+/// When a request was sent, and the time it took until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Timing {
     pub(super) command: CommandName,
     pub(super) sent: Moment,
     /// docward's own nanoseconds.
     pub(super) own: u64,
-    /// Nanoseconds it waited for servers before.
+    /// Nanoseconds waited for servers before.
     pub(super) waited: u64,
 }
 
-/// How far the timing of a request has come.
+/// How far the measurement of a request has come.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Progress {
+enum TimingProgress {
     Unsent,
     Sent,
-    /// Its reply has begun, and goes on with further frames; or another process has sent it.
+    /// Its reply has begun and continues in further frames, or another process sent it.
     #[default]
     Accounted,
 }
 
-/// The server sent what nobody can put in order.
+/// The server sent a reply that matches no pending request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(super) enum ReplyOutOfOrder {
-    #[error("the upstream sent a reply (responseTo {0}) that nobody asked for")]
-    Unasked(i32),
-    #[error("the upstream answered request {response_to} when the hello {request_id} was to be answered")]
+    #[error("the upstream sent a reply (responseTo {0}) without a pending request")]
+    Unexpected(i32),
+    #[error("the upstream answered request {response_to}, but the next reply is due to the hello {request_id}")]
     NotTheHello { request_id: i32, response_to: i32 },
 }
 
@@ -99,13 +99,12 @@ impl PendingReplies {
         self.queue.len()
     }
 
-    /// Whether all that is pending is hellos: a streamed one stays pending as long as the connection lives.
+    /// Whether only hellos are pending: a streamed one stays pending as long as the connection lives.
     pub(super) fn only_hellos(&self) -> bool {
         self.queue.iter().all(|pending| matches!(pending.treatment, ReplyAction::Hello(_)))
     }
 
-    /// What the next answer to the hello that is pending must refer to, and how it is to be compressed; `None` when
-    /// something else is pending first.
+    /// If a hello is pending first: the `responseTo` of its next reply, and the compression for the client.
     pub(super) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
         match self.queue.front()? {
             PendingReply { request_id, treatment: ReplyAction::Hello(compressor), .. } => {
@@ -119,28 +118,28 @@ impl PendingReplies {
         let timing = Timing { command: self.command, ..Timing::default() };
         let span = self.span.take();
         if self.queue.capacity() == 0 {
-            // Drivers have one request at a time under way, so most connections never need more.
+            // Drivers have one request in flight at a time, so most connections never need more.
             self.queue.reserve_exact(1);
         }
-        self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: Progress::Unsent });
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: TimingProgress::Unsent });
     }
 
     /// Matches a reply; with `another_follows` its request stays pending.
     ///
     /// # Errors
-    /// [`ReplyOutOfOrder`]: the connection is out of step.
+    /// [`ReplyOutOfOrder`]: the connection is out of sync.
     pub(super) fn answer(&mut self, header: &Header, another_follows: bool) -> Result<ReplyAction, ReplyOutOfOrder> {
         let Some(pending) = self.queue.front_mut() else {
-            return Err(ReplyOutOfOrder::Unasked(header.response_to));
+            return Err(ReplyOutOfOrder::Unexpected(header.response_to));
         };
         let (request_id, response_to) = (pending.request_id, header.response_to);
         let treatment = pending.treatment;
-        // Whether a forwarded reply is the right one is between the two it concerns.
+        // Clients check the `responseTo` of forwarded replies themselves.
         if matches!(treatment, ReplyAction::Hello(_)) && request_id != response_to {
             return Err(ReplyOutOfOrder::NotTheHello { request_id, response_to });
         }
-        if pending.progress == Progress::Sent {
-            pending.progress = Progress::Accounted;
+        if pending.progress == TimingProgress::Sent {
+            pending.progress = TimingProgress::Accounted;
             self.answered.push((pending.timing, pending.span.take()));
         }
         if another_follows {
@@ -154,12 +153,12 @@ impl PendingReplies {
         Ok(treatment)
     }
 
-    /// Those that were not sent before have been now, after so many nanoseconds of docward's own and of waiting for
-    /// servers. False when there were none.
+    /// Marks unsent requests as sent, after `own` nanoseconds of docward's time and `waited` nanoseconds for servers.
+    /// Returns false if there were none.
     pub(super) fn sent(&mut self, now: Moment, own: u64, waited: u64) -> bool {
-        let unsent = self.queue.iter_mut().rev().take_while(|pending| pending.progress == Progress::Unsent);
+        let unsent = self.queue.iter_mut().rev().take_while(|pending| pending.progress == TimingProgress::Unsent);
         let sent = |pending: &mut PendingReply| {
-            pending.progress = Progress::Sent;
+            pending.progress = TimingProgress::Sent;
             pending.timing = Timing { sent: now, own, waited, ..pending.timing };
         };
         unsent.map(sent).count() > 0
@@ -169,13 +168,13 @@ impl PendingReplies {
         !self.answered.is_empty()
     }
 
-    /// What was answered since the last call.
+    /// The requests answered since the last call.
     pub(super) fn take_answered(&mut self) -> impl Iterator<Item = Answered> + use<> {
         std::mem::take(&mut self.answered).into_iter()
     }
 }
 
-/// Whether OP_MSG's flag says that another reply follows, or (on a request) that none is wanted.
+/// Whether OP_MSG's moreToCome flag is set: another reply follows, or (on a request) no reply is expected.
 pub(super) fn more_to_come(header: &Header, head: &[u8]) -> bool {
     let flags = head.get(HEADER_LENGTH..).and_then(<[u8]>::first_chunk).map_or(0, |b| u32::from_le_bytes(*b));
     header.op_code == OpCode::Msg && flags & MORE_TO_COME != 0
@@ -207,11 +206,11 @@ mod tests {
         assert!(pending.only_hellos());
         assert_eq!(pending.awaited_hello(), Some((2, None)));
         assert_eq!(answer(&mut pending, 51, 2, false), Ok(HELLO));
-        assert_eq!(answer(&mut pending, 52, 3, false), Err(ReplyOutOfOrder::Unasked(3)));
+        assert_eq!(answer(&mut pending, 52, 3, false), Err(ReplyOutOfOrder::Unexpected(3)));
     }
 
     #[test]
-    fn each_request_is_accounted_for_once() {
+    fn each_request_is_measured_once() {
         let mut pending = PendingReplies { command: CommandName::of(b"find"), ..PendingReplies::default() };
         pending.push(1, ReplyAction::Forward);
         pending.push(2, ReplyAction::Forward);
@@ -220,7 +219,7 @@ mod tests {
         answer(&mut pending, 50, 1, true).unwrap();
         answer(&mut pending, 51, 50, false).unwrap();
         answer(&mut pending, 52, 2, false).unwrap();
-        // Not sent: nobody measures.
+        // Not marked as sent, because nothing is measured.
         answer(&mut pending, 53, 3, false).unwrap();
         let expected = Timing { command: CommandName::of(b"find"), own: 7, waited: 9, ..Timing::default() };
         let answered: Vec<Timing> = pending.take_answered().map(|(timing, _)| timing).collect();
@@ -229,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn when_nothing_is_owed_there_is_room_for_one_request() {
+    fn an_empty_queue_keeps_room_for_one_request() {
         let mut pending = PendingReplies::default();
         for count in [1, 1, 9, 1] {
             (0..count).for_each(|id| pending.push(id, ReplyAction::Forward));
@@ -239,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_streamed_hello_stays_owed_and_each_frame_answers_the_one_before() {
+    fn a_streamed_hello_stays_pending_and_each_frame_answers_the_previous_one() {
         let mut pending = PendingReplies::default();
         pending.push(7, HELLO);
         assert_eq!(answer(&mut pending, 50, 7, true), Ok(HELLO));

@@ -1,5 +1,5 @@
-//! A future that is polled only when it has asked for it, whatever else its task is woken for: what rarely has something
-//! to say then costs a message next to nothing.
+//! A future that is polled only after it has woken its task, not on other wake-ups of the task. So rarely ready
+//! futures cost a message almost nothing.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use futures_util::task::AtomicWaker;
 
-/// Wakes the task and remembers it.
+/// Wakes the task and records that it did.
 #[derive(Debug, Default)]
 struct WakeFlag {
-    rung: AtomicBool,
+    woken: AtomicBool,
     task: AtomicWaker,
 }
 
@@ -21,12 +21,12 @@ impl Wake for WakeFlag {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        self.rung.store(true, Ordering::Release);
+        self.woken.store(true, Ordering::Release);
         self.task.wake();
     }
 }
 
-/// Lets futures poll_on_wake, one after the other.
+/// Wraps futures, one at a time, so that they are polled on wake-ups only.
 #[derive(Debug, Default)]
 pub(super) struct WakeGate(Arc<WakeFlag>);
 
@@ -38,9 +38,9 @@ pub(super) struct PolledOnWake<'d, F> {
 }
 
 impl WakeGate {
-    /// The same as `future`, which is polled the first time and then whenever it has woken its task.
+    /// Wraps `future`, which is polled the first time and then whenever it has woken its task.
     pub(super) fn poll_on_wake<F: Future + Unpin>(&self, future: F) -> PolledOnWake<'_, F> {
-        self.0.rung.store(true, Ordering::Relaxed);
+        self.0.woken.store(true, Ordering::Relaxed);
         PolledOnWake { wake_gate: self, future }
     }
 }
@@ -49,13 +49,13 @@ impl<F: Future + Unpin> Future for PolledOnWake<'_, F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let WakeGate(alarm) = self.wake_gate;
-        // Before the look: an alarm that rings in between wakes the task once more.
-        alarm.task.register(cx.waker());
-        if !alarm.rung.swap(false, Ordering::Acquire) {
+        let WakeGate(flag) = self.wake_gate;
+        // Registered before the flag is read: a wake-up in between wakes the task once more.
+        flag.task.register(cx.waker());
+        if !flag.woken.swap(false, Ordering::Acquire) {
             return Poll::Pending;
         }
-        let waker = Waker::from(alarm.clone());
+        let waker = Waker::from(flag.clone());
         Pin::new(&mut self.future).poll(&mut Context::from_waker(&waker))
     }
 }
@@ -68,23 +68,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_polled_at_first_and_when_it_has_asked() {
-        let (wake_gate, polls, asked) = (WakeGate::default(), Cell::new(0), RefCell::new(None::<Waker>));
+    fn it_is_polled_at_first_and_after_a_wake() {
+        let (wake_gate, polls, waker) = (WakeGate::default(), Cell::new(0), RefCell::new(None::<Waker>));
         let mut polled_on_wake = wake_gate.poll_on_wake(poll_fn(|cx| {
             polls.set(polls.get() + 1);
-            *asked.borrow_mut() = Some(cx.waker().clone());
+            *waker.borrow_mut() = Some(cx.waker().clone());
             Poll::<()>::Pending
         }));
-        let mut look = || Pin::new(&mut polled_on_wake).poll(&mut Context::from_waker(Waker::noop())).is_pending();
-        assert!(look() && look() && look());
+        let mut poll = || Pin::new(&mut polled_on_wake).poll(&mut Context::from_waker(Waker::noop())).is_pending();
+        assert!(poll() && poll() && poll());
         assert_eq!(polls.get(), 1);
-        asked.take().unwrap().wake();
-        assert!(look() && look());
+        waker.take().unwrap().wake();
+        assert!(poll() && poll());
         assert_eq!(polls.get(), 2);
     }
 
     #[tokio::test]
-    async fn whoever_wakes_it_wakes_the_task() {
+    async fn a_wake_of_the_future_wakes_the_task() {
         let wake_gate = WakeGate::default();
         let (sender, receiver) = tokio::sync::oneshot::channel();
         tokio::spawn(async move { sender.send(7) });

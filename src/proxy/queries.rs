@@ -1,7 +1,8 @@
-//! Which server each connection of the query listener goes to, and when it has to go.
+//! Selects the server for each connection of the query listener, and closes connections to servers that are no longer
+//! eligible.
 //!
-//! Who may answer is decided in [`super::membership`]; here they take turns. A server that may not any more loses
-//! its connections as soon as they are idle, and drivers come back to another.
+//! [`super::membership`] decides which servers are eligible; here connections are distributed over them in turn. When
+//! a server is no longer eligible, its connections close as soon as they are idle, and drivers reconnect to another.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -9,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use super::listener::{Closing, Way};
+use super::listener::{Candidate, Closing};
 use super::upstream::Address;
 
 /// The servers that may answer queries.
@@ -26,9 +27,9 @@ struct Server {
 }
 
 impl Queries {
-    /// Takes over who may answer; called by one task only. Connections to others close, to those that do not answer
-    /// any more at once: their clients would wait on, since a driver that knows of one server only watches over
-    /// whichever answers its monitor.
+    /// Sets the eligible servers; called by one task only. Connections to other servers close, immediately if the
+    /// server does not answer. Otherwise their clients would wait: the driver sees one server only, and monitors
+    /// whichever one answers.
     pub(super) fn follow(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
         let before = self.servers.load_full();
         let server = |dial: &Address| {
@@ -38,38 +39,38 @@ impl Queries {
         let now: Vec<Server> = addresses.iter().map(server).collect();
         self.servers.store(Arc::new(now));
         for server in before.iter().filter(|server| !addresses.contains(&server.dial)) {
-            tracing::info!("queries do not go to {} any more", server.dial);
+            tracing::info!("queries are no longer routed to {}", server.dial);
             server.closing.send_replace(if answers(&server.dial) { Closing::WhenIdle } else { Closing::Now });
         }
     }
 
-    /// Who may answer at present.
+    /// The currently eligible servers.
     pub(super) fn servers(&self) -> Vec<Address> {
         self.servers.load().iter().map(|server| server.dial.clone()).collect()
     }
 
-    /// Tells all connections what becomes of them.
-    pub(super) fn tell(&self, closing: Closing) {
+    /// Sends a new state to all connections.
+    pub(super) fn notify(&self, closing: Closing) {
         for server in self.servers.load().iter() {
             server.closing.send_replace(closing);
         }
     }
 
-    /// Where connections to this server hear what is to become of them; those to one that may not answer go elsewhere as
-    /// soon as they are idle.
+    /// The state channel for connections to this server. If the server is not eligible, they close as soon as they are
+    /// idle.
     pub(super) fn closing(&self, dial: &Address) -> watch::Receiver<Closing> {
         let servers = self.servers.load();
         let known = servers.iter().find(|server| server.dial == *dial);
         known.map_or_else(|| watch::channel(Closing::WhenIdle).1, |server| server.closing.subscribe())
     }
 
-    /// The servers in the order in which a new connection tries them; each connection begins with another.
-    pub(super) fn ways(&self) -> Vec<Way> {
+    /// The servers in the order a new connection tries them; each connection starts with the next one.
+    pub(super) fn candidates(&self) -> Vec<Candidate> {
         let servers = self.servers.load();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = |offset: usize| servers.get(first.wrapping_add(offset) % servers.len());
-        let way = |server: &Server| Way { dial: server.dial.clone(), closing: server.closing.subscribe() };
-        (0..servers.len()).filter_map(turn).map(way).collect()
+        let candidate = |server: &Server| Candidate { dial: server.dial.clone(), closing: server.closing.subscribe() };
+        (0..servers.len()).filter_map(turn).map(candidate).collect()
     }
 }
 
@@ -78,19 +79,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_take_turns_and_who_leaves_closes() {
+    fn servers_take_turns_and_connections_to_removed_ones_close() {
         let address = |name: &str| Address::parse(name).unwrap();
         let queries = Queries::default();
-        assert!(queries.ways().is_empty());
+        assert!(queries.candidates().is_empty());
         queries.follow(&[address("a:1"), address("b:1")], |_| true);
-        let order = |ways: &[Way]| ways.iter().map(|way| way.dial.host.clone()).collect::<Vec<_>>().concat();
-        let ways = [queries.ways(), queries.ways()];
-        let mut orders: Vec<_> = ways.iter().map(|ways| order(ways)).collect();
+        let order =
+            |candidates: &[Candidate]| candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat();
+        let candidates = [queries.candidates(), queries.candidates()];
+        let mut orders: Vec<_> = candidates.iter().map(|candidates| order(candidates)).collect();
         orders.sort();
         assert_eq!(orders, ["ab", "ba"]);
         queries.follow(&[address("b:1")], |_| false);
-        let closing: Vec<_> = ways[0].iter().map(|way| (way.dial.host.as_str(), *way.closing.borrow())).collect();
+        let closing: Vec<_> = candidates[0].iter().map(|one| (one.dial.host.as_str(), *one.closing.borrow())).collect();
         assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
-        assert_eq!(order(&queries.ways()), "b");
+        assert_eq!(order(&queries.candidates()), "b");
     }
 }

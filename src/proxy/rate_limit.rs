@@ -1,5 +1,4 @@
-//! Log lines that somebody outside can cause at will: at most so many a second, and the next one says how many were
-//! left out.
+//! Rate limit for log lines that clients can cause at will. The next line reports how many were suppressed.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -7,24 +6,24 @@ use std::time::{Duration, Instant};
 use crate::audit::one_line;
 use crate::command::shorten;
 
-/// Bytes of what others have written in one line.
+/// Bytes of foreign text in one line.
 const MAX_LENGTH: usize = 1000;
 
-/// What others have written, or part of it, as part of a line.
+/// Foreign text as a single, shortened line.
 pub(super) fn quoted(text: &str) -> String {
     let mut line = one_line(text);
     shorten(&mut line, MAX_LENGTH);
     line
 }
 
-/// One kind of line, of which so many a second are written.
+/// The rate limit of one kind of line.
 #[derive(Debug)]
 pub(super) struct RateLimit {
     budget: Mutex<Allowance>,
     limit: u32,
 }
 
-/// One a second.
+/// One line a second.
 impl Default for RateLimit {
     fn default() -> Self {
         Self::of(1)
@@ -33,41 +32,41 @@ impl Default for RateLimit {
 
 impl RateLimit {
     pub(super) const fn of(limit: u32) -> Self {
-        Self { budget: Mutex::new(Allowance { second: None, said: 0, left_out: 0 }), limit }
+        Self { budget: Mutex::new(Allowance { second: None, written: 0, suppressed: 0 }), limit }
     }
 
-    /// `Some` when the line is to be written, with how many were not since the last one.
+    /// `Some` if the line may be written, with the number of lines suppressed since the last one.
     pub(super) fn line(&self) -> Option<u64> {
         self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(self.limit)
     }
 }
 
-/// What may be said within a second.
+/// The allowance within a second.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Allowance {
     second: Option<Instant>,
-    said: u32,
-    left_out: u64,
+    written: u32,
+    suppressed: u64,
 }
 
 impl Allowance {
-    /// `Some` for the first `limit` in a second, with how many were left out since the last one.
+    /// `Some` for the first `limit` calls in a second, with the number suppressed since the last one.
     pub(super) fn take(&mut self, limit: u32) -> Option<u64> {
         if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
             self.second = Some(Instant::now());
-            self.said = 0;
+            self.written = 0;
         }
-        if self.said >= limit {
-            self.left_out += 1;
+        if self.written >= limit {
+            self.suppressed += 1;
             return None;
         }
-        self.said += 1;
-        Some(std::mem::take(&mut self.left_out))
+        self.written += 1;
+        Some(std::mem::take(&mut self.suppressed))
     }
 
-    /// Counts what was left out for another reason.
-    pub(super) fn leave_out(&mut self, count: u64) {
-        self.left_out += count;
+    /// Counts what was suppressed for another reason.
+    pub(super) fn add_suppressed(&mut self, count: u64) {
+        self.suppressed += count;
     }
 }
 
@@ -76,8 +75,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_left_out_is_counted() {
-        // In a second that lasts as long as the machine may stand still.
+    fn suppressed_lines_are_counted() {
+        // A second that cannot end during the test.
         let second = Instant::now() + Duration::from_secs(3600);
         let mut budget = Allowance { second: Some(second), ..Allowance::default() };
         let lines: Vec<_> = (0..5).map(|_| budget.take(2)).collect();

@@ -1,9 +1,9 @@
-//! Recording instead of evaluation: a [`Interceptor`] that forwards everything as `serve` does without rules, and hands a
-//! copy of each command that can reach documents to a [`Sink`]. What the file looks like is in
-//! [`crate::audit::capture`]; who writes it is the command line's.
+//! Recording instead of evaluation: an [`Interceptor`] that forwards everything as `serve` does without rules, and
+//! passes a copy of each command that can reach documents to a [`Sink`]. [`crate::audit::capture`] defines the file
+//! format; the CLI writes the file.
 //!
-//! Logins, user management and all that rules never look at stream through unseen, so credentials are never in
-//! a record. Of commands docward does not know only the name and the target are kept.
+//! Logins, user management and other commands that rules never see stream through, so a record never contains
+//! credentials. For commands docward does not know, only the name and the target are recorded.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use super::interceptor::{Interceptor, Steps};
 use crate::audit::capture::{Sender as From, outline, record};
-use crate::command::Class;
+use crate::command::CommandClass;
 use crate::engine::{
     self, Admission, Input, ListenerKind, Now, Plan, RuleOutcome, Session, Step, Triage, class_of_head,
     command_of_frame, read_users, users_question,
@@ -20,29 +20,28 @@ use crate::engine::{
 use crate::patterns::RuleSet;
 use crate::wire::Header;
 
-/// Bytes of records that wait to be written. Backend a disk that is slower for long records are dropped, not
-/// clients.
+/// Bytes of records that wait to be written. If the disk is too slow, records are dropped rather than clients delayed.
 const MAX_WAITING: usize = 64 << 20;
-/// What a waiting record takes beside its bytes.
+/// Overhead of a waiting record besides its bytes.
 const OVERHEAD: usize = 64;
 
-/// Where records go.
+/// Queue of records.
 #[derive(Debug, Clone)]
 pub struct Sink {
     queue: Sender<Option<Vec<u8>>>,
     counts: Arc<RecordCounts>,
 }
 
-/// What became of records; shared with whoever writes them.
+/// Counters shared with the writer of the records.
 #[derive(Debug, Default)]
 pub struct RecordCounts {
     waiting: AtomicUsize,
-    /// Not recorded: too many waited, or the file could not be written.
+    /// Not recorded: too many records waited, or the file could not be written.
     dropped: AtomicU64,
 }
 
 impl RecordCounts {
-    /// A record has been written, or given up.
+    /// Called after a record has been written or dropped.
     pub fn taken(&self, record: &[u8]) {
         self.waiting.fetch_sub(record.len() + OVERHEAD, Ordering::Relaxed);
     }
@@ -51,7 +50,7 @@ impl RecordCounts {
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How many were not recorded.
+    /// Number of commands that were not recorded.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
@@ -59,17 +58,17 @@ impl RecordCounts {
 }
 
 impl Sink {
-    /// Whoever takes from `queue` calls [`RecordCounts::taken`] for each; `None` is the end.
+    /// The consumer of `queue` calls [`RecordCounts::taken`] for each record; `None` marks the end.
     #[must_use]
     pub fn new(queue: Sender<Option<Vec<u8>>>, counts: Arc<RecordCounts>) -> Self {
         Self { queue, counts }
     }
 
-    /// Never waits.
+    /// Queues a record without waiting.
     fn offer(&self, record: Vec<u8>) {
         let size = record.len() + OVERHEAD;
         let before = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
-        // A record that is alone may be larger than the limit.
+        // A single record may be larger than the limit.
         let fits = before == 0 || before + size <= MAX_WAITING;
         if !fits || self.queue.send(Some(record)).is_err() {
             self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
@@ -77,17 +76,17 @@ impl Sink {
         }
     }
 
-    /// Nothing comes after this.
+    /// Marks the end of the records.
     pub fn close(&self) {
-        // Whoever has stopped taking needs no end.
+        // An error means that the consumer has already stopped.
         let _ = self.queue.send(None);
     }
 }
 
-/// Records what it forwards.
+/// Records the commands it forwards.
 #[derive(Debug)]
 pub struct Recorder {
-    /// None, so that whatever is not recorded fares as in `serve` without rules.
+    /// Empty, so that commands that are not recorded are handled as in `serve` without rules.
     rules: RuleSet,
     sink: Sink,
 }
@@ -104,7 +103,9 @@ impl Interceptor for Recorder {
 
     fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage {
         match self.rules.triage(head, listener_kind) {
-            Triage::Forward { .. } if class_of_head(head).is_some_and(|class| Class::REACHING.contains(&class)) => {
+            Triage::Forward { .. }
+                if class_of_head(head).is_some_and(|class| CommandClass::REACHING.contains(&class)) =>
+            {
                 Triage::Evaluate
             }
             other => other,
@@ -128,12 +129,12 @@ impl Interceptor for Recorder {
     }
 }
 
-/// One message on its way.
+/// One message that is recorded.
 pub struct Recording<'p> {
     recorder: &'p Recorder,
     frame: &'p [u8],
     now: Now,
-    /// Set for what is forwarded as it is; the rest is carried out by `plan`.
+    /// Set for messages that are forwarded as they are; `plan` carries out the others.
     expects_reply: Option<bool>,
     plan: Plan<'p>,
 }
@@ -173,7 +174,7 @@ impl Recording<'_> {
         let sink = &self.recorder.sink;
         let Some(command) = command_of_frame(self.frame) else { return sink.counts.drop_one() };
         let command = match class_of_head(self.frame) {
-            Some(Class::Unknown) | None => outline(command.as_document()),
+            Some(CommandClass::Unknown) | None => outline(command.as_document()),
             _ => command,
         };
         let [a, b, c, d, e, f, g, h, ..] = session.own.id;
@@ -196,7 +197,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_bounded_and_the_rest_is_counted() {
+    fn the_queue_is_bounded_and_dropped_records_are_counted() {
         let (queue, records) = channel();
         let counts = Arc::new(RecordCounts::default());
         let sink = Sink::new(queue, counts.clone());
@@ -205,10 +206,10 @@ mod tests {
         assert_eq!(counts.dropped(), 6);
         counts.taken(&records.recv().unwrap().unwrap());
         sink.offer(record());
-        assert_eq!(counts.dropped(), 6, "there was room again");
+        assert_eq!(counts.dropped(), 6, "the queue has room again");
         drop(records);
         sink.offer(Vec::new());
-        assert_eq!(counts.dropped(), 7, "nobody takes it");
+        assert_eq!(counts.dropped(), 7, "the consumer is gone");
         sink.close();
     }
 }

@@ -1,10 +1,10 @@
-//! One client connection with its one upstream connection: a poll state machine that moves bytes both ways.
+//! Relays one client connection and its upstream connection: a poll state machine that moves bytes both ways.
 //!
-//! A message no rule concerns costs one read and one write. Frames stream through as they come; only what
-//! must be evaluated, rewritten or converted is collected. Both directions run in one task and never wait for one another;
-//! a direction is not read while its output waits, so memory stays bounded. It must not know what a rule is.
-//! Frames are told apart in [`super::sorting`], evaluated messages are carried out in [`super::evaluate`], a session's
-//! life is in [`super::session`].
+//! A message without a matching rule costs one read and one write. Frames stream through as they arrive; only messages
+//! to be evaluated, rewritten or converted are collected. Both directions run in one task and never wait for each
+//! other. A direction is not read while its output is blocked, so memory stays bounded. This module must not know what
+//! a rule is. [`super::framing`] sorts frames, [`super::evaluation`] carries out evaluated messages, and
+//! [`super::connection`] runs the life cycle.
 
 mod draining;
 mod quiescent;
@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use self::draining::DrainState;
 pub(super) use self::quiescent::QuiescentState;
 use super::end::{ClientFault, End, UpstreamFault};
-use super::framing::{Reply, Request, Requests, may_be_packed, sort_reply};
+use super::framing::{Reply, Request, Requests, may_be_compressed, sort_reply};
 use super::interceptor::Interceptor;
 use super::limits::{Activity, Unauthenticated};
 use super::listener::ListenerContext;
@@ -33,50 +33,53 @@ use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
 use crate::engine::{Session, has_logged_in};
 use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
-use crate::wire::splitter::{Part, Splitter};
+use crate::wire::splitter::{Splitter, StreamPart};
 use crate::wire::{Header, OpCode, WireError};
 
-/// Replies pending at which the client is not read on: an upstream that takes requests without answering must
-/// not make us remember them without end. Drivers have one request at a time under way.
-const MAX_OWED: usize = 1024;
+/// Number of pending replies at which the client is not read further: an upstream that takes requests without
+/// answering must not make the queue grow without bound. Drivers have one request in flight at a time.
+const MAX_PENDING_REPLIES: usize = 1024;
 
-/// What the relay cannot do while it is polled.
+/// An event that the relay cannot handle while it is polled.
 #[derive(Debug)]
 pub(super) enum Event {
-    /// This message is to be evaluated; nothing is pending and nothing waits for the client.
+    /// This message is to be evaluated. No reply is pending, and no bytes wait for the client.
     Evaluate(Vec<u8>),
     End(End),
-    /// The client's first message has come, and its login where there has to be one.
-    Arrived,
-    /// It was to be passed on, and stands between two messages.
-    Stands,
+    /// The client's first message has arrived, and its login where one is required.
+    Established,
+    /// It was asked to stop for a hand-over, and is between two messages.
+    Quiescent,
 }
 
-/// What became of a step.
+/// The result of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Progress {
+enum StepProgress {
     Moved,
-    /// There is nothing to do, and the task is registered to be woken when there is.
+    /// Nothing to do; the task is registered to be woken when there is.
     Idle,
-    /// There is nothing to do before replies have moved.
+    /// Nothing to do before replies have moved.
     Waits,
 }
 
-/// What the client's hellos tell of its connection.
+/// The state of the handshake, from the client's hellos.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 struct HandshakeState {
-    /// A driver's monitor: its last hello is answered when there is news, or it says one hello after another.
+    /// It is the connection of a driver's monitor: its last hello awaits a topology change, or it sends only hellos.
     watched: bool,
     /// Its last hello may be answered more than once.
     streams: bool,
-    /// The client has said hello, and anything else.
-    greeted: bool,
-    conversed: bool,
-    /// Its hellos; wraps.
+    /// The client has sent a hello.
+    #[serde(rename = "greeted")]
+    hello_sent: bool,
+    /// The client has sent a message other than a hello.
+    #[serde(rename = "conversed")]
+    commands_sent: bool,
+    /// Number of its hellos; wraps.
     hellos: u8,
 }
 
-/// Both sockets and what is under way between them.
+/// Both sockets and the data in flight between them.
 #[derive(Debug)]
 pub(super) struct Relay<C, U, P> {
     pub(super) client: C,
@@ -84,14 +87,14 @@ pub(super) struct Relay<C, U, P> {
     pub(super) listener_context: Arc<ListenerContext<P>>,
     /// The address the client connected to.
     local: IpAddr,
-    /// Close as soon as this harms nobody.
+    /// Close when the connection is idle.
     pub(super) draining: bool,
-    /// Stop between two messages: another process goes on.
+    /// Stop between two messages, for a hand-over.
     pub(super) passing: bool,
     drain_state: DrainState,
     pub(super) activity: Activity,
-    /// Whether [`Event::Arrived`] has been told.
-    arrival_told: bool,
+    /// Whether [`Event::Established`] has been returned.
+    established_reported: bool,
     handshake: HandshakeState,
     pub(super) session: Session,
     pub(super) negotiation: Negotiation,
@@ -100,21 +103,21 @@ pub(super) struct Relay<C, U, P> {
     pub(super) to_upstream: WriteBuffer,
     pub(super) to_client: WriteBuffer,
     pub(super) pending: PendingReplies,
-    /// Nanoseconds that the message that is evaluated has waited for servers.
+    /// Nanoseconds that the evaluated message has waited for servers.
     pub(super) waited: u64,
-    /// Waits until nothing is pending; the client's later messages wait in `unread`.
+    /// Waits until no reply is pending; the client's later messages wait in `unread`.
     evaluated: Option<Vec<u8>>,
-    /// `None` while there is nothing.
+    /// `None` while there is no data.
     unread: Option<Box<ReadBuffer>>,
-    /// What it has of the memory for large messages.
+    /// Its share of the memory for large messages.
     pub(super) kept: Option<Box<Reservation>>,
 }
 
-/// What was read from the client and not looked at yet.
+/// Bytes that were read from the client and not yet processed.
 #[derive(Debug)]
 struct ReadBuffer {
     bytes: Vec<u8>,
-    /// What has been looked at after all. `0 .. bytes.len()`.
+    /// Bytes processed already. `0 .. bytes.len()`.
     at: usize,
 }
 
@@ -139,7 +142,7 @@ where
             passing: false,
             drain_state: DrainState::default(),
             activity: Activity::default(),
-            arrival_told: false,
+            established_reported: false,
             handshake: HandshakeState::default(),
             session,
             negotiation: Negotiation::new(listener_context.compressors.clone()),
@@ -156,14 +159,14 @@ where
         }
     }
 
-    /// Moves bytes until neither side has any, or something comes up.
+    /// Moves bytes until neither side has any, or an event occurs.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
-        let (mut requests, mut replies) = (Progress::Moved, Progress::Moved);
+        let (mut requests, mut replies) = (StepProgress::Moved, StepProgress::Moved);
         loop {
             if let Err(end) = self.step(cx, &mut requests, &mut replies) {
                 return Poll::Ready(Event::End(end));
             }
-            let idle = requests != Progress::Moved && replies != Progress::Moved;
+            let idle = requests != StepProgress::Moved && replies != StepProgress::Moved;
             if !idle {
                 self.activity.moves = self.activity.moves.wrapping_add(1);
             }
@@ -173,21 +176,21 @@ where
             {
                 return Poll::Ready(Event::Evaluate(frame));
             }
-            // Its client may be quiet for long.
-            if idle && self.kept.is_some() && self.stands() {
+            // Releases the memory, since the client may be idle for long.
+            if idle && self.kept.is_some() && self.is_quiescent() {
                 self.kept = None;
             }
-            if idle && self.passing && self.stands() {
-                return Poll::Ready(Event::Stands);
+            if idle && self.passing && self.is_quiescent() {
+                return Poll::Ready(Event::Quiescent);
             }
-            // The driver watches over the server by this connection, has nothing to lose on it, and takes its end for
-            // the news that it is to look again.
+            // The driver uses this connection only to monitor the server. It loses nothing when the connection closes,
+            // and then checks the server again.
             if idle && self.draining && self.handshake.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
-            if idle && !self.arrival_told && self.activity.heard && !self.session.must_log_in {
-                self.arrival_told = true;
-                return Poll::Ready(Event::Arrived);
+            if idle && !self.established_reported && self.activity.message_received && !self.session.must_log_in {
+                self.established_reported = true;
+                return Poll::Ready(Event::Established);
             }
             if idle {
                 return Poll::Pending;
@@ -195,65 +198,70 @@ where
         }
     }
 
-    /// One step each in turn, so that a busy direction does not use up the task's budget alone. Who is idle will be
-    /// woken, and does not look again before.
-    fn step(&mut self, cx: &mut Context<'_>, requests: &mut Progress, replies: &mut Progress) -> Result<(), End> {
-        if *requests != Progress::Idle {
+    /// Runs one step of each direction in turn, so that a busy direction does not use up the task's budget alone. An
+    /// idle direction is registered to be woken and is skipped until then.
+    fn step(
+        &mut self,
+        cx: &mut Context<'_>,
+        requests: &mut StepProgress,
+        replies: &mut StepProgress,
+    ) -> Result<(), End> {
+        if *requests != StepProgress::Idle {
             *requests = self.step_requests(cx)?;
         }
-        if *replies != Progress::Idle {
+        if *replies != StepProgress::Idle {
             *replies = self.step_replies(cx)?;
         }
         Ok(())
     }
 
-    /// Moves the replies still pending to a client that has said its last word.
+    /// Moves the pending replies to a client that has closed its sending half.
     pub(super) fn poll_last_replies(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         loop {
             let progress = self.step_replies(cx)?;
             if self.is_settled() {
                 return Poll::Ready(Ok(()));
             }
-            if progress == Progress::Idle {
+            if progress == StepProgress::Idle {
                 return Poll::Pending;
             }
         }
     }
 
-    /// What a client has done that still has to log in; `None`: nobody waits for a login.
+    /// The state of a client that must still log in; `None`: no login is required.
     pub(super) fn unauthenticated_slot(&self) -> Option<Unauthenticated> {
         self.session.must_log_in.then(|| Unauthenticated {
-            conversed: self.handshake.conversed,
+            commands_sent: self.handshake.commands_sent,
             within_message: !self.requests.between_frames(),
             hellos: self.handshake.hellos,
         })
     }
 
-    /// Whether the client waits for something.
+    /// Whether the client waits for a reply.
     pub(super) fn is_busy(&self) -> bool {
         !self.is_settled() || self.evaluated.is_some()
     }
 
-    /// Every reply pending has gone to the client.
+    /// Whether every pending reply has been sent to the client.
     fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.replies.between_frames() && self.to_client.is_empty()
     }
 
-    /// Closing now loses nothing that anybody waits for. A hello that awaits news has none to lose, and a streamed one
+    /// Whether closing now loses nothing. A hello that awaits a topology change loses nothing, and a streamed one
     /// never ends by itself.
     pub(super) fn is_idle(&self) -> bool {
-        (self.pending.is_empty() || self.handshake.watched && self.pending.only_hellos()) && self.stands()
+        (self.pending.is_empty() || self.handshake.watched && self.pending.only_hellos()) && self.is_quiescent()
     }
 
-    fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+    fn step_requests(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         if self.to_upstream.poll_flush(cx, &mut self.upstream).map_err(End::UpstreamError)?.is_pending() {
-            return Ok(Progress::Idle);
+            return Ok(StepProgress::Idle);
         }
         if self.evaluated.is_some() {
             return self.read_ahead(cx);
         }
-        if self.pending.len() >= MAX_OWED {
-            return Ok(Progress::Waits);
+        if self.pending.len() >= MAX_PENDING_REPLIES {
+            return Ok(StepProgress::Waits);
         }
         if (self.kept.is_some() || !self.requests.held().is_empty())
             && let Some(waits) = self.wait_for_memory(cx)?
@@ -265,7 +273,7 @@ where
         }
         with_read_buffer(|buffer| {
             let Poll::Ready(read) = poll_read(cx, &mut self.client, buffer) else {
-                return Ok(Progress::Idle);
+                return Ok(StepProgress::Idle);
             };
             let read = match read.map_err(End::ClientError)? {
                 [] => return Err(End::ClientClosed),
@@ -274,20 +282,20 @@ where
             let came = self.listener_context.meter.read(Side::Client, read.len());
             let used = self.forward_requests(cx, read)?;
             self.listener_context.meter.forwarded(&mut self.pending, came);
-            self.activity.heard |= self.requests.between_frames();
+            self.activity.message_received |= self.requests.between_frames();
             self.keep_unread(read.get(used..).unwrap_or_default());
-            Ok(Progress::Moved)
+            Ok(StepProgress::Moved)
         })
     }
 
-    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<ReadBuffer>) -> Result<Progress, End> {
+    fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<ReadBuffer>) -> Result<StepProgress, End> {
         let came = self.listener_context.meter.now();
         unread.at += self.forward_requests(cx, unread.bytes.get(unread.at..).unwrap_or_default())?;
         self.listener_context.meter.forwarded(&mut self.pending, came);
         if unread.at < unread.bytes.len() {
             self.unread = Some(unread);
         }
-        Ok(Progress::Moved)
+        Ok(StepProgress::Moved)
     }
 
     fn keep_unread(&mut self, bytes: &[u8]) {
@@ -301,15 +309,15 @@ where
         }
     }
 
-    /// What to wait for until the large message that has begun may come on; `None`: nothing. What was kept for one that is
-    /// done is free again.
-    fn wait_for_memory(&mut self, cx: &mut Context<'_>) -> Result<Option<Progress>, End> {
+    /// What a large message that has begun must wait for; `None`: nothing. Releases the memory of a message that is
+    /// done.
+    fn wait_for_memory(&mut self, cx: &mut Context<'_>) -> Result<Option<StepProgress>, End> {
         let held = self.requests.held();
         if let Some(kept) = &mut self.kept {
             kept.is_done |= held.is_empty();
             if kept.is_done && !self.to_client.is_empty() {
-                kept.look(cx, self.to_client.len()).map_err(|Stalled| ClientFault::Stalled)?;
-                return Ok((!held.is_empty()).then_some(Progress::Waits));
+                kept.check(cx, self.to_client.len()).map_err(|Stalled| ClientFault::Stalled)?;
+                return Ok((!held.is_empty()).then_some(StepProgress::Waits));
             }
             if kept.is_done {
                 self.kept = None;
@@ -324,44 +332,45 @@ where
         };
         let waited = kept.waits();
         if kept.poll_room(cx).is_pending() {
-            return Ok(Some(Progress::Idle));
+            return Ok(Some(StepProgress::Idle));
         }
-        kept.look(cx, held.len()).map_err(|Stalled| ClientFault::Stalled)?;
+        kept.check(cx, held.len()).map_err(|Stalled| ClientFault::Stalled)?;
         if waited {
             self.requests.reserve();
         }
         Ok(None)
     }
 
-    /// Reads the client while its messages have to wait, only to notice when it goes away. Bounded: a client
-    /// that sends on and on is noticed later, when its messages' turn has come.
-    fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+    /// Reads the client while its messages must wait, only to notice when it closes. It is bounded: the close of a
+    /// client that keeps sending is noticed later, when its messages are processed.
+    fn read_ahead(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         if self.unread.as_ref().is_some_and(|unread| unread.bytes.len() - unread.at >= READ_LENGTH) {
-            return Ok(Progress::Waits);
+            return Ok(StepProgress::Waits);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.client, buffer) {
-            Poll::Pending => Ok(Progress::Idle),
+            Poll::Pending => Ok(StepProgress::Idle),
             Poll::Ready(Err(error)) => Err(End::ClientError(error)),
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
                 self.listener_context.meter.read(Side::Client, read.len());
                 self.keep_unread(read);
-                Ok(Progress::Moved)
+                Ok(StepProgress::Moved)
             }
         })
     }
 
-    /// Registers to be woken when the client goes away, and tells when it has.
+    /// Registers the task to be woken when the client closes, and returns the error if it has.
     pub(super) fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        while self.read_ahead(cx)? == Progress::Moved {}
+        while self.read_ahead(cx)? == StepProgress::Moved {}
         Ok(())
     }
 
-    /// Sends on what goes through; gives how much of `bytes` was used. Stops behind a message to be evaluated.
+    /// Forwards what streams through, and returns how many of `bytes` were used. Stops after a message to be
+    /// evaluated.
     fn forward_requests(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<usize, End> {
         let rules = self.listener_context.rules.load();
         let mut rest = bytes;
-        // `bytes[run..before]` goes through and has not been sent.
+        // `bytes[run..before]` streams through and has not been sent yet.
         let mut run = 0;
         loop {
             let before = bytes.len() - rest.len();
@@ -374,39 +383,41 @@ where
                 meter: &self.listener_context.meter,
             };
             let part = self.requests.next(&mut rest, |header, head| sorter.sort(header, head));
-            self.handshake.conversed |= !matches!(part, Ok(Part::Whole(Request::Hello, _) | Part::Starved));
-            if let Ok(Part::Stream) = part {
+            self.handshake.commands_sent |=
+                !matches!(part, Ok(StreamPart::Whole(Request::Hello, _) | StreamPart::Starved));
+            if let Ok(StreamPart::Stream) = part {
                 continue;
             }
             self.send_upstream(cx, bytes.get(run..before).unwrap_or_default())?;
             run = bytes.len() - rest.len();
             match part? {
-                Part::Release(held) => self.send_upstream(cx, &held)?,
-                Part::Whole(request, frame) => {
+                StreamPart::Release(held) => self.send_upstream(cx, &held)?,
+                StreamPart::Whole(request, frame) => {
                     let sent = match request {
                         Request::Hello => self.forward_hello(cx, &frame)?,
                         Request::Convert => self.forward_converted(cx, &frame)?,
                         Request::Evaluate => false,
                     };
-                    // What cannot be taken out of its envelope is refused where messages are evaluated.
+                    // A message that cannot be decompressed goes to evaluation, which reports the error.
                     if !sent {
                         self.evaluated = Some(frame);
                         return Ok(run);
                     }
                 }
-                Part::Starved | Part::Stream => return Ok(run),
+                StreamPart::Starved | StreamPart::Stream => return Ok(run),
             }
         }
     }
 
-    /// False when it cannot be read: then nothing has been sent.
+    /// Returns false if it cannot be read; nothing has been sent then.
     fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
-        // Who measures round trips by a connection of its own does it too often to be quiet for a drain's sake.
-        self.handshake.watched = awaits_news(&frame) || self.handshake.greeted && !self.handshake.conversed;
+        // A driver measures round trips on a separate connection, so often that it would never be idle. It counts as a
+        // monitor's too.
+        self.handshake.watched = awaits_news(&frame) || self.handshake.hello_sent && !self.handshake.commands_sent;
         self.handshake.streams = streams(&frame);
-        self.handshake.greeted = true;
+        self.handshake.hello_sent = true;
         self.handshake.hellos = self.handshake.hellos.wrapping_add(1);
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
         if !more_to_come(&header, &frame) {
@@ -416,7 +427,7 @@ where
         Ok(true)
     }
 
-    /// False when it cannot be read: then nothing has been sent.
+    /// Returns false if it cannot be read; nothing has been sent then.
     fn forward_converted(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
         let header = Header::of_frame(&frame).map_err(ClientFault::from)?;
@@ -429,17 +440,17 @@ where
         Ok(true)
     }
 
-    /// How a plain message is compressed on its way upstream, whose client sent it compressed by `came`.
+    /// The compression of a plain message for the upstream, if its client sent it compressed by `came`.
     pub(super) fn method_for_upstream(
         &self,
         header: &Header,
         frame: &[u8],
         came: Option<Compressor>,
     ) -> Option<Method> {
-        self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_packed(header, frame))
+        self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_compressed(header, frame))
     }
 
-    /// A reply is pending from now on, to a message that came compressed by `came` and goes upstream by `goes`.
+    /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`.
     pub(super) fn expect_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
         let same = goes.map(|method| method.compressor) == came;
         let treatment = if same { ReplyAction::Forward } else { ReplyAction::Convert(came) };
@@ -450,19 +461,19 @@ where
         self.to_upstream.send(cx, &mut self.upstream, bytes).map_err(End::UpstreamError)
     }
 
-    fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<Progress, End> {
+    fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         if self.to_client.poll_flush(cx, &mut self.client).map_err(End::ClientError)?.is_pending() {
-            return Ok(Progress::Idle);
+            return Ok(StepProgress::Idle);
         }
         with_read_buffer(|buffer| match poll_read(cx, &mut self.upstream, buffer) {
-            Poll::Pending => Ok(Progress::Idle),
+            Poll::Pending => Ok(StepProgress::Idle),
             Poll::Ready(Err(error)) => Err(End::UpstreamError(error)),
             Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
             Poll::Ready(Ok(read)) => {
                 let came = self.listener_context.meter.read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
                 self.listener_context.meter.answered(&mut self.pending, came);
-                Ok(Progress::Moved)
+                Ok(StepProgress::Moved)
             }
         })
     }
@@ -473,15 +484,15 @@ where
         loop {
             let before = bytes.len() - rest.len();
             let part = self.replies.next(&mut rest, |header, head| sort_reply(&mut self.pending, header, head));
-            if let Ok(Part::Stream) = part {
+            if let Ok(StreamPart::Stream) = part {
                 continue;
             }
             self.send_client(cx, bytes.get(run..before).unwrap_or_default())?;
             run = bytes.len() - rest.len();
             match part? {
-                Part::Release(held) => self.send_client(cx, &held)?,
-                Part::Whole(Reply::Hello(_), _) if self.drain_state.silent => {}
-                Part::Whole(Reply::Hello(goes), frame) => {
+                StreamPart::Release(held) => self.send_client(cx, &held)?,
+                StreamPart::Whole(Reply::Hello(_), _) if self.drain_state.last_reply_sent => {}
+                StreamPart::Whole(Reply::Hello(goes), frame) => {
                     note_reply(&frame, &mut self.session);
                     self.note_login(&frame);
                     let presentation = self.listener_context.presentation(self.local);
@@ -489,15 +500,15 @@ where
                         rewrite_reply(&frame, &presentation, &mut self.negotiation).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(rewritten.unwrap_or(frame).into(), goes))?;
                 }
-                Part::Whole(Reply::Login, frame) => {
+                StreamPart::Whole(Reply::Login, frame) => {
                     self.note_login(&frame);
                     self.send_client(cx, &frame)?;
                 }
-                Part::Whole(Reply::Convert(goes), frame) => {
+                StreamPart::Whole(Reply::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     self.send_client(cx, &pack(frame, goes))?;
                 }
-                Part::Starved | Part::Stream => return Ok(()),
+                StreamPart::Starved | StreamPart::Stream => return Ok(()),
             }
         }
     }
@@ -513,7 +524,7 @@ where
     }
 }
 
-/// A message out of its envelope, if it is in one, and the compressor it came by.
+/// The decompressed message, and the compressor it arrived with.
 pub(super) fn unpack(frame: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Compressor>), WireError> {
     if Header::of_frame(frame)?.op_code != OpCode::Compressed {
         return Ok((Cow::Borrowed(frame), None));

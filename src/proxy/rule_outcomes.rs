@@ -1,8 +1,8 @@
-//! What rules said about statements: counted, and said on as decisions. Names only.
+//! Counts the outcomes of rules and publishes decisions. It contains names only.
 //!
-//! Counts belong to a rule as it is written, by its name and a fingerprint of its text, so they outlive a reload; a
-//! rule that was changed begins anew. Of rules in shadow mode the shapes of commands are kept too: it is the
-//! report of `docward audit`, live. Single decisions go on in [`super::decisions`].
+//! Counters belong to a version of a rule, identified by its name and a fingerprint of its text. So they survive a
+//! reload, and a changed rule starts at zero. For rules in shadow mode the shapes of commands are kept too: this is
+//! the live equivalent of the `docward audit` report. [`super::decisions`] publishes single decisions.
 
 mod counts;
 mod known_rules;
@@ -22,54 +22,56 @@ use super::sharded::Sharded;
 use crate::audit::{Effect, Noted, shape_of_frame};
 use crate::engine::{OutcomeKind, RuleOutcome, Session};
 
-/// Decisions in a second that are said on, of one rule with one verdict, and of all.
-const SAID_OF_ONE: u32 = 10;
-const SAID_OF_ALL: u32 = 100;
+/// Decisions published per second for one rule and verdict, and for all rules together.
+const MAX_PER_VERDICT: u32 = 10;
+const MAX_DECISIONS: u32 = 100;
 
-/// Counts per rule since each was first loaded.
+/// Counters per rule since each was first loaded.
 #[derive(Debug, Default)]
 pub(super) struct RuleOutcomes {
-    /// Plain mutexes: who holds one adds to it, or is the only one who reads it. Locked before the register.
+    /// Plain mutexes, because contention is rare: one thread adds to each, and only reports read them. Locked before
+    /// the register.
     counts: Sharded<Mutex<Counts>>,
     register: Mutex<KnownRules>,
     tail: Tail,
-    /// Decisions are logged with the documents they are about.
+    /// Decisions are logged with their documents.
     in_full: bool,
 }
 
-/// What one rule has said since it was first loaded.
+/// Counters of one rule since it was first loaded.
 #[derive(Debug, Clone)]
 pub struct LiveRule {
     pub label: RuleLabel,
-    /// As it is written; of a rule that is no longer loaded, as it was.
+    /// The rule as written, or as it was when it was last loaded.
     pub written: Arc<WrittenRule>,
     pub since: SystemTime,
-    /// Whether it is in force now.
+    /// Whether it is loaded now.
     pub loaded: bool,
     pub counts: RuleCounts,
 }
 
 impl RuleOutcomes {
-    /// `in_full`: decisions are logged with the documents they are about.
+    /// `in_full`: decisions are logged with their documents.
     pub(super) fn new(in_full: bool) -> Self {
         Self { in_full, ..Self::default() }
     }
 
-    /// Counts what was said about `frame`, a whole message, by a plan of `policy`.
+    /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
     pub(super) fn note<P: Interceptor>(&self, outcomes: Vec<RuleOutcome>, session: &Session, policy: &P, frame: &[u8]) {
         for outcome in outcomes {
-            let tried = matches!(outcome.said, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
-            let shape = tried.then(|| shape_of_frame(frame));
-            let said_on = self.count(&outcome, shape, session, policy);
-            if let Some(left_out) = said_on {
-                let decision = Decision::new(outcome, session, frame, left_out, self.in_full);
+            let in_shadow = matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
+            let shape = in_shadow.then(|| shape_of_frame(frame));
+            let published = self.count(&outcome, shape, session, policy);
+            if let Some(suppressed) = published {
+                let decision = Decision::new(outcome, session, frame, suppressed, self.in_full);
                 decision.log();
                 self.tail.push(decision);
             }
         }
     }
 
-    /// Counts; `Some` when the decision is to be said on, with how many like it were not since the last one.
+    /// Counts an outcome. Returns `Some` if its decision is to be published, with the number of similar ones
+    /// suppressed since the last one.
     fn count<P: Interceptor>(
         &self,
         outcome: &RuleOutcome,
@@ -78,36 +80,37 @@ impl RuleOutcomes {
         policy: &P,
     ) -> Option<u64> {
         let noted = Noted {
-            effect: Effect::of(outcome.said),
+            effect: Effect::of(outcome.kind),
             statements: outcome.statements,
             app: session.app_name(),
             namespace: &outcome.namespace,
             reason: &outcome.reason,
         };
-        let verdict = outcome.said.as_str();
+        let verdict = outcome.kind.as_str();
         let mut counts = lock(self.counts.mine());
         let (key, counts) = counts.of(outcome.rule.index(), policy, &self.register)?;
-        let left_out = counts.note(&noted, verdict, shape)?;
-        // Ten times a second at most.
-        lock(&self.register).may_say(key, verdict, left_out)
+        let suppressed = counts.note(&noted, verdict, shape)?;
+        // Taken at most ten times a second.
+        lock(&self.register).may_publish(key, verdict, suppressed)
     }
 
-    /// The last decisions, the oldest first, and those to come. A receiver that falls behind loses some.
+    /// Returns the last decisions, the oldest first, and a receiver for new ones. A receiver that lags too far behind
+    /// misses some.
     pub(super) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         self.tail.follow()
     }
 
-    /// Every rule in the order of the files, then those that were loaded before.
+    /// Returns every loaded rule in the order of the files, then previously loaded ones.
     pub(super) fn report<P: Interceptor>(&self, policy: &P) -> Vec<LiveRule> {
         let (keys, mut rules): (Vec<_>, Vec<_>) = {
             let mut register = lock(&self.register);
             register.load(policy);
-            register.in_order().into_iter().map(|known| (known.key, LiveRule::silent(known))).unzip()
+            register.in_order().into_iter().map(|known| (known.key, LiveRule::without_counts(known))).unzip()
         };
-        let places: HashMap<_, _> = keys.into_iter().zip(0..).collect();
+        let indexes: HashMap<_, _> = keys.into_iter().zip(0..).collect();
         for counts in self.counts.iter() {
             for (key, counts) in lock(counts).all() {
-                if let Some(rule) = places.get(&key).and_then(|place: &usize| rules.get_mut(*place)) {
+                if let Some(rule) = indexes.get(&key).and_then(|index: &usize| rules.get_mut(*index)) {
                     rule.counts.merge(counts);
                 }
             }
@@ -116,14 +119,14 @@ impl RuleOutcomes {
     }
 }
 
-/// Nothing panics while it holds these locks; should it, the counts are still whole.
+/// No code panics while it holds these locks; if it did, the counters would still be consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl LiveRule {
-    /// One that has not said anything yet.
-    fn silent(known: &Known) -> Self {
+    /// A rule without outcomes.
+    fn without_counts(known: &Known) -> Self {
         Self {
             label: known.label.clone(),
             written: known.written.clone(),
@@ -133,7 +136,7 @@ impl LiveRule {
         }
     }
 
-    /// One line for each thing it said; for a rule that is tried also applications and examples.
+    /// Logs one line for each verdict; for a rule in shadow mode also applications and examples.
     pub(super) fn log(&self) {
         let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, .. } = self;
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
@@ -174,7 +177,7 @@ mod tests {
         format!("  - name: {name}\n    namespace: d.c\n    mode: shadow\n    {more}\n")
     }
 
-    /// A replacement on d.c by this application.
+    /// Notes the outcomes of a replacement on d.c by this application.
     fn replace(outcomes: &RuleOutcomes, rules: &RuleSet, app: &str) {
         let body = bson::doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}], "$db": "d"};
         let mut writer = op_msg::Writer::new(1, 0, 0, 128);
@@ -188,11 +191,11 @@ mod tests {
     }
 
     #[test]
-    fn counts_survive_a_reload_and_begin_anew_with_a_changed_rule() {
+    fn counts_survive_a_reload_and_restart_for_a_changed_rule() {
         let outcomes = RuleOutcomes::default();
         let first = rules(&rule("r", "replacement: {}"));
         replace(&outcomes, &first, "one");
-        // Another rule before it gives it another number; comments and empty lines are not the rule.
+        // A preceding rule changes its index; comments and empty lines do not belong to the rule.
         let text = format!(
             "\n  # why\n{}# and this\n\n{}",
             rule("other", "bounds: { field: n, min: 0 }"),
@@ -230,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_threads_count_is_put_together_and_they_share_what_may_be_said() {
+    fn counts_of_threads_are_merged_and_threads_share_the_rate_limit() {
         let (outcomes, rules) = (RuleOutcomes::default(), rules(&rule("r", "replacement: {}")));
         let began = std::time::Instant::now();
         std::thread::scope(|scope| {
@@ -245,8 +248,8 @@ mod tests {
         assert_eq!(counts.verdicts.get("shadow-reject"), Some(&200));
         assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
         assert_eq!(counts.tally.examples()[0].statements, 200);
-        let (said, _) = outcomes.follow();
-        let left_out: u64 = said.iter().map(|decision| decision.left_out).sum();
-        assert!(said.len() as u64 <= 10 * seconds && said.len() as u64 + left_out <= 200, "{said:?}");
+        let (decisions, _) = outcomes.follow();
+        let left_out: u64 = decisions.iter().map(|decision| decision.left_out).sum();
+        assert!(decisions.len() as u64 <= 10 * seconds && decisions.len() as u64 + left_out <= 200, "{decisions:?}");
     }
 }

@@ -1,7 +1,6 @@
-//! The front listener_context of the layer: opens the listeners, pairs each client with an upstream connection, drains, and
-//! hands over to the next process.
+//! The entry point of the layer: opens the listeners, accepts clients, drains, and hands over to the next process.
 //!
-//! Who the members are and which listeners they have is followed in [`super::deployment`].
+//! [`super::deployment`] follows the members and opens their listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -41,40 +40,40 @@ use super::upstream::Upstream;
 use super::workers::Workers;
 use crate::service::Service;
 
-/// Pause after an accept that failed: out of file descriptors is not mended by trying at once.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// Pause after a failed accept: an immediate retry does not help when file descriptors are exhausted.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 
-/// The least time that connections have to close after they were asked to.
-const FAREWELL: Duration = Duration::from_millis(100);
+/// The minimum time connections have to close after they were asked to.
+const MIN_CLOSE_TIME: Duration = Duration::from_millis(100);
 
-/// Where to listen and what stands behind it.
+/// The listeners, the upstream and their settings.
 #[derive(Debug, Clone)]
-pub struct Config {
+pub struct ProxyConfig {
     pub placement: Placement,
     pub query_listen: Option<SocketAddr>,
     pub upstream: Upstream,
-    /// `None`: clients speak plainly.
+    /// `None`: clients connect without TLS.
     pub tls: Option<Arc<ListenerTls>>,
     pub limits: LimitSettings,
-    /// How long open transactions and busy connections may take to finish when docward ends.
+    /// How long open transactions and busy connections may take to finish during a graceful shutdown.
     pub drain_timeout: Duration,
-    /// Where processes pass their sockets to the next one.
+    /// Socket path over which a process passes its sockets to the next one.
     pub hand_over: Option<PathBuf>,
-    /// Whether messages are counted and timed, for [`Observer::measures`]; those that are traced are, anyway.
+    /// Whether to measure messages, for [`Observer::measures`]. With a tracer they are measured anyway.
     pub measured: bool,
-    /// Where spans go; `None`: nothing is traced.
+    /// Receives spans; `None`: no tracing.
     pub tracer: Option<Arc<Tracer>>,
-    /// Whether decisions are logged with the documents they are about.
+    /// Whether decisions are logged with their documents.
     pub log_documents: bool,
 }
 
-/// Open listeners, nothing accepted yet.
+/// A proxy with open listeners that does not accept yet.
 pub struct Proxy<P> {
     deployment: Deployment<P>,
     topology: Arc<Topology>,
     transactions: Arc<Transactions>,
     recheck: Arc<Notify>,
-    leaving: Arc<HandOverSender>,
+    hand_over_queue: Arc<HandOverSender>,
     activity: Arc<ActivityCounters>,
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
@@ -82,27 +81,27 @@ pub struct Proxy<P> {
     observer: Arc<Observer<P>>,
 }
 
-/// Why nothing listens.
+/// Why the proxy could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
     #[error(transparent)]
     Bind(#[from] BindError),
-    #[error("--hand-over {path}: {error}; stop the process that is there, or remove the file", path = path.display())]
+    #[error("--hand-over {path}: {error}; stop the process that uses it, or remove the file", path = path.display())]
     HandOver { path: PathBuf, error: io::Error },
-    #[error("a socket that was passed by the environment (LISTEN_FDS) cannot be used: {0}")]
+    #[error("a socket passed by LISTEN_FDS cannot be used: {0}")]
     Passed(io::Error),
-    #[error("cannot start the threads for connections: {0}")]
+    #[error("cannot start the worker threads: {0}")]
     Threads(io::Error),
 }
 
 impl<P: Interceptor> Proxy<P> {
-    /// Asks the upstream for its members and opens a listener for each, on a socket that was `passed` if there is
-    /// one. An upstream that is down is no error.
+    /// Discovers the members of the upstream and opens a listener for each, on a `passed` socket if one fits. An
+    /// unreachable upstream is not an error.
     ///
     /// # Errors
-    /// [`StartError`].
+    /// [`StartError`]: a socket cannot be bound or used, or a thread cannot start.
     pub async fn open(
-        config: Config,
+        config: ProxyConfig,
         passed: Vec<std::net::TcpListener>,
         rules: Arc<ArcSwap<P>>,
         service: Arc<dyn Service>,
@@ -113,7 +112,7 @@ impl<P: Interceptor> Proxy<P> {
         }
         let queries = Arc::<Queries>::default();
         let listener_context = ListenerContext {
-            behind: Backend::Queries(queries.clone()),
+            backend: Backend::Queries(queries.clone()),
             topology: Arc::new(Topology::new(Vec::new())),
             rules,
             service,
@@ -124,12 +123,12 @@ impl<P: Interceptor> Proxy<P> {
             memory: Memory::new(config.limits.memory),
             compressors: config.upstream.compressors.clone().map(Arc::from),
             recheck: Arc::default(),
-            leaving: Arc::default(),
+            hand_over_queue: Arc::default(),
             activity: Arc::default(),
             last_answer: OnceLock::new(),
         };
         let (topology, transactions) = (listener_context.topology.clone(), listener_context.transactions.clone());
-        let (recheck, leaving) = (listener_context.recheck.clone(), listener_context.leaving.clone());
+        let (recheck, hand_over_queue) = (listener_context.recheck.clone(), listener_context.hand_over_queue.clone());
         let (activity, outcomes) = (listener_context.activity.clone(), listener_context.outcomes.clone());
         let (rules, service) = (listener_context.rules.clone(), listener_context.service.clone());
         let (connection_counters, meter, memory) = (
@@ -149,13 +148,13 @@ impl<P: Interceptor> Proxy<P> {
         let query_address = deployment.query_address();
         let observer =
             Observer { outcomes, rules, board, limits, connection_counters, meter, memory, service, query_address };
-        let Config { drain_timeout, hand_over, .. } = config;
+        let ProxyConfig { drain_timeout, hand_over, .. } = config;
         Ok(Self {
             deployment,
             topology,
             transactions,
             recheck,
-            leaving,
+            hand_over_queue,
             activity,
             predecessor,
             drain_timeout,
@@ -164,63 +163,64 @@ impl<P: Interceptor> Proxy<P> {
         })
     }
 
-    /// The addresses of the members' listeners, the first member's first.
+    /// Returns the addresses of the members' listeners, the first member's first.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.topology.listeners()
     }
 
-    /// Sees what goes on while it serves.
+    /// Returns an observer of this proxy.
     pub fn observer(&self) -> Arc<Observer<P>> {
         self.observer.clone()
     }
 
-    /// The query listener's address.
+    /// Returns the address of the query listener.
     pub fn query_address(&self) -> Option<SocketAddr> {
         self.deployment.query_address()
     }
 
-    /// Serves until `shutdown` is ready or another process has taken over. Then calls `ending` and accepts nobody. The
-    /// other process goes on with the connections; without one, or where it cannot, they close when they are idle and
-    /// no transaction is open. All of it is bounded by the drain timeout.
+    /// Serves until `shutdown` is ready or another process has taken over. Then it calls `ending` and stops accepting.
+    /// The other process resumes the connections. Without one, or if a connection cannot be passed, connections close
+    /// when they are idle and no transaction is open. The drain timeout bounds all of this.
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce()) {
-        let (sessions, alive) = watch::channel(());
-        self.deployment.accept(&alive);
-        // Without a predecessor the queue is at its end.
+        let (connections, liveness) = watch::channel(());
+        self.deployment.accept(&liveness);
+        // Without a predecessor this channel is closed.
         let mut inherited = self.predecessor.take().map_or_else(|| mpsc::channel(1).1, Predecessor::release);
         self.observer.board.set_phase(Phase::Serving);
-        let successor = self.follow(shutdown, &mut inherited, &alive).await;
+        let successor = self.follow(shutdown, &mut inherited, &liveness).await;
         self.observer.board.set_phase(if successor.is_some() { Phase::HandedOver } else { Phase::Draining });
         ending();
         let deadline = Instant::now() + self.drain_timeout;
         self.deployment.stop_accepting(successor.is_some()).await;
-        // What is still on its way to us is to go on with us.
+        // Resumes connections that the predecessor is still passing.
         let all_inherited = async {
             while let Some(connection) = inherited.recv().await {
-                self.deployment.resume(connection, &alive);
+                self.deployment.resume(connection, &liveness);
             }
         };
         let _ = timeout_at(deadline, all_inherited).await;
-        drop(alive);
-        let heir = successor.filter(|next| next.takes_connections() && self.deployment.can_pass_connections());
+        drop(liveness);
+        let next = successor.filter(|next| next.takes_connections() && self.deployment.can_pass_connections());
         let ended = async {
-            match heir {
-                Some(heir) => self.pass_connections(heir, &sessions).await,
-                None => self.drain(&sessions, deadline).await,
+            match next {
+                Some(next) => self.pass_connections(next, &connections).await,
+                None => self.drain(&connections, deadline).await,
             }
         };
-        if timeout_at(deadline.max(Instant::now() + FAREWELL), ended).await.is_err() {
-            let left = sessions.receiver_count();
-            tracing::warn!("{left} connections were still busy after {:?} and are closed", self.drain_timeout);
+        if timeout_at(deadline.max(Instant::now() + MIN_CLOSE_TIME), ended).await.is_err() {
+            let left = connections.receiver_count();
+            tracing::warn!("closing {left} connections that are still busy after {:?}", self.drain_timeout);
         }
         self.observer.log();
     }
 
-    /// Keeps the listeners in step with the members until the end comes: whoever has taken over, or nobody.
+    /// Keeps the listeners in step with the members until the process must end. Returns the process that has taken
+    /// over, if any.
     async fn follow(
         &mut self,
         shutdown: impl Future<Output = ()>,
         inherited: &mut mpsc::Receiver<PassedConnection>,
-        alive: &LivenessToken,
+        liveness: &LivenessToken,
     ) -> Option<Successor> {
         let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.recheck.clone());
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
@@ -243,57 +243,56 @@ impl<P: Interceptor> Proxy<P> {
                     tracing::info!("another process has taken over: draining");
                     return Some(successor);
                 }
-                Some(connection) = inherited.recv() => self.deployment.resume(connection, alive),
-                Some(hello_result) = seen.recv() => self.deployment.observed(hello_result, alive),
+                Some(connection) = inherited.recv() => self.deployment.resume(connection, liveness),
+                Some(hello_result) = seen.recv() => self.deployment.observed(hello_result, liveness),
             }
         }
     }
 
-    /// Has the next process go on with every connection, as each stands between two messages.
-    async fn pass_connections(&self, mut successor: Successor, sessions: &watch::Sender<()>) {
-        let mut leaving = self.leaving.open();
-        self.deployment.tell_connections(Closing::Pass);
+    /// Passes every connection to the next process as soon as it is between two messages.
+    async fn pass_connections(&self, mut successor: Successor, connections: &watch::Sender<()>) {
+        let mut queue = self.hand_over_queue.open();
+        self.deployment.notify_connections(Closing::Pass);
         let mut count = 0;
         loop {
             let connection = tokio::select! {
                 biased;
-                Some(connection) = leaving.recv() => connection,
-                // The last ones may have left since.
-                () = sessions.closed() => match leaving.try_recv() {
+                Some(connection) = queue.recv() => connection,
+                // The last connections may have been queued meanwhile.
+                () = connections.closed() => match queue.try_recv() {
                     Ok(connection) => connection,
                     Err(_) => break,
                 },
             };
             if let Err(error) = successor.pass(&connection).await {
-                tracing::error!("the process that took over is gone, connections close: {error}");
+                tracing::error!("the process that took over has ended; closing connections: {error}");
                 return;
             }
             count += 1;
         }
-        tracing::info!("{count} connections were passed on");
+        tracing::info!("passed {count} connections to the next process");
     }
 
-    /// Waits for the transactions that are open, then has drivers choose other members, and waits for all connections
-    /// to close.
-    async fn drain(&self, sessions: &watch::Sender<()>, deadline: Instant) {
+    /// Waits for open transactions, then makes drivers select other members, and waits for all connections to close.
+    async fn drain(&self, connections: &watch::Sender<()>, deadline: Instant) {
         if timeout_at(deadline, self.transactions.ended()).await.is_err() {
-            tracing::warn!("transactions were still open after {:?}", self.drain_timeout);
+            tracing::warn!("transactions are still open after {:?}", self.drain_timeout);
         }
         self.deployment.drain();
-        let _ = timeout_at(deadline.min(Instant::now() + activity::TIMEOUT), self.activity.calm()).await;
-        self.deployment.tell_connections(Closing::WhenIdle);
-        sessions.closed().await;
+        let _ = timeout_at(deadline.min(Instant::now() + activity::TIMEOUT), self.activity.wait_until_idle()).await;
+        self.deployment.notify_connections(Closing::WhenIdle);
+        connections.closed().await;
     }
 }
 
-fn meter(config: &Config) -> Meter {
+fn meter(config: &ProxyConfig) -> Meter {
     match &config.tracer {
         None if !config.measured => Meter::default(),
         tracer => Meter::running(tracer.clone()),
     }
 }
 
-async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>), StartError> {
+async fn ask_predecessor(config: &ProxyConfig) -> Result<(Passed, Option<Predecessor>), StartError> {
     let Some(path) = &config.hand_over else { return Ok((Passed::default(), None)) };
     match hand_over::ask(path).await {
         Ok(Some((sockets, predecessor))) => Ok((sockets, Some(predecessor))),
@@ -302,12 +301,12 @@ async fn ask_predecessor(config: &Config) -> Result<(Passed, Option<Predecessor>
     }
 }
 
-/// Accepts until `stop` turns true, then whoever waits in the queue.
+/// Accepts until `stop` turns true, and then the clients in the queue.
 pub(super) async fn accept<P: Interceptor>(
     listener: Arc<TcpListener>,
     listener_context: Arc<ListenerContext<P>>,
     dispatcher: Dispatcher,
-    alive: LivenessToken,
+    liveness: LivenessToken,
     mut stop: watch::Receiver<bool>,
 ) {
     let failed = RateLimit::default();
@@ -318,16 +317,16 @@ pub(super) async fn accept<P: Interceptor>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &alive),
+            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &liveness),
             Err(error) => {
-                if let Some(left_out) = failed.line() {
-                    tracing::warn!(left_out, "cannot accept a connection, clients wait: {error}");
+                if let Some(suppressed) = failed.line() {
+                    tracing::warn!(suppressed, "cannot accept connections; clients wait: {error}");
                 }
-                tokio::time::sleep(ACCEPT_AGAIN).await;
+                tokio::time::sleep(ACCEPT_RETRY).await;
             }
         }
     }
     while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
-        dispatcher.admit(client, peer, &listener_context, &alive);
+        dispatcher.admit(client, peer, &listener_context, &liveness);
     }
 }

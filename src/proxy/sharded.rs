@@ -1,14 +1,14 @@
-//! What every message adds to, in copies on cache lines of their own: threads do not wait for one another, and who looks
-//! puts the copies together.
+//! Values that every message updates, in one copy per thread on separate cache lines. Threads do not wait for each
+//! other; readers merge the copies.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::available_parallelism;
 
-/// Copies; threads beyond share them.
-const MOST: usize = 16;
+/// Maximum number of copies; further threads share them.
+const MAX_SHARDS: usize = 16;
 
-/// A copy for each thread, as far as there are any.
+/// One copy for each thread, up to the maximum.
 #[derive(Debug)]
 pub(super) struct Sharded<T>(Box<[Shard<T>]>);
 
@@ -17,9 +17,9 @@ pub(super) struct Sharded<T>(Box<[Shard<T>]>);
 struct Shard<T>(T);
 
 impl<T> Sharded<T> {
-    /// As many as this process may use cores.
+    /// Creates as many copies as this process may use cores.
     pub(super) fn new(mut make: impl FnMut() -> T) -> Self {
-        let count = available_parallelism().map_or(1, std::num::NonZero::get).min(MOST);
+        let count = available_parallelism().map_or(1, std::num::NonZero::get).min(MAX_SHARDS);
         Self((0..count).map(|_| Shard(make())).collect())
     }
 
@@ -29,7 +29,7 @@ impl<T> Sharded<T> {
         thread_local! {
             static NUMBER: Cell<usize> = Cell::new(THREADS.fetch_add(1, Ordering::Relaxed));
         }
-        // There is at least one.
+        // There is at least one copy.
         &self.0[NUMBER.get() % self.0.len()].0
     }
 
@@ -53,15 +53,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_keeps_its_copy_and_none_is_lost() {
+    fn a_thread_keeps_its_copy_and_no_update_is_lost() {
         let sharded = Sharded::<Mutex<Vec<thread::ThreadId>>>::default();
         thread::scope(|scope| {
-            for _ in 0..2 * MOST {
+            for _ in 0..2 * MAX_SHARDS {
                 scope.spawn(|| (0..10).for_each(|_| sharded.mine().lock().unwrap().push(thread::current().id())));
             }
         });
         let counts: Vec<usize> = sharded.iter().map(|copy| copy.lock().unwrap().len()).collect();
-        assert_eq!(counts.iter().sum::<usize>(), 20 * MOST);
+        assert_eq!(counts.iter().sum::<usize>(), 20 * MAX_SHARDS);
         for copy in sharded.iter() {
             let mut threads = copy.lock().unwrap().clone();
             threads.sort_unstable_by_key(|id| format!("{id:?}"));

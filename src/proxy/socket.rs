@@ -1,4 +1,4 @@
-//! The sockets docward relays between, plain or in TLS, and the options each of them has.
+//! The sockets docward relays between, with or without TLS, and their options.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::net::SocketAddr;
@@ -11,33 +11,33 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 
-/// Idle time after which a dead peer is asked for, and between questions: what MongoDB's drivers use (120 s),
-/// below the idle timeouts of common load balancers.
+/// Idle time before the first keepalive probe, and the time between probes. The idle time is that of MongoDB's drivers
+/// (120 s), below the idle timeouts of common load balancers.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(120);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(10);
 
-/// One side of a relay. Told apart per call, which a plain socket does not feel beside the system call.
+/// One side of a relay. The kind is matched per call, which costs little beside the system call.
 #[derive(Debug)]
 pub(super) enum Stream {
     Plain(TcpStream),
-    /// Boxed: plain connections should not be as large as those with a TLS session.
+    /// Boxed: plain connections should not take the space of TLS state.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// A socket of another process.
+    /// Registers a socket passed by another process.
     ///
     /// # Errors
-    /// The system's, when tokio cannot use it.
+    /// The operating system's, if tokio cannot register it.
     pub(super) fn from_std(stream: std::net::TcpStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         TcpStream::from_std(stream).map(Self::Plain)
     }
 
-    /// The socket alone, for another process.
+    /// The bare socket, for another process.
     ///
     /// # Errors
-    /// `Unsupported`: a TLS session cannot be taken out of its process.
+    /// `Unsupported`: TLS state cannot be passed to another process.
     pub(super) fn into_std(self) -> io::Result<std::net::TcpStream> {
         match self {
             Self::Plain(stream) => stream.into_std(),
@@ -45,7 +45,7 @@ impl Stream {
         }
     }
 
-    /// Our end, as the other side sees it.
+    /// The local address of the socket.
     pub(super) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
             Self::Plain(stream) => stream.local_addr(),
@@ -59,8 +59,8 @@ impl AsyncRead for Stream {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
             Self::Tls(stream) => match ready!(Pin::new(stream).poll_read(cx, buffer)) {
-                // Many drivers close without TLS's final_flush. Messages carry their length, so nothing can be cut
-                // off unnoticed.
+                // Many drivers close without a TLS close_notify. Messages carry their length, so a truncated one is
+                // still detected.
                 Err(error) if error.kind() == ErrorKind::UnexpectedEof => Poll::Ready(Ok(())),
                 other => Poll::Ready(other),
             },
@@ -109,10 +109,10 @@ impl AsyncWrite for Stream {
     }
 }
 
-/// Sends without waiting for more (messages are whole when they are written) and notices dead peers.
+/// Disables Nagle's algorithm, since messages are written whole, and enables keepalive to detect dead peers.
 ///
 /// # Errors
-/// The socket's; it is of no use then.
+/// I/O errors of the socket, which is unusable then.
 pub(super) fn tune(stream: &TcpStream) -> std::io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new().with_time(KEEPALIVE_IDLE).with_interval(KEEPALIVE_INTERVAL);

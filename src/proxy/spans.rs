@@ -1,7 +1,7 @@
-//! Messages as spans of traces, for OpenTelemetry.
+//! Messages as spans of OpenTelemetry traces.
 //!
-//! A message gets a span when its `comment` carries a trace that its sender records. A evaluated message without any trace
-//! begins one. Whoever exports them may fall behind: then spans are dropped and counted, and no message waits.
+//! A message gets a span if its `comment` carries a sampled trace. An evaluated message without a trace starts a new
+//! one. If the exporter lags behind, spans are dropped and counted; messages never wait.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
@@ -11,9 +11,9 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::engine::{OutcomeKind, RuleOutcome, TraceContext};
 
 /// Spans that wait to be exported.
-const WAITING: usize = 4096;
+const MAX_WAITING: usize = 4096;
 
-/// One message, from being read to the beginning of its reply being sent on.
+/// One message, from being read until the beginning of its reply is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span {
     pub trace: [u8; 16],
@@ -23,14 +23,14 @@ pub struct Span {
     pub command: &'static str,
     /// docward's own time.
     pub own: Duration,
-    /// What it waited for servers.
+    /// Time waited for servers.
     pub upstream: Duration,
-    /// Whether rules were asked at all.
+    /// Whether the message was evaluated.
     pub evaluated: bool,
     pub decisions: Vec<SpanDecision>,
 }
 
-/// A rule's word on it.
+/// A decision of a rule on the message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SpanDecision {
     pub rule: String,
@@ -38,11 +38,11 @@ pub struct SpanDecision {
     /// "database.collection"
     pub namespace: String,
     pub reason: String,
-    /// An error for the client.
+    /// The client gets an error.
     pub rejects: bool,
 }
 
-/// A span that has begun.
+/// An open span.
 #[derive(Debug, Clone)]
 pub(super) struct Opened {
     trace: [u8; 16],
@@ -52,7 +52,7 @@ pub(super) struct Opened {
     decisions: Vec<SpanDecision>,
 }
 
-/// Where spans go.
+/// Sends finished spans to the exporter.
 #[derive(Debug)]
 pub struct Tracer {
     finished: Sender<Span>,
@@ -62,28 +62,28 @@ pub struct Tracer {
 impl Tracer {
     #[must_use]
     pub fn new() -> (Self, Receiver<Span>) {
-        let (finished, spans) = channel(WAITING);
+        let (finished, spans) = channel(MAX_WAITING);
         (Self { finished, dropped: AtomicU64::new(0) }, spans)
     }
 
-    /// Spans that nobody took in time.
+    /// Returns the number of spans dropped because the queue was full.
     #[must_use]
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)
     }
 
-    /// For a message that is forwarded, of which this is the beginning.
+    /// Opens a span for a forwarded message that begins with `head`, if its trace is sampled.
     pub(super) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
         TraceContext::of_head(head).filter(|context| context.sampled).map(|context| Opened::new(Some(context), false))
     }
 
-    /// For a message that is evaluated.
+    /// Opens a span for an evaluated message, unless its trace is not sampled.
     pub(super) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
         let context = TraceContext::of_head(frame);
         context.is_none_or(|context| context.sampled).then(|| Opened::new(context, true))
     }
 
-    /// It took so many nanoseconds.
+    /// Finishes a span; times are in nanoseconds.
     pub(super) fn finish(&self, opened: Opened, command: &'static str, own: u64, upstream: u64) {
         let Opened { trace, parent, start, evaluated, decisions } = opened;
         let (own, upstream) = (Duration::from_nanos(own), Duration::from_nanos(upstream));
@@ -104,15 +104,15 @@ impl Opened {
     pub(super) fn note(&mut self, outcomes: &[RuleOutcome]) {
         self.decisions.extend(outcomes.iter().map(|outcome| SpanDecision {
             rule: outcome.rule_name.clone(),
-            verdict: outcome.said.as_str(),
+            verdict: outcome.kind.as_str(),
             namespace: outcome.namespace.clone(),
             reason: outcome.reason.clone(),
-            rejects: matches!(outcome.said, OutcomeKind::Reject | OutcomeKind::Conflict),
+            rejects: matches!(outcome.kind, OutcomeKind::Reject | OutcomeKind::Conflict),
         }));
     }
 }
 
-/// Random, and never all zeros: a version 4 UUID has its version in the first half.
+/// Random and never all zeros, because the first half of a version 4 UUID contains the version.
 fn new_span() -> [u8; 8] {
     let [a, b, c, d, e, f, g, h, ..] = bson::Uuid::new().bytes();
     [a, b, c, d, e, f, g, h]

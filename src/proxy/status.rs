@@ -1,4 +1,4 @@
-//! What is known of the deployment and of this process, for whoever looks: one task writes it, anybody reads.
+//! The status of the deployment and of this process. One task writes it; readers never block it.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,50 +9,50 @@ use tokio::sync::watch;
 
 use super::listener::Closing;
 
-/// How far this process has come.
+/// The phase of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Phase {
-    /// Nobody is accepted yet.
+    /// Connections are not accepted yet.
     #[default]
     Starting,
     Serving,
-    /// Nobody is accepted any more; who is here may finish.
+    /// New connections are not accepted; open ones may finish.
     Draining,
-    /// The same, because another process has taken over the listeners.
+    /// Like `Draining`, because another process has taken over the listeners.
     HandedOver,
 }
 
-/// A member, or another server that the connection string names.
+/// A member, or another server of the connection string.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct MemberStatus {
-    /// As its set calls it.
+    /// Its name in the replica set's configuration.
     pub name: String,
-    /// Where docward dials it.
+    /// The address docward connects to.
     pub address: String,
     /// "primary", "secondary", "alone" (a standalone or a mongos), "other".
     pub role: Option<&'static str>,
-    /// Whether it answered when it was asked last.
+    /// Whether it answered the last hello.
     pub answers: bool,
-    /// Why it is silent; empty when it answers.
+    /// Why it does not answer; empty if it does.
     pub failure: String,
-    /// The address listened on for it; `None`: clients do not see it.
+    /// The address of its listener; `None`: hidden from clients.
     pub listener: Option<SocketAddr>,
-    /// The host that hello answers name, if it is not the one listened on.
+    /// The host in hello replies, if it differs from the listener's.
     pub advertised: Option<String>,
-    /// Clients' connections through that listener, now.
+    /// Number of open client connections through that listener.
     pub connections: usize,
 }
 
-/// A member and its listener's connections.
+/// A member and the state channel of its listener.
 #[derive(Debug)]
 pub(super) struct Posted {
     pub(super) status: MemberStatus,
-    /// Every connection listens to it; `None`: clients do not see the member.
+    /// Every connection of the listener subscribes to it; `None`: the member is hidden from clients.
     pub(super) closing: Option<Arc<watch::Sender<Closing>>>,
 }
 
-/// What is known now.
+/// The current status.
 #[derive(Debug, Default)]
 pub(super) struct StatusBoard {
     members: ArcSwap<Vec<Posted>>,

@@ -1,8 +1,8 @@
-//! TLS on both sides, by rustls: certificates are read from PEM files, and read again when they change.
+//! TLS on both sides, with rustls. Certificates are read from PEM files and reloaded when they change.
 //!
-//! [`ListenerTls`] is what clients meet, [`UpstreamTls`] what docward dials with. New handshakes see what was
-//! read last; connections that stand keep what they were made with. It must not know messages. What a failed
-//! handshake means in plain words is in [`explain`]; the streams go on in [`super::socket`].
+//! [`ListenerTls`] is for clients, [`UpstreamTls`] for servers. New handshakes use the files loaded last; established
+//! connections are not affected. This module must not know messages. [`explain`] describes failed handshakes;
+//! [`super::socket`] wraps the streams.
 
 mod explain;
 mod pem;
@@ -23,28 +23,28 @@ use super::socket::Stream;
 use crate::service::TlsFiles;
 
 pub(super) use self::explain::from_upstream;
-pub use self::pem::{FromFiles, Source, TlsError};
+pub use self::pem::{FromFiles, PemSource, TlsError};
 
-/// The files of a listener's side. The key may be in the certificate's file, as MongoDB's own tools have it.
+/// The PEM files of the listener side. The key may be in the certificate's file, as for mongod.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ListenerFiles {
     pub certificate: PathBuf,
     pub key: Option<PathBuf>,
-    /// Set: who shows no certificate signed by one of these is refused.
+    /// If set, clients must present a certificate signed by one of these authorities.
     pub client_ca: Option<PathBuf>,
 }
 
-/// TLS as clients meet it.
+/// TLS configuration for clients.
 pub type ListenerTls = FromFiles<ListenerFiles>;
 
-/// TLS as docward dials with it.
+/// TLS configuration for servers.
 pub type UpstreamTls = FromFiles<TlsFiles>;
 
 impl ListenerTls {
-    /// Shakes hands with a client.
+    /// Performs the TLS handshake with a client.
     ///
     /// # Errors
-    /// Says in words for the operator why it failed.
+    /// An error whose text tells the operator why it failed.
     pub(super) async fn accept(&self, client: TcpStream) -> io::Result<Stream> {
         let acceptor = TlsAcceptor::from(self.current());
         match acceptor.accept(client).await {
@@ -55,10 +55,10 @@ impl ListenerTls {
 }
 
 impl UpstreamTls {
-    /// Shakes hands with the server that `host` is the name of.
+    /// Performs the TLS handshake with the server named `host`.
     ///
     /// # Errors
-    /// Says in words for the operator why it failed.
+    /// An error whose text tells the operator why it failed.
     pub(super) async fn connect(&self, host: &str, server: TcpStream) -> io::Result<Stream> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.current());
@@ -69,7 +69,7 @@ impl UpstreamTls {
     }
 }
 
-impl Source for ListenerFiles {
+impl PemSource for ListenerFiles {
     type Config = ServerConfig;
 
     fn files(&self) -> Vec<&Path> {
@@ -98,7 +98,7 @@ impl Source for ListenerFiles {
     }
 }
 
-impl Source for TlsFiles {
+impl PemSource for TlsFiles {
     type Config = ClientConfig;
 
     fn files(&self) -> Vec<&Path> {
@@ -125,7 +125,7 @@ impl Source for TlsFiles {
     }
 }
 
-/// Named wherever a configuration is made, so that nothing depends on a default of the process.
+/// Passed explicitly, so that the process-wide default does not matter.
 fn provider() -> Arc<CryptoProvider> {
     Arc::new(aws_lc_rs::default_provider())
 }

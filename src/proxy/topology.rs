@@ -1,8 +1,8 @@
-//! Which listener stands for which member, and under which address clients reach it.
+//! Maps listeners to members, and defines the addresses under which clients reach them.
 //!
-//! A place is one listener's address; its number never changes, its member may: members are named, renamed, come
-//! and go while docward runs. Who they are is found out in [`super::membership`], sockets are opened in
-//! [`super::server`].
+//! A slot is the address of one listener. Its index never changes, but its member may: members are named, renamed,
+//! added and removed while docward runs. [`super::membership`] finds the members, [`super::deployment`] opens the
+//! sockets.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -12,53 +12,53 @@ use arc_swap::ArcSwap;
 use super::upstream::Address;
 use crate::engine::handshake::AddressMap;
 
-/// A member and where docward dials it.
+/// A member and the address docward connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Member {
     pub(super) dial: Address,
-    /// What its set calls it; the dialled address until it has answered.
+    /// Its name in the set's configuration; the dialled address until a server has reported it.
     pub(super) name: String,
 }
 
-/// Where a member's listener is to be, and what it is to be called.
+/// The configured listener of a member.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Mapped {
-    /// "host:port" as the set's configuration names the member; of several mongos, as the connection string does.
+    /// "host:port" as in the set's configuration; for several mongos, as in the connection string.
     pub member: String,
     pub listen: SocketAddr,
     pub advertise: Option<Advertised>,
 }
 
-/// The name in hello answers.
+/// The address in hello replies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Advertised {
     pub host: String,
-    /// The port listened on, unless it is another one outside.
+    /// `None`: the port listened on. Set if clients use a different port.
     pub port: Option<u16>,
 }
 
-/// A listener's address and whom it stands for.
+/// The address of a listener, and its member.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct ListenerSlot {
     pub(super) listen: SocketAddr,
     pub(super) advertise: Option<Advertised>,
-    /// `None`: the listener is closed, the place free.
+    /// `None`: the listener is closed and the slot is free.
     pub(super) member: Option<Member>,
 }
 
-/// All places. Changed by one task only, read by every session.
+/// All slots. One task changes them; every connection reads them.
 #[derive(Debug)]
 pub(super) struct Topology {
-    places: ArcSwap<Vec<Place>>,
+    slots: ArcSwap<Vec<ListenerSlot>>,
 }
 
-/// What other members than before ask for.
+/// The work that a change of the members requires.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Changes {
-    /// Places whose members are gone.
-    pub(super) vacated: Vec<usize>,
-    /// Members without a place.
-    pub(super) homeless: Vec<Member>,
+    /// Slots whose members were removed.
+    pub(super) freed: Vec<usize>,
+    /// Members without a slot.
+    pub(super) unplaced: Vec<Member>,
 }
 
 impl Member {
@@ -66,60 +66,60 @@ impl Member {
         self.name.eq_ignore_ascii_case(name)
     }
 
-    /// Its set has not said what it calls it.
+    /// Whether its name in the set is not known yet.
     fn is_provisional(&self) -> bool {
         self.name == self.dial.to_string()
     }
 
-    /// Whether `newer` is the same member, as far as can be told.
+    /// Whether `newer` is the same member, as far as names and addresses show.
     fn is(&self, newer: &Member) -> bool {
         self.is_called(&newer.name) || self.is_provisional() && self.dial == newer.dial
     }
 }
 
 impl Topology {
-    pub(super) fn new(places: Vec<Place>) -> Self {
-        Self { places: ArcSwap::from_pointee(places) }
+    pub(super) fn new(slots: Vec<ListenerSlot>) -> Self {
+        Self { slots: ArcSwap::from_pointee(slots) }
     }
 
-    /// The member behind a place and where to dial it; `None` when it has gone.
-    pub(super) fn dial(&self, place: usize) -> Option<Address> {
-        self.places.load().get(place)?.member.as_ref().map(|member| member.dial.clone())
+    /// The address of a slot's member; `None` if the slot is free.
+    pub(super) fn dial(&self, slot: usize) -> Option<Address> {
+        self.slots.load().get(slot)?.member.as_ref().map(|member| member.dial.clone())
     }
 
-    /// What the member behind a place is called; `None` when it has gone.
-    pub(super) fn name(&self, place: usize) -> Option<String> {
-        self.places.load().get(place)?.member.as_ref().map(|member| member.name.clone())
+    /// The name of a slot's member; `None` if the slot is free.
+    pub(super) fn name(&self, slot: usize) -> Option<String> {
+        self.slots.load().get(slot)?.member.as_ref().map(|member| member.name.clone())
     }
 
-    /// The place of the member of this name.
-    pub(super) fn place(&self, name: &str) -> Option<usize> {
-        let is_its = |place: &Place| place.member.as_ref().is_some_and(|member| member.is_called(name));
-        self.places.load().iter().position(is_its)
+    /// The slot of the member with this name.
+    pub(super) fn slot(&self, name: &str) -> Option<usize> {
+        let is_its = |slot: &ListenerSlot| slot.member.as_ref().is_some_and(|member| member.is_called(name));
+        self.slots.load().iter().position(is_its)
     }
 
     /// The addresses listened on, the first member's first.
     pub(super) fn listeners(&self) -> Vec<SocketAddr> {
-        let places = self.places.load();
-        places.iter().filter(|place| place.member.is_some()).map(|place| place.listen).collect()
+        let slots = self.slots.load();
+        slots.iter().filter(|slot| slot.member.is_some()).map(|slot| slot.listen).collect()
     }
 
-    pub(super) fn places(&self) -> Arc<Vec<Place>> {
-        self.places.load_full()
+    pub(super) fn slots(&self) -> Arc<Vec<ListenerSlot>> {
+        self.slots.load_full()
     }
 
     pub(super) fn members(&self) -> Vec<Member> {
-        self.places.load().iter().filter_map(|place| place.member.clone()).collect()
+        self.slots.load().iter().filter_map(|slot| slot.member.clone()).collect()
     }
 
-    /// The addresses for a client that came through a place and connected to `local`.
-    pub(super) fn addresses(&self, place: usize, local: IpAddr) -> AddressMap {
-        let places = self.places.load();
-        let own = places.get(place).map_or_else(|| local.to_string(), |place| place.advertised(local));
+    /// The address map for a client that connected to `local` through a slot.
+    pub(super) fn addresses(&self, slot: usize, local: IpAddr) -> AddressMap {
+        let slots = self.slots.load();
+        let own = slots.get(slot).map_or_else(|| local.to_string(), |slot| slot.advertised(local));
         let mut map = AddressMap::new(own);
-        for place in places.iter() {
-            if let Some(member) = &place.member {
-                map.add(member.name.clone(), place.advertised(local));
+        for slot in slots.iter() {
+            if let Some(member) = &slot.member {
+                map.add(member.name.clone(), slot.advertised(local));
             }
         }
         map
@@ -127,47 +127,47 @@ impl Topology {
 
     /// The first member's address.
     pub(super) fn first_address(&self, local: IpAddr) -> String {
-        let places = self.places.load();
-        let first = places.iter().find(|place| place.member.is_some());
-        first.map_or_else(|| "no address yet".to_owned(), |place| place.advertised(local))
+        let slots = self.slots.load();
+        let first = slots.iter().find(|slot| slot.member.is_some());
+        first.map_or_else(|| "no address yet".to_owned(), |slot| slot.advertised(local))
     }
 
-    /// Takes over who the members are now: those that have a place keep it, names and addresses follow.
+    /// Applies the current members: known ones keep their slots, and their names and addresses are updated.
     pub(super) fn follow(&self, members: &[Member]) -> Changes {
-        let mut places = Vec::clone(&self.places.load());
-        let mut changes = Changes { homeless: members.to_vec(), ..Changes::default() };
-        for (index, place) in places.iter_mut().enumerate() {
-            let Some(member) = &place.member else { continue };
-            let now = changes.homeless.iter().position(|newer| member.is(newer));
-            place.member = now.map(|now| changes.homeless.remove(now));
-            if place.member.is_none() {
-                changes.vacated.push(index);
+        let mut slots = Vec::clone(&self.slots.load());
+        let mut changes = Changes { unplaced: members.to_vec(), ..Changes::default() };
+        for (index, slot) in slots.iter_mut().enumerate() {
+            let Some(member) = &slot.member else { continue };
+            let now = changes.unplaced.iter().position(|newer| member.is(newer));
+            slot.member = now.map(|now| changes.unplaced.remove(now));
+            if slot.member.is_none() {
+                changes.freed.push(index);
             }
         }
-        self.places.store(Arc::new(places));
+        self.slots.store(Arc::new(slots));
         changes
     }
 
-    /// Gives a member a place: a free one of this address, else another. Gives the place's number.
-    pub(super) fn settle(&self, settled: Place) -> usize {
-        let mut places = Vec::clone(&self.places.load());
-        let free = |place: &Place| place.member.is_none() && place.listen == settled.listen;
-        let index = places.iter().position(free).unwrap_or(places.len());
-        match places.get_mut(index) {
-            Some(place) => *place = settled,
-            None => places.push(settled),
+    /// Gives a member a slot, a free one with this address or a new one, and returns its index.
+    pub(super) fn assign(&self, assigned: ListenerSlot) -> usize {
+        let mut slots = Vec::clone(&self.slots.load());
+        let free = |slot: &ListenerSlot| slot.member.is_none() && slot.listen == assigned.listen;
+        let index = slots.iter().position(free).unwrap_or(slots.len());
+        match slots.get_mut(index) {
+            Some(slot) => *slot = assigned,
+            None => slots.push(assigned),
         }
-        self.places.store(Arc::new(places));
+        self.slots.store(Arc::new(slots));
         index
     }
 
     /// Whether a listener is open on this address.
     pub(super) fn is_taken(&self, address: SocketAddr) -> bool {
-        self.places.load().iter().any(|place| place.member.is_some() && place.listen == address)
+        self.slots.load().iter().any(|slot| slot.member.is_some() && slot.listen == address)
     }
 }
 
-impl Place {
+impl ListenerSlot {
     fn advertised(&self, local: IpAddr) -> String {
         match &self.advertise {
             Some(Advertised { host, port }) => {
@@ -189,12 +189,12 @@ mod tests {
         Member { dial: Address::parse(dial).unwrap(), name: name.into() }
     }
 
-    fn place(listen: &str, member: Option<Member>) -> Place {
-        Place { listen: listen.parse().unwrap(), advertise: None, member }
+    fn slot(listen: &str, member: Option<Member>) -> ListenerSlot {
+        ListenerSlot { listen: listen.parse().unwrap(), advertise: None, member }
     }
 
     #[test]
-    fn what_is_advertised_is_a_name_the_address_listened_on_or_the_one_connected_to() {
+    fn the_advertised_address_is_configured_bound_or_connected_to() {
         let local: IpAddr = "::ffff:192.0.2.7".parse().unwrap();
         let name = |port| Some(Advertised { host: "proxy.example.com".into(), port });
         for (advertise, ip, expected) in [
@@ -204,9 +204,10 @@ mod tests {
             (name(None), "0.0.0.0", ["proxy.example.com:1000", "proxy.example.com:1001"]),
             (name(Some(7)), "0.0.0.0", ["proxy.example.com:7", "proxy.example.com:7"]),
         ] {
-            let place = |port, name| Place { advertise: advertise.clone(), ..place(&format!("{ip}:{port}"), name) };
+            let slot =
+                |port, name| ListenerSlot { advertise: advertise.clone(), ..slot(&format!("{ip}:{port}"), name) };
             let topology =
-                Topology::new(vec![place(1000, Some(member("a:1", "a:1"))), place(1001, Some(member("b:2", "b:2")))]);
+                Topology::new(vec![slot(1000, Some(member("a:1", "a:1"))), slot(1001, Some(member("b:2", "b:2")))]);
             let mut map = AddressMap::new(expected[1].into());
             map.add("a:1".into(), expected[0].into());
             map.add("b:2".into(), expected[1].into());
@@ -215,26 +216,26 @@ mod tests {
     }
 
     #[test]
-    fn members_keep_their_places_learn_their_names_and_go() {
+    fn members_keep_their_slots_get_their_names_and_leave() {
         let topology = Topology::new(vec![
-            place("127.0.0.1:1000", Some(member("10.0.0.1:1", "10.0.0.1:1"))),
-            place("127.0.0.1:1001", Some(member("B:2", "b:2"))),
+            slot("127.0.0.1:1000", Some(member("10.0.0.1:1", "10.0.0.1:1"))),
+            slot("127.0.0.1:1001", Some(member("B:2", "b:2"))),
         ]);
         let newer = [member("c:3", "c:3"), member("b:2", "10.0.0.2:2"), member("a:1", "10.0.0.1:1")];
         let changes = topology.follow(&newer);
-        assert_eq!(changes, Changes { vacated: vec![], homeless: vec![newer[0].clone()] });
+        assert_eq!(changes, Changes { freed: vec![], unplaced: vec![newer[0].clone()] });
         assert_eq!(topology.members(), [newer[2].clone(), newer[1].clone()]);
 
-        assert_eq!(topology.settle(place("127.0.0.1:1002", Some(newer[0].clone()))), 2);
-        assert_eq!(topology.follow(&newer[..1]).vacated, [0, 1]);
+        assert_eq!(topology.assign(slot("127.0.0.1:1002", Some(newer[0].clone()))), 2);
+        assert_eq!(topology.follow(&newer[..1]).freed, [0, 1]);
         assert_eq!((topology.dial(0), topology.dial(2)), (None, Some(newer[0].dial.clone())));
         assert!(!topology.is_taken("127.0.0.1:1001".parse().unwrap()));
-        assert_eq!(topology.settle(place("127.0.0.1:1001", Some(newer[2].clone()))), 1);
+        assert_eq!(topology.assign(slot("127.0.0.1:1001", Some(newer[2].clone()))), 1);
         let gone = member("10.0.0.1:1", "10.0.0.1:1");
         assert_eq!(
-            topology.follow(std::slice::from_ref(&gone)).homeless,
+            topology.follow(std::slice::from_ref(&gone)).unplaced,
             [gone],
-            "a name is not forgotten for an address"
+            "a known name is not replaced by an address"
         );
     }
 }

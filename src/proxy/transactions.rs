@@ -1,7 +1,7 @@
-//! The transactions that are open through this process, so that a drain can wait for them.
+//! Tracks the transactions that are open through this process, so that a drain can wait for them.
 //!
-//! Counted for the process and not for a connection: drivers continue a transaction on any connection of theirs.
-//! A message outside transactions costs a walk over its field names and no lock.
+//! They are tracked per process, not per connection: drivers may continue a transaction on any of their connections. A
+//! message outside transactions costs a walk over its field names and takes no lock.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,18 +12,18 @@ use tokio::time::{Instant, sleep};
 
 use crate::engine::{Transaction, TransactionId, transaction};
 
-/// The server ends a transaction after so long (`transactionLifetimeLimitSeconds`), whoever has forgotten it.
+/// The server's default limit on a transaction's lifetime (`transactionLifetimeLimitSeconds`).
 const LIFETIME: Duration = Duration::from_secs(60);
-/// Time for the answer to a transaction's last message, and for what its client does next.
+/// Time for the reply to a transaction's last message, and for the client's next request.
 const SETTLE: Duration = Duration::from_millis(100);
-/// Open ones at which those that are over by their age are looked for.
+/// Number of open transactions from which expired ones are swept.
 const SWEEP_AT: usize = 4096;
-/// Open ones that are remembered; a drain does not wait for further ones.
+/// Number of open transactions tracked; a drain does not wait for further ones.
 const MAX_OPEN: usize = 65_536;
-/// The least time between two sweeps.
-const SWEEP_AGAIN: Duration = Duration::from_secs(1);
+/// The minimum time between two sweeps.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What is open, and since when.
+/// The open transactions and when they began.
 #[derive(Debug, Default)]
 pub(super) struct Transactions {
     open: Mutex<Open>,
@@ -39,11 +39,11 @@ struct Open {
 }
 
 impl Transactions {
-    /// Notes what a message does; `head` are its first bytes.
+    /// Tracks a message that begins with `head`.
     pub(super) fn note(&self, head: &[u8]) {
         match transaction(head) {
             None => {}
-            Some(Transaction::GoesOn(id)) => self.lock().go_on(id),
+            Some(Transaction::Continues(id)) => self.lock().go_on(id),
             Some(Transaction::Ends(id)) => {
                 self.lock().since.remove(&id);
                 self.ended.notify_waiters();
@@ -51,9 +51,9 @@ impl Transactions {
         }
     }
 
-    /// Waits until all that are open now have ended; later ones are not waited for.
+    /// Waits until all currently open transactions have ended; later ones are not waited for.
     pub(super) async fn ended(&self) {
-        let mut waited_for: HashSet<TransactionId> = {
+        let mut awaited: HashSet<TransactionId> = {
             let mut open = self.lock();
             open.sweep();
             open.since.keys().copied().collect()
@@ -61,10 +61,10 @@ impl Transactions {
         loop {
             let ended = self.ended.notified();
             tokio::pin!(ended);
-            // Before the look: what ends in between must not be missed.
+            // Registered before the check, so that an end in between is not missed.
             ended.as_mut().enable();
-            self.keep_open(&mut waited_for);
-            if waited_for.is_empty() {
+            self.keep_open(&mut awaited);
+            if awaited.is_empty() {
                 return;
             }
             ended.await;
@@ -88,7 +88,7 @@ impl Open {
             return;
         }
         let is_large = self.since.len() >= self.sweep_at.clamp(SWEEP_AT, MAX_OPEN);
-        if is_large && self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP_AGAIN) {
+        if is_large && self.swept.is_none_or(|swept| swept.elapsed() >= SWEEP_INTERVAL) {
             self.sweep();
             (self.sweep_at, self.swept) = (2 * self.since.len(), Some(Instant::now()));
         }
@@ -110,7 +110,7 @@ mod tests {
     use crate::wire::op_msg::Writer;
 
     #[test]
-    fn only_so_many_are_remembered() {
+    fn the_number_of_tracked_transactions_is_bounded() {
         let transactions = Transactions::default();
         for number in 0..MAX_OPEN as i64 + 1000 {
             let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] };

@@ -1,5 +1,5 @@
-//! Connections that have to log in and have not: they may take no more than their part of the places. When there are more,
-//! the oldest of the address that has most of them makes room, so that who holds many holds up himself.
+//! Bounds the connections that have not logged in although they must. When there are too many, the oldest connection
+//! of the address with the most of them closes. So a client that opens many displaces its own.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
@@ -9,10 +9,10 @@ use std::task::{Context, Poll};
 use futures_util::FutureExt;
 use tokio::sync::oneshot;
 
-/// All of them.
+/// All such connections.
 #[derive(Debug, Default)]
 pub(super) struct UnauthenticatedConnections {
-    /// `None`: as many as come.
+    /// `None`: unlimited.
     limit: Option<usize>,
     list: Mutex<List>,
 }
@@ -20,12 +20,12 @@ pub(super) struct UnauthenticatedConnections {
 #[derive(Debug, Default)]
 struct List {
     next: u64,
-    /// By their arrival.
+    /// Ordered by arrival.
     waiting: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
     by_address: HashMap<IpAddr, usize>,
 }
 
-/// One of them, until this is dropped.
+/// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub(super) struct Slot {
     unauthenticated: Arc<UnauthenticatedConnections>,
@@ -38,7 +38,7 @@ impl UnauthenticatedConnections {
         Arc::new(Self { limit, list: Mutex::default() })
     }
 
-    /// One more from this address; another may have to go for it.
+    /// Adds a connection from this address; another may have to close for it.
     pub(super) fn add(self: &Arc<Self>, address: IpAddr) -> Slot {
         let address = address.to_canonical();
         let (displace, displaced) = oneshot::channel();
@@ -54,7 +54,7 @@ impl UnauthenticatedConnections {
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
-        // Nothing panics while it holds the lock.
+        // No code panics while it holds the lock.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -64,7 +64,7 @@ impl List {
         let most = self.by_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
         let oldest = self.waiting.iter().find(|(_, (address, _))| Some(*address) == most).map(|(number, _)| *number);
         if let Some((_, displace)) = oldest.and_then(|oldest| self.remove(oldest)) {
-            // Its connection may just have ended by itself.
+            // An error means that its connection has just ended.
             let _ = displace.send(());
         }
     }
@@ -82,7 +82,7 @@ impl List {
 }
 
 impl Slot {
-    /// Ready when it has to make room.
+    /// Ready when the connection must close.
     pub(super) fn poll_displaced(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         self.displaced.poll_unpin(cx).map(|_| ())
     }
@@ -101,16 +101,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_of_the_busiest_address_makes_room() {
+    fn the_oldest_connection_of_the_busiest_address_is_displaced() {
         let unauthenticated = UnauthenticatedConnections::new(Some(3));
         let (one, many) = (IpAddr::from([192, 0, 2, 1]), IpAddr::from([192, 0, 2, 2]));
-        let is_displaced = |place: &mut Slot| poll_fn(|cx| place.poll_displaced(cx)).now_or_never().is_some();
+        let is_displaced = |slot: &mut Slot| poll_fn(|cx| slot.poll_displaced(cx)).now_or_never().is_some();
         let mut first = unauthenticated.add(one);
         let (mut second, mut third) = (unauthenticated.add(many), unauthenticated.add(many));
         assert!(!is_displaced(&mut second));
         let mut fourth = unauthenticated.add(one);
         assert!(is_displaced(&mut second) && !is_displaced(&mut first) && !is_displaced(&mut third));
-        // Who is gone, or has logged in, takes no place.
+        // Closed and authenticated connections take no slot.
         drop(first);
         let _fifth = unauthenticated.add(many);
         assert!(!is_displaced(&mut third) && !is_displaced(&mut fourth));

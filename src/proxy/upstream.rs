@@ -1,7 +1,6 @@
-//! Where the deployment is: the connection string as the official driver understands it.
+//! The upstream deployment: parses the connection string with the official driver, and connects to servers.
 //!
-//! Sessions' own connections are made here too. Who listens for which member is decided in
-//! [`super::topology`].
+//! [`super::topology`] maps listeners to members.
 
 use std::fmt;
 use std::io::{self, ErrorKind};
@@ -18,36 +17,36 @@ use tokio::time::timeout;
 use super::hello::{Hello, exchange};
 use super::socket::{self, Stream};
 use super::tls::{TlsError, UpstreamTls, from_upstream};
-use crate::engine::{login_question, means_login_demanded};
+use crate::engine::{login_question, requires_login};
 use crate::service::connection::{self, ConnectionError, ConnectionString};
 use crate::wire::compressed::{Compressor, Method};
 
-/// How long connecting may take: longer than a lost SYN's second try, shorter than any driver's timeouts.
+/// Connect timeout: longer than the retransmission of a lost SYN, shorter than any driver's timeout.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 const DEFAULT_PORT: u16 = 27017;
 
-/// A host and port to dial.
+/// A host and port to connect to.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Address {
     pub host: String,
     pub port: u16,
 }
 
-/// What the `upstream` connection string says, as far as docward dials it.
+/// The parts of the `upstream` connection string that docward uses.
 #[derive(Debug, Clone)]
 pub struct Upstream {
     /// In the order of the connection string; at least one.
     pub seeds: Vec<Address>,
-    /// `directConnection=true`: only the first seed, whatever its set.
+    /// `directConnection=true`: only the first seed, whatever its replica set.
     pub direct: bool,
-    /// `compressors=`, the best first; `None` when it says nothing of them.
+    /// `compressors=`, in order of preference; `None` if not given.
     pub compressors: Option<Vec<Method>>,
     pub tls: Option<Arc<UpstreamTls>>,
-    /// Whether a server of it was seen to demand a login. Shared by clones.
-    demands_login: Arc<AtomicBool>,
+    /// Whether a server was seen to require a login. Shared by clones.
+    requires_login: Arc<AtomicBool>,
 }
 
-/// Why a connection string cannot be used; the text says what to write instead.
+/// Why a connection string cannot be used. The text contains what to write instead.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
     #[error(transparent)]
@@ -59,10 +58,10 @@ pub enum UpstreamError {
 }
 
 impl Upstream {
-    /// Reads a connection string with the driver's own parser. `resolver`: see [`connection::options`].
+    /// Parses a connection string with the driver's parser. `resolver`: see [`connection::options`].
     ///
     /// # Errors
-    /// [`UpstreamError`].
+    /// [`UpstreamError`]: the connection string or its TLS files cannot be used.
     pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, UpstreamError> {
         let options = connection::options(uri, resolver).await?;
         let tls = match &options.tls {
@@ -75,15 +74,15 @@ impl Upstream {
         Ok(Self { compressors, tls, ..plain })
     }
 
-    /// Without TLS, and with nothing said of compressors.
+    /// An upstream without TLS and compressors.
     pub(super) fn plain(seeds: Vec<Address>, direct: bool) -> Self {
-        Self { seeds, direct, compressors: None, tls: None, demands_login: Arc::default() }
+        Self { seeds, direct, compressors: None, tls: None, requires_login: Arc::default() }
     }
 
-    /// Dials a server.
+    /// Connects to a server.
     ///
     /// # Errors
-    /// The socket's, `TimedOut` after [`CONNECT_TIMEOUT`], or why there is no TLS with it.
+    /// I/O errors of the socket, `TimedOut` after [`CONNECT_TIMEOUT`], or why the TLS handshake failed.
     pub(super) async fn connect(&self, address: &Address) -> io::Result<Stream> {
         timeout(CONNECT_TIMEOUT, async {
             let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
@@ -96,50 +95,52 @@ impl Upstream {
         .await?
     }
 
-    /// What it may mean that a server closes the connection at the first message.
-    fn unanswered(&self) -> &'static str {
+    /// The likely reason why a server closes the connection at the first message.
+    fn explain_no_reply(&self) -> &'static str {
         match self.tls {
             None => {
-                "it closed the connection without an answer; if it demands TLS, add tls=true to the connection string"
+                "it closed the connection without an answer; if it requires TLS, add tls=true to the connection string"
             }
             Some(_) => {
-                "it closed the connection after the TLS handshake; if it demands a client certificate, or another one, \
-                 name it with tlsCertificateKeyFile= in the connection string"
+                "it closed the connection after the TLS handshake; if it requires a client certificate, or another \
+                 one, name it with tlsCertificateKeyFile= in the connection string"
             }
         }
     }
 
-    /// Asks a server who it is.
+    /// Sends a hello to a server on a new connection.
     ///
     /// # Errors
-    /// As [`Self::connect`], and `InvalidData` for an answer that is none.
+    /// As [`Self::connect`], and `InvalidData` for an invalid reply.
     pub(super) async fn hello(&self, address: &Address) -> io::Result<Hello> {
         let mut stream = self.connect(address).await?;
         let hello = Hello::ask(&mut stream, None, Duration::ZERO).await.map_err(|error| match error.kind() {
-            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => io::Error::new(error.kind(), self.unanswered()),
+            ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset => {
+                io::Error::new(error.kind(), self.explain_no_reply())
+            }
             _ => from_upstream(error),
         })?;
-        self.note_login_demand(&mut stream).await;
+        self.note_login_requirement(&mut stream).await;
         Ok(hello)
     }
 
-    /// Finds out whether a server demands a login. It may have been started anew, with other settings.
-    pub(super) async fn learn_login_demand(&self, address: &Address) {
+    /// Checks whether a server requires a login. It may have been restarted with other settings.
+    pub(super) async fn check_login_requirement(&self, address: &Address) {
         if let Ok(mut stream) = self.connect(address).await {
-            self.note_login_demand(&mut stream).await;
+            self.note_login_requirement(&mut stream).await;
         }
     }
 
-    /// Whether clients have to log in, as far as that is known.
-    pub(super) fn demands_login(&self) -> bool {
-        self.demands_login.load(Ordering::Relaxed)
+    /// Whether clients must log in, as far as is known.
+    pub(super) fn requires_login(&self) -> bool {
+        self.requires_login.load(Ordering::Relaxed)
     }
 
-    /// Without an answer things stay as they were.
-    async fn note_login_demand(&self, stream: &mut Stream) {
+    /// Keeps the previous result if the server does not answer.
+    async fn note_login_requirement(&self, stream: &mut Stream) {
         let reply = timeout(CONNECT_TIMEOUT, exchange(stream, &login_question(2))).await;
-        if let Some(demanded) = reply.ok().and_then(Result::ok).and_then(|reply| means_login_demanded(&reply)) {
-            self.demands_login.store(demanded, Ordering::Relaxed);
+        if let Some(demanded) = reply.ok().and_then(Result::ok).and_then(|reply| requires_login(&reply)) {
+            self.requires_login.store(demanded, Ordering::Relaxed);
         }
     }
 }
@@ -152,7 +153,7 @@ impl Address {
         }
     }
 
-    /// Reads "host:port" as a replica set's configuration writes it; IPv6 addresses are in brackets.
+    /// Parses "host:port" as in a replica set's configuration; IPv6 addresses are in brackets.
     pub(super) fn parse(name: &str) -> Option<Self> {
         let (host, port) = name.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
@@ -187,7 +188,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn set_names_are_read_and_written() {
+    fn member_names_are_parsed_and_formatted() {
         for (name, host, port) in
             [("a:1", "a", 1), ("[::1]:27017", "::1", 27017), ("db.example.com:65535", "db.example.com", 65535)]
         {
@@ -201,7 +202,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn connection_strings_are_read_as_the_driver_reads_them() {
+    async fn connection_strings_are_parsed_by_the_driver() {
         let parse = async |uri: &str| Upstream::parse(&ConnectionString::parse(uri)?, None).await;
         let upstream = parse("mongodb://u:p@a,b:7/?replicaSet=rs0").await.unwrap();
         assert_eq!(upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:27017", "b:7"]);

@@ -1,9 +1,9 @@
-//! The threads that connections live on, one a core: a connection stays on the thread it was given to, which waits
-//! for its sockets itself.
+//! The worker threads, one per core, with a single-threaded runtime each. A connection stays on its thread, which
+//! waits for its sockets itself.
 //!
-//! A pool of threads that take work from one another wakes another thread for nearly every message; that costs more
-//! than all docward does with it. The price is that a long computation delays the connections of its own thread, as
-//! it does in other proxies. What is not about one connection runs in the runtime that docward was started in.
+//! A work-stealing pool wakes another thread for nearly every message, which costs more than all of docward's work on
+//! it. The price is that a long computation delays the other connections of its thread. Tasks that do not belong to
+//! one connection run in the runtime that docward was started in.
 
 use std::io;
 use std::num::NonZero;
@@ -14,59 +14,60 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// All of them; dropped, whatever still runs there is dropped too.
+/// All worker threads. Dropping this drops every task that still runs there.
 #[derive(Debug)]
 pub(super) struct Workers(Vec<Worker>);
 
 #[derive(Debug)]
 struct Worker {
     runtime: Handle,
-    /// Connections that live there.
+    /// Number of connections on this thread.
     connections: Arc<AtomicUsize>,
-    /// Its end is the thread's.
-    _leash: oneshot::Sender<()>,
+    /// Dropping it ends the thread.
+    _stop: oneshot::Sender<()>,
 }
 
-/// A connection's place on its thread, until it is dropped.
+/// Counts a connection on its thread until it is dropped.
 #[derive(Debug)]
 pub(super) struct WorkerSlot(Arc<AtomicUsize>);
 
 impl Workers {
-    /// One thread for each core that this process may use.
+    /// Starts one thread for each core that this process may use.
     ///
     /// # Errors
-    /// The system has no more threads or descriptors.
+    /// The operating system has no more threads or descriptors.
     pub(super) fn start() -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
         (0..cores).map(|_| Worker::start()).collect::<io::Result<_>>().map(Self)
     }
 
-    /// Gives a connection to the thread that has the fewest, and runs what `session` makes of it there.
-    pub(super) fn adopt<S>(&self, session: impl FnOnce(WorkerSlot) -> S)
+    /// Dispatches a connection to the thread with the fewest, and runs the future that `connection` returns there.
+    pub(super) fn dispatch<S>(&self, connection: impl FnOnce(WorkerSlot) -> S)
     where
         S: Future<Output = ()> + Send + 'static,
     {
         let fewest = self.0.iter().min_by_key(|worker| worker.connections.load(Ordering::Relaxed));
         if let Some(worker) = fewest {
             worker.connections.fetch_add(1, Ordering::Relaxed);
-            worker.runtime.spawn(session(WorkerSlot(worker.connections.clone())));
+            worker.runtime.spawn(connection(WorkerSlot(worker.connections.clone())));
         }
     }
 }
 
 impl Worker {
     fn start() -> io::Result<Self> {
-        let (leash, held) = oneshot::channel();
+        let (stop, held) = oneshot::channel();
         let (begun, beginning) = mpsc::sync_channel(1);
         thread::Builder::new().name("connections".to_owned()).spawn(move || run(&begun, held))?;
         let runtime = beginning.recv().map_err(io::Error::other)??;
-        Ok(Self { runtime, connections: Arc::default(), _leash: leash })
+        Ok(Self { runtime, connections: Arc::default(), _stop: stop })
     }
 }
 
-/// Until the other end of `held` is gone. The runtime is made here, because it may not be dropped in another.
+/// Runs until the other end of `held` is dropped. The runtime is created on this thread because it must not be dropped
+/// inside another runtime.
 fn run(begun: &mpsc::SyncSender<io::Result<Handle>>, held: oneshot::Receiver<()>) {
-    // Errors say that nobody is there any more; on the second channel that is what is waited for.
+    // Send errors mean that the receiver is gone; a receive error on `held` is the awaited end.
     match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let _ = begun.send(Ok(runtime.handle().clone()));
@@ -92,37 +93,37 @@ mod tests {
 
     use super::*;
 
-    /// A loaded machine gets there too.
+    /// Long enough for a loaded machine.
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[tokio::test]
-    async fn connections_are_spread_evenly_and_stay_where_they_are() {
+    async fn connections_are_spread_evenly_and_stay_on_their_thread() {
         let workers = Workers((0..3).map(|_| Worker::start().unwrap()).collect());
-        let (tell, mut told) = unbounded_channel();
+        let (report, mut reports) = unbounded_channel();
         let (end, ended) = tokio::sync::watch::channel(());
         for number in 0..9 {
-            let (tell, mut ended) = (tell.clone(), ended.clone());
-            workers.adopt(|seat| async move {
-                tell.send((number, thread::current().id())).unwrap();
-                // The sender's end is the session's.
+            let (report, mut ended) = (report.clone(), ended.clone());
+            workers.dispatch(|slot| async move {
+                report.send((number, thread::current().id())).unwrap();
+                // The channel closes when the connections are to end.
                 while ended.changed().await.is_ok() {
-                    tell.send((number, thread::current().id())).unwrap();
+                    report.send((number, thread::current().id())).unwrap();
                 }
-                drop(seat);
+                drop(slot);
             });
         }
-        let mut homes = HashMap::new();
+        let mut threads = HashMap::new();
         for _ in 0..9 {
-            let (number, thread) = timeout(TIMEOUT, told.recv()).await.unwrap().unwrap();
-            homes.insert(number, thread);
+            let (number, thread) = timeout(TIMEOUT, reports.recv()).await.unwrap().unwrap();
+            threads.insert(number, thread);
         }
         let mut counts: HashMap<_, usize> = HashMap::new();
-        homes.values().for_each(|thread| *counts.entry(*thread).or_default() += 1);
+        threads.values().for_each(|thread| *counts.entry(*thread).or_default() += 1);
         assert_eq!(counts.into_values().collect::<Vec<_>>(), [3, 3, 3]);
         end.send_replace(());
         for _ in 0..9 {
-            let (number, thread) = timeout(TIMEOUT, told.recv()).await.unwrap().unwrap();
-            assert_eq!(homes[&number], thread);
+            let (number, thread) = timeout(TIMEOUT, reports.recv()).await.unwrap().unwrap();
+            assert_eq!(threads[&number], thread);
         }
         drop(end);
         let emptied = async {
@@ -134,10 +135,10 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_runs_there_ends_with_them() {
+    async fn tasks_end_with_their_workers() {
         let workers = Workers::start().unwrap();
         let (held, ended) = oneshot::channel::<()>();
-        workers.adopt(|_| async move {
+        workers.dispatch(|_| async move {
             std::future::pending::<()>().await;
             drop(held);
         });

@@ -1,7 +1,7 @@
-//! Bytes on their way out: written at once where the socket takes them, kept only where it does not.
+//! Outgoing bytes: written immediately while the socket takes them, buffered otherwise.
 //!
-//! Reading goes through one buffer per thread, lent for the length of one poll, so that a connection on
-//! which nothing happens holds none. No frames here; see [`crate::wire::splitter`].
+//! Each thread has one read buffer, lent during a poll, so that an idle connection holds none. This module does not
+//! know frames; see [`crate::wire::splitter`].
 
 use std::cell::RefCell;
 use std::io;
@@ -10,19 +10,19 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// Bytes per read: what a loopback or a 10 Gbit/s socket has ready at once, and small enough for the cache.
+/// Bytes per read: as much as a loopback or 10 Gbit/s socket has ready at once, and small enough for the cache.
 pub(super) const READ_LENGTH: usize = 64 * 1024;
 
 thread_local! {
     static SCRATCH: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LENGTH].into_boxed_slice());
 }
 
-/// Lends this thread's read buffer. `borrow` must not ask for it again.
+/// Lends this thread's read buffer. `borrow` must not call this function again.
 pub(super) fn with_read_buffer<T>(borrow: impl FnOnce(&mut [u8]) -> T) -> T {
     SCRATCH.with_borrow_mut(|scratch| borrow(scratch))
 }
 
-/// Reads once; an empty slice is the end of the stream.
+/// Reads once; an empty slice marks the end of the stream.
 pub(super) fn poll_read<'b, R>(cx: &mut Context<'_>, reader: &mut R, buffer: &'b mut [u8]) -> Poll<io::Result<&'b [u8]>>
 where
     R: AsyncRead + Unpin,
@@ -33,14 +33,14 @@ where
     Poll::Ready(Ok(buffer.get(..length).unwrap_or_default()))
 }
 
-/// What one socket has not taken yet.
+/// Bytes that one socket has not taken yet.
 #[derive(Debug, Default)]
 pub(super) struct WriteBuffer {
-    /// Keeps no memory while all is sent.
+    /// Holds no allocation when everything is sent.
     bytes: Vec<u8>,
     /// `0 ..= bytes.len()`.
     sent: usize,
-    /// Written since the last flush; only layers such as TLS hold anything back.
+    /// Bytes were written since the last flush; only layers such as TLS hold data back.
     unflushed: bool,
 }
 
@@ -49,12 +49,12 @@ impl WriteBuffer {
         self.bytes.is_empty() && !self.unflushed
     }
 
-    /// Bytes that have not been written.
+    /// Number of bytes that have not been written.
     pub(super) fn len(&self) -> usize {
         self.bytes.len() - self.sent
     }
 
-    /// Puts a message in the queue; [`poll_flush`](Self::poll_flush) sends it.
+    /// Queues a message; [`poll_flush`](Self::poll_flush) sends it.
     pub(super) fn push(&mut self, message: Vec<u8>) {
         if self.bytes.is_empty() {
             self.bytes = message;
@@ -63,10 +63,10 @@ impl WriteBuffer {
         }
     }
 
-    /// Writes as much as the socket takes and keeps a copy of the rest.
+    /// Writes as much as the socket takes, and buffers the rest.
     ///
     /// # Errors
-    /// The socket's.
+    /// I/O errors of the socket.
     pub(super) fn send<W>(&mut self, cx: &mut Context<'_>, writer: &mut W, mut bytes: &[u8]) -> io::Result<()>
     where
         W: AsyncWrite + Unpin,
@@ -87,7 +87,7 @@ impl WriteBuffer {
     /// Sends what is queued.
     ///
     /// # Errors
-    /// The socket's.
+    /// I/O errors of the socket.
     pub(super) fn poll_flush<W>(&mut self, cx: &mut Context<'_>, writer: &mut W) -> Poll<io::Result<()>>
     where
         W: AsyncWrite + Unpin,

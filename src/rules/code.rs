@@ -87,7 +87,7 @@ codes! {
     /// A rule, or a part of it, has no effect.
     NeverActs = "R0027",
     /// A rule has no effect because an earlier one rejects every statement that it matches.
-    Silenced = "R0028",
+    NoEffect = "R0028",
     /// A rule applies instead of a less specific one and is weaker.
     Weaker = "R0029",
     /// A namespace matches no collection of the deployment.

@@ -31,20 +31,20 @@ impl Severity {
 
 /// The place of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum DiagnosticPlace {
     /// At these bytes.
     At(Span),
     /// The whole file: it could not be read as text.
     File(FileId),
 }
 
-impl From<Span> for Place {
+impl From<Span> for DiagnosticPlace {
     fn from(span: Span) -> Self {
         Self::At(span)
     }
 }
 
-impl Place {
+impl DiagnosticPlace {
     /// The file the place is in.
     #[must_use]
     pub const fn file(self) -> FileId {
@@ -72,7 +72,7 @@ pub struct Diagnostic {
     /// The kind of mistake.
     pub code: Code,
     /// Where.
-    pub place: Place,
+    pub place: DiagnosticPlace,
     /// What is wrong: lower case, without a full stop.
     pub message: String,
     /// A few words at the underlined place; may be empty.
@@ -85,7 +85,7 @@ pub struct Diagnostic {
 
 impl Diagnostic {
     /// An error of kind `code` at `place`.
-    pub fn error(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
+    pub fn error(code: Code, place: impl Into<DiagnosticPlace>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             code,
@@ -98,7 +98,7 @@ impl Diagnostic {
     }
 
     /// A warning of kind `code` at `place`; the rules load nevertheless.
-    pub fn warning(code: Code, place: impl Into<Place>, message: impl Into<String>) -> Self {
+    pub fn warning(code: Code, place: impl Into<DiagnosticPlace>, message: impl Into<String>) -> Self {
         Self { severity: Severity::Warning, ..Self::error(code, place, message) }
     }
 
@@ -144,8 +144,8 @@ impl Report {
             shown::hide_words(sources.text(file), &sources.shown(file), here);
         }
         diagnostics.sort_by_key(|diagnostic| match diagnostic.place {
-            Place::At(span) => (span.file, span.start),
-            Place::File(file) => (file, 0),
+            DiagnosticPlace::At(span) => (span.file, span.start),
+            DiagnosticPlace::File(file) => (file, 0),
         });
         Self { diagnostics, sources }
     }

@@ -12,10 +12,10 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::code::Code;
-use super::diagnostic::{Diagnostic, Place, Report};
+use super::diagnostic::{Diagnostic, DiagnosticPlace, Report};
 use super::rule::Pattern;
 use super::set::{RuleSet, RuleSetHash};
-use super::shown::Kind;
+use super::shown::TextKind;
 use super::source::{FileId, Source, Sources};
 use super::test_file::TestFiles;
 use super::yaml;
@@ -27,7 +27,7 @@ const MAX_FOLDERS: usize = 16;
 pub(super) fn single(path: &Path, public: &'static [&'static str]) -> (Sources, Vec<Diagnostic>) {
     let mut reading = Reading::default();
     reading.file(path);
-    (Sources::of_kind(reading.sources, Kind::Settings(public)), reading.found)
+    (Sources::of_kind(reading.sources, TextKind::Settings(public)), reading.found)
 }
 
 impl<P: Pattern> RuleSet<P> {
@@ -42,7 +42,7 @@ impl<P: Pattern> RuleSet<P> {
         for path in paths {
             reading.path(path);
         }
-        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
+        Self::check(Sources::of_kind(reading.sources, TextKind::Rules), reading.found)
     }
 
     /// The [`RuleSet::hash`] that these files would have now, if they load. If it did not change, a reload gives the
@@ -75,7 +75,7 @@ impl TestFiles {
                 Err((folder, error)) => reading.fail(&folder, Code::Unreadable, &describe(&error)),
             }
         }
-        Self::check(Sources::of_kind(reading.sources, Kind::Rules), reading.found)
+        Self::check(Sources::of_kind(reading.sources, TextKind::Rules), reading.found)
     }
 }
 
@@ -133,7 +133,7 @@ impl Reading {
 
     fn fail(&mut self, path: &Path, code: Code, message: &str) {
         let file = self.source(path, String::new());
-        let mistake = Diagnostic::error(code, Place::File(file), message);
+        let mistake = Diagnostic::error(code, DiagnosticPlace::File(file), message);
         self.found.push(mistake);
     }
 

@@ -40,7 +40,7 @@ pub(super) struct Index {
 
 /// The rules found for a namespace.
 #[derive(Debug)]
-pub(super) enum Found<'a> {
+pub(super) enum FoundRules<'a> {
     Exact(&'a [RuleId]),
     Globs(RuleIds),
 }
@@ -73,22 +73,22 @@ impl Index {
     }
 
     /// The rules of a namespace; `None` if it has none. The buckets of a time-series collection have its rules.
-    pub(super) fn find(&self, database: &[u8], collection: &[u8]) -> Option<Found<'_>> {
+    pub(super) fn find(&self, database: &[u8], collection: &[u8]) -> Option<FoundRules<'_>> {
         let collection = bucketed_collection(collection).unwrap_or(collection);
         let name: &dyn Name = &(database, collection);
         if let Some(rules) = self.exact.get(name) {
-            return Some(Found::Exact(rules));
+            return Some(FoundRules::Exact(rules));
         }
         let mut matches = SmallVec::new();
         self.globs.find(database, collection, &mut matches);
         if matches.is_empty() {
             return None;
         }
-        Some(Found::Globs(self.resolve(matches)))
+        Some(FoundRules::Globs(self.resolve(matches)))
     }
 
     /// Whether a rule may apply to a collection of this name in some database.
-    pub(super) fn may_concern_collection(&self, collection: &[u8]) -> bool {
+    pub(super) fn may_apply_to_collection(&self, collection: &[u8]) -> bool {
         self.collections.may_have(bucketed_collection(collection).unwrap_or(collection))
     }
 

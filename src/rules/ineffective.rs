@@ -17,7 +17,7 @@ use super::rule::{Except, Mode, Pattern, Rule, Unsupported, UserGlob, WeakerSett
 pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     found.extend(active.iter().filter_map(|rule| without_effect_in_shadow(rule)));
-    found.extend(silenced(&active, budget));
+    found.extend(ineffective(&active, budget));
     found.extend(weaker(&active, budget));
 }
 
@@ -43,26 +43,27 @@ fn rule_namespaces<'r, P>(rule: &'r Rule<P>) -> impl Iterator<Item = RuleNamespa
 }
 
 /// Rules for which every namespace has an earlier enforced rule that makes them ineffective.
-fn silenced<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
+fn ineffective<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
     // A pattern that can make another ineffective does so for itself too, so no other rules need a comparison.
-    let silencers = rules
-        .iter()
-        .filter(|rule| rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.silences(&rule.pattern));
-    let silencers: Vec<RuleNamespace<'_, P>> = silencers.flat_map(|rule| rule_namespaces(rule)).collect();
-    let index = index(budget, silencers.iter().map(|entry| entry.namespace));
+    let capable = |rule: &&&Rule<P>| {
+        rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.makes_ineffective(&rule.pattern)
+    };
+    let earlier_rules: Vec<RuleNamespace<'_, P>> =
+        rules.iter().filter(capable).flat_map(|rule| rule_namespaces(rule)).collect();
+    let index = index(budget, earlier_rules.iter().map(|entry| entry.namespace));
     let covering = |entry: &RuleNamespace<'_, P>| {
         let covers = |candidate: &&RuleNamespace<'_, P>| {
             comes_before(candidate.rule, entry.rule)
-                && leaves_nothing(candidate.rule, entry.rule)
+                && makes_ineffective(candidate.rule, entry.rule)
                 && candidate.namespace.contains(entry.namespace)
         };
-        index.candidates(entry.namespace).filter_map(|at| silencers.get(at)).find(covers)
+        index.candidates(entry.namespace).filter_map(|at| earlier_rules.get(at)).find(covers)
     };
     let mut found = Vec::new();
     for rule in rules {
         let earlier: Option<Vec<_>> = rule_namespaces(rule).map(|entry| covering(&entry)).collect();
         if let Some(by) = earlier.as_ref().and_then(|earlier| earlier.first()) {
-            found.push(silenced_by(rule, by));
+            found.push(ineffective_because_of(rule, by));
         }
     }
     found
@@ -72,17 +73,17 @@ fn comes_before<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
     (one.pattern.phase(), one.id) < (other.pattern.phase(), other.id)
 }
 
-fn leaves_nothing<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
+fn makes_ineffective<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
     let unsupported_too = one.unsupported == Unsupported::Reject || other.unsupported == Unsupported::Allow;
-    unsupported_too && one.pattern.silences(&other.pattern)
+    unsupported_too && one.pattern.makes_ineffective(&other.pattern)
 }
 
-fn silenced_by<P>(rule: &Rule<P>, by: &RuleNamespace<'_, P>) -> Diagnostic {
+fn ineffective_because_of<P>(rule: &Rule<P>, by: &RuleNamespace<'_, P>) -> Diagnostic {
     let (name, other) = (&rule.name.value, &by.rule.name.value);
     let message = format!(
         "`{name}` has no effect: `{other}` is evaluated first and rejects all statements that `{name}` matches"
     );
-    Diagnostic::warning(Code::Silenced, rule.name.span, message)
+    Diagnostic::warning(Code::NoEffect, rule.name.span, message)
         .label(by.namespace.span, format!("`{other}`, for `{}`", by.namespace.value))
         .help(format!("remove `{name}`, or limit the namespaces of `{other}`"))
 }

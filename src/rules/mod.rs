@@ -42,7 +42,7 @@ mod yaml;
 
 pub use code::Code;
 pub use context::{Located, Number, ReadContext};
-pub use diagnostic::{Diagnostic, Label, Place, Report, Severity};
+pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
 pub use files::{is_test_file, read_file};
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};

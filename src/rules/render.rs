@@ -9,7 +9,7 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
 use serde_json::json;
 
-use super::diagnostic::{Diagnostic, Place, Report, Severity};
+use super::diagnostic::{Diagnostic, DiagnosticPlace, Report, Severity};
 use super::source::{FileId, Sources, Span, Window};
 use crate::secret::redact;
 
@@ -87,8 +87,8 @@ fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Group<'a> {
     let title = level.primary_title(&*diagnostic.message);
     let title = title.id(diagnostic.code.as_str());
     let mut group = match diagnostic.place {
-        Place::File(file) => title.element(Origin::path(shown.sources.name(file))),
-        Place::At(_) => title.elements(snippets(diagnostic, shown)),
+        DiagnosticPlace::File(file) => title.element(Origin::path(shown.sources.name(file))),
+        DiagnosticPlace::At(_) => title.elements(snippets(diagnostic, shown)),
     };
     if let Some(help) = &diagnostic.help {
         group = group.element(Level::HELP.message(&**help));
@@ -105,7 +105,7 @@ type Mark<'a> = (Span, AnnotationKind, &'a str);
 /// One snippet for each file, the file of the mistake first.
 fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element<'a>> {
     let mut marks: Vec<Mark<'a>> = Vec::new();
-    if let Place::At(span) = diagnostic.place {
+    if let DiagnosticPlace::At(span) = diagnostic.place {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
     }
     for label in &diagnostic.labels {
@@ -162,8 +162,8 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a Shown<'_>) -> Element<'a> {
 
 fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
     let location = match diagnostic.place {
-        Place::At(span) => Some(sources.location(span)),
-        Place::File(_) => None,
+        DiagnosticPlace::At(span) => Some(sources.location(span)),
+        DiagnosticPlace::File(_) => None,
     };
     json!({
         "severity": diagnostic.severity.as_str(),

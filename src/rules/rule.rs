@@ -46,7 +46,7 @@ pub trait Pattern: Sized + Send + Sync + 'static {
 
     /// Whether it makes a rule with the pattern `later` ineffective that is evaluated after it for the same clients.
     /// A pattern that can make any other ineffective must return true for itself.
-    fn silences(&self, later: &Self) -> bool {
+    fn makes_ineffective(&self, later: &Self) -> bool {
         let _ = later;
         false
     }
@@ -56,8 +56,8 @@ pub trait Pattern: Sized + Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Lets rules read what they need of each other, after all rules of a set are valid.
-    fn acquaint(rules: &mut [Rule<Self>]) {
+    /// Lets rules read settings of each other. Called after all rules of a set are valid.
+    fn link_rules(rules: &mut [Rule<Self>]) {
         let _ = rules;
     }
 

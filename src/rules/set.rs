@@ -10,7 +10,7 @@ use std::ops::Deref;
 use super::conflict::{self, Budget};
 use super::diagnostic::{Diagnostic, Report, Severity};
 use super::envelope;
-use super::index::{Found, Index, IndexedRule, RuleIds};
+use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
 use super::namespace::NamespacePattern;
 use super::rule::{Mode, Pattern, Rule, RuleId};
@@ -65,7 +65,7 @@ impl<P: Pattern> RuleSet<P> {
         if report.has_errors() {
             return Err(report);
         }
-        P::acquaint(&mut rules);
+        P::link_rules(&mut rules);
         Ok(Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
@@ -115,8 +115,8 @@ impl<P> RuleSet<P> {
     /// but is never false with one.
     #[inline]
     #[must_use]
-    pub fn may_concern_collection(&self, collection: impl AsRef<[u8]>) -> bool {
-        self.index.may_concern_collection(collection.as_ref())
+    pub fn may_apply_to_collection(&self, collection: impl AsRef<[u8]>) -> bool {
+        self.index.may_apply_to_collection(collection.as_ref())
     }
 
     /// Whether no rule evaluates statements, for example because all are disabled.
@@ -201,7 +201,7 @@ impl<P> RuleSet<P> {
 #[derive(Debug)]
 pub struct NamespaceRules<'s, P> {
     rules: &'s [Rule<P>],
-    found: Found<'s>,
+    found: FoundRules<'s>,
 }
 
 impl<'s, P> NamespaceRules<'s, P> {
@@ -214,8 +214,8 @@ impl<'s, P> NamespaceRules<'s, P> {
     #[must_use]
     pub fn ids(&self) -> &[RuleId] {
         match &self.found {
-            Found::Exact(rules) => rules,
-            Found::Globs(rules) => RuleIds::deref(rules),
+            FoundRules::Exact(rules) => rules,
+            FoundRules::Globs(rules) => RuleIds::deref(rules),
         }
     }
 }
@@ -408,7 +408,7 @@ mod tests {
                 let expected: Vec<_> = expected.into_iter().map(|(_, _, name)| name).collect();
                 prop_assert_eq!(self::names(&loaded, database, collection), expected.clone());
                 if !expected.is_empty() {
-                    prop_assert!(loaded.may_concern_collection(collection));
+                    prop_assert!(loaded.may_apply_to_collection(collection));
                 }
             }
         }
@@ -420,7 +420,7 @@ mod tests {
             let started = CpuTimer::start();
             for _ in 0..1_000 {
                 black_box(rules.rules_for(black_box("elsewhere"), black_box("things")));
-                black_box(rules.may_concern_collection(black_box("things")));
+                black_box(rules.may_apply_to_collection(black_box("things")));
             }
             started.elapsed()
         };

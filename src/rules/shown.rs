@@ -19,7 +19,7 @@ const MIN_WORD_BYTES: usize = 4;
 
 /// The kind of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum TextKind {
     /// A command, or rules that do not come from a file.
     Text,
     /// A rule file or test file.
@@ -30,9 +30,9 @@ pub(super) enum Kind {
 
 /// `text` with a `*` for each byte that may be part of a secret, so that offsets do not change. Of a file only the
 /// values of known top-level keys are shown. Credentials in URLs are always hidden.
-pub(super) fn shown(text: &str, kind: Kind) -> String {
+pub(super) fn shown(text: &str, kind: TextKind) -> String {
     let mut out = String::with_capacity(text.len());
-    let is_settings = matches!(kind, Kind::Settings(_));
+    let is_settings = matches!(kind, TextKind::Settings(_));
     // Whether the value of the last top-level key is hidden. Before the first key, everything in a settings file is.
     let mut hides = is_settings;
     for line in text.split_inclusive('\n') {
@@ -42,15 +42,15 @@ pub(super) fn shown(text: &str, kind: Kind) -> String {
         // A list may follow its key without indentation.
         let belongs_to_key = is_nested || line.starts_with("- ");
         let hidden_from = match (kind, leading_key(line)) {
-            (Kind::Text, _) => None,
+            (TextKind::Text, _) => None,
             (_, Some((key, end))) if !is_nested => {
                 hides = kind.hides(key);
                 if hides { Some(end) } else { kind.secret_from(line, end) }
             }
             _ if belongs_to_key && hides => Some(0),
             // A nested key of a rule file may have any name.
-            (Kind::Rules, _) if belongs_to_key => None,
-            (Kind::Rules, _) => secret_key(line, 0),
+            (TextKind::Rules, _) if belongs_to_key => None,
+            (TextKind::Rules, _) => secret_key(line, 0),
             _ if belongs_to_key => kind.secret_from(line, 0),
             _ => {
                 hides |= length > 0 && !line.starts_with('#');
@@ -91,7 +91,7 @@ pub(super) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item 
     }
 }
 
-impl Kind {
+impl TextKind {
     /// Whether the value of a top-level key is hidden.
     fn hides(self, key: &str) -> bool {
         match self {
@@ -140,10 +140,10 @@ fn secret_key(line: &str, from: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
-    const SETTINGS: Kind = Kind::Settings(&["listen", "tls", "rules"]);
+    const SETTINGS: TextKind = TextKind::Settings(&["listen", "tls", "rules"]);
 
     /// `expected` has one star for each run of stars.
-    fn check(text: &str, kind: Kind, expected: &str) {
+    fn check(text: &str, kind: TextKind, expected: &str) {
         let shown = shown(text, kind);
         assert_eq!(shown.len(), text.len(), "{text}");
         let mut short: Vec<char> = shown.chars().collect();
@@ -178,13 +178,13 @@ mod tests {
             ("{upstream: a}", "{upstream:*"),
             ("rules: [] # see http://u:p@h/", "rules: [] # see http://*@h/"),
         ] {
-            check(text, Kind::Rules, expected);
+            check(text, TextKind::Rules, expected);
         }
     }
 
     #[test]
     fn credentials_are_hidden_in_other_text() {
-        check("{service: 1}\nupstream: http://u:p@h", Kind::Text, "{service: 1}\nupstream: http://*@h");
+        check("{service: 1}\nupstream: http://u:p@h", TextKind::Text, "{service: 1}\nupstream: http://*@h");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::shown::{self, Kind};
+use super::shown::{self, TextKind};
 
 /// One rule file as read: a name for diagnostics (its path) and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,19 +69,19 @@ struct IndexedSource {
     /// The byte at which each line starts; the first is 0.
     line_starts: Vec<u32>,
     /// Decides which parts of it may be printed.
-    kind: Kind,
+    kind: TextKind,
 }
 
 impl Sources {
     /// Indexes the lines of `sources`, whose order gives each its [`FileId`].
     #[must_use]
     pub fn new(sources: Vec<Source>) -> Self {
-        Self::of_kind(sources, Kind::Text)
+        Self::of_kind(sources, TextKind::Text)
     }
 
     /// Like [`Self::new`], for files of `kind`, parts of which may not be printed.
     #[must_use]
-    pub(super) fn of_kind(sources: Vec<Source>, kind: Kind) -> Self {
+    pub(super) fn of_kind(sources: Vec<Source>, kind: TextKind) -> Self {
         Self(sources.into_iter().map(|source| IndexedSource::new(source, kind)).collect())
     }
 
@@ -159,7 +159,7 @@ pub(super) struct Window<'a> {
 }
 
 impl IndexedSource {
-    fn new(source: Source, kind: Kind) -> Self {
+    fn new(source: Source, kind: TextKind) -> Self {
         let breaks = source.text.bytes().zip(1_u32..);
         let line_starts =
             std::iter::once(0).chain(breaks.filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at)).collect();

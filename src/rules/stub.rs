@@ -9,12 +9,12 @@ use super::rule::{Claim, Pattern, WeakerSetting};
 #[derive(Debug)]
 pub(super) enum StubPattern {
     Together(Vec<Located<String>>),
-    Replacement(Policy),
+    Replacement(StubPolicy),
     Everything,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Policy {
+pub(super) enum StubPolicy {
     Reject,
     Merge,
 }
@@ -27,11 +27,11 @@ impl Pattern for StubPattern {
             "together" => Some(Self::Together(context.texts(settings, "`together`")?)),
             "replacement" => {
                 let mut settings = context.map(settings)?;
-                let words = [("reject", Policy::Reject), ("merge", Policy::Merge)];
+                let words = [("reject", StubPolicy::Reject), ("merge", StubPolicy::Merge)];
                 let policy = settings.choice("policy", &words);
                 settings.text("version");
                 settings.finish();
-                Some(Self::Replacement(policy.map_or(Policy::Reject, |word| word.value)))
+                Some(Self::Replacement(policy.map_or(StubPolicy::Reject, |word| word.value)))
             }
             _ => {
                 let mut settings = context.map(settings)?;
@@ -72,13 +72,13 @@ impl Pattern for StubPattern {
         matches!(self, Self::Replacement(_))
     }
 
-    fn silences(&self, later: &Self) -> bool {
+    fn makes_ineffective(&self, later: &Self) -> bool {
         matches!((self, later), (Self::Everything, Self::Everything))
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
         match self {
-            Self::Replacement(Policy::Merge) => vec![WeakerSetting { what: "merges", setting: "policy" }],
+            Self::Replacement(StubPolicy::Merge) => vec![WeakerSetting { what: "merges", setting: "policy" }],
             _ => Vec::new(),
         }
     }

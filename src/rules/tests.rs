@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::code::Code;
-use super::diagnostic::{Place, Report};
+use super::diagnostic::{DiagnosticPlace, Report};
 use super::node::{Node, Value};
 use super::set::RuleSet;
 use super::source::{FileId, Source, Sources};
@@ -47,7 +47,7 @@ fn reports_match_the_table() {
         assert!(!report.is_empty(), "{title}");
         codes.extend(report.diagnostics.iter().map(|one| one.code));
         let spans = report.diagnostics.iter().map(|one| one.place);
-        assert!(spans.into_iter().all(|place| matches!(place, Place::At(_))));
+        assert!(spans.into_iter().all(|place| matches!(place, DiagnosticPlace::At(_))));
         write!(found, "{TITLE}{title}\n{input}{REPORT}{report}\n").unwrap();
     }
     if std::env::var_os("UPDATE_EXPECT").is_some() {

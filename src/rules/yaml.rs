@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Error, Location, MessageFormatter, Spanned};
 
 use super::code::Code;
-use super::diagnostic::{Diagnostic, Place};
+use super::diagnostic::{Diagnostic, DiagnosticPlace};
 use super::node::{Key, Node, Value};
 use super::source::{FileId, Span};
 
@@ -55,7 +55,7 @@ pub(super) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
 /// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
 pub(super) fn too_large(file: FileId) -> Diagnostic {
     let message = format!("the file is larger than the limit of {MAX_FILE_BYTES} bytes");
-    Diagnostic::error(Code::TooLarge, Place::File(file), message).help("split it into several files")
+    Diagnostic::error(Code::TooLarge, DiagnosticPlace::File(file), message).help("split it into several files")
 }
 
 /// A value as the parser returns it.

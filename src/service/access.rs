@@ -1,9 +1,8 @@
-//! Whether docward's own user may do what the rules need it for: asked at start, so that a rule does not fail
-//! at its first insert instead.
+//! Checks whether docward's own user has the privileges that rules need. The check runs at start, so that a missing
+//! privilege does not first show as a failed insert.
 //!
-//! [`needs`] is the list that the documentation shows. The server is asked by connectionStatus, which says what
-//! the logged-in user may do; without a login a read that needs none of the user's roles tells whether the
-//! server wants one.
+//! [`needs`] is the list in the documentation. connectionStatus reports the privileges of the logged-in user. Without
+//! a login, a read shows whether the server requires one.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,22 +19,22 @@ use crate::patterns::sequence::{Sequence, Start, Strategy};
 use crate::patterns::{Pattern, Rule, RuleSet};
 use crate::rules::Mode;
 
-/// How long the question may take at start.
+/// How long the check may take at start.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// How soon a server is asked again that did not answer, and rules that changed are looked at.
-const AGAIN: Duration = Duration::from_secs(10);
+/// Pause before the check is repeated if no server answered or the rules changed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
-/// What became of the question.
+/// The result of the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Access {
+pub enum ServiceAccess {
     Granted,
-    /// The login fails or privileges are missing; trying again does not help.
+    /// The login fails or privileges are missing; a retry does not help.
     Refused(String),
-    /// Nobody answered.
+    /// No server answered.
     Unknown(String),
 }
 
-/// Something a rule has docward do by itself.
+/// Privileges on one namespace that a rule needs for docward's own operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Need<'r> {
     rule: &'r str,
@@ -45,72 +44,72 @@ struct Need<'r> {
     actions: &'static [&'static str],
 }
 
-/// Asks the server whether all that `rules` need is granted.
-pub async fn check(service: &MongoService, rules: &RuleSet) -> Access {
+/// Checks whether the server grants all privileges that the enforced `rules` need.
+pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
     let needs: Vec<Need<'_>> = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).flat_map(needs).collect();
-    let Some(first) = needs.first() else { return Access::Granted };
+    let Some(first) = needs.first() else { return ServiceAccess::Granted };
     let asked = async {
         let server = service.server();
-        let client = &server.client().map_err(|error| Access::Refused(error.to_string()))?;
-        ask(client, &needs).await.map_err(|error| sorted(&error, first))
+        let client = &server.client().map_err(|error| ServiceAccess::Refused(error.to_string()))?;
+        ask(client, &needs).await.map_err(|error| classify(&error, first))
     };
     match timeout(TIMEOUT, asked).await {
         Ok(Ok(access) | Err(access)) => access,
-        Err(_) => Access::Unknown(format!("no server answered docward's own connection within {TIMEOUT:?}")),
+        Err(_) => ServiceAccess::Unknown(format!("no server answered docward's own connection within {TIMEOUT:?}")),
     }
 }
 
-/// Asks again until it is known, and whenever the rules change; the log gets what is found. Never ends.
+/// Repeats the check until its result is known, and whenever the rules change. It logs the result and never returns.
 pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
     let mut granted: Option<Arc<RuleSet>> = None;
-    let mut told = String::new();
+    let mut logged = String::new();
     loop {
-        sleep(AGAIN).await;
+        sleep(RETRY_INTERVAL).await;
         let current = rules.load_full();
         if granted.as_ref().is_some_and(|granted| Arc::ptr_eq(granted, &current)) {
             continue;
         }
         match check(service, &current).await {
-            Access::Granted => {
-                if !std::mem::take(&mut told).is_empty() {
-                    tracing::info!("docward's own user may do now what the rules need");
+            ServiceAccess::Granted => {
+                if !std::mem::take(&mut logged).is_empty() {
+                    tracing::info!("docward's own user now has the privileges that the rules need");
                 }
                 granted = Some(current);
             }
-            Access::Refused(reason) if reason != told => {
+            ServiceAccess::Refused(reason) if reason != logged => {
                 tracing::error!("{reason}");
-                told = reason;
+                logged = reason;
             }
-            Access::Refused(_) | Access::Unknown(_) => {}
+            ServiceAccess::Refused(_) | ServiceAccess::Unknown(_) => {}
         }
     }
 }
 
-async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<Access, Error> {
+async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<ServiceAccess, Error> {
     let status = client.database("admin").run_command(doc! {"connectionStatus": 1, "showPrivileges": true}).await?;
     let info = status.get_document("authInfo").cloned().unwrap_or_default();
     let list = |key| info.get_array(key).map(Vec::as_slice).unwrap_or_default();
     if list("authenticatedUsers").is_empty() {
-        // RejectedBy by a server that wants a login, and by no other.
+        // Only a server that requires a login rejects this.
         if let Some(need) = needs.first() {
             let probe = doc! {"find": &need.collection, "limit": 1, "projection": {"_id": 1}};
             client.database(&need.database).run_command(probe).await?;
         }
-        return Ok(Access::Granted);
+        return Ok(ServiceAccess::Granted);
     }
     let privileges: Vec<&Document> = list("authenticatedUserPrivileges").iter().filter_map(Bson::as_document).collect();
     let missing: Vec<String> = needs.iter().filter_map(|need| need.missing(&privileges)).collect();
     if missing.is_empty() {
-        return Ok(Access::Granted);
+        return Ok(ServiceAccess::Granted);
     }
-    Ok(Access::Refused(format!(
+    Ok(ServiceAccess::Refused(format!(
         "docward's own user (--service) lacks privileges that rules need: {}; grant them with a role, see docs/tls.md",
         missing.join("; ")
     )))
 }
 
 impl Need<'_> {
-    /// What of it no privilege grants, for people.
+    /// Describes the missing actions; `None`: all are granted.
     fn missing(&self, privileges: &[&Document]) -> Option<String> {
         let granted = |action: &str| {
             privileges.iter().any(|privilege| {
@@ -126,7 +125,7 @@ impl Need<'_> {
             .then(|| format!("{} on {}.{} (rule '{}')", actions.join(", "), self.database, self.collection, self.rule))
     }
 
-    /// An empty name in a resource stands for all.
+    /// An empty name in a resource matches all names.
     fn is_within(&self, resource: &Document) -> bool {
         let names = |key, name: &str| resource.get_str(key).is_ok_and(|granted| granted.is_empty() || granted == name);
         resource.get_bool("anyResource").unwrap_or(false)
@@ -134,7 +133,7 @@ impl Need<'_> {
     }
 }
 
-/// What a rule needs docward's own user for, as far as it names databases without `*`.
+/// The privileges a rule needs, as far as it names databases without `*`.
 fn needs(rule: &Rule) -> Vec<Need<'_>> {
     let need = |database: &str, collection: &str, actions| Need {
         rule: &rule.name.value,
@@ -164,9 +163,9 @@ fn sequence_needs<'r>(
 ) -> Vec<Need<'r>> {
     const COUNT: &[&str] = &["find", "insert", "update"];
     let mut needs = Vec::new();
-    let reads_guarded = sequence.strategy == Strategy::Optimistic || sequence.start == Start::AfterMax;
+    let reads_documents = sequence.strategy == Strategy::Optimistic || sequence.start == Start::AfterMax;
     for namespace in &rule.namespaces {
-        if let (true, Some((database, collection))) = (reads_guarded, namespace.exact()) {
+        if let (true, Some((database, collection))) = (reads_documents, namespace.exact()) {
             needs.push(need(database, collection, &["find"]));
         }
         let database = namespace.database().is_literal().then(|| namespace.database().as_str());
@@ -178,19 +177,19 @@ fn sequence_needs<'r>(
     needs
 }
 
-fn sorted(error: &Error, first: &Need<'_>) -> Access {
+fn classify(error: &Error, first: &Need<'_>) -> ServiceAccess {
     let text = error.kind.to_string();
     match &*error.kind {
-        ErrorKind::Authentication { .. } => Access::Refused(format!(
-            "docward's own user (--service) cannot log in, and rule '{}' needs it: {text}",
+        ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
+            "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",
             first.rule
         )),
-        _ if is_unauthorized(error) => Access::Refused(format!(
-            "the upstream wants a login, and rule '{}' needs docward's own user: give it one with --service (service: \
-             in docward.yaml)",
+        _ if is_unauthorized(error) => ServiceAccess::Refused(format!(
+            "the upstream requires a login, and rule '{}' needs docward's own user: give it one with --service \
+             (service: in docward.yaml)",
             first.rule
         )),
-        _ if is_passing(error) => Access::Unknown(text),
-        _ => Access::Refused(format!("docward's own connection (--service) does not work: {text}")),
+        _ if is_passing(error) => ServiceAccess::Unknown(text),
+        _ => ServiceAccess::Refused(format!("docward's own connection (--service) does not work: {text}")),
     }
 }

@@ -1,13 +1,13 @@
-//! Hands out the numbers of counters: leftovers of earlier blocks at once and first, else after one round trip for all
-//! who wait. Before the leftovers are used up the next block is asked for, larger if blocks are used up sooner than the
-//! next one comes, so that hardly anybody waits.
+//! Allocates numbers of counters. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
+//! serves all waiting callers. The next block is leased before the leftovers are used up, and is larger if blocks do
+//! not last until the next one arrives.
 //!
-//! A number leaves this file at most once, whatever fails: numbers come only from a block that the store has
-//! granted, and a block whose grant is in doubt is dropped (a gap). It must not know about drivers.
+//! A number is handed out at most once, whatever fails: numbers come only from blocks that the store has granted. A
+//! block whose grant is uncertain is dropped, which leaves a gap. This module must not know about drivers.
 //!
-//! Numbers that clients bring along are struck out of the leftovers, and the counter is raised to them, so that no block
-//! that anybody is granted later has them. Nobody here asks the store for two things of one counter at once: a block
-//! cannot be under way while a number in it is brought. What another process holds in its leftovers is out of reach.
+//! Numbers that clients supply themselves are removed from the leftovers, and the counter is raised to them, so that
+//! no later block contains them. There is at most one request to the store per counter at a time, so no block is in
+//! flight while a supplied number is processed. Leftovers in other processes cannot be reached.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -21,23 +21,23 @@ use tokio::sync::oneshot;
 use super::leases::{LeaseMeter, Leases};
 use crate::engine::lookup::{Counter, Lease, LookupError};
 
-/// Round trips that what is asked for at once is to last: each has its price, the store's disk included.
+/// Round trips that one lease should last for: each has its cost, including the store's disk.
 const ROUND_TRIPS: i64 = 32;
-/// As many blocks are asked for at once at most, unless more is wanted at once.
-const MOST_BLOCKS: i64 = 8;
+/// Upper bound of one lease in blocks, unless callers need more immediately.
+const MAX_BLOCKS: i64 = 8;
 
-/// Where counters live.
+/// The store of counters.
 pub(super) trait Store: Send + Sync + 'static {
-    /// Moves the counter on by `count` and gives the last number of the block that now belongs to docward.
+    /// Increments the counter by `count` and returns the last number of the block that docward now owns.
     fn advance(&self, lease: &Lease, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 
-    /// Has the counter be at least `number`, and gives its last number. The lease says which counter.
+    /// Raises the counter to at least `number` and returns its last number. The lease names the counter.
     fn raise(&self, lease: &Lease, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 }
 
-/// What the store is asked for.
+/// A request to the store.
 #[derive(Debug)]
-enum Question {
+enum Request {
     Advance(Lease, i64),
     Raise(Lease, i64),
 }
@@ -46,28 +46,28 @@ enum Question {
 #[derive(Debug)]
 pub(super) struct Allocator<S> {
     store: Arc<S>,
-    /// Where the store is asked: who wants numbers may be on a thread that ends before the answer is here.
-    home: Handle,
+    /// Runtime of the requests to the store: the caller's thread may end before the reply arrives.
+    runtime: Handle,
     counters: Mutex<HashMap<Counter, Arc<Mutex<CounterNumbers>>, RandomState>>,
     meter: Arc<LeaseMeter>,
 }
 
-/// One counter's numbers, wherever rules name it.
+/// The numbers of one counter, shared by all rules that name it.
 #[derive(Debug, Default)]
 struct CounterNumbers {
     /// Granted and not handed out, in the order of their grants.
     leftovers: VecDeque<RangeInclusive<i64>>,
-    /// The counter's last number when the store said it last: later blocks are behind it.
+    /// The counter's last known value: later blocks begin after it.
     last: Option<i64>,
-    /// First come, first served: nobody overtakes, or a large batch would wait for ever.
+    /// First come, first served; otherwise a large batch could wait forever.
     waiting: VecDeque<Waiter>,
-    /// Who left too little behind: another block like theirs is to be there before it is missed.
+    /// The lease of a caller that left few numbers: another such block is leased in advance.
     low: Option<Lease>,
-    /// Numbers that were wanted since the store is being asked.
-    wanted_meanwhile: i64,
-    /// As many were wanted during the last round trip.
+    /// Numbers requested since the current request to the store began.
+    requested_meanwhile: i64,
+    /// Numbers requested during the last round trip.
     pace: i64,
-    /// A task is asking the store; who comes meanwhile shares its next round trip.
+    /// A task is waiting for the store; callers meanwhile share its next round trip.
     asking: bool,
 }
 
@@ -77,47 +77,49 @@ struct Waiter {
     answer: oneshot::Sender<Result<Vec<i64>, LookupError>>,
 }
 
-/// Numbers, ascending, as many as were asked for.
+/// The requested amount of numbers, ascending.
 #[derive(Debug)]
 pub(super) enum Numbers {
-    Here(Vec<i64>),
+    Ready(Vec<i64>),
     Pending(PendingLease),
 }
 
-/// Numbers that the store is being asked for.
+/// Numbers that wait for the store.
 #[derive(Debug)]
 pub(super) struct PendingLease(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
 
 impl PendingLease {
+    /// Waits for the numbers.
+    ///
     /// # Errors
-    /// The store's; no number was taken for this caller then.
-    pub(super) async fn arrive(self) -> Result<Vec<i64>, LookupError> {
+    /// The store's error; no number was taken for this caller then.
+    pub(super) async fn wait(self) -> Result<Vec<i64>, LookupError> {
         self.0.await.unwrap_or_else(|_| Err(LookupError::shutting_down()))
     }
 }
 
 impl<S: Store> Allocator<S> {
-    pub(super) fn new(store: Arc<S>, home: Handle) -> Self {
-        Self { store, home, counters: Mutex::default(), meter: Arc::default() }
+    pub(super) fn new(store: Arc<S>, runtime: Handle) -> Self {
+        Self { store, runtime, counters: Mutex::default(), meter: Arc::default() }
     }
 
-    /// `lease.count` numbers.
+    /// Allocates `lease.count` numbers.
     pub(super) fn numbers(&self, lease: Lease) -> Numbers {
         let counter = self.counter(&lease.counter);
         let mut locked = lock(&counter);
         let numbers = locked.serve(lease);
-        let ask = !locked.asking && locked.is_wanting();
+        let ask = !locked.asking && locked.needs_store();
         locked.asking |= ask;
         drop(locked);
         if ask {
-            // A task of its own: a client that goes away must not take the others' round trip with it.
-            let permit = LeasePermit { numbers: counter, given_back: false };
-            self.home.spawn(ask_for_all(self.store.clone(), self.meter.clone(), permit));
+            // A separate task: a client that closes must not cancel the round trip of other callers.
+            let permit = LeasePermit { numbers: counter, returned: false };
+            self.runtime.spawn(serve_from_store(self.store.clone(), self.meter.clone(), permit));
         }
         numbers
     }
 
-    /// What was taken from the store so far.
+    /// The leases taken from the store so far.
     pub(super) fn leases(&self) -> Leases {
         self.meter.read()
     }
@@ -131,18 +133,19 @@ impl<S: Store> Allocator<S> {
     }
 }
 
-/// The right to ask the store for one counter; there is one at a time.
+/// The right to send requests to the store for one counter; only one exists at a time.
 struct LeasePermit {
     numbers: Arc<Mutex<CounterNumbers>>,
-    /// Given back in order, under the same lock that found nobody waiting: it may be somebody else's by now.
-    given_back: bool,
+    /// Set when the right was returned regularly, under the lock that found no waiting caller. Another task may hold
+    /// it by now.
+    returned: bool,
 }
 
 impl Drop for LeasePermit {
-    /// The task was cut off (the runtime ends): who comes next asks anew, who waits is told by the end of its
-    /// channel.
+    /// Handles a cancelled task (the runtime ends): the next caller starts a new one, and waiting callers get an error
+    /// because their channels close.
     fn drop(&mut self) {
-        if !self.given_back {
+        if !self.returned {
             let mut numbers = lock(&self.numbers);
             numbers.asking = false;
             numbers.waiting.clear();
@@ -150,16 +153,16 @@ impl Drop for LeasePermit {
     }
 }
 
-async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking: LeasePermit) {
-    while let Some(question) = next_round(&asking.numbers) {
+async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut permit: LeasePermit) {
+    while let Some(request) = next_round(&permit.numbers) {
         let asked = Instant::now();
-        let (answer, count) = match &question {
-            Question::Advance(lease, count) => (store.advance(lease, *count).await, *count),
-            Question::Raise(lease, number) => (store.raise(lease, *number).await, 0),
+        let (answer, count) = match &request {
+            Request::Advance(lease, count) => (store.advance(lease, *count).await, *count),
+            Request::Raise(lease, number) => (store.raise(lease, *number).await, 0),
         };
         meter.note(asked, count, answer.is_ok());
-        let mut numbers = lock(&asking.numbers);
-        numbers.pace = std::mem::take(&mut numbers.wanted_meanwhile);
+        let mut numbers = lock(&permit.numbers);
+        numbers.pace = std::mem::take(&mut numbers.requested_meanwhile);
         match answer {
             Ok(last) => {
                 numbers.last = numbers.last.max(Some(last));
@@ -168,38 +171,38 @@ async fn ask_for_all<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut asking
                 }
             }
             Err(error) => numbers.waiting.drain(..).for_each(|waiter| {
-                // Whoever is gone needs no answer.
+                // An error means that the caller is gone.
                 let _ = waiter.answer.send(Err(error.clone()));
             }),
         }
     }
-    asking.given_back = true;
+    permit.returned = true;
 }
 
-/// Serves who can be served; what to ask for next, or `None` when nothing is wanting and the right to ask is given
-/// back.
-fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Question> {
+/// Serves the callers that can be served. Returns the next request, or `None` if nothing is needed and the right to
+/// ask is returned.
+fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Request> {
     let mut numbers = lock(numbers);
     numbers.serve_waiting();
-    let question = numbers.question();
-    numbers.asking = question.is_some();
-    question
+    let request = numbers.request();
+    numbers.asking = request.is_some();
+    request
 }
 
 impl CounterNumbers {
-    /// Numbers from the leftovers, or a place behind all who wait.
+    /// Numbers from the leftovers, or a place at the end of the queue.
     fn serve(&mut self, lease: Lease) -> Numbers {
         let count = i64::from(lease.count);
         if self.asking {
-            self.wanted_meanwhile = self.wanted_meanwhile.saturating_add(count);
+            self.requested_meanwhile = self.requested_meanwhile.saturating_add(count);
         }
-        self.strike(&lease.brought);
+        self.remove_from_leftovers(&lease.brought);
         if self.waiting.is_empty() && self.can_serve(&lease) {
             let numbers = self.take(count);
             if self.is_low(&lease) {
                 self.low = Some(lease);
             }
-            return Numbers::Here(numbers);
+            return Numbers::Ready(numbers);
         }
         let (answer, numbers) = oneshot::channel();
         self.waiting.push_back(Waiter { lease, answer });
@@ -209,7 +212,7 @@ impl CounterNumbers {
     fn serve_waiting(&mut self) {
         while let Some(waiter) = self.waiting.front() {
             let brought = waiter.lease.brought.clone();
-            self.strike(&brought);
+            self.remove_from_leftovers(&brought);
             let Some(waiter) = self.waiting.pop_front() else { break };
             if waiter.answer.is_closed() {
                 continue;
@@ -221,7 +224,7 @@ impl CounterNumbers {
             let count = i64::from(waiter.lease.count);
             let before = self.leftovers.clone();
             if waiter.answer.send(Ok(self.take(count))).is_err() {
-                // Gone before it could see them, and nobody has had a later number yet.
+                // The caller was gone before it received them, and no later number has been handed out.
                 self.leftovers = before;
             } else if self.is_low(&waiter.lease) {
                 self.low = Some(waiter.lease);
@@ -233,8 +236,8 @@ impl CounterNumbers {
         i64::from(lease.count) <= self.available() && lease.brought.iter().all(|number| self.last >= Some(*number))
     }
 
-    /// Takes numbers out of what may be handed out.
-    fn strike(&mut self, numbers: &[i64]) {
+    /// Removes numbers from the leftovers.
+    fn remove_from_leftovers(&mut self, numbers: &[i64]) {
         for number in numbers {
             let Some(at) = self.leftovers.iter().position(|block| block.contains(number)) else { continue };
             let Some(block) = self.leftovers.remove(at) else { continue };
@@ -247,41 +250,41 @@ impl CounterNumbers {
         }
     }
 
-    /// Less than half of what is leased at once is left. Of a block of one nothing is asked for ahead: it is to leave
-    /// no gap.
+    /// Whether less than half of a lease is left. Blocks of one are never leased in advance, since they must leave no
+    /// gap.
     fn is_low(&self, lease: &Lease) -> bool {
-        lease.block > 1 && lease.count > 0 && 2 * self.available() < self.at_once(lease)
+        lease.block > 1 && lease.count > 0 && 2 * self.available() < self.lease_size(lease)
     }
 
-    /// A block, or so many that they last for some round trips.
-    fn at_once(&self, lease: &Lease) -> i64 {
+    /// The size of a lease: one block, or enough for several round trips.
+    fn lease_size(&self, lease: &Lease) -> i64 {
         let block = i64::from(lease.block);
-        if block > 1 { self.pace.saturating_mul(ROUND_TRIPS).clamp(block, MOST_BLOCKS * block) } else { block }
+        if block > 1 { self.pace.saturating_mul(ROUND_TRIPS).clamp(block, MAX_BLOCKS * block) } else { block }
     }
 
-    fn is_wanting(&self) -> bool {
+    fn needs_store(&self) -> bool {
         self.low.is_some() || !self.waiting.is_empty()
     }
 
-    /// What the store is to be asked for.
-    fn question(&mut self) -> Option<Question> {
+    /// The next request to the store, if any.
+    fn request(&mut self) -> Option<Request> {
         let low = self.low.take();
         let Some(Waiter { lease: first, .. }) = self.waiting.front() else {
             let lease = low.filter(|lease| self.is_low(lease))?;
-            let count = self.at_once(&lease);
-            return Some(Question::Advance(lease, count));
+            let count = self.lease_size(&lease);
+            return Some(Request::Advance(lease, count));
         };
         let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
         let missing = wanted - self.available();
         let ahead = || first.brought.iter().copied().filter(|number| self.last < Some(*number));
-        // The next block would have it, and be short of one.
+        // The next block would contain the number, and then be one number short.
         let is_near = |number: i64| self.last.is_some_and(|last| number <= last.saturating_add(missing));
         if let Some(number) = ahead().max()
             && (missing <= 0 || ahead().any(is_near))
         {
-            return Some(Question::Raise(first.clone(), number));
+            return Some(Request::Raise(first.clone(), number));
         }
-        Some(Question::Advance(first.clone(), missing.max(self.at_once(first)).max(1)))
+        Some(Request::Advance(first.clone(), missing.max(self.lease_size(first)).max(1)))
     }
 
     fn available(&self) -> i64 {
@@ -305,7 +308,7 @@ impl CounterNumbers {
     }
 }
 
-/// Nothing panics while it holds these locks; should it, the state is still whole.
+/// No code panics while it holds these locks; if it did, the state would still be consistent.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -1,8 +1,8 @@
-//! Connection strings, read by the driver's own parser: one meaning for what docward relays to and for what it
-//! asks by itself.
+//! Connection strings, parsed by the driver's parser, so that they mean the same for the relay and for docward's own
+//! operations.
 //!
-//! What is added: mongodb+srv names are looked up here ([`super::srv`]), and TLS without a `tlsCAFile` trusts
-//! the system's store. Who dials is not known here.
+//! Additions: mongodb+srv names are resolved here ([`super::srv`]), and TLS without `tlsCAFile` trusts the system's
+//! store. This module opens no connections.
 
 mod blank;
 
@@ -15,14 +15,15 @@ use mongodb::options::{ClientOptions, ConnectionString as Driver, Tls, TlsOption
 use super::srv;
 use crate::secret::Secret;
 
-/// A connection string that can be read. It prints as its hosts: user, password and options are for the driver alone.
+/// A valid connection string. It is displayed as its hosts only; user, password and options are passed to the driver
+/// only.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ConnectionString(Secret);
 
-/// A connection string that cannot be used; the text says why, and holds nothing that could be part of a password.
+/// Why a connection string cannot be used. The text contains nothing that could be part of a password.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectionError {
-    #[error("this is no connection string: {0}")]
+    #[error("this is not a valid connection string: {0}")]
     Invalid(String),
     #[error("{0} is not supported: {1}")]
     Unsupported(&'static str, &'static str),
@@ -31,7 +32,7 @@ pub enum ConnectionError {
 }
 
 impl ConnectionError {
-    /// Whether the connection string may be right all the same: the name servers did not answer.
+    /// Whether the connection string may be valid nevertheless: the name servers did not answer.
     pub fn may_pass(&self) -> bool {
         matches!(self, Self::Srv(srv::SrvError::Lookup(..)))
     }
@@ -39,12 +40,16 @@ impl ConnectionError {
 
 /// Options that the driver was built without, and what to do instead.
 const UNSUPPORTED: [(&str, &str); 2] = [
-    ("tlsAllowInvalidHostnames", "give the server a certificate for the name that is dialled, or dial the name it has"),
+    (
+        "tlsAllowInvalidHostnames",
+        "give the server a certificate for the host name in the connection string, or connect by a name in the \
+         certificate",
+    ),
     ("tlsCertificateKeyFilePassword", "decrypt the key with: openssl pkey -in FILE -out key.pem"),
 ];
 
 impl ConnectionString {
-    /// Reads `text` without asking anybody.
+    /// Parses `text` without network access.
     ///
     /// # Errors
     /// [`ConnectionError::Invalid`], [`ConnectionError::Unsupported`], [`srv::SrvError::Form`].
@@ -57,7 +62,7 @@ impl ConnectionString {
         let read = |text: &str| Driver::parse(&*srv::unresolved(text)?).map(drop).map_err(|error| invalid(&error));
         match read(text) {
             Ok(()) => Ok(Self(Secret::new(text))),
-            // The driver's errors quote what they are about, so they are those about a string without secrets.
+            // The driver's errors quote the string, so it is parsed again without secrets for the message.
             Err(_) => Err(match blank::without_secrets(text) {
                 Err(reason) => ConnectionError::Invalid(reason.to_owned()),
                 Ok(blank) => {
@@ -90,10 +95,10 @@ impl fmt::Debug for ConnectionString {
     }
 }
 
-/// The files that a connection string's TLS options name.
+/// The files named by the TLS options of a connection string.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// `tlsCAFile`, or the system's store; `None` when there is neither.
+    /// `tlsCAFile`, or the system's store; `None` if neither exists.
     pub authorities: Option<PathBuf>,
     /// `tlsCertificateKeyFile`
     pub certificate_key: Option<PathBuf>,
@@ -111,15 +116,15 @@ impl From<&TlsOptions> for TlsFiles {
     }
 }
 
-/// What the driver makes of `uri`. `resolver`: the name server for mongodb+srv instead of the system's.
+/// Returns the driver's options for `uri`. `resolver`: the name server for mongodb+srv instead of the system's.
 ///
 /// # Errors
-/// [`ConnectionError`].
+/// [`ConnectionError`]: the string is invalid, unsupported or cannot be resolved.
 pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<ClientOptions, ConnectionError> {
     let plain = srv::resolve(uri.reveal(), resolver).await?;
     let mut options = match ClientOptions::parse(&*plain).await {
         Ok(options) => options,
-        Err(_) => return Err(refused(&plain).await),
+        Err(_) => return Err(rejection(&plain).await),
     };
     if let Some(Tls::Enabled(tls)) = &mut options.tls
         && tls.ca_file_path.is_none()
@@ -129,8 +134,8 @@ pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Re
     Ok(options)
 }
 
-/// Why the driver does not take `plain`, as it says of the same string without secrets.
-async fn refused(plain: &str) -> ConnectionError {
+/// Why the driver rejects `plain`, as reported for the same string without secrets.
+async fn rejection(plain: &str) -> ConnectionError {
     match blank::without_secrets(plain) {
         Err(reason) => ConnectionError::Invalid(reason.to_owned()),
         Ok(blank) => match ClientOptions::parse(blank).await {
@@ -150,9 +155,9 @@ fn invalid(error: &mongodb::error::Error) -> ConnectionError {
 mod tests {
     use super::*;
 
-    /// No four of these letters stand beside each other in a word of ours.
+    /// No four consecutive letters of it occur in docward's messages.
     const PASSWORD: &str = "QxVzWkJpRyHf";
-    /// What a mistake may put in the place of a character, or before it.
+    /// Text that a typing mistake may insert, or put in the place of a character.
     const PUT: [&str; 21] = [
         "", "@", ":", "/", "?", "#", "[", "]", "%", "%zz", "%40", "&", "=", ",", " ", "\n", "'", "\\", ".", "ä", "://",
     ];

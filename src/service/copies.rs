@@ -1,13 +1,12 @@
-//! Keeps copies true: for each rule one worker among all docward processes follows the changes of originals
-//! and copies, and writes what differs.
+//! Keeps copies consistent. For each rule, one worker among all docward processes follows the changes of originals and
+//! copies, and corrects stale copies.
 //!
-//! Everything that is written is what the original says *now*, and every write to a copy is looked at again,
-//! whoever made it. So nothing depends on the order of events, on whether one comes twice, or on a stalled
-//! worker that wakes up late: the last write to either side is always followed by a check that sees it.
+//! A worker always writes the *current* value of the original, and checks every write to a copy, also by others. So
+//! the result does not depend on the order of events, on duplicate events, or on a stalled worker that resumes late: a
+//! check follows the last write to either side.
 //!
-//! `lease` elects the worker and remembers how far it came, `follow` reads the changes, `repair` writes copies by
-//! the statements of `statements`, `detach` removes references to deleted originals, [`repair`] goes through all
-//! copies.
+//! `lease` elects the worker and stores its progress, `follow` reads the changes, `repairer` writes copies with the
+//! statements of `statements`, `detach` removes references to deleted originals, [`repair`] checks all copies.
 
 mod detach;
 mod follow;
@@ -37,32 +36,32 @@ use crate::rules::Mode;
 use lease::{Candidate, Lease};
 use repairer::Repairer;
 
-/// How often the rule set is looked at for rules that came or went.
-const RULES_AGAIN: Duration = Duration::from_secs(1);
-/// How often a process asks for a lease that another one holds: with the lease's length, what a killed
-/// worker costs.
-const LEASE_AGAIN: Duration = Duration::from_millis(500);
-/// Pause after an error of the server or the network.
-const ERROR_AGAIN: Duration = Duration::from_secs(1);
+/// How often the rule set is checked for added or removed rules.
+const RULES_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a process tries to get a lease that another one holds. Together with the lease's length, this bounds the
+/// interruption after a worker is killed.
+const LEASE_RETRY: Duration = Duration::from_millis(500);
+/// Pause after a server or network error.
+const ERROR_RETRY: Duration = Duration::from_secs(1);
 /// A standalone may become a replica set, but not within seconds.
-const STANDALONE_AGAIN: Duration = Duration::from_secs(60);
-/// After so much time without trouble the same trouble is news again.
-const TELL_AGAIN: Duration = Duration::from_secs(60);
-/// How long leases may take to be given back when docward shuts down.
-const RELEASE: Duration = Duration::from_secs(2);
+const STANDALONE_RETRY: Duration = Duration::from_secs(60);
+/// After this time without an error, the same error is logged again.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// How long releasing the leases may take at shutdown.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a worker's turn ended.
+/// Why a worker stopped.
 #[derive(Debug)]
 enum Stop {
-    /// Another process has the lease, or has taken it over.
+    /// Another process holds the lease.
     Lost,
-    /// The changes since the last token cannot be had any more.
+    /// The changes since the last resume token are no longer available.
     HistoryLost(String),
-    /// A stream ends with its collection; the changes after that can be had from this time on.
+    /// A stream ends with its collection; later changes are available from `next` on.
     Ended { stream: usize, next: Timestamp, why: String },
-    /// The deployment has no change streams.
+    /// The deployment does not support change streams.
     Standalone,
-    /// The server or the network; trying again may help.
+    /// A server or network error; a retry may help.
     Failed(String),
 }
 
@@ -77,8 +76,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Keeps the copies of all enforced rules true until `shutdown` is ready; follows the rule set when it is
-/// swapped.
+/// Keeps the copies of all enforced rules consistent until `shutdown` is ready. It follows reloads of the rule set.
 pub async fn keep(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown: impl Future<Output = ()>) {
     let mut workers = Workers { server: service.server(), running: HashMap::new() };
     let follow_rules = async {
@@ -89,7 +87,7 @@ pub async fn keep(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown
                 workers.follow(&current).await;
                 known = Some(current);
             }
-            sleep(RULES_AGAIN).await;
+            sleep(RULES_INTERVAL).await;
         }
     };
     tokio::select! {
@@ -99,15 +97,15 @@ pub async fn keep(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown
     workers.stop_all().await;
 }
 
-/// One task for each rule, by rule and settings.
+/// One task for each rule and its settings.
 struct Workers {
     server: Arc<Server>,
     running: HashMap<String, Running>,
 }
 
 struct Running {
-    /// Dropped, it stops the task.
-    leash: watch::Sender<()>,
+    /// Dropping it stops the task.
+    stop: watch::Sender<()>,
     task: JoinHandle<()>,
 }
 
@@ -120,8 +118,8 @@ impl Workers {
         for (label, worker) in wanted {
             let server = self.server.clone();
             self.running.entry(label).or_insert_with(|| {
-                let (leash, stopped) = watch::channel(());
-                Running { leash, task: tokio::spawn(worker.run(server, stopped)) }
+                let (sender, stopped) = watch::channel(());
+                Running { stop: sender, task: tokio::spawn(worker.run(server, stopped)) }
             });
         }
     }
@@ -131,11 +129,11 @@ impl Workers {
     }
 }
 
-/// Lets workers give their leases back, all at the same time.
+/// Stops workers concurrently, which release their leases.
 async fn stop(workers: Vec<Running>) {
-    let tasks: Vec<_> = workers.into_iter().map(|Running { leash, task }| (drop(leash), task).1).collect();
-    // A lease that is not given back runs out by itself.
-    let _ = timeout(RELEASE, futures_util::future::join_all(tasks)).await;
+    let tasks: Vec<_> = workers.into_iter().map(|Running { stop, task }| (drop(stop), task).1).collect();
+    // A lease that is not released expires.
+    let _ = timeout(RELEASE_TIMEOUT, futures_util::future::join_all(tasks)).await;
 }
 
 fn enforced(rules: &RuleSet) -> impl Iterator<Item = Worker> {
@@ -145,14 +143,14 @@ fn enforced(rules: &RuleSet) -> impl Iterator<Item = Worker> {
     })
 }
 
-/// Keeps one rule's copies true while it holds the rule's lease.
+/// Keeps the copies of one rule consistent while it holds the rule's lease.
 struct Worker {
     rule: String,
     copies: Copies,
 }
 
 impl Worker {
-    /// Names the lease. Other settings are another label: what they copy has not been propagated yet.
+    /// The lease's label. Other settings give another label: what they copy has not been propagated yet.
     fn label(&self) -> String {
         format!("copies {}: {}", self.rule, self.copies)
     }
@@ -161,7 +159,7 @@ impl Worker {
         let candidate = Candidate::new(self.label());
         tokio::select! {
             () = self.work(&server, &candidate) => {}
-            // Only the end of the channel is ever heard.
+            // The channel carries no values; only its end completes this.
             _ = stopped.changed() => {}
         }
         if let Ok(client) = server.client() {
@@ -171,41 +169,41 @@ impl Worker {
 
     async fn work(&self, server: &Server, candidate: &Candidate) {
         let rule = &self.rule;
-        let mut told = String::new();
+        let mut logged = String::new();
         loop {
             let begun = Instant::now();
             let Err(stop) = self.turn(server, candidate).await;
-            if begun.elapsed() > TELL_AGAIN {
-                told.clear();
+            if begun.elapsed() > LOG_AGAIN {
+                logged.clear();
             }
             let (pause, text) = match stop {
-                Stop::Lost => (LEASE_AGAIN, String::new()),
+                Stop::Lost => (LEASE_RETRY, String::new()),
                 Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => {
-                    tracing::warn!(rule, "changes may have been missed; all copies are checked: {text}");
+                    tracing::warn!(rule, "changes may have been missed; checking all copies: {text}");
                     (Duration::ZERO, String::new())
                 }
                 Stop::Standalone => {
-                    let text = "copies are not kept true: change streams need a replica set, and the upstream is \
+                    let text = "copies are not kept consistent: change streams need a replica set, and the upstream is \
                                 a standalone; start mongod with --replSet, or set the rule to `mode: disabled`";
-                    (STANDALONE_AGAIN, text.to_owned())
+                    (STANDALONE_RETRY, text.to_owned())
                 }
-                Stop::Failed(text) => (ERROR_AGAIN, format!("keeping copies true is interrupted: {text}")),
+                Stop::Failed(text) => (ERROR_RETRY, format!("keeping copies consistent is interrupted: {text}")),
             };
-            // The same trouble every second is told once.
-            if !text.is_empty() && text != told {
+            // A repeated error is logged once.
+            if !text.is_empty() && text != logged {
                 tracing::error!(rule, "{text}");
             }
-            told = text;
+            logged = text;
             sleep(pause).await;
         }
     }
 
-    /// Once the lease is held, this goes on until something stops it.
+    /// Acquires the lease and works until something stops it.
     async fn turn(&self, server: &Server, candidate: &Candidate) -> Result<std::convert::Infallible, Stop> {
         let client = &server.client().map_err(|error| Stop::Failed(error.to_string()))?;
         require_change_streams(client).await?;
         let lease = candidate.acquire(client).await?;
-        tracing::info!(rule = self.rule, fence = lease.fence(), "this process keeps the copies true");
+        tracing::info!(rule = self.rule, fence = lease.fence(), "this process keeps the copies consistent");
         let propagated = async {
             let result = self.propagate(client, &lease).await;
             match &result {
@@ -225,13 +223,13 @@ impl Worker {
         let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
         let mut checked = lease.is_repaired();
-        // What is not in these streams is from before them, and found by the repair.
+        // Changes before these streams begin are found by the check of all copies.
         let mut streams = Vec::with_capacity(collections.len());
         for (number, collection) in collections.iter().enumerate() {
             let token = lease.token(number);
             checked &= token.is_some();
             let stream = follow::Stream::open(&repairer, collection, number, token).await?;
-            // Whoever goes on must not begin later.
+            // A successor must not begin later.
             if let Some(token) = stream.beginning()? {
                 lease.store_token(number, token).await?;
             }
@@ -240,7 +238,7 @@ impl Worker {
         let check_all = async {
             if !checked {
                 let counts = repair::repair(&repairer, false, |_| {}).await?;
-                tracing::info!(rule = self.rule, "all copies were checked: {counts}");
+                tracing::info!(rule = self.rule, "checked all copies: {counts}");
                 lease.mark_repaired().await?;
             }
             Ok(())

@@ -1,7 +1,7 @@
-//! Whether a deployment has what rules speak of: the collections they name and the indexes they rely on.
+//! Checks whether a deployment has the collections that rules name and the indexes they rely on.
 //!
-//! For `docward check --upstream`: it only looks, and what it finds are warnings with their places. Which indexes
-//! a pattern needs the pattern says (`needed_indexes`).
+//! It serves `docward check --upstream`, only reads, and reports warnings with positions in the rule files. Each
+//! pattern defines the indexes it needs (`needed_indexes`).
 
 use std::collections::BTreeSet;
 
@@ -10,18 +10,18 @@ use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
 use super::MongoService;
-use super::listing::{Name, collections, first_batch, refused};
+use super::listing::{Name, collections, first_batch, listing_error};
 use crate::patterns::{IndexPurpose, NeededIndex, Rule, RuleSet};
 use crate::rules::{Code, Diagnostic, Located, Mode, NamespacePattern};
 use crate::suggest;
 
-/// NamespaceNotFound, CommandNotSupportedOnView: what has no indexes needs none.
+/// NamespaceNotFound, CommandNotSupportedOnView: these have no indexes and need none.
 const WITHOUT_INDEXES: [i32; 2] = [26, 166];
 
-/// What of `rules` the deployment does not answer to, disabled rules apart.
+/// Returns warnings for collections and indexes that the enabled `rules` need and the deployment lacks.
 ///
 /// # Errors
-/// Text for people: the server cannot be asked, or refuses to say.
+/// The server cannot be asked, or does not permit it, as text.
 pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diagnostic>, String> {
     let server = service.server();
     let client = server.client().map_err(|error| error.to_string())?;
@@ -55,14 +55,14 @@ fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>
     if let Some(near) = suggest::nearest(&written, names.iter().map(String::as_str)) {
         warning = warning.note(format!("did you mean `{near}`?"));
     }
-    Some(warning.help("if it is yet to be created, nothing is wrong: it is protected from its first document on"))
+    Some(warning.help("if it is not created yet, nothing is wrong: the rule applies from its first document on"))
 }
 
 fn matching<'p>(pattern: &'p NamespacePattern, present: &'p BTreeSet<Name>) -> impl Iterator<Item = &'p Name> {
     present.iter().filter(|(database, collection)| pattern.matches(database.as_bytes(), collection.as_bytes()))
 }
 
-/// One warning for each of the rule's namespaces with collections whose indexes are not as the rule needs them.
+/// Returns one warning for each namespace of the rule with collections that lack the needed index.
 async fn missing(
     client: &Client,
     rules: &RuleSet,
@@ -70,15 +70,15 @@ async fn missing(
     needed: &NeededIndex,
     present: &BTreeSet<Name>,
 ) -> Result<Vec<Diagnostic>, String> {
-    let places = match &needed.collection {
+    let targets = match &needed.collection {
         Some(collection) => vec![(collection, rule.name.span)],
         None => rule.namespaces.iter().map(|namespace| (&namespace.value, namespace.span)).collect(),
     };
     let mut found = Vec::new();
-    for (pattern, span) in places {
+    for (pattern, span) in targets {
         let mut lacking = Vec::new();
         for name in matching(pattern, present) {
-            // Where a more specific rule applies, the index is that one's to ask for.
+            // A more specific rule applies there and needs its own index.
             if !rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id)) {
                 continue;
             }
@@ -98,16 +98,16 @@ async fn missing(
     Ok(found)
 }
 
-/// A collection's indexes; `None` for what has none and needs none.
+/// A collection's indexes; `None` if it has none and needs none.
 async fn indexes(client: &Client, (database, collection): &Name) -> Result<Option<Vec<Document>>, String> {
-    let refused = |error: &Error| refused(error, &format!("the indexes of `{database}.{collection}`"));
-    // A collection has 64 indexes at the most.
-    let question = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
-    match client.database(database).run_command(question).await {
+    let failed = |error: &Error| listing_error(error, &format!("the indexes of `{database}.{collection}`"));
+    // A collection has at most 64 indexes.
+    let request = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
+    match client.database(database).run_command(request).await {
         Ok(reply) => Ok(Some(first_batch(&reply).cloned().collect())),
         Err(error) => match &*error.kind {
             ErrorKind::Command(refused) if WITHOUT_INDEXES.contains(&refused.code) => Ok(None),
-            _ => Err(refused(&error)),
+            _ => Err(failed(&error)),
         },
     }
 }
@@ -116,7 +116,8 @@ fn index_name(index: &Document) -> String {
     index.get_str("name").unwrap_or_default().to_owned()
 }
 
-/// Whether an index keeps documents apart that may share their key. Of a partial one docward does not know whom it concerns.
+/// Whether a unique index forbids documents that the pattern needs. For a partial index docward cannot tell which
+/// documents it covers.
 fn forbids(index: &Document, needed: &NeededIndex) -> bool {
     let Ok(keys) = index.get_document("key") else { return false };
     index.get_bool("unique").unwrap_or(false)
@@ -125,7 +126,7 @@ fn forbids(index: &Document, needed: &NeededIndex) -> bool {
         && !keys.contains_key(&needed.field)
 }
 
-/// `index` is one as listIndexes shows it.
+/// Whether `index`, as in listIndexes, serves the need.
 fn serves(index: &Document, needed: &NeededIndex) -> bool {
     let is_set = |option| index.get_bool(option).unwrap_or(false);
     let is_ordered = |direction: &Bson| matches!(direction, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_));
@@ -158,7 +159,7 @@ fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, index: &str, others
     (code, format!("`{rule}` needs {kind} on `{field}`, and {}.{}{further} has none: {without}", first.0, first.1))
 }
 
-/// What to type in mongosh.
+/// The mongosh command that creates or replaces the index.
 fn command(needed: &NeededIndex, (database, collection): &Name, index: &str) -> String {
     let collection = format!("db.getSiblingDB({database:?}).getCollection({collection:?})");
     let field = &needed.field;

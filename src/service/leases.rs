@@ -1,11 +1,11 @@
-//! Blocks of numbers taken from the server, counted.
+//! Counts the blocks of numbers leased from the server.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::histogram::{Histogram, Reading};
 
-/// Of all counters.
+/// Counters for all numbering counters together.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMeter {
     latency: Histogram,
@@ -13,19 +13,19 @@ pub(super) struct LeaseMeter {
     failed: AtomicU64,
 }
 
-/// What it came to.
+/// Leases taken since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leases {
-    /// Of every round trip, also of those that failed.
+    /// Of every round trip, including failed ones.
     pub latency: Reading,
-    /// Granted.
+    /// Numbers granted.
     pub numbers: u64,
-    /// Round trips that brought no numbers.
+    /// Round trips that failed.
     pub failed: u64,
 }
 
 impl LeaseMeter {
-    /// A round trip for `numbers` that began at `asked` is over.
+    /// Records a round trip for `numbers` that began at `asked`.
     pub(super) fn note(&self, asked: Instant, numbers: i64, granted: bool) {
         self.latency.add_duration(asked.elapsed());
         if granted {

@@ -1,7 +1,7 @@
-//! Which collections a deployment has, as far as docward's own user may see them.
+//! Lists the collections of a deployment that docward's own user may see.
 //!
-//! What has an answer of one reply is asked by `run_command`: each of the driver's own operations is compiled anew with
-//! all that carries it out, and takes 100 KB of the binary.
+//! Commands with a one-reply result use `run_command`: each of the driver's typed operations adds 100 KB to the
+//! binary.
 
 use std::collections::BTreeSet;
 
@@ -12,14 +12,14 @@ use mongodb::error::Error;
 use super::mongo::is_unauthorized;
 use crate::rules::NamespacePattern;
 
-/// A collection's names: the database's, its own.
+/// A collection: its database's name and its own.
 pub(super) type Name = (String, String);
 
-/// All collections of every database that one of `namespaces` may be in. Of other databases those that the user may
-/// list.
+/// Returns all collections of every database that may match one of `namespaces`, and of other databases those that the
+/// user may list.
 ///
 /// # Errors
-/// Text for people: the server cannot be asked, or does not let docward list what `namespaces` may be about.
+/// The server cannot be asked, or does not let docward list a database that `namespaces` may match, as text.
 pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern]) -> Result<BTreeSet<Name>, String> {
     let mut present = BTreeSet::new();
     for database in databases(client, namespaces).await? {
@@ -28,7 +28,7 @@ pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern
             Err(error) => {
                 let is_needed = namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes()));
                 if is_needed || !is_unauthorized(&error) {
-                    return Err(refused(&error, &format!("the collections of `{database}`")));
+                    return Err(listing_error(&error, &format!("the collections of `{database}`")));
                 }
             }
         }
@@ -36,11 +36,10 @@ pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern
     Ok(present)
 }
 
-/// The collections that `namespace` is about and that the user may do something with. `only`: the one database that
-/// matters.
+/// Returns the collections that match `namespace` and that the user may access. `only`: the one database to list.
 ///
 /// # Errors
-/// The driver's.
+/// The driver's error.
 pub(super) async fn visible(
     client: &Client,
     namespace: &NamespacePattern,
@@ -49,8 +48,8 @@ pub(super) async fn visible(
     let databases = match only.or_else(|| namespace.database().is_literal().then(|| namespace.database().as_str())) {
         Some(database) => vec![database.to_owned()],
         None => {
-            let question = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
-            let reply = client.database("admin").run_command(question).await?;
+            let request = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": true };
+            let reply = client.database("admin").run_command(request).await?;
             names(documents(reply.get_array("databases").ok())).collect()
         }
     };
@@ -67,23 +66,24 @@ fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Ite
 }
 
 async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<Vec<String>, String> {
-    // Otherwise the server leaves out, silently, those in which the user may do nothing.
-    let question = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
-    match client.database("admin").run_command(question).await {
+    // With `true` the server silently omits databases that the user may not access.
+    let request = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
+    match client.database("admin").run_command(request).await {
         Err(error) if is_unauthorized(&error) => {
             let named = namespaces.iter().map(|namespace| {
                 let database = namespace.database();
                 database.is_literal().then(|| database.as_str().to_owned())
             });
             let named: Option<BTreeSet<String>> = named.collect();
-            named.map(Vec::from_iter).ok_or_else(|| refused(&error, "the databases, for a rule with `*` in theirs"))
+            let named = named.map(Vec::from_iter);
+            named.ok_or_else(|| listing_error(&error, "the databases, for a rule with `*` in their name"))
         }
-        Err(error) => Err(refused(&error, "the databases")),
+        Err(error) => Err(listing_error(&error, "the databases")),
         Ok(reply) => Ok(names(documents(reply.get_array("databases").ok())).collect()),
     }
 }
 
-/// What a command answers that answers by a cursor, as far as it is in its reply.
+/// The documents in the first batch of a cursor reply.
 pub(super) fn first_batch(reply: &Document) -> impl Iterator<Item = &Document> {
     documents(reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch")).ok())
 }
@@ -92,8 +92,8 @@ fn documents(values: Option<&Vec<Bson>>) -> impl Iterator<Item = &Document> {
     values.into_iter().flatten().filter_map(Bson::as_document)
 }
 
-/// Why `what` could not be listed.
-pub(super) fn refused(error: &Error, what: &str) -> String {
+/// The error text if `what` cannot be listed.
+pub(super) fn listing_error(error: &Error, what: &str) -> String {
     if is_unauthorized(error) {
         return format!(
             "the server does not let docward list {what}; give --service a user with the role readAnyDatabase"

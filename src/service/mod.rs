@@ -1,9 +1,9 @@
-//! What docward asks and does at mongod by itself, as its own user and through the official driver: numbers
-//! of counters, the largest value of a field, copies kept true.
+//! Operations that docward performs at mongod as its own user, through the official driver: numbers of counters, the
+//! largest value of a field, consistent copies.
 //!
-//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] hands out
-//! numbers, [`mongo`] talks to the server, [`copies`] works in the background, [`timestamps`] and [`inspection`]
-//! for the command line.
+//! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] allocates numbers,
+//! [`mongo`] connects to the server, [`copies`] works in the background, [`timestamps`] and [`inspection`] serve the
+//! command line.
 
 pub mod access;
 mod allocator;
@@ -18,24 +18,24 @@ pub mod timestamps;
 
 use std::pin::Pin;
 
-use crate::engine::lookup::{Found, Lookup, LookupError};
+use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 
 pub use connection::{ConnectionString, TlsFiles};
 pub use leases::Leases;
 pub use mongo::MongoService;
 
-/// An answer, or one on its way.
-pub enum Answer {
-    Here(Result<Found, LookupError>),
-    Coming(Pin<Box<dyn Future<Output = Result<Found, LookupError>> + Send>>),
+/// A result that is available immediately or later.
+pub enum LookupReply {
+    Ready(Result<LookupResult, LookupError>),
+    Pending(Pin<Box<dyn Future<Output = Result<LookupResult, LookupError>> + Send>>),
 }
 
-/// Answers what a plan must know from outside.
+/// Performs the lookups of plans.
 pub trait Service: Send + Sync + 'static {
-    /// Dropping the answer before it is there may leave a gap in a sequence, never a number issued twice.
-    fn find(&self, lookup: Lookup) -> Answer;
+    /// Starts a lookup. Dropping a pending answer may leave a gap in a sequence; a number is never issued twice.
+    fn find(&self, lookup: Lookup) -> LookupReply;
 
-    /// Blocks of numbers that were taken so far.
+    /// The leases taken so far.
     fn leases(&self) -> Leases {
         Leases::default()
     }

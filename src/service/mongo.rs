@@ -1,8 +1,8 @@
-//! The service's own connection: the official driver, made on the first question, so that rules without
+//! The service's own connection through the official driver. It is created for the first lookup, so that rules without
 //! lookups need no service user.
 //!
-//! Counters are documents `{_id: counter, seq: last number issued}`; an application's own `$inc` on them stays
-//! correct beside docward. Errors are sorted by whether trying again can help.
+//! Counters are documents `{_id: counter, seq: last number issued}`; an application may also `$inc` them. Errors are
+//! classified by whether a retry can help.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -17,50 +17,50 @@ use tokio::runtime::Handle;
 
 use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
-use super::{Answer, Leases, Service, listing};
+use super::{Leases, LookupReply, Service, listing};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
-use crate::engine::lookup::{Counter, Found, Lease, Lookup, LookupError, Maximum, Origin, Start};
+use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
 
-/// How long the driver looks for a primary; an election takes longer only where it has failed.
+/// How long the driver searches for a primary; only a failed election takes longer.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
-/// The longest a question may take with all the driver's retries: the client waits meanwhile.
+/// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
-/// The rules `copies` keep a connection each while they wait for changes. With the driver's ten in all, leases would wait
-/// with them.
+/// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
+/// ten, leases would have to wait too.
 const CONNECTIONS: u32 = 200;
-/// Doubles count up to here by ones; `seq` must be able to move on by one.
+/// Doubles represent all integers up to here; `seq` must have room for an increment by one.
 const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 
-/// Answers lookups with the official driver.
+/// Performs lookups with the official driver.
 #[derive(Debug)]
 pub struct MongoService {
     server: Arc<Server>,
-    /// Where the driver lives. Who asks may be on a thread that ends sooner, and an answer that hops between threads
-    /// wakes one at every hop.
-    home: Handle,
+    /// The driver's runtime. The caller's thread may end sooner, and a reply that moves between threads wakes one at
+    /// each step.
+    runtime: Handle,
     allocator: Allocator<Server>,
 }
 
 #[derive(Debug)]
 pub(super) struct Server {
     options: ClientOptions,
-    /// Made when it is first asked for.
+    /// Created on first use.
     client: Mutex<Option<Client>>,
 }
 
 impl MongoService {
-    /// `resolver`: see [`connection::options`].
+    /// Parses the connection string of the service user. `resolver`: see [`connection::options`].
     ///
     /// # Errors
-    /// [`ConnectionError`].
+    /// [`ConnectionError`]: the connection string cannot be used.
     pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, ConnectionError> {
         connection::options(uri, resolver).await.map(Self::new)
     }
 
-    /// Uses the upstream's connection string, but not as the user it may name.
+    /// Uses the upstream's connection string without its credentials.
     ///
     /// # Errors
-    /// [`ConnectionError`].
+    /// [`ConnectionError`]: the connection string cannot be used.
     pub async fn parse_without_credentials(
         uri: &ConnectionString,
         resolver: Option<SocketAddr>,
@@ -76,11 +76,11 @@ impl MongoService {
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
         let server = Arc::new(Server { options, client: Mutex::default() });
-        let home = Handle::current();
-        Self { allocator: Allocator::new(server.clone(), home.clone()), server, home }
+        let runtime = Handle::current();
+        Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime }
     }
 
-    /// The files of its TLS options; `None` without TLS.
+    /// Returns the files of its TLS options; `None` without TLS.
     pub fn tls_files(&self) -> Option<TlsFiles> {
         match &self.server.options.tls {
             Some(Tls::Enabled(options)) => Some(options.into()),
@@ -88,32 +88,33 @@ impl MongoService {
         }
     }
 
-    /// Connects anew for the next question: the driver reads its certificates only once. What is under way goes on.
+    /// Opens a new connection for the next lookup, because the driver reads its certificates only once. Pending
+    /// lookups continue.
     pub fn reconnect(&self) {
         *self.server.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }
 
-    /// The connection, for what is asked over a longer time.
+    /// The connection for long-running operations.
     pub(super) fn server(&self) -> Arc<Server> {
         self.server.clone()
     }
 }
 
 impl Service for MongoService {
-    fn find(&self, lookup: Lookup) -> Answer {
+    fn find(&self, lookup: Lookup) -> LookupReply {
         match lookup {
             Lookup::Lease(lease) => match self.allocator.numbers(lease) {
-                Numbers::Here(numbers) => Answer::Here(Ok(Found::Numbers(numbers))),
+                Numbers::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
                 Numbers::Pending(numbers) => {
-                    Answer::Coming(Box::pin(async { numbers.arrive().await.map(Found::Numbers) }))
+                    LookupReply::Pending(Box::pin(async { numbers.wait().await.map(LookupResult::Numbers) }))
                 }
             },
             Lookup::Maximum(maximum) => {
                 let server = self.server.clone();
-                let asking = self.home.spawn(async move { with_timeout(server.maximum(&maximum)).await });
-                Answer::Coming(Box::pin(async {
+                let asking = self.runtime.spawn(async move { with_timeout(server.maximum(&maximum)).await });
+                LookupReply::Pending(Box::pin(async {
                     let maximum = asking.await.unwrap_or_else(|_| Err(LookupError::shutting_down()));
-                    maximum.map(Found::Maximum)
+                    maximum.map(LookupResult::Maximum)
                 }))
             }
         }
@@ -124,22 +125,22 @@ impl Service for MongoService {
     }
 }
 
-/// What becomes of a counter.
+/// The change of a counter.
 #[derive(Debug, Clone, Copy)]
-enum Move {
-    /// It is counted up.
+enum Change {
+    /// Increment by this.
     By(i64),
-    /// It is at least this.
+    /// Raise to at least this.
     To(i64),
 }
 
 impl Store for Server {
     async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
-        self.move_on(lease, Move::By(count)).await
+        self.apply(lease, Change::By(count)).await
     }
 
     async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
-        self.move_on(lease, Move::To(number)).await
+        self.apply(lease, Change::To(number)).await
     }
 }
 
@@ -150,16 +151,16 @@ impl Server {
             return Ok(client.clone());
         }
         let made = Client::with_options(self.options.clone());
-        let made = made.map_err(|error| sorted(&error, "docward's service connection"))?;
+        let made = made.map_err(|error| classify(&error, "docward's service connection"))?;
         Ok(client.insert(made).clone())
     }
 
-    /// The counter's value afterwards.
-    async fn move_on(&self, lease: &Lease, by: Move) -> Result<i64, LookupError> {
+    /// Changes the counter and returns its new value; creates it if it is missing.
+    async fn apply(&self, lease: &Lease, by: Change) -> Result<i64, LookupError> {
         with_timeout(async {
             let continues = |origin: &Origin| origin.start == Start::AfterMax;
             let first = if lease.beginning.origins(&lease.counter.database).any(continues) {
-                // The protected collections are only searched for a counter that is not there yet.
+                // The protected collections are only searched if the counter does not exist yet.
                 match self.change(lease, by, None).await? {
                     Some(last) => return Ok(last),
                     None => self.first_number(lease).await?,
@@ -168,12 +169,12 @@ impl Server {
                 lease.beginning.least(&lease.counter.database)
             };
             let last = self.change(lease, by, Some(first)).await?;
-            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed just now", name(lease))))
+            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed concurrently", name(lease))))
         })
         .await
     }
 
-    /// The number that a new counter begins with: behind those of all documents that are to be numbered by it.
+    /// The first number of a new counter: greater than those of all documents it numbers.
     async fn first_number(&self, lease: &Lease) -> Result<i64, LookupError> {
         let mut largest = None;
         for origin in lease.beginning.origins(&lease.counter.database) {
@@ -188,8 +189,7 @@ impl Server {
         }
     }
 
-    /// The collections whose documents a rule numbers by this counter; of those that a star stands for, the ones that
-    /// docward's own user may look into.
+    /// The collections that a rule numbers by this counter; for globs, those that docward's own user may access.
     async fn numbered(&self, lease: &Lease, origin: &Origin) -> Result<BTreeSet<listing::Name>, LookupError> {
         let mut found = BTreeSet::new();
         for namespace in &origin.namespaces {
@@ -201,7 +201,7 @@ impl Server {
                     let listed =
                         listing::visible(&self.client()?, namespace, origin.only_database(&lease.counter.database))
                             .await;
-                    found.extend(listed.map_err(|error| sorted(&error, &name(lease)))?);
+                    found.extend(listed.map_err(|error| classify(&error, &name(lease)))?);
                 }
             }
         }
@@ -209,8 +209,8 @@ impl Server {
         Ok(found)
     }
 
-    /// Changes the counter and gives its new value; without `first`, only if it exists.
-    async fn change(&self, lease: &Lease, by: Move, first: Option<i64>) -> Result<Option<i64>, LookupError> {
+    /// Changes the counter and returns its new value; without `first`, only if it exists.
+    async fn change(&self, lease: &Lease, by: Change, first: Option<i64>) -> Result<Option<i64>, LookupError> {
         let filter = match first {
             Some(_) => doc! {"_id": &lease.counter.id},
             None => doc! {"_id": &lease.counter.id, "seq": {"$ne": Bson::Null}},
@@ -221,11 +221,11 @@ impl Server {
         };
         let seq = match by {
             // Beyond 64 bits the sum is a double, and the conversion fails.
-            Move::By(count) => doc! {"$let": {
+            Change::By(count) => doc! {"$let": {
                 "vars": {"sum": {"$add": [seq, narrow(count)]}},
                 "in": {"$cond": [{"$gte": ["$$sum", BEYOND]}, {"$toLong": "$$sum"}, "$$sum"]},
             }},
-            Move::To(number) => doc! {"$max": [seq, narrow(number)]},
+            Change::To(number) => doc! {"$max": [seq, narrow(number)]},
         };
         let update = vec![doc! {"$set": {"seq": seq}}];
         let Counter { database, collection, .. } = &lease.counter;
@@ -239,18 +239,18 @@ impl Server {
             .map_err(|error| match code_of(&error) {
                 Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(lease),
                 Some(CONVERSION_FAILURE) => at_its_end(lease),
-                _ => sorted(&error, &name(lease)),
+                _ => classify(&error, &name(lease)),
             })?;
         stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(lease))).transpose()
     }
 
-    /// The largest number in a field, rounded down. Read on the primary and without waiting for a majority: a
-    /// number that may still be rolled back must not be issued again either.
+    /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that
+    /// may still be rolled back must not be issued again either.
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
         let place = format!("the largest {field} of {database}.{collection}");
         let filter = bson::Document::from_reader(maximum.filter().as_slice())
-            .map_err(|error| LookupError::Refused(format!("{place}: {error}")))?;
+            .map_err(|error| LookupError::Permanent(format!("{place}: {error}")))?;
         let documents = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let found = documents
             .find_one(filter)
@@ -259,19 +259,19 @@ impl Server {
             .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
             .read_concern(ReadConcern::local())
             .await
-            .map_err(|error| sorted(&error, &place))?;
+            .map_err(|error| classify(&error, &place))?;
         Ok(found.and_then(|found| floor(&found, field)))
     }
 }
 
-async fn with_timeout<T>(question: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
-    let answer = tokio::time::timeout(TIMEOUT, question).await;
+async fn with_timeout<T>(lookup: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
+    let answer = tokio::time::timeout(TIMEOUT, lookup).await;
     answer.unwrap_or_else(|_| {
         Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", TIMEOUT.as_secs())))
     })
 }
 
-/// The type that the shell's own `$inc` would leave.
+/// The type that `$inc` in mongosh would produce.
 fn narrow(number: i64) -> Bson {
     i32::try_from(number).map_or(Bson::Int64(number), Bson::Int32)
 }
@@ -295,7 +295,7 @@ fn name(lease: &Lease) -> String {
 }
 
 fn not_whole(lease: &Lease) -> LookupError {
-    LookupError::Refused(format!(
+    LookupError::Permanent(format!(
         "{} has a seq that is not a whole number; set it to the last number issued, for example \
          db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
         name(lease),
@@ -305,13 +305,13 @@ fn not_whole(lease: &Lease) -> LookupError {
 }
 
 fn at_its_end(lease: &Lease) -> LookupError {
-    LookupError::Refused(format!("{} is at its end: too few whole numbers of 64 bits follow", name(lease)))
+    LookupError::Permanent(format!("{} is at its end: too few whole numbers of 64 bits follow", name(lease)))
 }
 
-/// The first number that a whole number of 64 bits cannot be.
+/// The smallest double beyond the 64-bit integers.
 const BEYOND: f64 = 9_223_372_036_854_775_808.0;
 
-/// `$add` of something else than a number.
+/// Error codes of `$add` with a value that is not a number.
 const TYPE_MISMATCH: i32 = 14;
 const ADD_NEEDS_NUMBERS: i32 = 16554;
 const CONVERSION_FAILURE: i32 = 241;
@@ -323,19 +323,19 @@ fn code_of(error: &Error) -> Option<i32> {
     }
 }
 
-/// Whether trying again can help decides between the two.
-fn sorted(error: &Error, place: &str) -> LookupError {
+/// Classifies an error by whether a retry can help.
+fn classify(error: &Error, place: &str) -> LookupError {
     let text = format!("{place}: {}", error.kind);
-    if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Refused(text) }
+    if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
 }
 
-/// Whether the user may not do it, or there is no user and the server wants one.
+/// Whether the user lacks the privilege, or there is no user although the server requires one.
 pub(super) fn is_unauthorized(error: &Error) -> bool {
     const UNAUTHORIZED: i32 = 13;
     matches!(&*error.kind, ErrorKind::Command(command) if command.code == UNAUTHORIZED)
 }
 
-/// Whether the network or a change of the server's role is to blame, and trying again can help.
+/// Whether the cause is the network or a change of the server's role, so that a retry can help.
 pub(super) fn is_passing(error: &Error) -> bool {
     let passing = match &*error.kind {
         ErrorKind::Io(_)
@@ -349,11 +349,11 @@ pub(super) fn is_passing(error: &Error) -> bool {
     passing || error.contains_label(RETRYABLE_WRITE_ERROR)
 }
 
-/// The same of a server's error code.
+/// The same for a server's error code.
 pub(super) fn is_passing_code(code: i32) -> bool {
     PASSING_CODES.contains(&code)
 }
 
-/// The specification "Retryable Writes" names these: the server is changing its role, shutting down or cannot be reached.
-/// MaxTimeMSExpired (50) and WriteConflict (112) pass too.
+/// The retryable errors of the specification "Retryable Writes": the server changes its role, shuts down or cannot be
+/// reached. MaxTimeMSExpired (50) and WriteConflict (112) are added.
 const PASSING_CODES: [i32; 15] = [6, 7, 50, 89, 91, 112, 134, 189, 262, 9001, 10107, 11600, 11602, 13435, 13436];

@@ -1,8 +1,8 @@
-//! `mongodb+srv://`: the seed list is looked up in DNS and written into a plain connection string.
+//! Resolves `mongodb+srv://` strings: looks up the seed list in DNS and writes it into a plain connection string.
 //!
-//! After the specification "Initial DNS Seedlist Discovery". Done here rather than by the driver because the
-//! driver only asks the system's name servers, and some deployments (Consul, for one) keep their services at
-//! another. `ClientOptions` are made from the result in [`super::connection`].
+//! It follows the specification "Initial DNS Seedlist Discovery". The driver cannot be used for this, because it only
+//! asks the system's name servers, and some deployments (for example with Consul) use another one.
+//! [`super::connection`] creates `ClientOptions` from the result.
 
 use std::borrow::Cow;
 use std::hash::{BuildHasher, RandomState};
@@ -16,24 +16,24 @@ use hickory_resolver::proto::rr::RData;
 
 const SCHEME: &str = "mongodb+srv://";
 
-/// Why a name gives no seed list.
+/// Why a name cannot be resolved to a seed list.
 #[derive(Debug, thiserror::Error)]
 pub enum SrvError {
     #[error("a mongodb+srv:// connection string has one host name, without a port, and a path: mongodb+srv://HOST/")]
     Form,
-    #[error("the name servers cannot be asked for {0}: {1}")]
+    #[error("the DNS lookup of {0} failed: {1}")]
     Lookup(String, String),
-    #[error("there is no SRV record {0}; is the name right, and does this name server know it?")]
+    #[error("there is no SRV record {0}; check the name and the name server")]
     NoRecords(String),
-    #[error("{0} leads to {1}, which is not of the same domain; drivers refuse that, so docward does")]
+    #[error("{0} refers to {1}, which is not in the same domain; MongoDB drivers do not permit that either")]
     ForeignHost(String, String),
-    #[error("the TXT record of {0} may only say authSource, replicaSet and loadBalanced, and there may be only one")]
+    #[error("{0} must have at most one TXT record, with no options but authSource, replicaSet and loadBalanced")]
     Text(String),
 }
 
-/// The parts of a connection string that matter here.
+/// The parts of a connection string that resolution needs.
 struct Parts<'u> {
-    /// `user:password@`, or nothing.
+    /// `user:password@`, or empty.
     credentials: &'u str,
     host: &'u str,
     /// From the slash on, without the options.
@@ -41,10 +41,10 @@ struct Parts<'u> {
     options: &'u str,
 }
 
-/// `uri` with its hosts; any other connection string as it is.
+/// Returns `uri` with its hosts resolved, or unchanged if it is a plain connection string.
 ///
 /// # Errors
-/// [`SrvError`].
+/// [`SrvError`]: the string is malformed, or DNS has no valid seed list.
 pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
     let parts = Parts::of(rest)?;
@@ -55,10 +55,10 @@ pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<C
     Ok(Cow::Owned(parts.plain(&hosts, &text)))
 }
 
-/// `uri` with the name itself as its host, so that it can be read without asking anybody.
+/// Returns `uri` with the SRV name as its host, so that it can be parsed without network access.
 ///
 /// # Errors
-/// [`SrvError::Form`].
+/// [`SrvError::Form`]: the string is malformed.
 pub(super) fn unresolved(uri: &str) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
     let parts = Parts::of(rest)?;
@@ -77,24 +77,24 @@ impl<'u> Parts<'u> {
         if valid { Ok(Self { credentials, host, path, options }) } else { Err(SrvError::Form) }
     }
 
-    /// Option names know no case.
+    /// Option names are case-insensitive.
     fn option(&self, name: &str) -> Option<&'u str> {
         let pairs = self.options.split('&').filter_map(|pair| pair.split_once('='));
         pairs.filter(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value).next_back()
     }
 
-    /// Leaves as many hosts as `srvMaxHosts` says, whichever: so a deployment's mongos share its clients.
+    /// Keeps `srvMaxHosts` hosts chosen at random, so that the mongos of a deployment share its clients.
     fn limit(&self, hosts: &mut Vec<String>) {
         let most = self.option("srvMaxHosts").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
         if let Some(most) = most.filter(|most| *most < hosts.len()) {
-            // Every state hashes in another way, so this is an order by chance.
-            let chance = RandomState::new();
-            hosts.sort_by_key(|host| chance.hash_one(host));
+            // Every `RandomState` hashes differently, so this order is random.
+            let random = RandomState::new();
+            hosts.sort_by_key(|host| random.hash_one(host));
             hosts.truncate(most);
         }
     }
 
-    /// TLS is on unless the string says otherwise; what it says wins over the TXT record.
+    /// TLS is on unless the string disables it; the string's options override the TXT record.
     fn plain(&self, hosts: &[String], text: &str) -> String {
         let own = self.options.split('&').filter(|pair| !pair.is_empty());
         let own = own.filter(|pair| !pair.to_ascii_lowercase().starts_with("srv"));
@@ -106,7 +106,7 @@ impl<'u> Parts<'u> {
     }
 }
 
-/// Name servers to ask.
+/// The name servers.
 struct Names(TokioResolver);
 
 impl Names {
@@ -121,7 +121,7 @@ impl Names {
         TokioResolver::builder_with_config(config, TokioRuntimeProvider::default()).build().map(Self)
     }
 
-    /// "host:port" of every SRV record.
+    /// Returns "host:port" of every SRV record.
     async fn hosts(&self, host: &str, service: &str) -> Result<Vec<String>, SrvError> {
         let name = format!("_{service}._tcp.{host}");
         let found = match self.0.srv_lookup(format!("{name}.")).await {
@@ -144,7 +144,7 @@ impl Names {
         if hosts.is_empty() { Err(SrvError::NoRecords(name)) } else { Ok(hosts) }
     }
 
-    /// The options in the TXT record; empty when there is none.
+    /// The options in the TXT record; empty if there is none.
     async fn text(&self, host: &str) -> Result<String, SrvError> {
         let found = match self.0.txt_lookup(format!("{host}.")).await {
             Ok(found) => found,
@@ -156,17 +156,17 @@ impl Names {
             _ => None,
         });
         let text = records.next().unwrap_or_default();
-        let may_say = |pair: &str| {
+        let is_permitted = |pair: &str| {
             let key = pair.split('=').next().unwrap_or_default();
             ["authSource", "replicaSet", "loadBalanced"].iter().any(|known| known.eq_ignore_ascii_case(key))
         };
-        let valid = records.next().is_none() && (text.is_empty() || text.split('&').all(may_say));
+        let valid = records.next().is_none() && (text.is_empty() || text.split('&').all(is_permitted));
         if valid { Ok(text) } else { Err(SrvError::Text(host.to_owned())) }
     }
 }
 
-/// The specification's rule: the target shares everything behind the name's first label, or, if the name has
-/// fewer than three labels, the whole name.
+/// The specification's rule: the target shares everything after the first label of the name, or the whole name if it
+/// has fewer than three labels.
 fn is_of_same_domain(host: &str, target: &str) -> bool {
     let (host, target) = (host.to_ascii_lowercase(), target.to_ascii_lowercase());
     let domain = match host.split('.').count() {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn of_too_many_hosts_some_are_taken_by_chance() {
+    fn srv_max_hosts_selects_hosts_at_random() {
         let hosts = ["a:1", "b:1", "c:1"].map(str::to_owned);
         let limited = |options: &str| {
             let mut left = hosts.to_vec();
@@ -215,11 +215,11 @@ mod tests {
         assert!(seen.iter().all(|left| left.len() == 2 && left[0] != left[1]));
         seen.sort();
         seen.dedup();
-        assert_eq!(seen.len(), 6, "each host has its chance, at each place");
+        assert_eq!(seen.len(), 6, "each host can be selected at each position");
     }
 
     #[test]
-    fn targets_are_of_the_names_domain() {
+    fn targets_must_be_in_the_domain_of_the_name() {
         for (host, target, expected) in [
             ("x.b.c", "a.b.c", true),
             ("x.b.c", "a.z.b.c", true),

@@ -1,4 +1,4 @@
-//! Forgets the timestamps of a `timestamps` rule in every collection it applies for.
+//! Removes the timestamps of a `timestamps` rule from every collection it applies to.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use super::listing::{Name, collections, first_batch};
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::{Mode, NamespacePattern};
 
-/// Unsets `store` wherever it is, with majority write concern; with `dry_run` only counts. `report` hears of
-/// each collection and how many of its documents had timestamps.
+/// Unsets `store` in all documents, with majority write concern; with `dry_run` only counts. `report` gets each
+/// collection and its number of documents with timestamps.
 ///
 /// # Errors
-/// Text for people: the server's or the network's error. What was reported stays done.
+/// The server or network error as text. Completed collections remain changed.
 pub async fn reset(
     service: &MongoService,
     rules: &RuleSet,
@@ -44,11 +44,11 @@ pub async fn reset(
     Ok(())
 }
 
-/// How many documents match.
+/// Counts the documents that match.
 async fn count(database: &Database, collection: &str, filter: Document) -> Result<u64, Error> {
     let pipeline = vec![doc! { "$match": filter }, doc! { "$count": "n" }];
     let reply = database.run_command(doc! { "aggregate": collection, "pipeline": pipeline, "cursor": {} }).await?;
-    // Of nothing there is no count.
+    // Without a matching document the reply has no count.
     Ok(first_batch(&reply).find_map(|found| number(found, "n")).unwrap_or(0))
 }
 
@@ -57,8 +57,8 @@ fn number(document: &Document, field: &str) -> Option<u64> {
     u64::try_from(number.as_i64().or_else(|| number.as_i32().map(i64::from))?).ok()
 }
 
-/// The exact names of the rule, and the collections there are that its globs match. Where a more specific rule
-/// applies, the timestamps are that one's.
+/// The rule's exact names, and the existing collections that its globs match. Collections to which a more specific
+/// rule applies are left out.
 async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
     let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
     let exact = patterns().filter_map(NamespacePattern::exact);
@@ -71,7 +71,7 @@ async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTr
         };
         found.extend(present.into_iter().filter(is_meant));
     }
-    // A disabled rule applies for nothing; it is reset by its own names.
+    // A disabled rule applies to no collection, so its own names are used.
     found.retain(|(database, collection)| {
         let applies = rules.rules_for(database, collection).is_some_and(|found| found.ids().contains(&rule.id));
         applies || rule.mode == Mode::Disabled

@@ -1,4 +1,4 @@
-//! Methods that are neither reads nor writes of documents: `runCommand` and its likes, rename and drop.
+//! Methods that neither read nor write documents: `runCommand`, `adminCommand`, rename and drop.
 
 use super::arguments::Options;
 use super::chain::{Collection, Command, Method};
@@ -35,7 +35,7 @@ pub(super) fn collection_method(collection: &Collection, mut method: Method) -> 
     }
 }
 
-/// A command document, or the name of a command that needs no more; options are for the driver.
+/// Parses a command document, or the name of a command without fields. Options are for the driver and are ignored.
 fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellError> {
     let term = method.arguments.required("a command")?;
     method.arguments.document("options")?;
@@ -47,7 +47,7 @@ fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellErro
     let Term { content: Content::Document(mut fields), span } = term else {
         return Err(method.arguments.wrong(&term, "a command"));
     };
-    // mongosh puts its own there.
+    // mongosh replaces it by its current database.
     fields.retain(|field| field.key != "$db");
     if fields.is_empty() {
         return Err(
@@ -57,7 +57,7 @@ fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellErro
     Ok(Command { database: database.to_owned(), fields })
 }
 
-/// `db.orders.runCommand("find", {filter: {…}})`
+/// Parses `db.orders.runCommand("find", {filter: {…}})`.
 fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
     let term = method.arguments.required("a command")?;
     let Some(name) = term.as_str() else {
@@ -73,7 +73,7 @@ fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Com
     Ok(command)
 }
 
-/// The name becomes a field's.
+/// Checks the name of a command, which becomes the name of a field.
 fn check_name(name: &str, term: &Term) -> Result<(), ShellError> {
     if name.contains('\0') {
         return Err(ShellError::new(term.span.clone(), "the name of a command cannot contain NUL"));
@@ -81,7 +81,7 @@ fn check_name(name: &str, term: &Term) -> Result<(), ShellError> {
     Ok(())
 }
 
-/// A rename stays in its database, and is a command of `admin`.
+/// Parses a rename. The new name is in the same database, and the command is sent to `admin`.
 fn rename(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
     let to = method.arguments.required_text("the new name")?;
     let drop_target = method.arguments.any();

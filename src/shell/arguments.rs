@@ -1,5 +1,5 @@
-//! What a method is called with: read one after the other, with what is missing, wrong or left over reported at
-//! its place.
+//! The arguments of a method. They are read one by one; a missing, wrong or additional argument is reported with its
+//! span.
 
 use std::ops::Range;
 
@@ -13,7 +13,7 @@ pub(super) struct Arguments {
     method: String,
     method_span: Range<usize>,
     terms: std::vec::IntoIter<Term>,
-    /// The closing parenthesis, where a missing argument would be.
+    /// The closing parenthesis, the span of errors about missing arguments.
     end: Range<usize>,
 }
 
@@ -22,7 +22,7 @@ impl Arguments {
         Self { method: method.to_owned(), method_span, terms: terms.into_iter(), end }
     }
 
-    /// The next one, whatever it is; null counts as none.
+    /// Returns the next argument of any type. Null counts as missing.
     pub(super) fn any(&mut self) -> Option<Term> {
         self.terms.next().filter(|term| !term.is_null())
     }
@@ -36,7 +36,7 @@ impl Arguments {
         self.as_document(term, what)
     }
 
-    /// A document, or an empty one.
+    /// Returns the next argument as a filter; an empty document if it is missing.
     pub(super) fn filter(&mut self) -> Result<Term, ShellError> {
         Ok(self.document("a filter")?.unwrap_or_else(|| Term::document(Vec::new())))
     }
@@ -58,30 +58,30 @@ impl Arguments {
         term.as_str().map(str::to_owned).ok_or_else(|| self.wrong(&term, what))
     }
 
-    /// The options, which come last.
+    /// Returns the options, which are the last argument.
     pub(super) fn options(&mut self) -> Result<Options, ShellError> {
         let fields = match self.document("options")? {
             Some(Term { content: Content::Document(fields), .. }) => fields,
             _ => Vec::new(),
         };
         self.finish()?;
-        Ok(Options { method: self.method.clone(), fields, asked: Vec::new() })
+        Ok(Options { method: self.method.clone(), fields, known: Vec::new() })
     }
 
-    /// For methods whose arguments do not matter.
+    /// Skips all arguments, for methods that docward ignores.
     pub(super) fn skip(&mut self) {
         self.terms.by_ref().for_each(drop);
     }
 
-    /// Nothing may be left over.
+    /// Checks that no argument is left.
     pub(super) fn finish(&mut self) -> Result<(), ShellError> {
         match self.terms.next() {
             None => Ok(()),
-            Some(term) => Err(ShellError::new(term.span, format!("`{}` takes no further argument", self.method))),
+            Some(term) => Err(ShellError::new(term.span, format!("`{}` does not take this argument", self.method))),
         }
     }
 
-    /// Arguments that could be options, or something of an older shell.
+    /// Puts an argument back, if it may be options or an argument of an older shell.
     pub(super) fn put_back(&mut self, term: Term) {
         let terms: Vec<Term> = std::iter::once(term).chain(self.terms.by_ref()).collect();
         self.terms = terms.into_iter();
@@ -100,29 +100,29 @@ impl Arguments {
     }
 }
 
-/// Named options, taken out one by one.
+/// Named options, which are taken one by one.
 #[derive(Debug)]
 pub(super) struct Options {
     method: String,
     fields: Vec<Field>,
-    /// All names asked for: what the method knows.
-    asked: Vec<&'static str>,
+    /// All requested names, which are the options that the method knows.
+    known: Vec<&'static str>,
 }
 
 impl Options {
-    /// For what is written as one document: findAndModify's argument, an operation of bulkWrite.
+    /// Wraps the fields of a document that holds all parameters: findAndModify's argument, an operation of bulkWrite.
     pub(super) fn of(method: &str, fields: Vec<Field>) -> Self {
-        Self { method: method.to_owned(), fields, asked: Vec::new() }
+        Self { method: method.to_owned(), fields, known: Vec::new() }
     }
 
-    /// The option of this name; null counts as none.
+    /// Takes the option with this name. Null counts as missing.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Term> {
-        self.asked.push(name);
+        self.known.push(name);
         let place = self.fields.iter().position(|field| field.key == name)?;
         Some(self.fields.remove(place).term).filter(|term| !term.is_null())
     }
 
-    /// Appends those of `names` that are there to `fields`, in this order.
+    /// Appends the given options to `fields`, in the order of `names`.
     pub(super) fn copy(&mut self, names: &[&'static str], fields: &mut Vec<Field>) {
         for name in names {
             if let Some(term) = self.take(name) {
@@ -131,21 +131,21 @@ impl Options {
         }
     }
 
-    /// A flag; anything but true or false is reported.
+    /// Takes a flag. Values other than true and false are errors.
     pub(super) fn flag(&mut self, name: &'static str) -> Result<Option<bool>, ShellError> {
         let Some(term) = self.take(name) else { return Ok(None) };
         let flag = term.as_bool();
         let wrong =
-            || ShellError::new(term.span.clone(), format!("`{name}` is true or false, not {}", term.describe()));
+            || ShellError::new(term.span.clone(), format!("`{name}` must be true or false, not {}", term.describe()));
         flag.map(Some).ok_or_else(wrong)
     }
 
-    /// What was not asked for has no meaning; mongosh would ignore it in silence.
+    /// Reports unknown options as errors; mongosh ignores them silently.
     pub(super) fn finish(self) -> Result<(), ShellError> {
         let Some(left) = self.fields.first() else { return Ok(()) };
         let message = format!("`{}` has no option `{}`", self.method, left.key);
         let error = ShellError::new(left.key_span.clone(), message);
-        let suggestion = did_you_mean(&left.key, self.asked.iter().copied());
-        Err(error.help(suggestion.unwrap_or_else(|| format!("it takes {}", self.asked.join(", ")))))
+        let suggestion = did_you_mean(&left.key, self.known.iter().copied());
+        Err(error.help(suggestion.unwrap_or_else(|| format!("valid options: {}", self.known.join(", ")))))
     }
 }

@@ -1,5 +1,5 @@
-//! The text as a whole: whose method is called (`db.getSiblingDB("shop").orders`), with what, and what is
-//! called on the result (`.sort({…}).limit(5)`). What the methods mean is in `reads`, `writes` and `admin`.
+//! Parses a whole text: the collection of a method call (`db.getSiblingDB("shop").orders`), its arguments, and the
+//! calls on its result (`.sort({…}).limit(5)`). The meaning of the methods is in `reads`, `writes` and `admin`.
 
 use std::ops::Range;
 
@@ -8,7 +8,7 @@ use super::error::did_you_mean;
 use super::scanner::{Scanner, Token};
 use super::term::{Content, Field, Term, to_document};
 use super::value::{Objects, Values};
-use super::{ShellError, Surroundings, admin, extended, reads, writes};
+use super::{ShellContext, ShellError, admin, extended, reads, writes};
 use crate::document::CowDocument;
 
 /// A command under construction.
@@ -31,7 +31,7 @@ impl Command {
         self.fields.iter().find(|field| field.key == key).map(|field| &field.term)
     }
 
-    /// Sets a field, in its place if it has one.
+    /// Sets a field. An existing field keeps its position.
     pub(super) fn set(&mut self, key: &str, term: Term) {
         match self.fields.iter_mut().find(|field| field.key == key) {
             Some(field) => field.term = term,
@@ -58,7 +58,7 @@ impl Collection {
     }
 }
 
-/// A method's name and what it is called with.
+/// The name of a method and its arguments.
 #[derive(Debug)]
 pub(super) struct Method {
     pub(super) name: String,
@@ -67,15 +67,15 @@ pub(super) struct Method {
 }
 
 impl Method {
-    /// What to say of a name that is no method of `owner`.
+    /// Returns the error for an unknown method of `owner`.
     pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
-        let error =
-            ShellError::new(self.span.clone(), format!("`{}` is no method of {owner} that docward reads", self.name));
+        let message = format!("docward does not support the method `{}` of {owner}", self.name);
+        let error = ShellError::new(self.span.clone(), message);
         error.help(did_you_mean(&self.name, known.iter().copied()).unwrap_or_else(|| instead.to_owned()))
     }
 }
 
-/// Reads a text.
+/// A parser of a whole text.
 #[derive(Debug)]
 pub(super) struct Reader<'t> {
     text: &'t str,
@@ -84,9 +84,9 @@ pub(super) struct Reader<'t> {
 }
 
 impl<'t> Reader<'t> {
-    pub(super) fn new(text: &'t str, surroundings: Surroundings<'t>) -> Self {
-        let values = Values::new(Scanner::new(text), surroundings, Objects::JavaScript);
-        Self { text, values, database: surroundings.database.to_owned() }
+    pub(super) fn new(text: &'t str, context: ShellContext<'t>) -> Self {
+        let values = Values::new(Scanner::new(text), context, Objects::JavaScript);
+        Self { text, values, database: context.database.to_owned() }
     }
 
     pub(super) fn read(mut self) -> Result<Vec<Command>, ShellError> {
@@ -114,7 +114,7 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// `use shop`, on a line of its own.
+    /// Parses `use shop` on a line of its own.
     fn read_use(&mut self) -> Result<(), ShellError> {
         self.values.scanner.skip_space()?;
         let rest = self.values.scanner.rest();
@@ -122,7 +122,7 @@ impl<'t> Reader<'t> {
         let name = line.trim().trim_end_matches(';').trim_end();
         let start = self.values.scanner.at();
         if name.is_empty() || name.contains(char::is_whitespace) {
-            let error = ShellError::new(start..start + "use ".len() + line.len(), "`use` takes the name of a database");
+            let error = ShellError::new(start..start + "use ".len() + line.len(), "`use` needs the name of a database");
             return Err(error.help("write the command on the next line"));
         }
         self.database = name.to_owned();
@@ -130,7 +130,7 @@ impl<'t> Reader<'t> {
         Ok(())
     }
 
-    /// A document in Extended JSON, and nothing else.
+    /// Parses a document in Extended JSON, up to the end of the text.
     pub(super) fn read_only_document(mut self) -> Result<CowDocument<'static>, ShellError> {
         let (fields, _) = self.read_fields()?;
         match self.values.scanner.peek()? {
@@ -139,26 +139,26 @@ impl<'t> Reader<'t> {
         }
     }
 
-    /// The fields of a document in Extended JSON, and its place.
+    /// Parses the fields of a document in Extended JSON. Returns them and the span of the document.
     fn read_fields(&mut self) -> Result<(Vec<Field>, Range<usize>), ShellError> {
-        let mut values = Values::new(self.values.scanner.clone(), self.values.surroundings, Objects::AsWritten);
+        let mut values = Values::new(self.values.scanner.clone(), self.values.context, Objects::AsWritten);
         let read = values.value()?;
         self.values.scanner = values.scanner;
         let span = read.span.clone();
         match extended::convert(read, self.text)? {
             Term { content: Content::Document(fields), .. } => Ok((fields, span)),
-            _ => Err(ShellError::new(span, "a command is a document")),
+            _ => Err(ShellError::new(span, "a command must be a document")),
         }
     }
 
-    /// The command itself, in Extended JSON.
+    /// Parses a command in Extended JSON.
     fn read_document(&mut self) -> Result<Command, ShellError> {
         let (mut fields, span) = self.read_fields()?;
         let mut database = self.database.clone();
         if let Some(place) = fields.iter().position(|field| field.key == "$db") {
             let field = fields.remove(place);
             let name = field.term.as_str().map(str::to_owned);
-            database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` is the name of a database"))?;
+            database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` must be the name of a database"))?;
         }
         if fields.is_empty() {
             return Err(
@@ -168,7 +168,7 @@ impl<'t> Reader<'t> {
         Ok(Command { database, fields })
     }
 
-    /// What follows `db`, or a call that gives a database.
+    /// Parses the text after `db`, or after a call that returns a database.
     fn read_database(&mut self) -> Result<Vec<Command>, ShellError> {
         loop {
             let (name, span, quoted) = self.member("`.` and a collection or method")?;
@@ -228,17 +228,20 @@ impl<'t> Reader<'t> {
         };
         let span = method.span.clone();
         let commands = match writes::collection_method(collection, method)? {
-            writes::Written::Commands(commands) => commands,
-            writes::Written::No(method) => vec![admin::collection_method(collection, method)?],
+            writes::MethodCommands::Commands(commands) => commands,
+            writes::MethodCommands::No(method) => vec![admin::collection_method(collection, method)?],
         };
         match (verbosity, <[Command; 1]>::try_from(commands)) {
             (verbosity, Ok([command])) => Ok(vec![explained(command, verbosity)]),
             (None, Err(commands)) => Ok(commands),
-            (Some(_), Err(_)) => Err(ShellError::new(span, "several commands cannot be explained at once")),
+            (Some(_), Err(_)) => {
+                let message = "`explain` accepts only one command, and this method sends several";
+                Err(ShellError::new(span, message))
+            }
         }
     }
 
-    /// What is called on a cursor.
+    /// Parses the calls on a cursor.
     fn read_cursor(&mut self, mut command: Command, mut verbosity: Option<Term>) -> Result<Vec<Command>, ShellError> {
         while self.values.scanner.peek()?.0 == Token::Sign('.') {
             let (name, span, _) = self.member("`.` and a method")?;
@@ -256,7 +259,7 @@ impl<'t> Reader<'t> {
         Ok(vec![explained(command, verbosity)])
     }
 
-    /// What is done with each document is of no concern.
+    /// Skips a callback; it does not change the command.
     fn skip_callback(&mut self, name: &str, span: Range<usize>) -> Result<(), ShellError> {
         let mut ahead = self.values.scanner.clone();
         ahead.next()?;
@@ -269,7 +272,7 @@ impl<'t> Reader<'t> {
         self.call(name.to_owned(), span).map(|_| ())
     }
 
-    /// `.name` or `["name"]`: the name, its place, and whether it was quoted.
+    /// Parses `.name` or `["name"]`. Returns the name, its span, and whether it was quoted.
     fn member(&mut self, expected: &str) -> Result<(String, Range<usize>, bool), ShellError> {
         let scanner = &mut self.values.scanner;
         let (token, span) = scanner.next()?;
@@ -301,7 +304,7 @@ impl<'t> Reader<'t> {
     }
 }
 
-/// The command, or its explanation.
+/// Returns the command, inside `explain` if a verbosity is given.
 fn explained(command: Command, verbosity: Option<Term>) -> Command {
     let Some(verbosity) = verbosity else { return command };
     let database = command.database.clone();

@@ -1,11 +1,12 @@
-//! Whether two commands ask for the same.
+//! Compares two commands.
 
 use std::collections::HashMap;
 
 use crate::document::{Document, Value};
 
-/// Commands are compared field by field, whatever their order after the name; so are the statements they carry,
-/// which are options around documents; an option that is not there has its default. The documents themselves must be equal byte for byte.
+/// Returns whether two commands are equal. The order of fields after the command name does not matter, nor does the
+/// order of the fields of a statement. A missing option equals its default. Filters, updates and other documents must
+/// be equal byte for byte.
 #[must_use]
 pub fn is_same(one: Document<'_>, other: Document<'_>) -> bool {
     let first = |document: Document<'_>| document.first().map(|element| element.key.to_vec());
@@ -21,11 +22,11 @@ fn same_fields(one: Document<'_>, other: Document<'_>, same: fn(&[u8], Value<'_>
             None => is_default(element.key, element.value),
         })
     };
-    let without_twins = one.refuse_duplicates().is_ok() && other.refuse_duplicates().is_ok();
-    without_twins && covers(one, other) && covers(other, one)
+    let no_duplicates = one.refuse_duplicates().is_ok() && other.refuse_duplicates().is_ok();
+    no_duplicates && covers(one, other) && covers(other, one)
 }
 
-/// What the server assumes where a field is missing.
+/// Returns whether a field has the server's default.
 fn is_default(key: &[u8], value: Value<'_>) -> bool {
     match key {
         b"ordered" => value.as_bool() == Some(true),
@@ -37,7 +38,7 @@ fn is_default(key: &[u8], value: Value<'_>) -> bool {
 fn same_field(key: &[u8], one: Value<'_>, other: Value<'_>) -> bool {
     match (key, one.as_array(), other.as_array(), one.as_document(), other.as_document()) {
         (b"updates" | b"deletes" | b"ops", Some(one), Some(other), _, _) => same_statements(one, other),
-        // Of `explain`: the command inside.
+        // The command inside `explain`.
         (b"explain", _, _, Some(one), Some(other)) => is_same(one, other),
         _ => one == other,
     }

@@ -1,5 +1,5 @@
-//! The types of BSON that JavaScript has no literals for: `ObjectId("…")`, `ISODate("…")`, `NumberLong("…")`
-//! and their likes, by all the names mongosh knows them by.
+//! The BSON types that have no JavaScript literal: `ObjectId("…")`, `ISODate("…")`, `NumberLong("…")` and others,
+//! with all their names in mongosh.
 
 use std::ops::Range;
 
@@ -9,18 +9,18 @@ use base64::engine::general_purpose::STANDARD;
 use super::error::did_you_mean;
 use super::term::{Content, Field, Term, to_document};
 use super::value::of_kind;
-use super::{ShellError, Surroundings, date, regex};
+use super::{ShellContext, ShellError, date, regex};
 use crate::document::{Kind, OwnedValue, Value};
 
-/// A constructor as it was written.
+/// A parsed constructor call.
 #[derive(Debug)]
 pub(super) struct Call<'c> {
     /// `Long`, `Long.fromString`
     pub(super) name: &'c str,
     pub(super) name_span: Range<usize>,
-    /// With `new` before it.
+    /// Whether `new` precedes it.
     pub(super) is_new: bool,
-    /// `None`: not called.
+    /// `None` if there are no parentheses.
     pub(super) arguments: Option<Vec<Term>>,
 }
 
@@ -52,11 +52,11 @@ const NAMES: [&str; 24] = [
     "true",
 ];
 
-type Made = Result<Content, ShellError>;
+type Constructed = Result<Content, ShellError>;
 
 impl Call<'_> {
-    /// The value it makes. `ids` counts the ids made up so far.
-    pub(super) fn value(&self, surroundings: Surroundings<'_>, ids: &mut u32) -> Made {
+    /// Returns the constructed value. `ids` counts the generated ids.
+    pub(super) fn value(&self, context: ShellContext<'_>, ids: &mut u32) -> Constructed {
         let Some(arguments) = &self.arguments else {
             return match self.name {
                 "MinKey" | "MaxKey" => self.key_value(),
@@ -67,10 +67,10 @@ impl Call<'_> {
         };
         match self.name {
             "ObjectId" | "ObjectID" => match arguments.as_slice() {
-                [] => scalar(made_up_id(surroundings.now, ids)),
+                [] => scalar(generated_id(context.now, ids)),
                 _ => self.object_id(arguments),
             },
-            "ISODate" | "Date" => self.date(arguments, surroundings.now),
+            "ISODate" | "Date" => self.date(arguments, context.now),
             "NumberLong" | "Long" | "Long.fromString" | "Long.fromNumber" => self.long(arguments),
             "NumberInt" | "Int32" | "Int32.fromString" => self.int(arguments),
             "NumberDecimal" | "Decimal128" | "Decimal128.fromString" => self.decimal(arguments),
@@ -96,11 +96,9 @@ impl Call<'_> {
     }
 
     fn unknown(&self) -> ShellError {
-        let error = ShellError::new(self.name_span.clone(), format!("`{}` is no value that docward knows", self.name));
-        let suggestion = did_you_mean(self.name, NAMES);
-        error.help(
-            suggestion.unwrap_or_else(|| "write a constant: variables and calculations are for mongosh".to_owned()),
-        )
+        let error = ShellError::new(self.name_span.clone(), format!("docward does not know the value `{}`", self.name));
+        let constants = || "write a constant; docward does not evaluate variables and calculations".to_owned();
+        error.help(did_you_mean(self.name, NAMES).unwrap_or_else(constants))
     }
 
     fn wrong(&self, place: &Term, expected: &str) -> ShellError {
@@ -121,21 +119,22 @@ impl Call<'_> {
         if arguments.len() > at { self.text(arguments, at) } else { Ok("") }
     }
 
-    fn object_id(&self, arguments: &[Term]) -> Made {
+    fn object_id(&self, arguments: &[Term]) -> Constructed {
         let expected = "24 hexadecimal digits";
         let term = self.argument(arguments, 0, expected)?;
         let bytes = term.as_str().and_then(decode_hexadecimal).filter(|bytes| bytes.len() == 12);
         scalar(of_kind(Kind::ObjectId, &bytes.ok_or_else(|| self.wrong(term, expected))?))
     }
 
-    fn date(&self, arguments: &[Term], now: i64) -> Made {
+    fn date(&self, arguments: &[Term], now: i64) -> Constructed {
         if self.name == "Date" && !self.is_new {
-            let error = ShellError::new(self.name_span.clone(), "without `new`, `Date` makes a string");
+            let error = ShellError::new(self.name_span.clone(), "`Date` without `new` returns a string");
             return Err(error.help("write `new Date(…)` or `ISODate(…)`"));
         }
         let Some(term) = arguments.first() else { return scalar(OwnedValue::date(now)) };
         if let Some(second) = arguments.get(1) {
-            let error = ShellError::new(second.span.clone(), "year, month and day are in the shell's own time zone");
+            let message = "a date from year, month and day depends on the local time zone";
+            let error = ShellError::new(second.span.clone(), message);
             return Err(error.help("write ISODate(\"2026-01-31T12:00:00Z\")"));
         }
         if let Some(milliseconds) = term.as_number() {
@@ -152,7 +151,7 @@ impl Call<'_> {
         )
     }
 
-    fn long(&self, arguments: &[Term]) -> Made {
+    fn long(&self, arguments: &[Term]) -> Constructed {
         let expected = "a whole number from -2^63 to 2^63 - 1";
         if let [low, high] = arguments
             && let (Some(low), Some(high)) = (low.as_number(), high.as_number())
@@ -164,14 +163,14 @@ impl Call<'_> {
         scalar(OwnedValue::int64(whole(term).ok_or_else(|| self.wrong(term, expected))?))
     }
 
-    fn int(&self, arguments: &[Term]) -> Made {
+    fn int(&self, arguments: &[Term]) -> Constructed {
         let expected = "a whole number from -2147483648 to 2147483647";
         let Some(term) = arguments.first() else { return scalar(OwnedValue::int32(0)) };
         let int = whole(term).and_then(|whole| i32::try_from(whole).ok());
         scalar(OwnedValue::int32(int.ok_or_else(|| self.wrong(term, expected))?))
     }
 
-    fn decimal(&self, arguments: &[Term]) -> Made {
+    fn decimal(&self, arguments: &[Term]) -> Constructed {
         let expected = "a decimal number in a string";
         let term = self.argument(arguments, 0, expected)?;
         let text = match (term.as_str(), term.as_number()) {
@@ -183,13 +182,13 @@ impl Call<'_> {
         scalar(of_kind(Kind::Decimal128, &decimal.bytes()))
     }
 
-    fn double(&self, arguments: &[Term]) -> Made {
+    fn double(&self, arguments: &[Term]) -> Constructed {
         let term = self.argument(arguments, 0, "a number")?;
         let number = term.as_number().or_else(|| term.as_str().and_then(|text| text.trim().parse().ok()));
         scalar(OwnedValue::double(number.ok_or_else(|| self.wrong(term, "a number"))?))
     }
 
-    fn timestamp(&self, arguments: &[Term]) -> Made {
+    fn timestamp(&self, arguments: &[Term]) -> Constructed {
         let expected = "seconds and a counter, as (t, i) or ({t: …, i: …})";
         let part = |term: &Term| {
             let number =
@@ -214,7 +213,7 @@ impl Call<'_> {
         }
     }
 
-    fn hexadecimal(&self, arguments: &[Term]) -> Made {
+    fn hexadecimal(&self, arguments: &[Term]) -> Constructed {
         let (subtype, at, length) = match self.name {
             "UUID" => (4, 0, Some(16)),
             "MD5" => (5, 0, Some(16)),
@@ -231,7 +230,7 @@ impl Call<'_> {
         scalar(binary_value(subtype, &bytes.ok_or_else(|| self.wrong(term, expected))?))
     }
 
-    fn binary(&self, arguments: &[Term]) -> Made {
+    fn binary(&self, arguments: &[Term]) -> Constructed {
         let (subtype, at) = match self.name {
             "BinData" => (self.subtype(arguments, 0)?, 1),
             _ if arguments.len() > 1 => (self.subtype(arguments, 1)?, 0),
@@ -249,11 +248,11 @@ impl Call<'_> {
         subtype.ok_or_else(|| self.wrong(term, expected))
     }
 
-    fn key_value(&self) -> Made {
+    fn key_value(&self) -> Constructed {
         scalar(of_kind(if self.name == "MinKey" { Kind::MinKey } else { Kind::MaxKey }, &[]))
     }
 
-    fn code(&self, arguments: &[Term]) -> Made {
+    fn code(&self, arguments: &[Term]) -> Constructed {
         let term = self.argument(arguments, 0, "a function or a string")?;
         let source = match term.as_value() {
             Some(Value { kind: Kind::String | Kind::JavaScript, bytes }) => bytes,
@@ -266,12 +265,12 @@ impl Call<'_> {
         }
     }
 
-    fn regular_expression(&self, arguments: &[Term]) -> Made {
+    fn regular_expression(&self, arguments: &[Term]) -> Constructed {
         let term = self.argument(arguments, 0, "a pattern")?;
         let flags = self.optional_text(arguments, 1)?;
         let options = regex::options(flags);
         let options =
-            options.ok_or_else(|| ShellError::new(self.name_span.clone(), format!("`{flags}` are no flags")))?;
+            options.ok_or_else(|| ShellError::new(self.name_span.clone(), format!("invalid flags `{flags}`")))?;
         match term.as_value() {
             Some(value) if value.kind == Kind::Regex => scalar(value.into()),
             Some(value) => {
@@ -282,8 +281,8 @@ impl Call<'_> {
         }
     }
 
-    /// `{$ref, $id, $db}`, and what a fourth argument adds.
-    fn reference(&self, arguments: &[Term]) -> Made {
+    /// Returns `{$ref, $id, $db}` and the fields of a fourth argument.
+    fn reference(&self, arguments: &[Term]) -> Constructed {
         let collection = self.text(arguments, 0)?;
         let id = self.argument(arguments, 1, "a collection and an _id")?;
         let mut fields = vec![Field::new("$ref", Term::string(collection)), Field::new("$id", id.clone())];
@@ -299,11 +298,11 @@ impl Call<'_> {
     }
 }
 
-fn scalar(value: OwnedValue) -> Made {
+fn scalar(value: OwnedValue) -> Constructed {
     Ok(Content::Scalar(value))
 }
 
-/// A whole number in a number or a string.
+/// Returns the integer in a number or a string.
 fn whole(term: &Term) -> Option<i64> {
     let value = term.as_value()?;
     match value.kind {
@@ -312,8 +311,8 @@ fn whole(term: &Term) -> Option<i64> {
     }
 }
 
-/// An id that begins with the time, as all do, and counts where others are random.
-fn made_up_id(now: i64, ids: &mut u32) -> OwnedValue {
+/// Returns an id that begins with the time, as all ids do, and has a counter in place of random bytes.
+fn generated_id(now: i64, ids: &mut u32) -> OwnedValue {
     let mut bytes = [0; 12];
     let (seconds, counter) = (((now / 1000) as u32).to_be_bytes(), ids.to_be_bytes());
     bytes.iter_mut().zip(seconds).for_each(|(byte, part)| *byte = part);
@@ -330,7 +329,7 @@ pub(super) fn decode_hexadecimal(text: &str) -> Option<Vec<u8>> {
 }
 
 pub(super) fn binary_value(subtype: u8, content: &[u8]) -> OwnedValue {
-    /// The old generic subtype has its length a second time.
+    /// The old generic subtype contains a second length.
     const OLD: u8 = 2;
     let inner = (subtype == OLD).then(|| (content.len() as i32).to_le_bytes());
     let length = content.len() + inner.map_or(0, |inner| inner.len());
@@ -353,7 +352,7 @@ pub(super) fn code_value(source: &str) -> OwnedValue {
     of_kind(Kind::JavaScript, OwnedValue::string(source).as_value().bytes)
 }
 
-/// `source` is a string as BSON has it.
+/// Returns code with scope. `source` is an encoded BSON string.
 pub(super) fn scoped_code(source: &[u8], scope: &[Field]) -> OwnedValue {
     let scope = to_document(scope);
     let scope = scope.as_document().as_bytes();

@@ -1,36 +1,36 @@
-//! Dates: milliseconds since 1970 UTC from the forms that `ISODate` and `new Date` take. Only ISO 8601, and only
-//! days that exist: the shell turns February 30th into March 2nd.
+//! Parses the dates of `ISODate` and `new Date` into milliseconds since 1970 UTC. It accepts only ISO 8601 and only
+//! days that exist; mongosh turns February 30th into March 2nd.
 
-/// The range of JavaScript's dates, in milliseconds around 1970.
+/// The range of JavaScript dates, in milliseconds before and after 1970.
 const MAX_MILLISECONDS: f64 = 8.64e15;
 
 pub(super) fn of_number(milliseconds: f64) -> Option<i64> {
     (milliseconds.abs() <= MAX_MILLISECONDS).then_some(milliseconds.trunc() as i64)
 }
 
-/// As `ISODate`: without a zone it is UTC.
+/// Parses a date as `ISODate` does. Without a time zone it is UTC.
 pub(super) fn iso_date(text: &str) -> Result<i64, String> {
     let moment = Moment::parse(text).filter(|moment| moment.has_day).ok_or_else(|| not_a_date(text))?;
     moment.milliseconds().ok_or_else(|| not_a_date(text))
 }
 
-/// As `new Date`: a time without a zone would be the shell's own, which nobody here knows.
+/// Parses a date as `new Date` does. A time without a time zone is an error, because it would depend on the machine.
 pub(super) fn javascript_date(text: &str) -> Result<i64, String> {
     let moment = Moment::parse(text).ok_or_else(|| not_a_date(text))?;
     if moment.has_time && moment.zone.is_none() {
-        return Err("a time without a zone means another moment on every machine".to_owned());
+        return Err("a time without a time zone is ambiguous".to_owned());
     }
     moment.milliseconds().ok_or_else(|| not_a_date(text))
 }
 
-/// Milliseconds as `2026-01-31T12:00:00Z`; `None` outside the years 0 to 9999.
+/// Formats milliseconds as `2026-01-31T12:00:00Z`. Returns `None` outside the years 0 to 9999.
 pub(crate) fn to_iso(milliseconds: i64) -> Option<String> {
     let text = bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok()?;
     (text.len() >= 20 && !text.starts_with(['-', '+'])).then_some(text)
 }
 
 fn not_a_date(text: &str) -> String {
-    format!("\"{text}\" is no date")
+    format!("\"{text}\" is not a valid date")
 }
 
 #[derive(Default)]
@@ -42,14 +42,14 @@ struct Moment {
     minute: u8,
     second: u8,
     millisecond: u16,
-    /// East of Greenwich.
+    /// Offset from UTC in milliseconds, positive to the east.
     zone: Option<i64>,
     has_day: bool,
     has_time: bool,
 }
 
 impl Moment {
-    /// `YYYY[-MM[-DD[(T| )HH[:MM[:SS[.fff]]][zone]]]]`, hyphens and colons optional.
+    /// Parses `YYYY[-MM[-DD[(T| )HH[:MM[:SS[.fff]]][zone]]]]`. Hyphens and colons are optional.
     fn parse(text: &str) -> Option<Self> {
         let mut rest = text;
         let year = i32::from(digits(&mut rest, 4)?);
@@ -113,7 +113,7 @@ fn digits(rest: &mut &str, count: usize) -> Option<u16> {
     taken.parse().ok()
 }
 
-/// Milliseconds; further digits are cut off.
+/// Parses a fraction of a second into milliseconds. Further digits are ignored.
 fn fraction(rest: &mut &str) -> Option<u16> {
     let length = rest.find(|c: char| !c.is_ascii_digit()).unwrap_or(rest.len());
     let (taken, after) = rest.split_at(length);
@@ -122,7 +122,7 @@ fn fraction(rest: &mut &str) -> Option<u16> {
     if taken.is_empty() { None } else { three.parse().ok() }
 }
 
-/// The outer `None`: not a zone.
+/// Parses a time zone. The outer `None` is an error; the inner one means that there is none.
 fn zone(rest: &mut &str) -> Option<Option<i64>> {
     if rest.is_empty() {
         return Some(None);

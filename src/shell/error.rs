@@ -1,18 +1,18 @@
-//! Why a text cannot be read.
+//! Syntax errors.
 
 use std::ops::Range;
 
 use crate::suggest;
 
-/// The first mistake in a text.
+/// The first error in a text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct ShellError {
-    /// The bytes of the text that are wrong; empty at its end.
+    /// The byte range of the error; empty at the end of the text.
     pub span: Range<usize>,
     /// What is wrong, lower case, without a full stop.
     pub message: String,
-    /// What to write instead.
+    /// The correction to make.
     pub help: Option<String>,
 }
 
@@ -21,7 +21,7 @@ impl ShellError {
         Self { span, message: message.into(), help: None }
     }
 
-    /// `expected` is what may stand at `span`.
+    /// Reports another token than `expected` at `span`.
     pub(super) fn expected(span: Range<usize>, expected: &str, found: &str) -> Self {
         Self::new(span, format!("expected {expected}, found {found}"))
     }
@@ -32,7 +32,7 @@ impl ShellError {
     }
 }
 
-/// "did you mean `x`?", when one of `known` is near.
+/// Returns "did you mean `x`?" if one of `known` is similar to `word`.
 pub(super) fn did_you_mean<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<String> {
     suggest::nearest(word, known).map(|nearest| format!("did you mean `{nearest}`?"))
 }

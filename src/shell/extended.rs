@@ -1,7 +1,7 @@
 //! A command as Extended JSON, version 2, canonical or relaxed: `{"update": "orders", "updates": […]}`.
 //!
-//! The text is read as mongosh reads a literal, so quotes may be left out; then the documents that stand for
-//! values (`{"$oid": "…"}`) become those, and numbers get the types that Extended JSON gives them.
+//! The text is parsed like a mongosh literal, so quotes may be missing. Then documents that represent values
+//! (`{"$oid": "…"}`) are converted, and numbers get the types that Extended JSON specifies.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -13,10 +13,10 @@ use super::term::{Content, Field, Term};
 use super::value::of_kind;
 use crate::document::{Kind, OwnedValue, Value};
 
-/// `text` is what `term` was read from.
+/// Converts a term that was parsed from `text`.
 ///
 /// # Errors
-/// A document that begins like a value of Extended JSON and is none.
+/// [`ShellError`] for a document with a key such as `$oid` and an invalid value.
 pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
     let Term { span, content } = term;
     let content = match content {
@@ -33,7 +33,7 @@ pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
                 Wrapper::None => Content::Document(fields),
                 Wrapper::Value(value) => Content::Scalar(value),
                 Wrapper::Broken(key) => {
-                    let error = ShellError::new(span, format!("this is no `{key}` of Extended JSON"));
+                    let error = ShellError::new(span, format!("invalid value of `{key}` in Extended JSON"));
                     return Err(error.help(format!("write {}", example(key))));
                 }
             }
@@ -42,7 +42,7 @@ pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
     Ok(Term { span, content })
 }
 
-/// JSON tells whole numbers from others by how they are written.
+/// The written form decides whether a JSON number is an integer.
 fn number(value: OwnedValue, written: &str) -> OwnedValue {
     let kind = value.as_value().kind;
     if !matches!(kind, Kind::Int32 | Kind::Double) || !written.starts_with(|c: char| c == '-' || c.is_ascii_digit()) {
@@ -55,15 +55,15 @@ fn number(value: OwnedValue, written: &str) -> OwnedValue {
     }
 }
 
-/// What a document stands for.
+/// The meaning of a document.
 enum Wrapper {
-    /// Itself.
+    /// A plain document.
     None,
     Value(OwnedValue),
     Broken(&'static str),
 }
 
-/// A key that makes a document a value, and an example.
+/// A key that makes a document represent a value, and an example.
 const KEYS: [(&str, &str); 14] = [
     ("$oid", r#"{"$oid": "507f1f77bcf86cd799439011"}"#),
     ("$date", r#"{"$date": "2026-01-31T12:00:00Z"}"#),
@@ -88,7 +88,7 @@ fn example(key: &str) -> &'static str {
 }
 
 impl Wrapper {
-    /// `fields` have been converted already.
+    /// Returns the meaning of a document with these fields, which have been converted.
     fn of(fields: &[Field]) -> Self {
         let Some(Field { key, term, .. }) = fields.first() else { return Self::None };
         let made = match (key.as_str(), fields.len()) {

@@ -1,4 +1,4 @@
-//! findAndModify by its four names: one command whose parts each method calls otherwise.
+//! The four methods that send findAndModify. Each uses other names for its parts.
 
 use super::ShellError;
 use super::arguments::{Arguments, Options};
@@ -49,13 +49,13 @@ pub(super) fn write(collection: &Collection, arguments: &mut Arguments, method: 
     parts.command(collection, options)
 }
 
-/// By whichever of its names: is the document returned as it is afterwards?
+/// Returns whether the reply contains the document after the update. The option has several names.
 fn returns_new(options: &mut Options) -> Result<bool, ShellError> {
     if let Some(term) = options.take("returnDocument") {
         return match term.as_str() {
             Some("after") => Ok(true),
             Some("before") => Ok(false),
-            _ => Err(ShellError::new(term.span, "`returnDocument` is \"before\" or \"after\"")),
+            _ => Err(ShellError::new(term.span, "`returnDocument` must be \"before\" or \"after\"")),
         };
     }
     let new = [options.flag("returnNewDocument")?, options.flag("new")?];
@@ -80,7 +80,7 @@ pub(super) fn whole(collection: &Collection, arguments: &mut Arguments) -> Comma
     let remove = options.flag("remove")?.unwrap_or(false);
     let update = options.take("update");
     if remove == update.is_some() {
-        let error = ShellError::new(span, "findAndModify takes one of `update` and `remove: true`");
+        let error = ShellError::new(span, "findAndModify needs either `update` or `remove: true`");
         return Err(error);
     }
     if let Some(update) = &update {

@@ -1,16 +1,16 @@
-//! JavaScript functions inside a command (`$where`, mapReduce): their source is kept as it is, so only their
-//! end must be found.
+//! JavaScript functions in a command (`$where`, mapReduce). The source is kept unchanged, so only its end is
+//! searched.
 
 use super::ShellError;
 use super::regex::skip_pattern;
 use super::scanner::{Scanner, is_name_part};
 use super::string;
 
-/// Goes behind the function that comes next: behind the brace that closes its body.
+/// Moves behind the next function, after the brace that closes its body.
 pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
     let start = scanner.at();
     let mut open: usize = 0;
-    // What stood before decides whether a slash divides or begins a regular expression.
+    // The previous token decides whether a slash divides or begins a regular expression.
     let mut after_value = false;
     loop {
         scanner.skip_space()?;
@@ -31,14 +31,14 @@ pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
             Some(_) => {}
             None => {
                 let span = start..start + "function".len();
-                return Err(ShellError::new(span, "this function has no end").help("close its braces"));
+                return Err(ShellError::new(span, "this function is not closed").help("add the missing `}`"));
             }
         }
         after_value = matches!(sign, Some(')' | ']'));
     }
 }
 
-/// Goes behind a string or regular expression, if one comes next.
+/// Moves behind a string or regular expression, if one comes next.
 fn skip_literal(scanner: &mut Scanner<'_>, after_value: bool) -> Result<bool, ShellError> {
     let at = scanner.at();
     match scanner.peek_char() {

@@ -1,20 +1,20 @@
-//! Text that goes on one line where it fits, and over several where it does not.
+//! Prints text on one line if it fits, otherwise on several lines.
 
-/// The longest line that is not broken, in characters.
+/// The maximum length of a line, in characters. Longer lines are broken.
 const WIDTH: usize = 100;
 const INDENT: &str = "  ";
 
-/// A piece of text that knows where it can be broken.
+/// A piece of text with its possible line breaks.
 #[derive(Debug, Clone)]
 pub(super) enum Piece {
     Atom(String),
-    /// `open`, the items with commas between them, `close`.
+    /// `open`, the items separated by commas, `close`.
     Group {
         open: String,
         items: Vec<Piece>,
         close: &'static str,
     },
-    /// One behind the other, without a break between: `key: ` and its value, a call and the next.
+    /// Pieces without a break between them: `key: ` and its value, or chained calls.
     Row(Vec<Piece>),
 }
 
@@ -27,21 +27,21 @@ impl Piece {
         Self::Group { open: format!("{}(", open.into()), items, close: ")" }
     }
 
-    /// All of it, without a line break at the end.
+    /// Returns the text, without a line break at the end.
     pub(super) fn print(&self) -> String {
         let mut out = String::new();
         self.print_at(0, &mut out);
         out
     }
 
-    /// The same on one line, whether it fits or not.
+    /// Returns the text on one line of any length.
     pub(super) fn print_unbroken(&self) -> String {
         let mut out = String::new();
         self.print_flat(&mut out);
         out
     }
 
-    /// The same with the outermost items on lines of their own, whether they would fit or not.
+    /// Returns the text with each outermost item on its own line.
     pub(super) fn print_broken(&self) -> String {
         let mut out = String::new();
         match self {
@@ -84,10 +84,11 @@ impl Piece {
         }
     }
 
-    /// What is left of `room` behind it on one line; `None` when it does not fit. Looks no further than it must.
+    /// Returns the room left after this piece on one line, or `None` if it does not fit. It stops as early as
+    /// possible.
     fn fits(&self, room: usize) -> Option<usize> {
         match self {
-            // A character has at most four bytes, and long strings need not be counted to the end.
+            // A character has at most four bytes, so long strings need not be counted.
             Self::Atom(text) if text.len() > 4 * room => None,
             Self::Atom(text) => room.checked_sub(text.chars().count()),
             Self::Row(pieces) => pieces.iter().try_fold(room, |room, piece| piece.fits(room)),

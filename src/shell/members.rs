@@ -1,6 +1,6 @@
-//! The members of mongosh's `db` object: no collection of such a name can be reached by `db.NAME`.
+//! The members of mongosh's `db` object. `db.NAME` does not refer to a collection with such a name.
 
-/// Names that mean something else to mongosh after `db.` (mongosh 2.12).
+/// Names with another meaning after `db.` in mongosh (mongosh 2.12).
 pub(super) const DATABASE_MEMBERS: &[&str] = &[
     "adminCommand",
     "aggregate",

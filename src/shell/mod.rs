@@ -1,9 +1,9 @@
-//! mongosh syntax ↔ commands, for people: `db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})`.
+//! Converts between mongosh syntax and commands: `db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})`.
 //!
-//! [`parse`] reads what people type, or a command as Extended JSON, and builds what mongosh would send for it;
-//! [`render`] writes commands as people would type them. What mongosh silently turns into something else (a
-//! date that does not exist, an option it ignores) is an error here. Any text is safe: its length and nesting
-//! are bounded. Knows no rules and no I/O; the time is handed in. Next floor: `crate::rules`.
+//! [`parse`] reads mongosh syntax, or a command as Extended JSON, and returns the commands that mongosh would send.
+//! [`render`] returns the mongosh syntax of a command. Input that mongosh silently changes (a date that does not
+//! exist, an unknown option) is an error here. Length and nesting of the text are limited, so any input is safe. This
+//! layer has no rules and no I/O; the caller passes the time. The next layer is `crate::rules`.
 
 mod admin;
 mod arguments;
@@ -39,38 +39,38 @@ pub use error::ShellError;
 pub use render::{render, render_lines, render_unbroken};
 pub use write_text::extended_json;
 
-/// Bytes of the longest text: a command can carry no more than a message of 48 MB, and people type less.
+/// The maximum length of a text in bytes. A message can have 48 MB, but typed text is shorter.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
 
-/// How deep values may nest: mongod itself takes documents of 200 levels. Reading so many takes less than 1 MiB of
-/// stack even without optimisation; a thread has 2.
+/// The maximum nesting depth of values. mongod accepts 200 levels. Parsing 100 levels needs less than 1 MiB of stack
+/// even without optimisation; a thread has 2 MiB.
 pub const MAX_NESTING: usize = 100;
 
-/// What a text does not say itself.
+/// Values that the text does not contain itself.
 #[derive(Debug, Clone, Copy)]
-pub struct Surroundings<'s> {
-    /// What `db` means, unless the text says `use`.
+pub struct ShellContext<'s> {
+    /// The current database, unless the text contains `use`.
     pub database: &'s str,
-    /// What `new Date()` means, and what ids that `ObjectId()` makes begin with: milliseconds since 1970 UTC.
+    /// The time of `new Date()` and of generated `ObjectId()`s, in milliseconds since 1970 UTC.
     pub now: i64,
 }
 
-/// For callers without a clock: it is 1970.
-impl<'s> From<&'s str> for Surroundings<'s> {
+/// Uses the year 1970, for callers without a clock.
+impl<'s> From<&'s str> for ShellContext<'s> {
     fn from(database: &'s str) -> Self {
         Self { database, now: 0 }
     }
 }
 
-/// What a text asks for.
+/// The commands of a text.
 #[derive(Debug, Clone)]
 pub struct Parsed {
-    /// The commands that mongosh would send one after the other: one, but for a bulkWrite. Each names its `$db`
-    /// and has its statements in its body.
+    /// The commands that mongosh would send, in order. There is one, except for a bulkWrite. Each has a `$db` and has
+    /// its statements in its body.
     pub commands: Vec<CowDocument<'static>>,
 }
 
-/// Reads one document in Extended JSON, relaxed or canonical, as mongod logs and mongoexport write it.
+/// Parses one document in Extended JSON, relaxed or canonical, as mongod logs and mongoexport write it.
 ///
 /// # Errors
 /// [`ShellError`], as for [`parse`].
@@ -78,17 +78,17 @@ pub fn document(text: &str) -> Result<CowDocument<'static>, ShellError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
-    Reader::new(text, Surroundings::from("")).read_only_document()
+    Reader::new(text, ShellContext::from("")).read_only_document()
 }
 
-/// Reads one command: mongosh syntax, or a document that is the command itself, in Extended JSON.
+/// Parses one command in mongosh syntax or in Extended JSON.
 ///
 /// # Errors
-/// [`ShellError`]: the first mistake, its place, and what was expected there.
-pub fn parse<'s>(text: &'s str, surroundings: impl Into<Surroundings<'s>>) -> Result<Parsed, ShellError> {
+/// [`ShellError`]: the first error, its span, and the expected input.
+pub fn parse<'s>(text: &'s str, context: impl Into<ShellContext<'s>>) -> Result<Parsed, ShellError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
-    let commands = Reader::new(text, surroundings.into()).read()?;
+    let commands = Reader::new(text, context.into()).read()?;
     Ok(Parsed { commands: commands.into_iter().map(|command| command.into_document()).collect() })
 }

@@ -3,20 +3,20 @@
 use super::ShellError;
 use super::scanner::{Scanner, is_name_part};
 
-/// A number as JavaScript has it.
+/// A JavaScript number.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum Number {
     Plain(f64),
-    /// Out of range is caught when it is put into a document.
+    /// The range is checked when it is written to a document.
     Big(i128),
 }
 
-/// Reads the number whose first digit or dot comes next.
+/// Parses the number whose first digit or dot comes next.
 pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
     let start = scanner.at();
     let literal = take(scanner);
     let span = start..scanner.at();
-    let wrong = || ShellError::new(span.clone(), "this is no number");
+    let wrong = || ShellError::new(span.clone(), "invalid number");
     if literal.starts_with('_') || literal.ends_with('_') || literal.contains("__") {
         return Err(wrong());
     }
@@ -39,12 +39,12 @@ pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
     let leading_zero =
         plain.len() > 1 && plain.starts_with('0') && plain.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     if leading_zero {
-        return Err(wrong().help("a leading zero means octal in old JavaScript; leave it out, or write 0o"));
+        return Err(wrong().help("remove the leading zero, or write 0o for an octal number"));
     }
     plain.parse().map(Number::Plain).map_err(|_| wrong())
 }
 
-/// All that could belong to it.
+/// Takes all characters that may belong to the number.
 fn take<'t>(scanner: &mut Scanner<'t>) -> &'t str {
     let start = scanner.at();
     let radix = matches!(scanner.rest().get(..2), Some("0x" | "0X" | "0o" | "0O" | "0b" | "0B"));

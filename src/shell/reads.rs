@@ -1,4 +1,4 @@
-//! The methods that read, what is called on their cursors, and `explain`.
+//! The methods that read, the methods of their cursors, and `explain`.
 
 use super::ShellError;
 use super::arguments::{Arguments, Options};
@@ -6,12 +6,12 @@ use super::chain::{Collection, Command, Method};
 use super::term::{Content, Field, Term};
 use super::value::double_or_int;
 
-/// What became of a method.
+/// The result of parsing a method.
 pub(super) enum Read {
-    /// More may be called on its result.
+    /// A command whose cursor may have further calls.
     Cursor(Command),
     Other(Command),
-    /// It is none of these.
+    /// The method is not a read.
     No(Method),
 }
 
@@ -28,7 +28,7 @@ pub(super) const METHODS: [&str; 9] = [
     "explain",
 ];
 
-/// The fields of a find behind its filter, in the drivers' order.
+/// The fields of a find after its filter, in the order of drivers.
 const FIND_FIELDS: [&str; 20] = [
     "sort",
     "projection",
@@ -87,17 +87,18 @@ fn find(collection: &Collection, arguments: &mut Arguments) -> Result<Command, S
     options.copy(&["maxTimeMS"], &mut command.fields);
     options.finish()?;
     if let Some(span) = explained {
-        return Err(ShellError::new(span, "`explain` is no option here").help("write .explain() behind the method"));
+        let error = ShellError::new(span, "`explain` is not an option of this method");
+        return Err(error.help("write .explain() after the method"));
     }
     if let Some(projection) = projection {
         command.set("projection", projection);
     }
-    settle_limit(&mut command);
+    apply_negative_limit(&mut command);
     Ok(command)
 }
 
-/// A negative limit means: one batch of so many.
-fn settle_limit(command: &mut Command) {
+/// Replaces a negative limit, which means a single batch of that size.
+fn apply_negative_limit(command: &mut Command) {
     if let Some(limit) = command.get("limit").and_then(Term::as_number).filter(|limit| *limit < 0.0) {
         command.set("limit", Term::scalar(0..0, double_or_int(-limit)));
         command.set("singleBatch", Term::boolean(true));
@@ -133,7 +134,7 @@ const CURSOR_METHODS: [&str; 25] = [
     "explain",
 ];
 
-/// What a method on a cursor makes of its command.
+/// Applies a cursor method to its command.
 pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<Command, ShellError> {
     let is_find = command.get("find").is_some();
     let name = method.name.as_str();
@@ -141,18 +142,18 @@ pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<
         || (is_find && on_find(&mut command, name, &mut method.arguments)?)
         || (!is_find && on_aggregation(&mut command, name, &mut method.arguments)?);
     if !known {
-        let instead = "write what it does as an option of the method before";
+        let instead = "use an option of the method before it";
         return Err(method.unknown("a cursor", &CURSOR_METHODS, instead));
     }
     method.arguments.finish()?;
     Ok(command)
 }
 
-/// False when the method is another.
+/// Returns false if the method is not one of these.
 fn on_any_cursor(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
     match name {
         "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
-        // These concern later batches, the connection, or nothing at all.
+        // These affect later batches, the connection, or nothing.
         "maxAwaitTimeMS" | "readPref" | "allowPartialResults" => arguments.skip(),
         "comment" | "maxTimeMS" | "hint" | "collation" => command.set(name, arguments.required("a value")?),
         "readConcern" => {
@@ -181,7 +182,7 @@ fn on_find(command: &mut Command, name: &str, arguments: &mut Arguments) -> Resu
         }
         "sort" | "min" | "max" | "skip" | "limit" | "batchSize" => {
             command.set(name, arguments.required("a value")?);
-            settle_limit(command);
+            apply_negative_limit(command);
         }
         "projection" | "project" => command.set("projection", arguments.required_document("a projection")?),
         _ => return Ok(false),
@@ -197,7 +198,7 @@ fn on_aggregation(command: &mut Command, name: &str, arguments: &mut Arguments) 
     Ok(name == "batchSize")
 }
 
-/// The count of what a find would find.
+/// Returns the count command for the documents of a find.
 fn count_of(find: &Command) -> Command {
     let target = find.get("find").cloned().unwrap_or_else(|| Term::string(""));
     let mut count = Command::new(&find.database, "count", target);
@@ -226,7 +227,7 @@ fn count(collection: &Collection, arguments: &mut Arguments) -> Result<Command, 
     Ok(command)
 }
 
-/// An aggregation that counts.
+/// Returns an aggregation that counts documents.
 fn count_documents(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
     let stage = |operator: &str, term: Term| Term::document(vec![Field::new(operator, term)]);
     let mut stages = vec![stage("$match", arguments.filter()?)];
@@ -258,12 +259,12 @@ fn distinct(collection: &Collection, arguments: &mut Arguments) -> Result<Comman
     Ok(command)
 }
 
-/// `db.aggregate([…])`
+/// Parses `db.aggregate([…])`.
 pub(super) fn aggregate_database(database: &str, mut method: Method) -> Result<Command, ShellError> {
     aggregate(Command::new(database, "aggregate", Term::int32(1)), &mut method.arguments)
 }
 
-/// With its stages as an array, and options; or as arguments one by one.
+/// The stages are an array followed by options, or separate arguments.
 fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command, ShellError> {
     let first = arguments.any();
     let (stages, mut options) = match first {
@@ -289,7 +290,7 @@ fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command,
     command.push("cursor", cursor);
     options.copy(&["readConcern", "collation", "maxTimeMS"], &mut command.fields);
     options.finish()?;
-    // Drivers write the concern of a pipeline that does not write no further.
+    // Drivers do not send a write concern with a pipeline that does not write.
     if !writes_output(&command) {
         command.fields.retain(|field| field.key != "writeConcern");
     }
@@ -302,7 +303,7 @@ fn writes_output(command: &Command) -> bool {
     last.first().is_some_and(|field| matches!(field.key.as_str(), "$out" | "$merge"))
 }
 
-/// The third argument holds the rest of the command, or is only where it writes.
+/// The third argument is a document with further fields, or the output only.
 fn map_reduce(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
     let mut command = collection.command("mapReduce");
     command.push("map", arguments.required("a function")?);
@@ -316,7 +317,7 @@ fn map_reduce(collection: &Collection, arguments: &mut Arguments) -> Result<Comm
     Ok(command)
 }
 
-/// What `explain(…)` asks for.
+/// Returns the verbosity of `explain(…)`.
 pub(super) fn verbosity(mut arguments: Arguments) -> Result<Term, ShellError> {
     let Some(term) = arguments.any() else { return Ok(Term::string("queryPlanner")) };
     arguments.finish()?;
@@ -325,7 +326,7 @@ pub(super) fn verbosity(mut arguments: Arguments) -> Result<Term, ShellError> {
         (_, Some(true)) => Ok(Term::string("allPlansExecution")),
         (_, Some(false)) => Ok(Term::string("queryPlanner")),
         _ => {
-            let error = ShellError::new(term.span, "this is no verbosity of explain");
+            let error = ShellError::new(term.span, "invalid verbosity of explain");
             Err(error.help("write \"queryPlanner\", \"executionStats\" or \"allPlansExecution\""))
         }
     }

@@ -1,16 +1,16 @@
-//! Regular expressions: JavaScript's literals, and what drivers make of them in BSON.
+//! Regular expressions: JavaScript literals and their BSON form.
 
 use super::ShellError;
 use super::scanner::{Scanner, is_name_part};
 
-/// As BSON has it.
+/// A regular expression in BSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Regex {
     pub(super) pattern: String,
     pub(super) options: String,
 }
 
-/// Reads the literal whose first slash comes next.
+/// Parses the literal whose first slash comes next.
 pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Regex, ShellError> {
     let start = scanner.at();
     scanner.bump();
@@ -19,11 +19,11 @@ pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Regex, ShellError> {
     let flags_at = scanner.at();
     let flags = scanner.take_while(is_name_part);
     let options =
-        options(flags).ok_or_else(|| ShellError::new(flags_at..scanner.at(), format!("`{flags}` are no flags")))?;
+        options(flags).ok_or_else(|| ShellError::new(flags_at..scanner.at(), format!("invalid flags `{flags}`")))?;
     Ok(Regex { pattern: pattern.to_owned(), options })
 }
 
-/// The pattern up to its closing slash, the scanner behind that; `None` when the line ends before.
+/// Returns the pattern up to its closing slash and moves behind it. Returns `None` if the line ends first.
 pub(super) fn skip_pattern<'t>(scanner: &mut Scanner<'t>) -> Option<&'t str> {
     let start = scanner.at();
     let mut in_class = false;
@@ -42,7 +42,8 @@ pub(super) fn skip_pattern<'t>(scanner: &mut Scanner<'t>) -> Option<&'t str> {
     }
 }
 
-/// The BSON options that drivers make of JavaScript's flags: `g` becomes `s`, what has no counterpart is left out.
+/// Returns the BSON options that drivers use for JavaScript flags: `g` becomes `s`, and flags without a counterpart
+/// are dropped. Returns `None` for invalid flags.
 pub(super) fn options(flags: &str) -> Option<String> {
     let known = flags.chars().all(|flag| "dgimsuvy".contains(flag));
     let once = flags.chars().all(|flag| flags.matches(flag).count() == 1);
@@ -51,7 +52,7 @@ pub(super) fn options(flags: &str) -> Option<String> {
     (known && once).then(|| chosen.collect())
 }
 
-/// The `source` of `new RegExp(pattern)`: what a literal of it would read.
+/// Returns the `source` property of `new RegExp(pattern)`, the pattern of an equal literal.
 pub(super) fn source(pattern: &str) -> String {
     if pattern.is_empty() {
         return "(?:)".to_owned();

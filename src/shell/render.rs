@@ -1,8 +1,8 @@
-//! Commands as people would type them: `update` with one statement as `updateOne(…)`, a find with its options
-//! called on the cursor.
+//! Renders commands as mongosh text: `update` with one statement as `updateOne(…)`, a find with its options as calls
+//! on the cursor.
 //!
-//! Whatever form is chosen, it is read again and must give the same command; else the command is shown as it is,
-//! in `runCommand({…})`, and where even that cannot say it, as Extended JSON.
+//! The rendered text is parsed again and must give the same command. Otherwise the command is rendered as
+//! `runCommand({…})`, or as Extended JSON if that does not give the same command either.
 
 use super::layout::Piece;
 use super::members::DATABASE_MEMBERS;
@@ -10,8 +10,8 @@ use super::write_text::{document, extended_json, is_plain_name, piece, quoted};
 use super::{is_same, parse};
 use crate::document::{Document, Value};
 
-/// The command as text that [`parse`] reads as the same again: on one line if it fits. `database` is what `db`
-/// means to the reader. The one thing lost is bytes that are no UTF-8.
+/// Returns the command as text that [`parse`] reads as the same command, on one line if it fits. `database` is the
+/// reader's current database. Only invalid UTF-8 is lost.
 #[must_use]
 pub fn render(command: Document<'_>, database: &str) -> String {
     match shown(command, database) {
@@ -20,7 +20,7 @@ pub fn render(command: Document<'_>, database: &str) -> String {
     }
 }
 
-/// The same on one line, however long.
+/// Returns the same text on one line of any length.
 #[must_use]
 pub fn render_unbroken(command: Document<'_>, database: &str) -> String {
     match shown(command, database) {
@@ -29,7 +29,7 @@ pub fn render_unbroken(command: Document<'_>, database: &str) -> String {
     }
 }
 
-/// The same with every argument on a line of its own, so that two commands can be compared line by line.
+/// Returns the same text with every argument on its own line, so that two commands can be compared line by line.
 #[must_use]
 pub fn render_lines(command: Document<'_>, database: &str) -> String {
     match shown(command, database) {
@@ -38,17 +38,17 @@ pub fn render_lines(command: Document<'_>, database: &str) -> String {
     }
 }
 
-/// The best form that says the command; `None` when none does.
+/// Returns the best form that is parsed as the same command, or `None` if there is none.
 fn shown(command: Document<'_>, database: &str) -> Option<Piece> {
-    let says_the_same = |piece: &Piece| {
+    let parses_as_the_same = |piece: &Piece| {
         let parsed = parse(&piece.print(), database).ok();
         parsed.is_some_and(|parsed| matches!(parsed.commands.as_slice(), [one] if is_same(one.as_document(), command)))
     };
-    let method = Rendering::of(command, database).and_then(Rendering::method).filter(says_the_same);
-    method.or_else(|| run_command(command, database).filter(says_the_same))
+    let method = Rendering::of(command, database).and_then(Rendering::method).filter(parses_as_the_same);
+    method.or_else(|| run_command(command, database).filter(parses_as_the_same))
 }
 
-/// `db.runCommand({…})`
+/// Returns `db.runCommand({…})`.
 fn run_command(command: Document<'_>, database: &str) -> Option<Piece> {
     let own = command.get("$db")?.as_str()?;
     let body = crate::document::CowDocument::build(|w| {
@@ -65,13 +65,13 @@ fn database_text(own: &str, database: &str) -> String {
     if own == database { "db".to_owned() } else { format!("db.getSiblingDB({})", quoted(own)) }
 }
 
-/// A command on a collection, being written as a method.
+/// A command on a collection that is being rendered as a method call.
 struct Rendering<'c> {
     command: Document<'c>,
     /// `db.orders`
     receiver: String,
-    /// Fields that are said already.
-    said: Vec<&'static str>,
+    /// Names of the fields that are already rendered.
+    rendered: Vec<&'static str>,
 }
 
 impl<'c> Rendering<'c> {
@@ -86,11 +86,11 @@ impl<'c> Rendering<'c> {
             _ => (own, first.value.as_str()?),
         };
         let receiver = collection_text(own, name, database);
-        Some(Self { command, receiver, said: vec!["$db"] })
+        Some(Self { command, receiver, rendered: vec!["$db"] })
     }
 
-    /// `db.orders.explain("queryPlanner")`, with the rest of `command` left to its own form. mongosh explains
-    /// writes only by their old methods, so these stay commands.
+    /// Renders an explain as `db.orders.explain("queryPlanner")` and the explained command as a method. mongosh can
+    /// explain writes only by their old methods, so these are rendered as commands.
     fn of_explained(command: Document<'c>, inner: Document<'c>, database: &str) -> Option<Self> {
         let first = inner.first()?;
         let explainable = match first.key {
@@ -103,7 +103,7 @@ impl<'c> Rendering<'c> {
         let receiver = collection_text(own, first.value.as_str()?, database);
         let receiver = format!("{receiver}.explain({})", quoted(verbosity));
         let whole = explainable && command.elements().count() == 3;
-        whole.then_some(Self { command: inner, receiver, said: vec!["$db"] })
+        whole.then_some(Self { command: inner, receiver, rendered: vec!["$db"] })
     }
 
     fn method(mut self) -> Option<Piece> {
@@ -124,7 +124,7 @@ impl<'c> Rendering<'c> {
             b"aggregate" => {
                 let pipeline = piece(self.command.get("pipeline")?)?;
                 let plain = self.command.get("cursor").and_then(Value::as_document).is_some_and(Document::is_empty);
-                self.said.extend(plain.then_some("cursor"));
+                self.rendered.extend(plain.then_some("cursor"));
                 self.call("aggregate", vec![pipeline], &["aggregate", "pipeline"])
             }
             b"renameCollection" => self.rename(),
@@ -133,23 +133,23 @@ impl<'c> Rendering<'c> {
         }
     }
 
-    /// A call with what is left of the command as options.
-    fn call(self, method: &str, arguments: Vec<Piece>, said: &[&'static str]) -> Option<Piece> {
-        self.call_with(Document::EMPTY, method, arguments, said)
+    /// Returns a call with the remaining fields of the command as options.
+    fn call(self, method: &str, arguments: Vec<Piece>, rendered: &[&'static str]) -> Option<Piece> {
+        self.call_with(Document::EMPTY, method, arguments, rendered)
     }
 
-    /// The same with the options of the command's one statement before its own.
+    /// Returns a call with the options of `statement` before those of the command.
     fn call_with(
         mut self,
         statement: Document<'_>,
         method: &str,
         mut arguments: Vec<Piece>,
-        said: &[&'static str],
+        rendered: &[&'static str],
     ) -> Option<Piece> {
-        self.said.extend_from_slice(said);
+        self.rendered.extend_from_slice(rendered);
         let ordered = self.command.get("ordered").and_then(Value::as_bool);
-        self.said.extend((ordered == Some(true)).then_some("ordered"));
-        arguments.extend(options([statement, self.command], &self.said, &[])?);
+        self.rendered.extend((ordered == Some(true)).then_some("ordered"));
+        arguments.extend(options([statement, self.command], &self.rendered, &[])?);
         Some(Piece::call(format!("{}.{method}", self.receiver), arguments))
     }
 
@@ -159,12 +159,12 @@ impl<'c> Rendering<'c> {
 
     fn insert(self) -> Option<Piece> {
         let documents = self.statements("documents")?;
-        let said = ["insert", "documents"];
+        let rendered = ["insert", "documents"];
         match documents.as_slice() {
-            [one] => self.call("insertOne", vec![document(*one)?], &said),
+            [one] => self.call("insertOne", vec![document(*one)?], &rendered),
             _ => {
                 let list = piece(self.command.get("documents")?)?;
-                self.call("insertMany", vec![list], &said)
+                self.call("insertMany", vec![list], &rendered)
             }
         }
     }
@@ -223,13 +223,13 @@ impl<'c> Rendering<'c> {
         if let Some(fields) = self.command.get("fields") {
             first.push(field("projection", piece(fields)?));
         }
-        self.said.extend(["findAndModify", "query", "update", "remove", "new", "fields"]);
-        self.said.extend((!upsert).then_some("upsert"));
-        arguments.extend(options([self.command], &self.said, &first)?);
+        self.rendered.extend(["findAndModify", "query", "update", "remove", "new", "fields"]);
+        self.rendered.extend((!upsert).then_some("upsert"));
+        arguments.extend(options([self.command], &self.rendered, &first)?);
         Some(Piece::call(format!("{}.{method}", self.receiver), arguments))
     }
 
-    /// The options are called on the cursor.
+    /// The options become calls on the cursor.
     fn find(self) -> Option<Piece> {
         const CALLED: [&str; 13] = [
             "sort",
@@ -248,9 +248,9 @@ impl<'c> Rendering<'c> {
         ];
         let mut arguments = vec![piece(self.command.get("filter")?)?];
         let projection = self.command.get("projection").map(piece);
-        let mut said = vec!["$db", "find", "filter", "projection"];
-        said.extend(CALLED);
-        let rest = option_items([self.command], &said)?;
+        let mut rendered = vec!["$db", "find", "filter", "projection"];
+        rendered.extend(CALLED);
+        let rest = option_items([self.command], &rendered)?;
         match projection {
             Some(projection) => arguments.push(projection?),
             None if !rest.is_empty() => arguments.push(Piece::atom("{}")),
@@ -278,10 +278,10 @@ impl<'c> Rendering<'c> {
     }
 }
 
-/// Fields of statements that are arguments, or say which method it is.
+/// Fields of statements that become arguments or determine the method.
 const STATEMENT_PARTS: [&str; 4] = ["q", "u", "multi", "limit"];
 
-/// A statement's method; the name bulkWrite gives its update; its filter; its update.
+/// The method of a statement, the name of its update in bulkWrite, its filter and its update.
 type Parts<'c> = (&'static str, &'static str, Value<'c>, Option<Value<'c>>);
 
 fn update_parts(statement: Document<'_>) -> Option<Parts<'_>> {
@@ -303,7 +303,7 @@ fn delete_parts(statement: Document<'_>) -> Option<Parts<'_>> {
     Some((method, "", statement.get("q")?, None))
 }
 
-/// A pipeline, or a document that begins with an operator.
+/// Returns whether an update is a pipeline or has operators.
 fn is_operators(update: Value<'_>) -> bool {
     let first = update.as_document().and_then(Document::first);
     update.as_array().is_some() || first.is_some_and(|first| first.key.starts_with(b"$"))
@@ -319,15 +319,16 @@ fn field(key: &str, value: Piece) -> Piece {
     Piece::Row(vec![Piece::Atom(format!("{key}: ")), value])
 }
 
-/// The options argument: `first`, and all fields that are not said yet. The inner `None`: there are none.
-fn options<const N: usize>(of: [Document<'_>; N], said: &[&str], first: &[Piece]) -> Option<Option<Piece>> {
-    let items: Vec<Piece> = first.iter().cloned().chain(option_items(of, said)?).collect();
+/// Returns the options argument: `first`, and all fields that are not yet rendered. The inner `None` means no
+/// options.
+fn options<const N: usize>(of: [Document<'_>; N], rendered: &[&str], first: &[Piece]) -> Option<Option<Piece>> {
+    let items: Vec<Piece> = first.iter().cloned().chain(option_items(of, rendered)?).collect();
     Some((!items.is_empty()).then(|| Piece::Group { open: "{".to_owned(), items, close: "}" }))
 }
 
-fn option_items<const N: usize>(of: [Document<'_>; N], said: &[&str]) -> Option<Vec<Piece>> {
+fn option_items<const N: usize>(of: [Document<'_>; N], rendered: &[&str]) -> Option<Vec<Piece>> {
     let elements = of.into_iter().flat_map(Document::elements);
-    let left = elements.filter(|element| !said.iter().any(|name| name.as_bytes() == element.key));
+    let left = elements.filter(|element| !rendered.iter().any(|name| name.as_bytes() == element.key));
     left.map(|element| {
         let key = std::str::from_utf8(element.key).ok().filter(|key| is_plain_name(key))?;
         Some(field(key, piece(element.value)?))

@@ -1,34 +1,34 @@
-//! Text → tokens, one at a time and on demand: whether a slash divides or begins a regular expression, only
-//! the parser knows. Strings, numbers, regular expressions and functions have files of their own.
+//! Splits a text into tokens, one at a time on demand, because only the parser knows whether a slash divides or
+//! begins a regular expression. Strings, numbers, regular expressions and functions have their own files.
 
 use std::ops::Range;
 
 use super::{ShellError, function, number, regex, string};
 
-/// The smallest parts of a text.
+/// The tokens of a text.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Token {
     End,
-    /// A name or a word of the language: `db`, `new`, `$set`.
+    /// A name or a keyword: `db`, `new`, `$set`.
     Name(String),
     Number(number::Number),
     String(String),
-    /// One of `{}[]():;,.+-/` or whatever else stands there.
+    /// One of `{}[]():;,.+-/` or any other character.
     Sign(char),
 }
 
-/// A place in a text.
+/// A position in a text.
 #[derive(Debug, Clone)]
 pub(super) struct Scanner<'t> {
     text: &'t str,
-    /// Where the next character is.
+    /// Offset of the next character.
     at: usize,
-    /// Where the last token ended.
+    /// Offset of the end of the last token.
     last_end: usize,
 }
 
 impl Token {
-    /// What it is, for messages.
+    /// Returns a description for messages.
     pub(super) fn describe(&self) -> String {
         match self {
             Self::End => "the end".to_owned(),
@@ -49,15 +49,15 @@ impl<'t> Scanner<'t> {
         self.text
     }
 
-    /// Where the last token ended.
+    /// Returns the offset of the end of the last token.
     pub(super) fn last_end(&self) -> usize {
         self.last_end
     }
 
-    /// The next token, its place, and the scanner behind it.
+    /// Returns the next token and its span, and moves behind it.
     ///
     /// # Errors
-    /// A comment, string or number that is none.
+    /// [`ShellError`] for a malformed comment, string or number.
     pub(super) fn next(&mut self) -> Result<(Token, Range<usize>), ShellError> {
         self.skip_space()?;
         let start = self.at;
@@ -78,12 +78,12 @@ impl<'t> Scanner<'t> {
         Ok((token, start..self.at))
     }
 
-    /// The next token without moving.
+    /// Returns the next token without moving.
     pub(super) fn peek(&self) -> Result<(Token, Range<usize>), ShellError> {
         self.clone().next()
     }
 
-    /// Goes behind the next token if it is this sign.
+    /// Moves behind the next token if it is this sign.
     pub(super) fn take_sign(&mut self, sign: char) -> Result<bool, ShellError> {
         let mut ahead = self.clone();
         let found = ahead.next()?.0 == Token::Sign(sign);
@@ -93,13 +93,13 @@ impl<'t> Scanner<'t> {
         Ok(found)
     }
 
-    /// The next token must be this sign.
+    /// Returns the span of the next token, which must be this sign.
     pub(super) fn expect_sign(&mut self, sign: char, wanted: &str) -> Result<Range<usize>, ShellError> {
         let (token, span) = self.next()?;
         if token == Token::Sign(sign) { Ok(span) } else { Err(ShellError::expected(span, wanted, &token.describe())) }
     }
 
-    /// The regular expression whose first slash comes next.
+    /// Parses the regular expression whose first slash comes next.
     pub(super) fn regex(&mut self) -> Result<(regex::Regex, Range<usize>), ShellError> {
         self.skip_space()?;
         let start = self.at;
@@ -108,7 +108,7 @@ impl<'t> Scanner<'t> {
         Ok((regex, start..self.at))
     }
 
-    /// The source of the function that comes next.
+    /// Returns the source of the next function.
     pub(super) fn function(&mut self) -> Result<(&'t str, Range<usize>), ShellError> {
         self.skip_space()?;
         let start = self.at;
@@ -125,7 +125,7 @@ impl<'t> Scanner<'t> {
                 self.take_while(|c| c != '\n');
             } else if self.rest().starts_with("/*") {
                 let Some(end) = self.rest().get(2..).and_then(|comment| comment.find("*/")) else {
-                    return Err(ShellError::new(start..start + 2, "this comment has no end").help("write */"));
+                    return Err(ShellError::new(start..start + 2, "this comment is not closed").help("write */"));
                 };
                 self.at += end + 4;
             } else {
@@ -134,7 +134,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    // === characters, for the files of single tokens ===
+    // === characters, for the files that parse single tokens ===
 
     pub(super) fn at(&self) -> usize {
         self.at

@@ -3,7 +3,7 @@
 use super::ShellError;
 use super::scanner::Scanner;
 
-/// Reads the string whose quote comes next.
+/// Parses the string whose quote comes next.
 pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<String, ShellError> {
     let start = scanner.at();
     let Some(quote) = scanner.bump() else { return Ok(String::new()) };
@@ -14,7 +14,7 @@ pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<String, ShellError> {
             Some(c) if c == quote => return Ok(content),
             Some('\\') => escape(scanner, at, &mut content)?,
             Some('$') if quote == '`' && scanner.peek_char() == Some('{') => {
-                let message = "a template string with a substitution is no constant";
+                let message = "a template string with a substitution is not a constant";
                 return Err(ShellError::new(at..at + 2, message).help("write the value itself"));
             }
             None | Some('\n') if quote != '`' => return Err(unterminated(start, quote)),
@@ -28,7 +28,7 @@ fn unterminated(start: usize, quote: char) -> ShellError {
     ShellError::new(start..start + 1, format!("this string has no closing {quote}"))
 }
 
-/// What follows a backslash at `at`.
+/// Parses an escape sequence after the backslash at `at`.
 fn escape(scanner: &mut Scanner<'_>, at: usize, content: &mut String) -> Result<(), ShellError> {
     let escaped = match scanner.bump() {
         Some('n') => '\n',
@@ -74,7 +74,7 @@ fn code_unit(scanner: &mut Scanner<'_>, at: usize, digits: usize) -> Result<u32,
     Ok(code)
 }
 
-/// `\uHHHH`, `\u{H…}`, or a pair of surrogates.
+/// Parses `\uHHHH`, `\u{H…}`, or a pair of surrogates.
 fn unicode(scanner: &mut Scanner<'_>, at: usize) -> Result<char, ShellError> {
     if scanner.peek_char() == Some('{') {
         scanner.bump();
@@ -100,5 +100,5 @@ fn unicode(scanner: &mut Scanner<'_>, at: usize) -> Result<char, ShellError> {
 }
 
 fn no_character(at: usize, scanner: &Scanner<'_>) -> ShellError {
-    ShellError::new(at..scanner.at().max(at + 1), "this escape is no character")
+    ShellError::new(at..scanner.at().max(at + 1), "this escape is not a valid character")
 }

@@ -1,11 +1,11 @@
-//! Values as they were written, with their places: what arguments and command fields are before they are BSON.
+//! Parsed values with their spans: arguments and command fields before they become BSON.
 
 use std::collections::HashMap;
 use std::ops::Range;
 
 use crate::document::{ArrayWriter, CowDocument, Kind, OwnedValue, Slot, Value, Writer};
 
-/// A value and its place in the text; what is made here has the place of what it was made for.
+/// A value and its span in the text. A generated value has the span of its source, or an empty one.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) span: Range<usize>,
@@ -76,7 +76,7 @@ impl Term {
         self.as_value().is_some_and(|value| value.kind == Kind::Null)
     }
 
-    /// What it is, for messages.
+    /// Returns a description for messages.
     pub(super) fn describe(&self) -> &'static str {
         match &self.content {
             Content::Array(_) => "an array",
@@ -93,7 +93,7 @@ impl Term {
         }
     }
 
-    /// Recursion ends at [`MAX_NESTING`](super::MAX_NESTING).
+    /// Writes the value. [`MAX_NESTING`](super::MAX_NESTING) bounds the recursion.
     pub(super) fn write(&self, slot: Slot<'_>) {
         match &self.content {
             Content::Scalar(value) => slot.value(value.as_value()),
@@ -113,7 +113,7 @@ fn write_fields(fields: &[Field], w: &mut Writer<'_>) {
     fields.iter().for_each(|field| field.term.write(w.slot(&field.key)));
 }
 
-/// The fields as BSON.
+/// Returns the fields as BSON.
 pub(super) fn to_document(fields: &[Field]) -> CowDocument<'static> {
     CowDocument::build(|w| write_fields(fields, w))
 }
@@ -122,8 +122,8 @@ pub(super) fn boolean(value: bool) -> OwnedValue {
     OwnedValue::from(Value { kind: Kind::Boolean, bytes: &[u8::from(value)] })
 }
 
-/// The fields of an object as JavaScript keeps them: of two with one key the last one's value, in the first
-/// one's place; array indexes first, in ascending order.
+/// Returns the fields of an object in JavaScript's order: array indexes first, in ascending order. A repeated key has
+/// the position of the first and the value of the last.
 pub(super) fn in_javascript_order(fields: Vec<Field>) -> Vec<Field> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
     let mut kept: Vec<Field> = Vec::with_capacity(fields.len());
@@ -140,7 +140,7 @@ pub(super) fn in_javascript_order(fields: Vec<Field>) -> Vec<Field> {
     kept
 }
 
-/// `Some` for keys that JavaScript takes for array indexes: "0", "7", not "07".
+/// Returns the index if JavaScript treats the key as an array index: "0" and "7", but not "07".
 pub(super) fn array_index(key: &str) -> Option<u64> {
     let index: u64 = key.parse().ok().filter(|index| *index < u64::from(u32::MAX))?;
     (index.to_string() == key).then_some(index)

@@ -1,10 +1,10 @@
-//! Mistakes with their places, commands and back, texts nobody should write. That the parser builds what mongosh
-//! sends is shown by `tests/mongosh.rs`.
+//! Tests of errors and their spans, of round trips, and of hostile input. `tests/mongosh.rs` shows that the parser
+//! builds the commands that mongosh sends.
 
 use bson::{Bson, RawDocumentBuf, doc};
 use proptest::prelude::*;
 
-use super::{Surroundings, extended_json, is_same, parse, render};
+use super::{ShellContext, extended_json, is_same, parse, render};
 use crate::cpu_time::CpuTimer;
 use crate::document::{CowDocument, Document, Value};
 
@@ -23,7 +23,7 @@ fn from_bson(document: &bson::Document) -> Vec<u8> {
     RawDocumentBuf::try_from(document).unwrap().into_bytes()
 }
 
-/// The text that is underlined, and what is said of it.
+/// Returns the text in the error's span, and its message and help.
 fn mistake(text: &str) -> (String, String) {
     let error = parse(text, DATABASE).expect_err(text);
     let place = text.get(error.span.clone()).unwrap_or_else(|| panic!("{text}: {error:?}"));
@@ -31,12 +31,12 @@ fn mistake(text: &str) -> (String, String) {
 }
 
 #[test]
-fn a_mistake_is_underlined_and_says_what_was_expected() {
+fn errors_have_a_span_and_a_message() {
     for (text, place, message) in [
         ("", "", "there is no command"),
         ("orders.find()", "orders", "expected `db`, or `{` of a command document, found `orders`"),
         ("db.orders.find(", "", "expected a value, found the end"),
-        ("{find: 'c', skip: 1, limit: 2, skip: 3}", "skip", "the field `skip` is there already"),
+        ("{find: 'c', skip: 1, limit: 2, skip: 3}", "skip", "the field `skip` occurs twice"),
         ("db.orders.find({a 1})", "1", "expected `:` and a value, found a number"),
         ("db.orders.find({a: })", "}", "expected a value, found `}`"),
         ("db.orders.find({a: 1 b: 2})", "b", "expected `,` or `}`, found `b`"),
@@ -46,37 +46,37 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("db.orders.updteOne({}, {})", "updteOne", "did you mean `updateOne`?"),
         ("db.orders.createIndex({a: 1})", "createIndex", "db.runCommand({…})"),
         ("db.orders.updateOne({}, {$set: {a: 1}}, {upsrt: true})", "upsrt", "did you mean `upsert`?"),
-        ("db.orders.updateOne({}, {$set: {a: 1}}, {upsert: 1})", "1", "`upsert` is true or false"),
+        ("db.orders.updateOne({}, {$set: {a: 1}}, {upsert: 1})", "1", "`upsert` must be true or false"),
         ("db.orders.updateOne({}, {a: 1})", "{a: 1}", "write {$set: {…}}, or use replaceOne"),
         ("db.orders.replaceOne({}, {$set: {a: 1}})", "{$set: {a: 1}}", "use updateOne"),
         ("db.orders.updateOne({})", ")", "`updateOne` needs an update"),
         ("db.orders.deleteMany()", ")", "`deleteMany` needs a filter"),
         ("db.orders.insertOne([])", "[]", "takes a document here, not an array"),
-        ("db.orders.insertMany([])", "insertMany", "nothing to insert"),
-        ("db.orders.find({}, {}, {}, 5)", "5", "takes no further argument"),
-        ("db.orders.bulkWrite([{upsertOne: {}}])", "{upsertOne: {}}", "an operation of bulkWrite is one of"),
+        ("db.orders.insertMany([])", "insertMany", "the list of documents is empty"),
+        ("db.orders.find({}, {}, {}, 5)", "5", "does not take this argument"),
+        ("db.orders.bulkWrite([{upsertOne: {}}])", "{upsertOne: {}}", "a bulkWrite operation must be one of"),
         ("db.orders.bulkWrite([{deleteOne: {}}])", "{}", "`deleteOne` needs `filter`"),
         ("db.orders.find({}).srt({a: 1})", "srt", "did you mean `sort`?"),
         ("db.orders.find({a: ObjectID(\"12\")})", "\"12\"", "24 hexadecimal digits"),
         ("db.orders.find({a: ObjectIdd(\"12\")})", "ObjectIdd", "did you mean `ObjectId`?"),
-        ("db.orders.find({a: id})", "id", "variables and calculations are for mongosh"),
+        ("db.orders.find({a: id})", "id", "docward does not evaluate variables and calculations"),
         ("db.orders.find({a: 5 * 60})", "*", "expected `,` or `}`"),
         ("db.orders.find({a: NumberInt(2147483648)})", "2147483648", "from -2147483648 to 2147483647"),
         ("db.orders.find({a: NumberLong(\"abc\")})", "\"abc\"", "a whole number"),
-        ("db.orders.find({a: ISODate(\"2026-02-30\")})", "\"2026-02-30\"", "is no date"),
-        ("db.orders.find({a: new Date(\"2026-02-03T04:05\")})", "\"2026-02-03T04:05\"", "without a zone"),
+        ("db.orders.find({a: ISODate(\"2026-02-30\")})", "\"2026-02-30\"", "is not a valid date"),
+        ("db.orders.find({a: new Date(\"2026-02-03T04:05\")})", "\"2026-02-03T04:05\"", "without a time zone"),
         ("db.orders.find({a: Date(\"2026-02-03\")})", "Date", "new Date"),
         ("db.orders.find({a: Date()})", "Date", "new Date"),
-        ("db.orders.find({a: 99999999999999999999n})", "99999999999999999999n", "no number"),
+        ("db.orders.find({a: 99999999999999999999n})", "99999999999999999999n", "invalid number"),
         ("db.orders.find({a: 010})", "010", "octal"),
         ("db.orders.find({a: \"x})", "\"", "no closing \""),
         ("db.orders.find({a: `${b}`})", "${", "substitution"),
         ("db.orders.find({a: /x})", "/", "no closing /"),
-        ("db.orders.find({a: /x/q})", "q", "are no flags"),
-        ("db.orders.find({}) /* x", "/*", "no end"),
+        ("db.orders.find({a: /x/q})", "q", "invalid flags `q`"),
+        ("db.orders.find({}) /* x", "/*", "not closed"),
         ("db.orders.find({__proto__: 1})", "__proto__", "would be lost"),
         ("db.orders.find({$where: function() { return 1 }.x", ".", "expected `,` or `}`"),
-        ("db.orders.find({$where: function() { return 1", "function", "this function has no end"),
+        ("db.orders.find({$where: function() { return 1", "function", "this function is not closed"),
         ("use shop db.orders.find()", "use shop db.orders.find()", "write the command on the next line"),
         ("{}", "{}", "the command is empty"),
         ("db.runCommand(\"a\\0\")", "\"a\\0\"", "cannot contain NUL"),
@@ -85,16 +85,16 @@ fn a_mistake_is_underlined_and_says_what_was_expected() {
         ("db.c.find({a: new RegExp('\\0')})", "'\\0'", "cannot contain NUL"),
         ("{find: \"a\", filter: {_id: {$oid: \"1\"}}}", "{$oid: \"1\"}", "507f1f77bcf86cd799439011"),
     ] {
-        let (found, said) = mistake(text);
-        assert_eq!(found, place, "{text}: {said}");
-        assert!(said.contains(message), "{text}: {said}");
+        let (found, reported) = mistake(text);
+        assert_eq!(found, place, "{text}: {reported}");
+        assert!(reported.contains(message), "{text}: {reported}");
     }
 }
 
 #[test]
-fn what_mongosh_itself_does_not_do() {
+fn methods_of_older_shells_and_generated_values_are_parsed() {
     for (text, command) in [
-        // The old shell's.
+        // Methods of the old shell.
         ("db.c.save({a: 1})", doc! {"insert": "c", "documents": [{"a": 1}], "ordered": true, "$db": "shop"}),
         (
             "db.c.save({_id: 1, a: 1})",
@@ -114,7 +114,7 @@ fn what_mongosh_itself_does_not_do() {
     ] {
         assert_eq!(commands(text), [command], "{text}");
     }
-    let at = Surroundings { database: DATABASE, now: 1_700_000_000_123 };
+    let at = ShellContext { database: DATABASE, now: 1_700_000_000_123 };
     let parsed = parse("db.c.insertOne({a: new Date(), b: ISODate(), c: ObjectId(), d: ObjectId()})", at).unwrap();
     let command = to_bson(parsed.commands[0].as_document());
     let document = command.get_array("documents").unwrap()[0].as_document().unwrap();
@@ -147,7 +147,7 @@ fn extended_json_keeps_types_and_order() {
 }
 
 #[test]
-fn commands_are_shown_as_people_would_type_them() {
+fn commands_are_rendered_as_mongosh_methods() {
     for text in [
         "db.orders.insertOne({_id: 1, \"a.b\": Double(5), c: Long(\"5\"), d: 2147483648, e: -0, f: 1e300})",
         "db.orders.insertMany([{_id: 1}, {_id: 2}], {ordered: false})",
@@ -184,7 +184,7 @@ fn commands_are_shown_as_people_would_type_them() {
 }
 
 #[test]
-fn what_javascript_cannot_say_is_shown_as_extended_json() {
+fn commands_that_javascript_cannot_express_are_rendered_as_extended_json() {
     for command in [
         doc! {"find": "c", "filter": {"a": 1, "1": 2}, "$db": "shop"},
         doc! {"find": "c", "filter": {"a": Bson::Undefined}, "$db": "shop"},
@@ -199,7 +199,7 @@ fn what_javascript_cannot_say_is_shown_as_extended_json() {
 }
 
 #[test]
-fn hostile_texts_are_refused_in_time() {
+fn hostile_texts_are_parsed_in_bounded_time() {
     let many = 200_000;
     for text in [
         "[".repeat(many),
@@ -227,13 +227,13 @@ fn hostile_texts_are_refused_in_time() {
         assert!(started.elapsed().as_secs() < 10, "{}", &text[..30]);
     }
     assert!(parse(&" ".repeat(super::MAX_TEXT_BYTES + 1), DATABASE).is_err());
-    // Each part of a collection's name was copied with every further one.
+    // A test for quadratic work: each part of a collection name was once copied with every further part.
     let path = format!("db{}.find()", ".a".repeat(450_000));
     let started = CpuTimer::start();
     assert!(parse(&path, DATABASE).is_ok());
     assert!(started.elapsed().as_secs() < 5);
     for depth in [super::MAX_NESTING - 1, crate::document::MAX_DEPTH - 5] {
-        // Without the bson crate, which needs more stack than all of this.
+        // Without the bson crate, which needs more stack than the rest.
         let mut nested = CowDocument::build(|_| {});
         for _ in 1..depth {
             nested = CowDocument::build(|w| w.value("a", Value::document(nested.as_document())));
@@ -248,7 +248,7 @@ fn hostile_texts_are_refused_in_time() {
     }
 }
 
-/// Values of every type; documents keep names that JavaScript would move.
+/// Values of all types. Documents may have keys that JavaScript would reorder.
 fn value() -> impl Strategy<Value = Bson> {
     let leaf = prop_oneof![
         any::<i32>().prop_map(Bson::Int32),
@@ -320,7 +320,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(600))]
 
     #[test]
-    fn what_is_shown_reads_as_the_same_command(command in command()) {
+    fn rendered_commands_are_parsed_as_the_same_command(command in command()) {
         let bytes = from_bson(&command);
         let command = Document::parse(&bytes).unwrap();
         let shown = render(command, DATABASE);
@@ -336,7 +336,7 @@ proptest! {
     }
 
     #[test]
-    fn no_text_makes_it_panic(text in "(db\\.(c|getCollection)|use |\\{|\\[|\\(|[a-z$]{1,3}|[0-9.eE+_-]{1,4}|[\"'`/\\\\]|:|,|\\)|\\]|\\}|new |Date|ObjectId|find|updateOne|\\PC|\\n){0,25}") {
+    fn no_text_causes_a_panic(text in "(db\\.(c|getCollection)|use |\\{|\\[|\\(|[a-z$]{1,3}|[0-9.eE+_-]{1,4}|[\"'`/\\\\]|:|,|\\)|\\]|\\}|new |Date|ObjectId|find|updateOne|\\PC|\\n){0,25}") {
         if let Ok(parsed) = parse(&text, DATABASE) {
             for command in parsed.commands {
                 let shown = render(command.as_document(), DATABASE);

@@ -1,5 +1,4 @@
-//! Values: what stands in arguments, arrays and documents. Recursive descent, never deeper than
-//! [`MAX_NESTING`].
+//! Parses values in arguments, arrays and documents by recursive descent, limited to [`MAX_NESTING`] levels.
 
 use std::collections::HashSet;
 use std::ops::Range;
@@ -8,37 +7,37 @@ use super::constructor;
 use super::number::Number;
 use super::scanner::{Scanner, Token};
 use super::term::{Content, Field, Term, boolean, in_javascript_order};
-use super::{MAX_NESTING, ShellError, Surroundings};
+use super::{MAX_NESTING, ShellContext, ShellError};
 use crate::document::{Kind, OwnedValue, Value};
 
-/// How objects are read.
+/// How objects are parsed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Objects {
-    /// As JavaScript keeps them.
+    /// In the order of JavaScript's object properties.
     JavaScript,
-    /// Field by field, as they are written.
+    /// In the written order.
     AsWritten,
 }
 
-/// Reads values from a scanner.
+/// Parses values from a scanner.
 #[derive(Debug)]
 pub(super) struct Values<'t> {
     pub(super) scanner: Scanner<'t>,
-    pub(super) surroundings: Surroundings<'t>,
+    pub(super) context: ShellContext<'t>,
     objects: Objects,
     nesting: usize,
-    /// Ids that `ObjectId()` made so far.
+    /// Number of ids that `ObjectId()` has generated.
     ids: u32,
 }
 
 const VALUE: &str = "a value";
 
 impl<'t> Values<'t> {
-    pub(super) fn new(scanner: Scanner<'t>, surroundings: Surroundings<'t>, objects: Objects) -> Self {
-        Self { scanner, surroundings, objects, nesting: 0, ids: 0 }
+    pub(super) fn new(scanner: Scanner<'t>, context: ShellContext<'t>, objects: Objects) -> Self {
+        Self { scanner, context, objects, nesting: 0, ids: 0 }
     }
 
-    /// The value that comes next.
+    /// Parses the next value.
     pub(super) fn value(&mut self) -> Result<Term, ShellError> {
         let (token, span) = self.scanner.peek()?;
         match token {
@@ -66,7 +65,7 @@ impl<'t> Values<'t> {
         }
     }
 
-    /// `read` one level further down.
+    /// Calls `read` one nesting level deeper.
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<Term, ShellError>) -> Result<Term, ShellError> {
         if self.nesting >= MAX_NESTING {
             let (_, span) = self.scanner.peek()?;
@@ -100,7 +99,7 @@ impl<'t> Values<'t> {
         Ok(Term::scalar(whole, value))
     }
 
-    /// `-(5)`
+    /// Parses the expression after a sign: `-(5)`.
     fn signed_expression(&mut self, factor: f64, span: Range<usize>) -> Result<Term, ShellError> {
         let term = self.value()?;
         match (term.as_number(), term.as_value().map(|value| value.kind)) {
@@ -118,7 +117,7 @@ impl<'t> Values<'t> {
             }
             let (token, span) = self.scanner.peek()?;
             if token == Token::Sign(',') {
-                // A hole, as in [1, , 2].
+                // A missing element, as in [1, , 2].
                 self.scanner.next()?;
                 terms.push(Term::scalar(span, OwnedValue::null()));
                 continue;
@@ -146,7 +145,7 @@ impl<'t> Values<'t> {
         }
         match self.objects {
             Objects::JavaScript => fields = in_javascript_order(fields),
-            Objects::AsWritten => refuse_twins(&fields)?,
+            Objects::AsWritten => check_distinct(&fields)?,
         }
         Ok(Term { span: start..self.scanner.last_end(), content: Content::Document(fields) })
     }
@@ -165,7 +164,7 @@ impl<'t> Values<'t> {
             return Err(ShellError::new(span, "a field name cannot contain NUL"));
         }
         if key == "__proto__" && self.objects == Objects::JavaScript {
-            return Err(ShellError::new(span, "`__proto__` is no field to JavaScript: it would be lost"));
+            return Err(ShellError::new(span, "JavaScript does not store `__proto__` as a field, so it would be lost"));
         }
         Ok((key, span))
     }
@@ -182,11 +181,11 @@ impl<'t> Values<'t> {
         Ok((key, span))
     }
 
-    /// A value that begins with a name.
+    /// Parses a value that begins with a name.
     fn named(&mut self, name: &str, span: Range<usize>) -> Result<Term, ShellError> {
         let value = match name {
             "true" | "false" => boolean(name == "true"),
-            // Drivers write null for undefined.
+            // Drivers encode undefined as null.
             "null" | "undefined" => OwnedValue::null(),
             "Infinity" => OwnedValue::double(f64::INFINITY),
             "NaN" => OwnedValue::double(f64::NAN),
@@ -200,7 +199,7 @@ impl<'t> Values<'t> {
         Ok(Term::scalar(span, value))
     }
 
-    /// `ObjectId("…")`, `new Date(…)`, `MinKey`, `Long.fromString("…")`
+    /// Parses `ObjectId("…")`, `new Date(…)`, `MinKey` or `Long.fromString("…")`.
     fn constructed(&mut self) -> Result<Term, ShellError> {
         let (mut token, start) = self.scanner.next()?;
         let is_new = token == Token::Name("new".to_owned());
@@ -222,11 +221,11 @@ impl<'t> Values<'t> {
         let called = self.scanner.peek()?.0 == Token::Sign('(');
         let arguments = if called { Some(self.arguments()?.0) } else { None };
         let call = constructor::Call { name: &name, name_span: span, is_new, arguments };
-        let value = call.value(self.surroundings, &mut self.ids)?;
+        let value = call.value(self.context, &mut self.ids)?;
         Ok(Term { span: start.start..self.scanner.last_end(), content: value })
     }
 
-    /// `(a, b)`: the arguments, and the place of the closing parenthesis.
+    /// Parses `(a, b)`. Returns the arguments and the span of the closing parenthesis.
     pub(super) fn arguments(&mut self) -> Result<(Vec<Term>, Range<usize>), ShellError> {
         self.scanner.expect_sign('(', "`(`")?;
         let mut terms = Vec::new();
@@ -257,23 +256,27 @@ fn big_value(number: i128, span: &Range<usize>) -> Result<OwnedValue, ShellError
     long.map_err(|_| ShellError::new(span.clone(), "this number does not fit into a long"))
 }
 
-/// The type that drivers give a JavaScript number: int where it fits, else double.
+/// Encodes a JavaScript number as drivers do: an int if it fits, otherwise a double.
 pub(super) fn double_or_int(number: f64) -> OwnedValue {
     let whole = number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
     let negative_zero = number == 0.0 && number.is_sign_negative();
     if whole && !negative_zero { OwnedValue::int32(number as i32) } else { OwnedValue::double(number) }
 }
 
-/// A value of a kind whose bytes are at hand.
+/// Returns a value with this kind and these bytes.
 pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> OwnedValue {
     OwnedValue::from(Value { kind, bytes })
 }
 
-/// JavaScript takes the last of two fields of one name; a command with both would be ambiguous.
-fn refuse_twins(fields: &[Field]) -> Result<(), ShellError> {
+/// Checks that the field names are distinct. JavaScript would use the last of two fields with the same name, but a
+/// command with both is ambiguous.
+fn check_distinct(fields: &[Field]) -> Result<(), ShellError> {
     let mut seen = HashSet::with_capacity(fields.len());
     match fields.iter().find(|field| !seen.insert(field.key.as_str())) {
-        Some(twin) => Err(ShellError::new(twin.key_span.clone(), format!("the field `{}` is there already", twin.key))),
+        Some(duplicate) => {
+            let message = format!("the field `{}` occurs twice", duplicate.key);
+            Err(ShellError::new(duplicate.key_span.clone(), message))
+        }
         None => Ok(()),
     }
 }

@@ -1,4 +1,4 @@
-//! BSON values as mongosh text, and as Extended JSON for what JavaScript has no way to say.
+//! Writes BSON values as mongosh text, and as Extended JSON if JavaScript cannot express them.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -10,8 +10,8 @@ use super::scanner::{Scanner, is_name_part, is_name_start};
 use super::term::array_index;
 use crate::document::{Document, Kind, Value};
 
-/// The value in mongosh syntax; `None` where that would be read as another value. Recursion ends where the
-/// document does: checked ones nest no deeper than [`MAX_DEPTH`](crate::document::MAX_DEPTH).
+/// Returns the value in mongosh syntax, or `None` if mongosh would parse the text as another value. The depth of
+/// checked documents bounds the recursion ([`MAX_DEPTH`](crate::document::MAX_DEPTH)).
 pub(super) fn piece(value: Value<'_>) -> Option<Piece> {
     Some(match value.kind {
         Kind::Document => return document(value.as_document()?),
@@ -27,7 +27,7 @@ pub(super) fn piece(value: Value<'_>) -> Option<Piece> {
     })
 }
 
-/// `{a: 1, "b.c": 2}`
+/// Returns a document such as `{a: 1, "b.c": 2}`.
 pub(super) fn document(document: Document<'_>) -> Option<Piece> {
     let mut items = Vec::new();
     let mut last_index = None;
@@ -53,7 +53,7 @@ fn key(name: &str) -> String {
     if is_plain_name(name) { name.to_owned() } else { quoted(name) }
 }
 
-/// In double quotes.
+/// Returns the text in double quotes.
 pub(super) fn quoted(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');
@@ -116,7 +116,7 @@ fn scalar(value: Value<'_>) -> Option<String> {
 }
 
 fn double(number: f64) -> String {
-    /// Beyond these JavaScript writes exponents, too.
+    /// JavaScript uses exponents outside this range, too.
     const PLAIN: std::ops::Range<f64> = 1e-6..1e21;
     let fits_int = number.fract() == 0.0 && (f64::from(i32::MIN)..=f64::from(i32::MAX)).contains(&number);
     match number {
@@ -129,11 +129,11 @@ fn double(number: f64) -> String {
     }
 }
 
-/// `/pattern/options`, where that is read as the same.
+/// Returns `/pattern/options`, or `None` if that text would be parsed as another value.
 fn regex_literal(pattern: &str, options: &str) -> Option<String> {
     let flags: String = options.chars().map(|option| if option == 's' { 'g' } else { option }).collect();
     let literal = format!("/{pattern}/{flags}");
-    // Two slashes would begin a comment.
+    // An empty pattern would begin a comment.
     let (read, span) =
         Scanner::new(&literal).regex().ok().filter(|_| !pattern.is_empty() && !pattern.starts_with('*'))?;
     (span.end == literal.len() && read.pattern == pattern && read.options == options).then_some(literal)
@@ -141,7 +141,7 @@ fn regex_literal(pattern: &str, options: &str) -> Option<String> {
 
 // === the parts of values ===
 
-/// Like a string's, the bytes of code and of symbols.
+/// Returns a string. The bytes of code and of symbols have the same format.
 fn string(value: Value<'_>) -> Option<&str> {
     Value { kind: Kind::String, bytes: value.bytes }.as_str()
 }
@@ -166,7 +166,7 @@ fn timestamp(value: Value<'_>) -> Option<(u32, u32)> {
 fn binary(value: Value<'_>) -> Option<(u8, &[u8])> {
     let content = value.bytes.get(5..)?;
     match value.bytes.get(4)? {
-        // The old generic subtype has its length a second time.
+        // The old generic subtype contains a second length.
         2 => Some((2, content.get(4..)?)),
         subtype => Some((*subtype, content)),
     }
@@ -188,8 +188,8 @@ fn uuid(bytes: [u8; 16]) -> String {
 
 // === Extended JSON ===
 
-/// The document in canonical Extended JSON (version 2). Text that is no UTF-8 is shown with replacement
-/// characters; of two fields of one name only the last one can be shown.
+/// Returns the document in canonical Extended JSON (version 2). Invalid UTF-8 becomes replacement characters. Of two
+/// fields with the same name only the last one is kept.
 #[must_use]
 pub fn extended_json(document: Document<'_>) -> serde_json::Value {
     let fields = document.elements();

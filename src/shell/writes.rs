@@ -1,14 +1,14 @@
-//! The methods that write: each as the command that drivers send for it, its fields in the drivers' order.
+//! The methods that write. Each becomes the command that drivers send, with fields in the same order.
 
 use super::arguments::{Arguments, Options};
 use super::chain::{Collection, Command, Method};
 use super::term::{Content, Field, Term};
 use super::{ShellError, find_and_modify};
 
-/// What became of a method.
-pub(super) enum Written {
+/// The result of parsing a method.
+pub(super) enum MethodCommands {
     Commands(Vec<Command>),
-    /// It is none of these.
+    /// The method is not a write.
     No(Method),
 }
 
@@ -36,7 +36,7 @@ pub(super) const METHODS: [&str; 18] = [
     "runCommand",
 ];
 
-pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Written, ShellError> {
+pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<MethodCommands, ShellError> {
     let arguments = &mut method.arguments;
     let commands = match method.name.as_str() {
         "insertOne" => insert_one(collection, arguments),
@@ -54,12 +54,12 @@ pub(super) fn collection_method(collection: &Collection, mut method: Method) -> 
         "findOneAndDelete" => find_and_modify::delete(collection, arguments),
         "findAndModify" | "findandmodify" => find_and_modify::whole(collection, arguments),
         "bulkWrite" => bulk_write(collection, arguments),
-        _ => return Ok(Written::No(method)),
+        _ => return Ok(MethodCommands::No(method)),
     };
-    commands.map(Written::Commands)
+    commands.map(MethodCommands::Commands)
 }
 
-/// The lists of statements that write commands carry, with the fields that can stand behind them.
+/// The statement lists of write commands, and the fields that can follow them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum List {
     Inserts,
@@ -131,7 +131,7 @@ fn insert(collection: &Collection, arguments: &mut Arguments) -> Commands {
 
 fn all_documents(terms: Vec<Term>, arguments: &Arguments) -> Result<Vec<Term>, ShellError> {
     if terms.is_empty() {
-        return Err(ShellError::new(arguments.method_span(), "there is nothing to insert"));
+        return Err(ShellError::new(arguments.method_span(), "the list of documents is empty"));
     }
     match terms.iter().find(|term| !matches!(term.content, Content::Document(_))) {
         Some(other) => Err(arguments.wrong(other, "a document")),
@@ -139,7 +139,7 @@ fn all_documents(terms: Vec<Term>, arguments: &Arguments) -> Result<Vec<Term>, S
     }
 }
 
-/// What stands in the place of an update.
+/// The kinds of updates that a method accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Takes {
     Operators,
@@ -147,7 +147,7 @@ pub(super) enum Takes {
     Either,
 }
 
-/// An update must say by its first field what it is, as drivers check.
+/// Checks by the first field whether an update has operators, as drivers do.
 pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
     let has_operators = match &term.content {
         Content::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
@@ -155,7 +155,7 @@ pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> 
         _ => {
             return Err(ShellError::new(
                 term.span.clone(),
-                format!("an update is a document, not {}", term.describe()),
+                format!("an update must be a document, not {}", term.describe()),
             ));
         }
     };
@@ -165,14 +165,14 @@ pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> 
             Err(error.help("write {$set: {…}}, or use replaceOne"))
         }
         (Takes::Replacement, true) => {
-            let error = ShellError::new(term.span.clone(), "a replacement has no update operators");
+            let error = ShellError::new(term.span.clone(), "a replacement cannot contain update operators");
             Err(error.help("use updateOne"))
         }
         _ => Ok(()),
     }
 }
 
-/// `{q, u, upsert, multi, …}`
+/// Returns the statement `{q, u, upsert, multi, …}`.
 fn update_statement(
     filter: Term,
     update: Term,
@@ -215,8 +215,8 @@ fn replace_one(collection: &Collection, arguments: &mut Arguments) -> Commands {
     command(collection, List::Updates, vec![statement], options)
 }
 
-/// `update(q, u, {multi, upsert})`, or with both as booleans, as shells before 2.6 had it. A document without
-/// operators replaces, as it did in the old shell.
+/// Parses `update(q, u, {multi, upsert})`, or the form of shells before 2.6 with two booleans. A document without
+/// operators replaces the stored one, as in the old shell.
 fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
@@ -240,7 +240,7 @@ fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
     command(collection, List::Updates, vec![statement], options)
 }
 
-/// The old shell's save: a document with an `_id` replaces the stored one, or is inserted.
+/// Parses `save` of the old shell: a document with an `_id` replaces the stored one, or is inserted.
 fn save(collection: &Collection, arguments: &mut Arguments) -> Commands {
     let document = arguments.required_document("a document")?;
     let mut options = arguments.options()?;
@@ -256,7 +256,7 @@ fn save(collection: &Collection, arguments: &mut Arguments) -> Commands {
     Ok(vec![command])
 }
 
-/// `{q, limit, …}`
+/// Returns the statement `{q, limit, …}`.
 fn delete_statement(filter: Term, limit: i32, options: &mut Options) -> Term {
     let mut fields = vec![Field::new("q", filter), Field::new("limit", Term::int32(limit))];
     options.copy(&["collation", "hint"], &mut fields);
@@ -270,7 +270,7 @@ fn delete(collection: &Collection, arguments: &mut Arguments, limit: i32) -> Com
     command(collection, List::Deletes, vec![statement], options)
 }
 
-/// `remove(q, justOne)` or `remove(q, {justOne})`
+/// Parses `remove(q, justOne)` or `remove(q, {justOne})`.
 fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let (mut options, just_one) = match arguments.any() {
@@ -291,10 +291,10 @@ fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
     command(collection, List::Deletes, vec![statement], options)
 }
 
-/// One operation of a bulkWrite, as a statement.
+/// Parses an operation of bulkWrite as a statement.
 fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     const KNOWN: &str = "insertOne, updateOne, updateMany, replaceOne, deleteOne or deleteMany";
-    let wrong = || ShellError::new(term.span.clone(), format!("an operation of bulkWrite is one of {KNOWN}"));
+    let wrong = || ShellError::new(term.span.clone(), format!("a bulkWrite operation must be one of {KNOWN}"));
     let Content::Document(fields) = &term.content else { return Err(wrong()) };
     let [Field { key, term: operation, .. }] = fields.as_slice() else { return Err(wrong()) };
     let Content::Document(parts) = &operation.content else { return Err(wrong()) };
@@ -304,7 +304,7 @@ fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     let mut options = Options::of(key, parts.clone());
     let missing = |part: &str| ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
     if key == "insertOne" {
-        // mongosh takes the document itself, too.
+        // mongosh also accepts the document itself.
         return Ok((List::Inserts, options.take("document").unwrap_or_else(|| operation.clone())));
     }
     let filter = options.take("filter").ok_or_else(|| missing("filter"))?;
@@ -326,7 +326,8 @@ fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     Ok((list, statement))
 }
 
-/// Ordered: one command for each row of operations of one kind. Unordered: one for each kind.
+/// Returns the commands of a bulkWrite. Ordered: one command for each run of operations of the same kind. Unordered:
+/// one for each kind.
 fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
     let operations = arguments.required_array("an array of operations")?;
     let mut options = arguments.options()?;
@@ -344,7 +345,7 @@ fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
         }
     }
     if lists.is_empty() {
-        return Err(ShellError::new(arguments.method_span(), "there is no operation to carry out"));
+        return Err(ShellError::new(arguments.method_span(), "the list of operations is empty"));
     }
     if !ordered {
         lists.sort_by_key(|(list, _)| *list as u8);

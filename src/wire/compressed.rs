@@ -30,6 +30,7 @@ pub enum Compressor {
 }
 
 impl Compressor {
+    /// Returns the compressor with this id.
     pub fn from_wire(id: u8) -> Option<Self> {
         match id {
             1 => Some(Self::Snappy),
@@ -39,6 +40,7 @@ impl Compressor {
         }
     }
 
+    /// Returns the id of the compressor.
     pub fn to_wire(self) -> u8 {
         match self {
             Self::Snappy => 1,

@@ -35,6 +35,7 @@ pub enum OpCode {
 }
 
 impl OpCode {
+    /// Returns the operation code with this number.
     pub fn from_wire(code: i32) -> Self {
         match code {
             1 => Self::Reply,
@@ -50,6 +51,7 @@ impl OpCode {
         }
     }
 
+    /// Returns the number of the operation code.
     pub fn to_wire(self) -> i32 {
         match self {
             Self::Reply => 1,

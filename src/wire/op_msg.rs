@@ -59,10 +59,12 @@ impl<'a> Message<'a> {
         Ok(Self { header, flags, body, sequences })
     }
 
+    /// Returns whether [`MORE_TO_COME`] is set.
     pub fn more_to_come(&self) -> bool {
         self.flags & MORE_TO_COME != 0
     }
 
+    /// Returns the document sequence with this identifier.
     pub fn sequence(&self, identifier: &str) -> Option<Sequence<'a>> {
         self.sequences.iter().find(|s| s.identifier == identifier).copied()
     }
@@ -222,6 +224,7 @@ impl Writer {
         }
     }
 
+    /// Returns the finished message.
     pub fn finish(mut self) -> Vec<u8> {
         patch_length(&mut self.out);
         self.out

@@ -8,7 +8,7 @@ use super::{HEADER_LENGTH, Header, WireError};
 
 /// The classification of a frame by its first bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Class<K> {
+pub enum FrameClass<K> {
     /// More bytes of the frame are needed.
     More,
     /// The frame is forwarded as its bytes arrive.
@@ -19,7 +19,7 @@ pub enum Class<K> {
 
 /// The next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Part<K> {
+pub enum StreamPart<K> {
     /// The bytes taken from the input are to be forwarded.
     Stream,
     /// These buffered bytes are to be forwarded before the bytes after them.
@@ -90,10 +90,10 @@ impl<K: Copy + PartialEq> Splitter<K> {
     pub fn next<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
-    ) -> Result<Part<K>, E> {
+        classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
+    ) -> Result<StreamPart<K>, E> {
         match self.state {
-            State::Streaming(_) if input.is_empty() => Ok(Part::Starved),
+            State::Streaming(_) if input.is_empty() => Ok(StreamPart::Starved),
             State::Streaming(left) => Ok(self.stream(input, left)),
             State::Between => self.begin_frame(input, classify),
             State::Undecided(_) | State::Collecting(_) => self.continue_frame(input, classify),
@@ -101,31 +101,31 @@ impl<K: Copy + PartialEq> Splitter<K> {
     }
 
     /// Forwards up to `left` bytes of the frame. `left` is at least 1.
-    fn stream(&mut self, input: &mut &[u8], left: usize) -> Part<K> {
+    fn stream(&mut self, input: &mut &[u8], left: usize) -> StreamPart<K> {
         let left = left - take(input, left).len();
         self.state = if left > 0 { State::Streaming(left) } else { State::Between };
-        Part::Stream
+        StreamPart::Stream
     }
 
     /// Handles a frame that begins at the front of the input.
     fn begin_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        mut classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
-    ) -> Result<Part<K>, E> {
+        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
+    ) -> Result<StreamPart<K>, E> {
         let Some(header) = Header::parse(input)? else {
             return Ok(self.hold(input, HEADER_LENGTH, State::Undecided(HEADER_LENGTH)));
         };
         let mut frame = *input;
         let frame = take(&mut frame, header.length);
         match classify(&header, frame)? {
-            Class::Stream => Ok(self.stream(input, header.length)),
-            Class::More => Ok(self.hold(input, header.length, State::Undecided(frame.len().saturating_mul(2)))),
-            Class::Whole(kind) if frame.len() == header.length => {
+            FrameClass::Stream => Ok(self.stream(input, header.length)),
+            FrameClass::More => Ok(self.hold(input, header.length, State::Undecided(frame.len().saturating_mul(2)))),
+            FrameClass::Whole(kind) if frame.len() == header.length => {
                 *input = input.get(header.length..).unwrap_or_default();
-                Ok(Part::Whole(kind, frame.to_vec()))
+                Ok(StreamPart::Whole(kind, frame.to_vec()))
             }
-            Class::Whole(kind) => Ok(self.hold(input, header.length, State::Collecting(kind))),
+            FrameClass::Whole(kind) => Ok(self.hold(input, header.length, State::Collecting(kind))),
         }
     }
 
@@ -133,12 +133,12 @@ impl<K: Copy + PartialEq> Splitter<K> {
     fn continue_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        mut classify: impl FnMut(&Header, &[u8]) -> Result<Class<K>, E>,
-    ) -> Result<Part<K>, E> {
+        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
+    ) -> Result<StreamPart<K>, E> {
         let header = loop {
             match Header::parse(&self.held)? {
                 Some(header) => break header,
-                None if input.is_empty() => return Ok(Part::Starved),
+                None if input.is_empty() => return Ok(StreamPart::Starved),
                 None => self.held.extend_from_slice(take(input, 1)),
             }
         };
@@ -148,31 +148,31 @@ impl<K: Copy + PartialEq> Splitter<K> {
             && (here >= enough || here == header.length)
         {
             match classify(&header, &self.held)? {
-                Class::More => self.state = State::Undecided(here.saturating_mul(2)),
-                Class::Stream => {
+                FrameClass::More => self.state = State::Undecided(here.saturating_mul(2)),
+                FrameClass::Stream => {
                     let left = header.length - here;
                     self.state = if left > 0 { State::Streaming(left) } else { State::Between };
-                    return Ok(Part::Release(std::mem::take(&mut self.held)));
+                    return Ok(StreamPart::Release(std::mem::take(&mut self.held)));
                 }
-                Class::Whole(kind) => self.state = State::Collecting(kind),
+                FrameClass::Whole(kind) => self.state = State::Collecting(kind),
             }
         }
         match self.state {
             State::Collecting(kind) if here == header.length => {
                 self.state = State::Between;
-                Ok(Part::Whole(kind, std::mem::take(&mut self.held)))
+                Ok(StreamPart::Whole(kind, std::mem::take(&mut self.held)))
             }
-            _ => Ok(Part::Starved),
+            _ => Ok(StreamPart::Starved),
         }
     }
 
     /// Buffers the front of the input. An empty input changes nothing.
-    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<K>) -> Part<K> {
+    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<K>) -> StreamPart<K> {
         if !input.is_empty() {
             self.held.extend_from_slice(take(input, length));
             self.state = state;
         }
-        Part::Starved
+        StreamPart::Starved
     }
 }
 
@@ -198,11 +198,11 @@ mod tests {
     }
 
     /// Classifies by the first content byte: `s` streams, any other byte buffers.
-    fn classify(_: &Header, bytes: &[u8]) -> Result<Class<char>, WireError> {
+    fn classify(_: &Header, bytes: &[u8]) -> Result<FrameClass<char>, WireError> {
         Ok(match bytes.get(16) {
-            None => Class::More,
-            Some(b's') => Class::Stream,
-            Some(byte) => Class::Whole(*byte as char),
+            None => FrameClass::More,
+            Some(b's') => FrameClass::Stream,
+            Some(byte) => FrameClass::Whole(*byte as char),
         })
     }
 
@@ -215,10 +215,10 @@ mod tests {
             loop {
                 let at = piece.len() - rest.len();
                 match splitter.next(&mut rest, classify).unwrap() {
-                    Part::Stream => through.extend_from_slice(&piece[at..piece.len() - rest.len()]),
-                    Part::Release(bytes) => through.extend_from_slice(&bytes),
-                    Part::Whole(_, frame) => whole.push(frame),
-                    Part::Starved => break,
+                    StreamPart::Stream => through.extend_from_slice(&piece[at..piece.len() - rest.len()]),
+                    StreamPart::Release(bytes) => through.extend_from_slice(&bytes),
+                    StreamPart::Whole(_, frame) => whole.push(frame),
+                    StreamPart::Starved => break,
                 }
             }
             assert!(rest.is_empty());
@@ -250,9 +250,9 @@ mod tests {
             let part = splitter.next(&mut &*byte, |header, head| {
                 looks += 1;
                 bytes += head.len();
-                Ok::<_, WireError>(if head.len() < header.length { Class::More } else { Class::Whole('w') })
+                Ok::<_, WireError>(if head.len() < header.length { FrameClass::More } else { FrameClass::Whole('w') })
             });
-            let whole = matches!(part, Ok(Part::Whole('w', _)));
+            let whole = matches!(part, Ok(StreamPart::Whole('w', _)));
             assert_eq!(whole, splitter.between_frames());
         }
         assert!(looks <= 14 && bytes <= 3 * frame.len(), "{looks} looks at {bytes} bytes");
@@ -263,7 +263,7 @@ mod tests {
         let mut claimed = frame(1, b"whole");
         claimed[..4].copy_from_slice(&(MAX_MESSAGE_LENGTH as u32).to_le_bytes());
         let mut splitter = Splitter::default();
-        assert_eq!(splitter.next(&mut &claimed[..], classify), Ok(Part::Starved));
+        assert_eq!(splitter.next(&mut &claimed[..], classify), Ok(StreamPart::Starved));
         assert!(splitter.held.capacity() < 1024);
     }
 

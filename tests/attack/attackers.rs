@@ -1,5 +1,5 @@
-//! What they do. Each runs once with the address, is run again until the attack is over, and looks now and then whether
-//! it is.
+//! The attackers. Each function runs once with the address, is called again until the attack is over, and checks
+//! regularly whether it is.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -17,7 +17,7 @@ use super::support::raw::Client;
 const ZLIB: u8 = 2;
 const SOON: Duration = Duration::from_secs(2);
 
-/// A connection that is written to as far as it is taken.
+/// A connection that sends as much as the peer accepts.
 struct Pusher {
     stream: TcpStream,
     bytes: Vec<u8>,
@@ -31,11 +31,11 @@ impl Pusher {
         Some(Pusher { stream, bytes, sent: 0 })
     }
 
-    /// False when the connection is closed.
+    /// Returns false if the connection is closed.
     fn push(&mut self) -> bool {
         match self.stream.write(&self.bytes[self.sent..]) {
             Ok(sent) => self.sent += sent,
-            // An attacker that uses up the machine himself would show nothing.
+            // Pauses, because an attacker that uses up the CPU would hide docward's own cost.
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
             Err(_) => return false,
         }
@@ -55,7 +55,7 @@ fn is_over(over: &AtomicBool) -> bool {
     over.load(Ordering::Relaxed)
 }
 
-/// An OP_MSG that claims 45 MB, up to the body's first fields.
+/// The start of an OP_MSG that claims 45 MB, up to the body's first fields.
 fn beginning(first_fields: &[u8]) -> Vec<u8> {
     let mut bytes = header(45_000_000, OP_MSG);
     bytes.extend([0; 4]);
@@ -75,7 +75,7 @@ fn string(key: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Eight connections, each with 44 of 45 MB of an insert into a collection with a rule, and then nothing more.
+/// Eight connections, each with 44 of the 45 MB of an insert into a protected collection, and then silence.
 pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
     let mut bytes = beginning(&string("insert", "orders"));
     bytes.extend(vec![b'x'; 44_000_000]);
@@ -88,7 +88,7 @@ pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
     }
 }
 
-/// 10 MB of what does not tell what the message is, then 30 bytes now and then: a login of tiny fields, an endless key, an
+/// Sends 10 MB that do not identify the message, then 30 bytes at a time: a login of tiny fields, an endless key, an
 /// endless collection name.
 pub(crate) fn dribbles(address: &str, over: &AtomicBool) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
@@ -113,7 +113,8 @@ pub(crate) fn dribbles(address: &str, over: &AtomicBool) {
     }
 }
 
-/// A connection that calls itself by a megabyte, and has writes rejected, and others only tried.
+/// A connection with an application name of one megabyte whose writes are rejected, or would be by a rule in shadow
+/// mode.
 pub(crate) fn long_names(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let name = "n".repeat(MEGABYTE);
@@ -136,7 +137,7 @@ pub(crate) fn long_names(address: &str, over: &AtomicBool) {
     }
 }
 
-/// 100,000 replacements that a rule rejects in a message of some ten kilobytes.
+/// 100,000 replacements that a rule rejects, in a message of about ten kilobytes.
 pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     if client.try_command("admin", doc! { "hello": 1, "compression": ["zlib"] }, SOON).is_none() {
@@ -155,7 +156,7 @@ pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
     }
 }
 
-/// Asks for 15 MB again and again and reads none of it.
+/// Requests 15 MB repeatedly and never reads the replies.
 pub(crate) fn unread_replies(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let large = doc! { "_id": "large", "text": "t".repeat(15 * MEGABYTE) };
@@ -174,14 +175,14 @@ pub(crate) fn unread_replies(address: &str, over: &AtomicBool) {
     }
 }
 
-/// Connects and sends what is no message.
+/// Connects and sends malformed messages.
 pub(crate) fn malformed(address: &str, _: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let _ = client.try_send_bytes(&header(7, OP_MSG));
     let _ = client.receive_within(SOON);
 }
 
-/// Statements whose field names, values and collections are a megabyte long.
+/// Statements whose field names, values and collection names are one megabyte long.
 pub(crate) fn long_words(address: &str, over: &AtomicBool) {
     let Ok(mut client) = Client::try_connect(address) else { return };
     let long = "w".repeat(MEGABYTE);

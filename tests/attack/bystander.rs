@@ -1,4 +1,4 @@
-//! A client that does nobody harm: some connections with one command after the other, timed.
+//! A well-behaved client: several connections, one timed command after the other.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -7,25 +7,25 @@ use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 
-/// Connections, so that each of docward's threads has some.
+/// Enough connections for each of docward's threads.
 const CONNECTIONS: usize = 4;
-/// Between two commands.
+/// Pause between two commands.
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Bystander {
-    /// Of all connections since the last look.
+    /// The latencies of all connections since the last measurement.
     times: Arc<Mutex<Vec<Duration>>>,
     gone: Arc<AtomicBool>,
 }
 
-/// What it took for some time.
+/// The latencies of one interval.
 pub(crate) struct Measured {
     pub(crate) p99: Duration,
     pub(crate) operations: usize,
 }
 
 impl Bystander {
-    /// Connects and begins to work; `logs_in`: as `root`.
+    /// Connects and starts the commands; `logs_in`: as `root`.
     pub(crate) fn start(address: &str, logs_in: bool) -> Bystander {
         let this = Bystander { times: Arc::default(), gone: Arc::default() };
         let user = if logs_in { "root:secret@" } else { "" };
@@ -40,14 +40,14 @@ impl Bystander {
         this
     }
 
-    /// Looks on for so long. The slowest of what is still under way counts as what it has taken by then.
+    /// Measures for this long. A command still in flight counts with its duration so far.
     pub(crate) fn measure(&self, duration: Duration) -> Measured {
-        // Connections are made, and what others began before is over.
+        // Waits until the connections are open and earlier commands have finished.
         thread::sleep(Duration::from_millis(500));
         self.times.lock().unwrap().clear();
         thread::sleep(duration);
         let mut times = std::mem::take(&mut *self.times.lock().unwrap());
-        assert!(!times.is_empty(), "the bystander got nothing done in {duration:?}");
+        assert!(!times.is_empty(), "the bystander completed no command in {duration:?}");
         times.sort_unstable();
         Measured { p99: times[(times.len() - 1) * 99 / 100], operations: times.len() }
     }
@@ -59,7 +59,7 @@ impl Drop for Bystander {
     }
 }
 
-/// Pings, reads and protected writes in turn.
+/// Sends pings, reads and protected writes in turn.
 async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &AtomicBool) {
     let client = mongodb::Client::with_uri_str(uri).await.unwrap();
     let orders = client.database("bystander").collection::<Document>("orders");
@@ -75,7 +75,7 @@ async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &Ato
                 1 => orders.find_one(doc! { "_id": &id }).await.map(|_| ()),
                 _ => orders.update_one(doc! { "_id": &id }, set.clone()).await.map(|_| ()),
             };
-            // At the end docward is stopped.
+            // docward stops at the end.
             if done.is_err() {
                 assert!(gone.load(Ordering::Relaxed), "{done:?}");
                 return;

@@ -1,10 +1,11 @@
-//! What one hostile or broken client costs everybody else: clients attack, a bystander works, and both are before a
-//! docward with a small budget of memory. Under each attack the bystander's 99th percentile stays below three times its
-//! quiet value and 20 ms, docward's memory within its budget and 64 MiB, and its log below 1 MB a second: the promises of
-//! `SECURITY.md`.
+//! What one hostile or broken client costs the other clients. Attackers and a well-behaved client (the bystander)
+//! connect to a docward with a small memory budget. Under each attack the bystander's 99th percentile must stay below
+//! three times its unloaded value and 20 ms, docward's memory below its budget plus 64 MiB, and its log below 1 MB
+//! per second. `SECURITY.md` promises these limits.
 //!
-//! `make attack` runs every attack for `DOCWARD_ATTACK_SECONDS` on an optimised build. As part of the tests each takes
-//! some seconds, and bystanders are given more, because the build is slow and other tests run beside it.
+//! `make attack` runs every attack for `DOCWARD_ATTACK_SECONDS` on an optimised build. As part of the tests each
+//! attack takes some seconds and the latency limit is higher, because the build is slow and other tests run at the
+//! same time.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -29,12 +30,12 @@ use support::proxy::Docward;
 const MEGABYTE: usize = 1 << 20;
 /// docward's budget for large messages.
 const BUDGET: usize = 64 * MEGABYTE;
-/// Memory beside the budget and what it takes in peace.
-const BESIDE: usize = 64 * MEGABYTE;
-/// Bytes of log a second.
+/// Memory beyond the budget and the memory without load.
+const MEMORY_MARGIN: usize = 64 * MEGABYTE;
+/// Bytes of log per second.
 const MAX_LOG: f64 = 1e6;
 
-/// Rules with a long reason, as operators write them, and some that are only tried.
+/// Rules with a long reason, as operators write them, and some in shadow mode.
 fn rules() -> String {
     let why = "Orders are changed by forty services at once. ".repeat(40);
     let mut rules = format!(
@@ -50,23 +51,23 @@ fn rules() -> String {
     rules
 }
 
-/// How long an attack goes on.
+/// The duration of an attack.
 fn duration() -> Duration {
     let seconds = std::env::var("DOCWARD_ATTACK_SECONDS").ok().and_then(|text| text.parse().ok());
     Duration::from_secs_f64(seconds.unwrap_or(1.0))
 }
 
-/// Whether it is an optimised build alone on its machine, to which the promises apply.
+/// Whether this is an optimised build alone on its machine, to which the limits apply.
 fn is_measured() -> bool {
     std::env::var_os("DOCWARD_ATTACK_SECONDS").is_some()
 }
 
-/// Open to everybody.
+/// A server without access control.
 fn open() -> &'static Mongod {
     Mongod::shared()
 }
 
-/// With access control; `root` may do everything.
+/// With access control; `root` has all privileges.
 fn locked() -> &'static Mongod {
     static SHARED: OnceLock<Mongod> = OnceLock::new();
     SHARED.get_or_init(|| {
@@ -77,7 +78,7 @@ fn locked() -> &'static Mongod {
     })
 }
 
-/// What clients attack.
+/// The target of an attack.
 pub(crate) struct Target {
     docward: Docward,
     over: Arc<AtomicBool>,
@@ -88,7 +89,7 @@ impl Target {
         self.docward.address()
     }
 
-    /// Runs `attacker` on threads of their own until the attack is over.
+    /// Runs `attacker` on separate threads until the attack is over.
     fn attack(&self, count: usize, attacker: fn(&str, &AtomicBool)) -> Vec<thread::JoinHandle<()>> {
         let attack = |_| {
             let (address, over) = (self.address(), self.over.clone());
@@ -110,9 +111,9 @@ impl Target {
     }
 }
 
-/// One attack by so many threads on a docward before `mongod`, and what it may not do to others; `logs_in`: the bystander
-/// has to.
-fn survive(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker: fn(&str, &AtomicBool)) {
+/// Runs one attack with this many threads on a docward in front of `mongod`, and checks the limits; `logs_in`: the
+/// bystander must log in.
+fn assert_survives(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker: fn(&str, &AtomicBool)) {
     let builder = Docward::before(&mongod.uri()).rules(&rules()).admin();
     let builder = builder.argument("--memory").argument(format!("{}MiB", BUDGET / MEGABYTE));
     let docward = builder.argument("--handshake-timeout").argument("2s").start();
@@ -131,11 +132,11 @@ fn survive(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker:
     target.over.store(true, Ordering::Relaxed);
     let most = sampled.join().unwrap();
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
-    let settled = poll(Duration::from_secs(10), || (target.memory() <= memory + BESIDE).then_some(()));
+    let settled = poll(Duration::from_secs(10), || (target.memory() <= memory + MEMORY_MARGIN).then_some(()));
     let after = target.memory();
     let mb = |bytes: usize| bytes / MEGABYTE;
     println!(
-        "{name}: the bystander's p99 {:.1?}, in peace {:.1?} ({} and {} operations); memory {} MiB at most, {} before, {} \
+        "{name}: the bystander's p99 {:.1?}, without load {:.1?} ({} and {} operations); memory {} MiB at most, {} before, {} \
          after; log {:.0} kB/s",
         attacked.p99,
         quiet.p99,
@@ -146,16 +147,16 @@ fn survive(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, attacker:
         mb(after),
         lines / 1e3
     );
-    // A build that is not optimised takes ten times as long for each of its turns, on a machine that others use.
+    // A build without optimisation takes ten times as long per step, on a machine with other load.
     let allowed = 3 * quiet.p99 + Duration::from_millis(if is_measured() { 20 } else { 500 });
     assert!(attacked.p99 <= allowed, "{name}: {:?} are more than {allowed:?}", attacked.p99);
-    assert!(most <= memory + BUDGET + BESIDE, "{name}: {} MiB at most, {} in peace", mb(most), mb(memory));
+    assert!(most <= memory + BUDGET + MEMORY_MARGIN, "{name}: at most {} MiB, {} without load", mb(most), mb(memory));
     assert!(settled.is_some(), "{name}: {} MiB stay, there were {}", mb(after), mb(memory));
     assert!(lines <= MAX_LOG, "{name}: {lines:.0} bytes of log a second");
     assert!(!target.docward.log().iter().any(|line| line.contains("panicked")), "{name}");
 }
 
-/// The most memory the process has until the attack is over.
+/// The maximum memory of the process until the attack is over.
 fn most_memory(pid: u32, over: &AtomicBool) -> usize {
     let mut most = 0;
     while !over.load(Ordering::Relaxed) {
@@ -172,8 +173,8 @@ macro_rules! attacks {
             async fn $name() {
                 let _alone = alone().await;
                 let logs_in = stringify!($mongod) == "locked";
-                let survive = move || survive(stringify!($name), $mongod(), logs_in, $threads, $attacker);
-                tokio::task::spawn_blocking(survive).await.unwrap();
+                let assert_survives = move || assert_survives(stringify!($name), $mongod(), logs_in, $threads, $attacker);
+                tokio::task::spawn_blocking(assert_survives).await.unwrap();
             }
         )*
     };
@@ -186,7 +187,7 @@ attacks! {
     a_message_that_dribbles_in: open, 8, attackers::dribbles;
     long_application_names: open, 4, attackers::long_names;
     short_messages_of_many_rejections: open, 4, attackers::packed_rejections;
-    large_replies_that_nobody_reads: open, 1, attackers::unread_replies;
+    large_replies_that_are_never_read: open, 1, attackers::unread_replies;
     malformed_messages_one_after_the_other: open, 4, attackers::malformed;
     long_words_in_what_is_rejected: open, 4, attackers::long_words;
 }

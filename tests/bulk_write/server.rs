@@ -1,16 +1,16 @@
-//! The scripted 8.0 server of the bulkWrite tests: its hello, and the answers its documentation and source
-//! give to a bulkWrite and to the getMore behind it. Knows no rules.
+//! The scripted 8.0 server of the bulkWrite tests: its hello, and its replies to bulkWrite and getMore, which follow
+//! MongoDB's documentation and source. It has no rules.
 
 use bson::{Bson, DateTime, Document, doc};
 
 use super::support::frame::{MORE_TO_COME, Message};
 use super::support::scripted::{Peer, reply_to};
 
-/// A document with this version is the only one that protected filters find.
+/// Filters that check a version match only a document with this one.
 pub(super) const STORED_VERSION: i32 = 1;
 
-/// An 8.0 server of one answer to each op: an insert inserts, an update matches, unless its filter asks for
-/// another version than the stored one or for `taken`, which is a duplicate key. A find finds the stored document.
+/// An 8.0 server with one fixed answer to each op. An insert inserts. An update matches, unless its filter asks for
+/// another version than the stored one, or for `taken`, which is a duplicate key. A find returns the stored document.
 pub(super) fn server(batch_size: usize) -> Peer {
     let mut rest: Vec<Document> = Vec::new();
     Peer::with_hello(hello(), move |request| {

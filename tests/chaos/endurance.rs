@@ -1,12 +1,12 @@
-//! What many connections and much time cost in memory.
+//! Memory use with many connections and over a long time.
 
 use std::time::{Duration, Instant};
 
 use bson::doc;
 use mongodb::Client;
 
-use crate::goes_on;
 use crate::pymongo::Pymongo;
+use crate::recovery_time;
 use crate::setting;
 use crate::support::mongod::{Kind, Mongod};
 use crate::support::process::{Resident, local_ports};
@@ -14,7 +14,7 @@ use crate::support::proxy::Docward;
 use crate::support::raw;
 use crate::workload::{self, Workload};
 
-/// Memory of a process that is in RAM, in KiB.
+/// Resident memory of a process in KiB.
 fn resident(pid: u32) -> u64 {
     Resident::of(pid).now as u64 / 1024
 }
@@ -22,7 +22,7 @@ fn resident(pid: u32) -> u64 {
 #[test]
 #[ignore = "10,000 threads of mongod and 40,000 sockets: make chaos"]
 fn ten_thousand_idle_connections_are_held() {
-    // Two files for each, at docward as at mongod, and some for the rest.
+    // Each connection needs two files in docward and in mongod, plus some for the rest.
     let (_, files) = rlimit::Resource::NOFILE.get().unwrap();
     let count = usize::min(10_000, (files as usize - 200) / 2);
     if count < 10_000 {
@@ -40,7 +40,7 @@ fn ten_thousand_idle_connections_are_held() {
             reply.is_some(),
             "no answer after {} connections; mongod says: {}",
             clients.len(),
-            end(&mongod.whole_log())
+            last_warnings(&mongod.whole_log())
         );
         clients.push(client);
     }
@@ -48,7 +48,7 @@ fn ten_thousand_idle_connections_are_held() {
     let with_all = resident(docward.pid());
     let sockets = local_ports(docward.pid()).len();
     assert!(sockets >= 2 * count, "{sockets} sockets for {count} connections");
-    // Each of them still works.
+    // Each of the connections still works.
     for client in &mut clients {
         assert_eq!(client.command("admin", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
     }
@@ -61,13 +61,13 @@ fn ten_thousand_idle_connections_are_held() {
 }
 
 /// The last warnings of a log.
-fn end(log: &str) -> String {
+fn last_warnings(log: &str) -> String {
     let lines: Vec<&str> = log.lines().filter(|line| !line.contains("\"s\":\"I\"")).collect();
     lines[lines.len().saturating_sub(10)..].join("\n")
 }
 
-/// Memory after `minutes` of the mixed workload of `workload` and of connections that come and go: the last quarter is no
-/// larger than the one before it.
+/// Runs the workload of `workload` with opening and closing connections for `minutes`. Memory in the last quarter
+/// must not exceed that in the quarter before it.
 #[test]
 #[ignore = "a quarter of an hour: make soak"]
 fn memory_is_flat_after_a_quarter_of_an_hour() {
@@ -83,7 +83,7 @@ fn memory_is_flat_after_a_quarter_of_an_hour() {
     let pause = Duration::from_millis(10);
     let (workload, mut pymongo) = (Workload::start(&uri, pause), Pymongo::start(&uri, pause));
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
-    goes_on(journals);
+    recovery_time(journals);
     let started = Instant::now();
     let mut samples = Vec::new();
     while started.elapsed() < duration {

@@ -1,5 +1,5 @@
-//! What befalls members and docward while clients work: a seeded order of events, each of them over when its method
-//! returns. Knows nothing of the workload.
+//! Failures of members and docward while clients work, in an order that a seed decides. Each event is over when its
+//! method returns. Has no dependency on the workload.
 
 use std::collections::BTreeMap;
 use std::net::TcpListener;
@@ -20,20 +20,20 @@ pub(crate) enum Event {
     StepDown,
     /// SIGSTOP, and SIGCONT after the others have elected another primary.
     StopMember,
-    /// SIGKILL, and a new start some time later.
+    /// SIGKILL, and a restart some time later.
     KillMember,
     AddMember,
     RemoveMember,
     /// SIGHUP.
     Reload,
-    /// Another content of the rule file.
+    /// A change of the rule file.
     ChangeRules,
     HandOver,
-    /// SIGKILL, and a new start.
+    /// SIGKILL, and a restart.
     KillDocward,
 }
 
-/// The order in which a seed shuffles them, again and again, so that no kind is forgotten.
+/// The events that a seed shuffles repeatedly, so that every kind occurs.
 const ROUND: [Event; 8] = [
     Event::StepDown,
     Event::StopMember,
@@ -45,13 +45,13 @@ const ROUND: [Event; 8] = [
     Event::KillDocward,
 ];
 
-/// A set of three or four members, and docward before it.
+/// A replica set of three or four members, and docward in front of it.
 pub(crate) struct Stage {
     pub(crate) set: ReplicaSet,
     pub(crate) docward: Docward,
-    /// Those before it, which have ended.
+    /// Earlier docward processes, which have ended.
     before: Vec<Docward>,
-    /// What happened so far, and how often.
+    /// The events so far, with their counts.
     pub(crate) happened: BTreeMap<Event, usize>,
     listen: String,
     folder: TempDir,
@@ -79,7 +79,7 @@ impl Stage {
         }
     }
 
-    /// Has the next event happen, and says what it was.
+    /// Runs the next event, and returns its name.
     pub(crate) fn next(&mut self) -> Event {
         if self.round.is_empty() {
             self.round = ROUND.to_vec();
@@ -128,7 +128,7 @@ impl Stage {
         }
     }
 
-    /// Half of the time the primary, else anyone.
+    /// The primary half of the time, else any member.
     fn victim(&mut self) -> usize {
         let primary = self.set.await_primary();
         if self.random.below(2) == 0 { primary } else { self.members[self.random.below(self.members.len())] }
@@ -138,7 +138,7 @@ impl Stage {
         let victim = self.victim();
         self.set.stop(victim);
         std::thread::sleep(Duration::from_millis(3000 + self.random.below(3000) as u64));
-        // Another one, if it was the primary.
+        // Another primary, if it was the primary.
         self.set.await_primary();
         self.set.go_on(victim);
         self.set.await_settled();
@@ -160,25 +160,25 @@ impl Stage {
         self.set.kill(removed);
     }
 
-    /// Starts another docward in the place of the one that runs, or ran.
+    /// Starts a docward that replaces the running or the last one.
     fn start(&mut self) -> Docward {
         let block = 1 + self.random.below(7);
         start(&self.set, &self.listen, &hand_over_path(&self.folder), block)
     }
 
-    /// Takes the place of the one before, which is returned.
+    /// Stores the new docward, and returns the previous one.
     fn docward_is(&mut self, next: Docward) -> &mut Docward {
         self.before.push(std::mem::replace(&mut self.docward, next));
         self.before.last_mut().unwrap()
     }
 
-    /// What all docwards logged.
+    /// The logs of all docward processes.
     pub(crate) fn log(&self) -> Vec<String> {
         self.before.iter().chain([&self.docward]).flat_map(Docward::log).collect()
     }
 }
 
-/// Causes docward to load its rules, and waits until it logs that it has.
+/// Makes docward load its rules, and waits for its log line.
 pub(crate) fn reload(docward: &Docward, cause: impl FnOnce(&Docward)) {
     await_another(docward, "rules loaded", cause);
 }
@@ -188,11 +188,11 @@ pub(crate) fn await_another(docward: &Docward, words: &str, cause: impl FnOnce(&
     let count = || docward.log().iter().filter(|line| line.contains(words)).count();
     let before = count();
     cause(docward);
-    poll(TIMEOUT, || (count() > before).then_some(())).unwrap_or_else(|| panic!("docward does not log {words:?}"));
+    poll(TIMEOUT, || (count() > before).then_some(())).unwrap_or_else(|| panic!("docward did not log {words:?}"));
 }
 
-/// A port that stays free while docward is dead, with eleven that follow: below those that systems give to outgoing
-/// connections. Each call gives another one.
+/// A port, followed by eleven more, that stay free while docward is dead, because they are below the range for
+/// outgoing connections. Each call returns another one.
 pub(crate) fn lasting_port() -> u16 {
     static GIVEN: AtomicU16 = AtomicU16::new(0);
     let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
@@ -215,7 +215,7 @@ fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usi
         .start()
 }
 
-/// A docward before three or more members, to be given its address.
+/// Builds a docward in front of three or more members; the caller sets its address.
 pub(crate) fn docward(set: &ReplicaSet, rules: &str) -> Builder {
     Docward::before(&set.uri()).rules(rules).listeners(3)
 }

@@ -1,4 +1,4 @@
-//! How long clients are without a primary after it stepped down: through docward, and directly at the same set.
+//! How long clients have no primary after a stepdown: through docward, and directly at the same replica set.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,13 @@ use crate::support::process::{TIMEOUT, poll};
 use crate::support::replica_set::ReplicaSet;
 use crate::{events, setting};
 
-/// Writers at work while the primary steps down.
+/// Writers at work during the stepdown.
 const WRITERS: usize = 4;
-/// How far apart they start; what comes between two starts is not seen.
+/// The interval between the writers' starts, which bounds the precision.
 const STEP: Duration = Duration::from_millis(5);
 
-/// From the request to step down until a majority has the first write that was begun after the primary had gone.
+/// The time from the stepdown request until a majority has the first write that was begun after the primary had
+/// stepped down.
 async fn recovery(set: &ReplicaSet, uri: &str) -> Duration {
     let mut options = ClientOptions::parse(uri).await.unwrap();
     options.write_concern = Some(WriteConcern::majority());
@@ -41,7 +42,7 @@ async fn recovery(set: &ReplicaSet, uri: &str) -> Duration {
         first = first.min(writer.await.unwrap() - started);
     }
     tokio::task::block_in_place(|| {
-        // It may be elected again, and the next election is not to be disturbed by this one.
+        // The member may be elected again, and the stepdown period must not disturb the next election.
         poll(TIMEOUT, || set.primary().filter(|primary| *primary != before)).unwrap();
         set.member(before).command("admin", doc! { "replSetFreeze": 0 });
         poll(TIMEOUT, || (set.secondaries().len() == 2).then_some(())).unwrap();
@@ -49,8 +50,8 @@ async fn recovery(set: &ReplicaSet, uri: &str) -> Duration {
     first
 }
 
-/// When the first write was acknowledged of those begun after the primary had gone. Writes that fail are repeated, as
-/// drivers do themselves once.
+/// Returns when the first write begun after the stepdown was acknowledged. A failed write is repeated; drivers
+/// themselves retry once.
 async fn write_until_there(writes: Collection<Document>, gone: Arc<AtomicBool>) -> Instant {
     loop {
         let begun_after = gone.load(Ordering::SeqCst);
@@ -61,7 +62,7 @@ async fn write_until_there(writes: Collection<Document>, gone: Arc<AtomicBool>) 
     }
 }
 
-/// Half of the values are smaller.
+/// The median.
 fn median(values: &[Duration]) -> Duration {
     let mut values = values.to_vec();
     values.sort();
@@ -77,7 +78,7 @@ async fn recovery_from_a_step_down_takes_as_long_as_directly() {
     let rounds = setting("DOCWARD_FAILOVERS", 15);
     let mut times = [Vec::new(), Vec::new()];
     for round in 0..rounds {
-        // Each goes first every other time.
+        // Which of the two goes first alternates.
         for turn in 0..2 {
             let way = ((round + turn) % 2) as usize;
             let uri = [set.uri(), through.clone()][way].clone();
@@ -93,6 +94,6 @@ async fn recovery_from_a_step_down_takes_as_long_as_directly() {
     }
     let [directly, through] = times.map(|times| median(&times));
     println!("ratio of the medians: {:.2}", through.as_secs_f64() / directly.as_secs_f64());
-    // Some room for a machine at work.
+    // A margin for other load on the machine.
     assert!(through < directly.mul_f64(1.2) + Duration::from_millis(50), "{through:?}, directly {directly:?}");
 }

@@ -1,5 +1,5 @@
-//! What the clients were told of every operation: the only thing the database is compared with afterwards.
-//! Knows neither docward nor MongoDB; `workload` and `pymongo` write it, `verify` reads it.
+//! The result of every operation as its client saw it, the only data that the database is compared with afterwards.
+//! Has no dependency on docward or MongoDB; `workload` and `pymongo` write it, `verify` reads it.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,15 +11,15 @@ use serde::Deserialize;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(crate) enum Outcome {
-    /// With write concern majority: it must be there, once.
+    /// Acknowledged with write concern majority: stored exactly once.
     Acknowledged,
-    /// A guard did not let it happen: it must not be there.
-    RejectedBy,
-    /// The driver gave up: it may be there, once.
+    /// A rule or a filter rejected it: not stored.
+    Rejected,
+    /// The driver gave up: stored at most once.
     Unknown,
 }
 
-/// One operation. Its token is written along, so that it can be found.
+/// One operation. It writes its token, so that the checker can find it.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Record {
     pub(crate) kind: String,
@@ -53,7 +53,7 @@ impl Journal {
         self.records.lock().unwrap().push(record);
     }
 
-    /// How many operations were acknowledged so far.
+    /// The number of acknowledged operations so far.
     pub(crate) fn acknowledged(&self) -> usize {
         self.acknowledged.load(Ordering::Relaxed)
     }
@@ -62,14 +62,14 @@ impl Journal {
         self.records.lock().unwrap().clone()
     }
 
-    /// How many operations ended how, by kind; then the failures by what the client saw.
+    /// Prints the number of operations by kind and result, then the failures by what the client saw.
     pub(crate) fn print_summary(&self) {
         let mut kinds: BTreeMap<String, [usize; 3]> = BTreeMap::new();
         let mut errors: BTreeMap<String, usize> = BTreeMap::new();
         for record in self.records() {
             kinds.entry(record.kind).or_default()[record.outcome as usize] += 1;
             if let Some(error) = record.error {
-                // How it begins says its kind; the rest differs by members and times.
+                // The start of the text gives its kind; the rest differs by member and time.
                 let kind: String = error.chars().take(90).collect();
                 *errors.entry(kind).or_default() += 1;
             }

@@ -1,9 +1,9 @@
-//! Drivers at work before docward and a set of three while everything that can happen to either does. What the
-//! drivers were told is compared with what is stored at the end.
+//! Drivers work in front of docward and a replica set of three while failures hit both. Afterwards the stored
+//! documents are compared with the results that the drivers got.
 //!
-//! `make test` runs a short version of `whatever_happens...`; `make chaos` the long one, and the measurements that are
-//! ignored here. `DOCWARD_CHAOS_EVENTS` says how many events, `DOCWARD_CHAOS_SEED` in which order. `histories` checks each
-//! pattern apart.
+//! `make test` runs a short version of `no_acknowledged_write_is_lost_or_repeated_under_failures`; `make chaos` runs
+//! the long one, and the measurements that are ignored here. `DOCWARD_CHAOS_EVENTS` sets the number of events,
+//! `DOCWARD_CHAOS_SEED` their order. `histories` checks each pattern separately.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -36,10 +36,10 @@ fn setting(name: &str, default: u64) -> u64 {
     std::env::var(name).map_or(default, |text| text.parse().unwrap())
 }
 
-/// How long clients may need after an event until each driver's next ten writes are acknowledged.
+/// How long after an event each driver may need for ten more acknowledged writes.
 const RECOVERY: Duration = TIMEOUT;
 
-fn goes_on(journals: [&Journal; 2]) -> Duration {
+fn recovery_time(journals: [&Journal; 2]) -> Duration {
     let started = Instant::now();
     let before = journals.map(Journal::acknowledged);
     let enough = || journals.iter().zip(before).all(|(journal, before)| journal.acknowledged() >= before + 10);
@@ -48,7 +48,7 @@ fn goes_on(journals: [&Journal; 2]) -> Duration {
 }
 
 #[test]
-fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
+fn no_acknowledged_write_is_lost_or_repeated_under_failures() {
     let seed = setting("DOCWARD_CHAOS_SEED", 20_261_121);
     let mut stage = Stage::set(seed);
     let uri = format!(
@@ -63,13 +63,13 @@ fn whatever_happens_no_acknowledged_write_is_lost_or_repeated() {
     let mut pymongo = Pymongo::start(&uri, Duration::from_millis(30));
     let workload = Workload::start(&uri, Duration::from_millis(30));
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
-    goes_on(journals);
+    recovery_time(journals);
     let started = Instant::now();
     let events = setting("DOCWARD_CHAOS_EVENTS", 8);
     for number in 1..=events {
         let event = stage.next();
-        let recovery = goes_on(journals);
-        println!("{number}/{events} {event:?}: clients went on after {recovery:.1?}");
+        let recovery = recovery_time(journals);
+        println!("{number}/{events} {event:?}: clients recovered after {recovery:.1?}");
     }
     println!("seed {seed}: {:?} in {:.0?}", stage.happened, started.elapsed());
     let addresses = Arc::clone(&workload.addresses);

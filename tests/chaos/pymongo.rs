@@ -1,4 +1,4 @@
-//! The process of `tests/python/chaos_workload.py`, and what it prints.
+//! The process of `tests/python/chaos_workload.py`, and its output.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader};
@@ -11,13 +11,13 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::journal::Journal;
-use crate::support::process::{Protected, repository};
+use crate::support::process::{ChildGuard, repository};
 
 /// pymongo at work, until it is ended.
 pub(crate) struct Pymongo {
     pub(crate) journal: Journal,
-    process: Protected,
-    /// It works as long as this is open.
+    process: ChildGuard,
+    /// The process works as long as this is open.
     input: Option<ChildStdin>,
     reader: Option<JoinHandle<()>>,
     addresses: Arc<Mutex<BTreeSet<String>>>,
@@ -25,7 +25,7 @@ pub(crate) struct Pymongo {
 }
 
 impl Pymongo {
-    /// Each of its workers pauses so long between two operations.
+    /// Each of its workers pauses this long between two operations.
     pub(crate) fn start(uri: &str, pause: Duration) -> Pymongo {
         let python = Command::new(repository("scripts/python-env.sh")).stderr(Stdio::inherit()).output().unwrap();
         let python = String::from_utf8(python.stdout).unwrap();
@@ -36,7 +36,7 @@ impl Pymongo {
             .args([uri, &pause.as_secs_f64().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped());
-        let mut process = Protected::spawn(&mut command, folder.path());
+        let mut process = ChildGuard::spawn(&mut command, folder.path());
         let output = process.child().stdout.take().unwrap();
         let input = process.child().stdin.take();
         let (journal, addresses) = (Journal::of("pymongo"), Arc::new(Mutex::new(BTreeSet::new())));
@@ -55,7 +55,7 @@ impl Pymongo {
         Pymongo { journal, process, input, reader: Some(reader), addresses, _folder: folder }
     }
 
-    /// Every address its drivers ever knew.
+    /// Every address that its drivers have ever known.
     pub(crate) fn addresses(&self) -> BTreeSet<String> {
         self.addresses.lock().unwrap().clone()
     }

@@ -1,4 +1,4 @@
-//! Two docwards behind one advertised name, with a balancer that passes TCP: one is killed, and clients go on.
+//! Two docward processes with one advertised name behind a TCP load balancer: one is killed, and clients continue.
 //! `hand_over` tests the same with the kernel as the balancer.
 
 use std::io::copy;
@@ -14,9 +14,9 @@ use crate::support::process::free_port;
 use crate::support::proxy::Docward;
 use crate::support::replica_set::ReplicaSet;
 use crate::workload::{self, Workload};
-use crate::{goes_on, verify};
+use crate::{recovery_time, verify};
 
-/// Passes each connection on to one backend after the other, and to the next one where nobody listens.
+/// Forwards connections to the backends in turn, and to the next backend if one does not listen.
 fn balance(listener: TcpListener, backends: Vec<SocketAddr>) {
     let turn = Arc::new(AtomicUsize::new(0));
     std::thread::spawn(move || {
@@ -49,7 +49,7 @@ fn configuration(set: &ReplicaSet, ports: &[u16], advertised: &[u16]) -> String 
 }
 
 #[test]
-fn two_behind_a_balancer_are_one_and_one_may_die() {
+fn two_processes_behind_a_balancer_survive_the_death_of_one() {
     let set = ReplicaSet::start(3);
     let listeners: Vec<TcpListener> = (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let advertised: Vec<u16> = listeners.iter().map(|listener| listener.local_addr().unwrap().port()).collect();
@@ -74,10 +74,10 @@ fn two_behind_a_balancer_are_one_and_one_may_die() {
     let pause = Duration::from_millis(30);
     let (workload, mut pymongo) = (Workload::start(&uri, pause), Pymongo::start(&uri, pause));
     let journals = [&workload.journal.clone(), &pymongo.journal.clone()];
-    goes_on(journals);
+    recovery_time(journals);
     killed.kill();
-    println!("clients went on after {:.1?}", goes_on(journals));
-    goes_on(journals);
+    println!("clients recovered after {:.1?}", recovery_time(journals));
+    recovery_time(journals);
     workload.end();
     pymongo.end();
     journals.iter().for_each(|journal| journal.print_summary());

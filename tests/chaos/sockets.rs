@@ -1,5 +1,5 @@
-//! Who connects to the members: their logs name the port that each connection with a driver's name came from, and
-//! docward's debug log the port of each of its own. Knows nothing of the workload.
+//! The origin of the members' connections: their logs have the port of each connection with a driver's name, and
+//! docward's debug log has the port of each of its own. Has no dependency on the workload.
 
 use std::collections::BTreeSet;
 
@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use crate::support::mongod::Mongod;
 
-/// A member's address, and where a connection to it came from.
+/// A member's address, and the origin of a connection to it.
 type Connection = (String, String);
 
-/// `known` are the addresses that the drivers themselves say they knew, `log` is what all docwards logged.
+/// `known` are the addresses that the drivers report; `log` is the log of all docward processes.
 pub(crate) fn assert_no_driver_came_directly(members: &[Mongod], known: &BTreeSet<String>, log: &[String]) {
     let ours: BTreeSet<Connection> = log.iter().filter_map(|line| made_by_docward(line)).collect();
     let mut count = 0;
@@ -23,17 +23,17 @@ pub(crate) fn assert_no_driver_came_directly(members: &[Mongod], known: &BTreeSe
         }
     }
     println!("the members saw {count} connections with a driver's name, all of them docward's");
-    assert!(count > 0, "nobody came");
+    assert!(count > 0, "no driver connected");
 }
 
-/// From a line of docward's log.
+/// Parses a line of docward's log.
 fn made_by_docward(line: &str) -> Option<Connection> {
     let upstream = line.split_once(": connected client=")?.1.split_once(" upstream=")?.1;
     let (upstream, from) = upstream.split_once(" from=Some(")?;
     Some((upstream.to_owned(), from.trim_end_matches(')').to_owned()))
 }
 
-/// From a line of mongod's log.
+/// Parses a line of mongod's log.
 fn made_for_a_driver(line: &str) -> Option<String> {
     let is_driver = line.contains("client metadata") && line.contains("\"chaos-");
     let line: Value = is_driver.then(|| serde_json::from_str(line).ok())??;

@@ -1,4 +1,5 @@
-//! The database after the events, compared with what the clients were told; read directly, from a settled set.
+//! Compares the database after the events with the results that the clients got; reads it directly, from a settled
+//! replica set.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,7 +10,7 @@ use crate::journal::{Journal, Outcome, Record};
 use crate::support::driver::all;
 use crate::workload::priced_item;
 
-/// Everything that is wrong, in words; nothing if all is well.
+/// Descriptions of everything that is wrong; empty if all is correct.
 pub(crate) async fn faults(database: &Database, journals: &[&Journal]) -> Vec<String> {
     let records: Vec<Record> = journals.iter().flat_map(|journal| journal.records()).collect();
     let content = Content::read(database).await;
@@ -40,7 +41,7 @@ impl Content {
         &self.0[collection]
     }
 
-    /// How often each token is in the database, prices apart: they keep the last one only.
+    /// How often each token is in the database; prices are excluded, because they keep only the last token.
     fn tokens(&self) -> BTreeMap<String, usize> {
         let mut tokens: BTreeMap<String, usize> = BTreeMap::new();
         let mut count = |token: &str| *tokens.entry(token.to_owned()).or_default() += 1;
@@ -65,7 +66,7 @@ impl Content {
     }
 }
 
-/// The tokens that an operation writes, each with how the operation ended; prices apart.
+/// The tokens that an operation writes, each with the operation's result; prices are excluded.
 fn expected(records: &[Record]) -> impl Iterator<Item = (String, Outcome)> {
     let records = records.iter().filter(|record| record.kind != "price");
     records.flat_map(|record| {
@@ -77,7 +78,7 @@ fn expected(records: &[Record]) -> impl Iterator<Item = (String, Outcome)> {
     })
 }
 
-/// Acknowledged tokens are found once, rejected ones are not, unknown ones at most once; nothing else is found.
+/// Acknowledged tokens are found once, rejected ones never, unknown ones at most once; no other token is found.
 pub(crate) fn written_once(
     expected: impl IntoIterator<Item = (String, Outcome)>,
     mut found: BTreeMap<String, usize>,
@@ -87,18 +88,18 @@ pub(crate) fn written_once(
         let count = found.remove(&token).unwrap_or(0);
         let right = match outcome {
             Outcome::Acknowledged => count == 1,
-            Outcome::RejectedBy => count == 0,
+            Outcome::Rejected => count == 0,
             Outcome::Unknown => count <= 1,
         };
         if !right {
             faults.push(format!("{token} is there {count} times: {outcome:?}"));
         }
     }
-    faults.extend(found.keys().map(|token| format!("nobody wrote {token}")));
+    faults.extend(found.keys().map(|token| format!("no operation wrote {token}")));
     faults
 }
 
-/// Every document has a number in `no`, and no number is there twice.
+/// Every document has a number in `no`, and no number occurs twice.
 pub(crate) fn numbers(documents: &[Document]) -> Vec<String> {
     let mut faults = Vec::new();
     let mut issued = BTreeSet::new();
@@ -111,7 +112,7 @@ pub(crate) fn numbers(documents: &[Document]) -> Vec<String> {
     faults
 }
 
-/// `available` began at 5, is what the moves make of it, and was in 0..=10 after each.
+/// `available` starts at 5, matches the sum of its recorded moves, and was in 0..=10 after each.
 pub(crate) fn stock(items: &[Document]) -> Vec<String> {
     let wrong = |item: &&Document| {
         let available = item.get("available").and_then(integer).unwrap();
@@ -125,7 +126,7 @@ pub(crate) fn stock(items: &[Document]) -> Vec<String> {
     items.iter().filter(wrong).map(|item| format!("out of bounds: {item}")).collect()
 }
 
-/// Of each item the newest acknowledged price won, or a newer one whose client was told nothing.
+/// Each item has the newest acknowledged price, or a newer one whose client got no reply.
 fn prices(records: &[Record], content: &Content) -> Vec<String> {
     let mut attempted: BTreeSet<i64> = BTreeSet::from([0]);
     let mut newest: BTreeMap<i64, i64> = BTreeMap::new();
@@ -145,7 +146,7 @@ fn prices(records: &[Record], content: &Content) -> Vec<String> {
     content.of("prices").iter().filter(wrong).map(|item| format!("an older price won: {item}, {newest:?}")).collect()
 }
 
-/// Nothing was made or lost, and every account shows exactly the transfers.
+/// The total is unchanged, and every account lists exactly its transfers.
 fn accounts(content: &Content) -> Vec<String> {
     let mut balances: BTreeMap<i64, i64> = (0..10).map(|account| (account, 1000)).collect();
     for transfer in content.of("transfers") {
@@ -163,7 +164,7 @@ fn accounts(content: &Content) -> Vec<String> {
     if stored == balances { Vec::new() } else { vec![format!("accounts are {stored:?}, transfers make {balances:?}")] }
 }
 
-/// Every path is its parent's and its parent, so there is no circle.
+/// Every path is the parent's path plus the parent, so the tree has no cycle.
 pub(crate) fn tree(nodes: &[Document]) -> Vec<String> {
     let path = |node: &Document| node.get_str("path").ok().map(str::to_owned);
     let paths: BTreeMap<&str, Option<String>> =
@@ -178,7 +179,7 @@ pub(crate) fn tree(nodes: &[Document]) -> Vec<String> {
     nodes.iter().filter(wrong).map(|node| format!("not where its path says: {node}")).collect()
 }
 
-/// A whole number, whatever type it is stored in.
+/// A whole number of any stored type.
 pub(crate) fn integer(value: &bson::Bson) -> Option<i64> {
     value.as_i64().or_else(|| value.as_i32().map(i64::from)).or_else(|| value.as_f64().map(|number| number as i64))
 }
@@ -190,7 +191,7 @@ fn faults_are_found() {
     let records = [
         record("lost", Outcome::Acknowledged),
         record("twice", Outcome::Acknowledged),
-        record("refused", Outcome::RejectedBy),
+        record("refused", Outcome::Rejected),
         record("maybe", Outcome::Unknown),
         record("right", Outcome::Acknowledged),
     ];

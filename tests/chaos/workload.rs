@@ -1,4 +1,4 @@
-//! The Rust driver's half of the workload: one worker for each kind of operation, each with a client of its own.
+//! The Rust driver's part of the workload: one worker for each kind of operation, each with its own client.
 //! `tests/python/chaos_workload.py` does the same with pymongo, on the same documents.
 
 use std::collections::BTreeSet;
@@ -21,7 +21,7 @@ use crate::support::random::Random;
 /// Every kind of operation, by the name of its method in `Worker`.
 pub(crate) const KINDS: [&str; 9] = ["order", "batch", "log", "stock", "article", "price", "transfer", "leaf", "move"];
 
-/// What everybody reads and writes.
+/// The rules of the collections that all workers use.
 pub(crate) fn rules(block: usize) -> String {
     format!(
         r#"
@@ -37,7 +37,7 @@ rules:
     )
 }
 
-/// Stores what the workers change, through docward.
+/// Stores the documents that the workers change, through docward.
 pub(crate) async fn prepare(database: &Database) -> Result<(), Error> {
     let collection = |name: &str| database.collection::<Document>(name);
     let many = |count: i32, make: fn(i32) -> Document| (0..count).map(make).collect::<Vec<_>>();
@@ -53,15 +53,15 @@ pub(crate) async fn prepare(database: &Database) -> Result<(), Error> {
         let twig = doc! { "_id": format!("twig-{twig}"), "parent": "branch-0", "log": [] };
         collection("nodes").insert_one(twig).await?;
     }
-    // Made here, because a transaction that makes a collection conflicts with others.
+    // Created here, because a transaction that creates a collection conflicts with others.
     database.create_collection("transfers").await?;
     database.create_collection("orders").await
 }
 
-/// The workers, until they are ended.
+/// The workers; they run until `end` is called.
 pub(crate) struct Workload {
     pub(crate) journal: Journal,
-    /// Every server the drivers ever knew of: it has a monitor, so they connect to it.
+    /// Every server that the drivers have known: a driver monitors each, so it connects to each.
     pub(crate) addresses: Arc<Mutex<BTreeSet<String>>>,
     runtime: Runtime,
     stop: Arc<AtomicBool>,
@@ -69,7 +69,7 @@ pub(crate) struct Workload {
 }
 
 impl Workload {
-    /// Each worker pauses so long between two operations.
+    /// Each worker pauses this long between two operations.
     pub(crate) fn start(uri: &str, pause: Duration) -> Workload {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
         let mut workload = Workload {
@@ -137,13 +137,13 @@ impl Worker {
         };
         let (outcome, error) = match self.operate(&token).await {
             Ok(true) => (Outcome::Acknowledged, None),
-            Ok(false) => (Outcome::RejectedBy, None),
+            Ok(false) => (Outcome::Rejected, None),
             Err(error) => (Outcome::Unknown, Some(short(&error))),
         };
         Record { kind: self.kind.to_owned(), token, outcome, error }
     }
 
-    /// False when a guard did not let it happen.
+    /// Returns false if a rule or a filter rejected the operation.
     async fn operate(&mut self, token: &str) -> Result<bool, Error> {
         match self.kind {
             "order" => self.collection("orders").insert_one(doc! { "token": token }).await.map(|_| true),
@@ -185,7 +185,7 @@ impl Worker {
         Ok(self.collection("stock").update_one(item, change).await?.modified_count == 1)
     }
 
-    /// As an application does that reads, changes, and saves whole documents.
+    /// Reads, changes and saves a whole document, as many applications do.
     async fn article(&self, token: &str) -> Result<bool, Error> {
         let articles = self.collection("articles");
         let key = doc! { "_id": (self.count / 50 % 100) as i32 };
@@ -215,7 +215,7 @@ impl Worker {
         Ok(true)
     }
 
-    /// Repeated as the drivers' specification of transactions says, within two minutes.
+    /// Retried within two minutes, as the drivers' transactions specification requires.
     async fn transfer(&mut self, token: &str) -> Result<bool, Error> {
         let from = self.random.below(10) as i32;
         let to = (from + 1 + self.random.below(9) as i32) % 10;
@@ -253,7 +253,7 @@ impl Worker {
     }
 }
 
-/// Which item a price is for; pymongo's workers take the same.
+/// The item that a price belongs to; pymongo's workers choose the same.
 pub(crate) fn priced_item(time: i64) -> i64 {
     time / 2 % 20
 }
@@ -266,7 +266,7 @@ pub(crate) fn server_code(error: &Error) -> Option<i32> {
     }
 }
 
-/// The kind of an error, and how its text begins.
+/// The kind of an error, and the start of its text.
 pub(crate) fn short(error: &Error) -> String {
     let text: String = error.kind.to_string().chars().take(900).collect();
     format!("{:?} {text}", server_code(error))

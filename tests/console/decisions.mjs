@@ -1,4 +1,4 @@
-// A rejection made by a driver is seen in the tail, in the counts and in the plot, and its rule can be opened.
+// A driver's rejected write appears in the list of decisions, the counters and the plot, and its rule can be opened.
 
 import assert from "node:assert/strict";
 import { asApp, assertQuiet, live, openConsole, replaceOrder, row, shows } from "./harness.mjs";
@@ -40,13 +40,13 @@ async function ruleOpens(page) {
   await button.focus();
   await page.keyboard.press("Enter");
   assert.equal(await button.getAttribute("aria-expanded"), "true");
-  const told = page.locator(`#${await button.getAttribute("aria-controls")}`);
+  const details = page.locator(`#${await button.getAttribute("aria-controls")}`);
   const texts = ["Who saves whole orders", "replacement: { policy: reject }", "checkout", "warehouse", "reject × 2"];
-  for (const text of texts) await shows(told, text);
-  // What belongs to the next rule is not shown.
-  assert.equal(await told.getByText("The next rule").count(), 0);
+  for (const text of texts) await shows(details, text);
+  // The next rule's text is not shown.
+  assert.equal(await details.getByText("The next rule").count(), 0);
   await page.keyboard.press("Enter");
-  assert.ok(await told.isHidden());
+  assert.ok(await details.isHidden());
 }
 
 async function shadowIsCountedApart(page, uri) {
@@ -55,7 +55,7 @@ async function shadowIsCountedApart(page, uri) {
   const tried = row(page, "tried");
   await shows(tried.locator('[data-label="Shadow"]'), "1");
   await shows(tried.locator('[data-label="Rejected"]'), "0");
-  // Who spoke last comes first, but nothing moves away from the focus.
+  // The rule with the latest decision comes first, but the focused row does not move.
   const first = page.locator("#rules-table tbody").first();
   await first.filter({ hasText: "whole" }).waitFor();
   await page.locator("#rules-filter").focus();
@@ -76,7 +76,7 @@ async function tailIsFiltered(page) {
 }
 
 async function tailPauses(page, uri) {
-  await page.getByRole("button", { name: "RelayEvent" }).click();
+  await page.getByRole("button", { name: "Pause" }).click();
   await replaceOrder(uri, "checkout", { late: 1 });
   const resume = page.getByRole("button", { name: "Resume (1 waiting)" });
   await resume.waitFor();

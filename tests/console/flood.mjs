@@ -1,4 +1,4 @@
-// However many decisions come, the page keeps a bounded number; what comes twice is shown once.
+// The page keeps a bounded number of decisions, and shows a repeated one once.
 
 import assert from "node:assert/strict";
 import { assertQuiet, live, openConsole, shows } from "./harness.mjs";
@@ -19,17 +19,17 @@ export default async function (browser, { admin }) {
   await live(page);
   const events = (from, to) => Array.from({ length: to - from }, (_, number) => event(from + number));
   let answers = 0;
-  // Nothing more is told until what was told first has been seen.
+  // The server sends no more until the page shows the first decisions.
   let goOn;
   const seen = new Promise((resolve) => { goOn = resolve; });
   await page.route("**/api/decisions", async (route) => {
     answers += 1;
     if (answers > 1) await seen;
-    // As docward does: who comes again is told the last ones again.
+    // Like docward: a reconnecting client gets the last decisions again.
     const leftOut = "event: left_out\ndata: 5\n\n";
     const again = () => [...events(EVENTS - REPEATED, EVENTS), leftOut, ...events(EVENTS, EVENTS + 100)];
-    const told = answers === 1 ? events(0, EVENTS) : again();
-    return route.fulfill({ status: 200, contentType: "text/event-stream", body: told.join("") });
+    const sent = answers === 1 ? events(0, EVENTS) : again();
+    return route.fulfill({ status: 200, contentType: "text/event-stream", body: sent.join("") });
   });
   await page.reload();
   await shows(page.locator("#tail .decision").first(), `rule-${(EVENTS - 1) % 7}`);

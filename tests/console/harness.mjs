@@ -1,11 +1,11 @@
-// What every scenario needs: a page that shows the console, and all that went wrong in it.
+// Fixtures of every scenario: a page with the console, and all errors in it.
 //
 //     node run.mjs SCENARIO '{"admin": "127.0.0.1:9216", "uri": "mongodb://…", …}'
 
 import assert from "node:assert/strict";
 import { createRequire } from "node:module";
 
-// NODE_PATH says where these are; `import` does not look there.
+// NODE_PATH has these packages; `import` does not use it.
 const require = createRequire(import.meta.url);
 const { chromium } = require("playwright-core");
 export const { MongoClient } = require("mongodb");
@@ -13,7 +13,7 @@ export const axe = require("axe-core");
 
 /** Long enough for a loaded machine. */
 const TIMEOUT = 60_000;
-/** Whoever runs tests as root, as containers do, has no sandbox; and nothing is asked of the outside. */
+/** Without a sandbox, because containers run tests as root; and without requests to other hosts. */
 const FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
   "--disable-component-update", "--disable-sync"];
 
@@ -21,7 +21,7 @@ export function launch() {
   return chromium.launch({ executablePath: process.env.CHROMIUM, args: FLAGS });
 }
 
-/** A page of the console; `complaints` are the browser's, from the page's beginning. */
+/** A page of the console; `complaints` are the browser's errors since the page was opened. */
 export async function openConsole(browser, admin, options = {}) {
   const context = await browser.newContext({ viewport: { width: 1280, height: 900 }, locale: "en-GB", ...options });
   const page = await context.newPage();
@@ -41,7 +41,7 @@ export async function openConsole(browser, admin, options = {}) {
   return { page, complaints };
 }
 
-/** Waits until the admin_context is there and decisions are listened to. */
+/** Waits until the console is loaded and receives decisions. */
 export async function live(page) {
   await page.locator("#tail-state", { hasText: "live" }).waitFor();
 }
@@ -51,12 +51,12 @@ export function row(page, name) {
   return page.locator("#rules-table tr.rule", { has: page.getByRole("button", { name, exact: true }) });
 }
 
-/** Waits until the element's text has this. */
+/** Waits until the element's text contains this. */
 export async function shows(locator, text) {
   await locator.filter({ hasText: text }).first().waitFor({ timeout: TIMEOUT });
 }
 
-/** Complaints but for those that a scenario expects. */
+/** The complaints that the scenario does not expect. */
 export function assertQuiet(complaints, ...expected) {
   assert.deepEqual(complaints.filter((one) => !expected.some((pattern) => pattern.test(one))), []);
 }

@@ -1,4 +1,4 @@
-// Names and texts that would be markup stay text: nothing runs, nothing hides, nothing turns its neighbours around.
+// Names and texts with markup stay text: none runs a script, hides content, or reverses its neighbours' text.
 
 import assert from "node:assert/strict";
 import { asApp, assertQuiet, explain, live, openConsole, rejected, shows } from "./harness.mjs";

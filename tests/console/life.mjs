@@ -1,4 +1,4 @@
-// What goes wrong is said: a file that does not load, a connection that is lost, a drain.
+// The console reports failures: a file that does not load, a lost connection, a drain.
 
 import assert from "node:assert/strict";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
@@ -19,7 +19,7 @@ export default async function (browser, docward) {
   assertQuiet(complaints, /Failed to load resource: net::ERR_/);
 }
 
-/** Clients are counted where they come in. */
+/** Clients are counted at their listener. */
 async function membersConnections(page, { uri }) {
   const connections = page.locator("#members [data-label=Connections]");
   await shows(connections, "0");
@@ -34,7 +34,7 @@ async function badReload(page, { rules }) {
   const good = readFileSync(rules, "utf8");
   replace(rules, good.replace("policy: reject", "policy: rejekt"));
   const notice = page.locator("#notices .notice");
-  // In full, and as `docward check` prints it.
+  // The complete message, as `docward check` prints it.
   for (const text of ["reload failed", "stay in force", "rules.yaml:", "did you mean `reject`?"]) await shows(notice, text);
   assert.match(await notice.locator("pre").textContent(), /\n *\|\n\d+ \|.*rejekt.*\n.*\^/);
   replace(rules, good);
@@ -42,7 +42,7 @@ async function badReload(page, { rules }) {
   await shows(page.locator("#reloads"), "1 failed");
 }
 
-/** At once, as a careful editor does. */
+/** Replaces a file atomically. */
 function replace(file, text) {
   writeFileSync(`${file}.new`, text);
   renameSync(`${file}.new`, file);
@@ -87,7 +87,7 @@ async function lostConnection(page, way, { uri }) {
   assert.equal(await page.locator("#tail .decision").count(), 1);
 }
 
-/** An open transaction keeps it alive until it is over. */
+/** An open transaction delays the end of docward. */
 async function drain(page, { uri, pid }) {
   const client = await new MongoClient(uri).connect();
   const session = client.startSession();
@@ -95,7 +95,7 @@ async function drain(page, { uri, pid }) {
   await client.db("drained").collection("c").insertOne({ a: 1 }, { session });
   process.kill(pid, "SIGTERM");
   await shows(page.locator("#state"), "Draining");
-  await shows(page.locator("#notices"), "about to end");
+  await shows(page.locator("#notices"), "shutting down");
   await session.commitTransaction();
   await session.endSession();
   await client.close();

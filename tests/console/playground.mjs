@@ -1,4 +1,4 @@
-// The playground answers as `docward explain` does, and points at a mistake.
+// The playground answers like `docward explain`, and marks the position of an error.
 
 import assert from "node:assert/strict";
 import { assertQuiet, explain, openConsole, shows } from "./harness.mjs";
@@ -21,7 +21,7 @@ export default async function (browser, { admin }) {
   await shows(answer, "except-reject");
 
   await mistake(page, answer);
-  // The keyboard asks, too, and a right command leaves nothing of the mistake.
+  // The keyboard shortcut works too, and a correct command removes the error mark.
   await page.getByLabel("Command", { exact: false }).fill("db.other.find({})");
   await page.keyboard.press("Control+Enter");
   await shows(answer, "docward forwards it unchanged.");
@@ -29,7 +29,7 @@ export default async function (browser, { admin }) {
   assertQuiet(complaints, /status of 422/);
 }
 
-/** Backend a character that is two UTF-16 units, and on the second line. */
+/** An error on the second line, after a character of two UTF-16 units. */
 async function mistake(page, answer) {
   const command = 'db.orders.updateOne({_id: "🐘"},\n  {$set: {a: "🐘"}}, {upsrt: true})';
   const field = page.getByLabel("Command", { exact: false });

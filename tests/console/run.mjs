@@ -1,4 +1,4 @@
-// Runs one scenario in a browser of its own; fails when it does.
+// Runs one scenario in a separate browser; fails if the scenario does.
 
 import { launch } from "./harness.mjs";
 

@@ -1,4 +1,5 @@
-// Without the token the page shows nothing; with it, until the tab is closed or the token forgotten, everything.
+// Without the token the page shows no data; with it, the page shows everything until the tab is closed or the token
+// removed.
 
 import assert from "node:assert/strict";
 import { assertQuiet, live, openConsole, shows } from "./harness.mjs";
@@ -8,7 +9,7 @@ export default async function (browser, { admin, token }) {
   const field = page.getByLabel("Token", { exact: true });
   await shows(page.locator("#state"), "Locked");
   const nothing = async () => {
-    assert.ok(await page.locator("#admin_context").isHidden());
+    assert.ok(await page.locator("#desk").isHidden());
     assert.ok(!(await page.content()).includes("whole"));
   };
   await field.waitFor();
@@ -25,7 +26,7 @@ export default async function (browser, { admin, token }) {
   await live(page);
   await shows(page.locator("#rules-table"), "whole");
   assert.ok(!page.url().includes(token) && !(await page.content()).includes(token));
-  // Another page of the tab has it, another tab has not.
+  // Another page in the same tab has the token, another tab does not.
   await page.reload();
   await live(page);
   await page.getByRole("button", { name: "Forget token" }).click();

@@ -1,5 +1,5 @@
-//! References in arrays: `hobbies: [{id: 100, n: "Computers"}]`. They are followed element by element, also beside
-//! documents with one reference, and whatever numeric type a key has.
+//! References in arrays: `hobbies: [{id: 100, n: "Computers"}]`. docward updates them element by element, also beside
+//! documents with a single reference, and for every numeric type of a key.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,7 +13,7 @@ use crate::support::mongod::Mongod;
 use crate::support::proxy::Docward;
 use crate::{WITHIN, repair};
 
-const CHECKED: &str = "all copies were checked";
+const CHECKED: &str = "checked all copies";
 
 pub(crate) fn rule(database: &str, more: &str) -> String {
     format!(
@@ -43,7 +43,7 @@ fn decimal(text: &str) -> Bson {
     Bson::Decimal128(text.parse::<Decimal128>().unwrap())
 }
 
-/// People who have the hobbies 100 and 200 under these names, in every form.
+/// People with the hobbies 100 and 200 under these names, in every form.
 fn people(computers: &str, chess: &str) -> Vec<Document> {
     vec![
         doc! {"_id": 1, "hobbies": [{"id": 100, "n": computers}, {"id": 200, "n": chess, "since": 1990}]},
@@ -52,7 +52,7 @@ fn people(computers: &str, chess: &str) -> Vec<Document> {
         doc! {"_id": 4, "hobbies": [{"id": decimal("100"), "n": computers}, {"id": decimal("1.00E+2"), "n": computers}]},
         doc! {"_id": 5, "hobbies": {"id": decimal("100.0"), "n": computers}},
         doc! {"_id": 6, "hobbies": [5, Bson::Null, {"n": "?"}, {"id": Bson::Null, "n": "?"}, {"id": 100, "n": computers}]},
-        // No references, and nothing that stands in the way of others.
+        // Documents without references, which must not prevent updates of others.
         doc! {"_id": 7, "hobbies": []},
         doc! {"_id": 8, "hobbies": 100},
         doc! {"_id": 9, "hobbies": [[{"id": 100, "n": "?"}], {"id": [100], "n": "?"}, {"id": 100, "n": computers}]},
@@ -75,7 +75,7 @@ async fn rename(database: &Database, id: impl Into<Bson>, name: &str) {
 }
 
 #[tokio::test]
-async fn exactly_the_elements_of_a_changed_original_follow() {
+async fn only_elements_that_refer_to_the_changed_original_are_updated() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     store_hobbies(&direct).await;
@@ -86,7 +86,7 @@ async fn exactly_the_elements_of_a_changed_original_follow() {
     expect(&direct, "people", &people("Machines", "Chess")).await;
     rename(&docward.client().await.database(direct.name()), 200, "Go").await;
     expect(&direct, "people", &people("Machines", "Go")).await;
-    // What the original has no more, the elements have no more.
+    // Fields that the original no longer has are removed from the elements.
     direct
         .collection::<Document>("hobbies")
         .update_one(doc! {"_id": 200}, doc! {"$unset": {"name": ""}})
@@ -120,7 +120,7 @@ async fn elements_are_written_with_their_copies() {
     assert_eq!(code(&people.replace_one(doc! {"_id": 1}, doc! {"hobbies": [{"id": 1}]}).await.unwrap_err()), 121);
     assert_eq!(all(&direct, "people").await, [doc! {"_id": 1, "hobbies": [computers()]}]);
 
-    // A stale name passes and is corrected: pushed, set by position, by a filtered position, as a whole.
+    // A stale name is accepted and corrected: pushed, set by position, by a filtered position, or in a whole array.
     update(doc! {"$push": {"hobbies": {"id": 200, "n": "old"}}}).await.unwrap();
     let chess = doc! {"id": 200, "n": "Chess"};
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": [computers(), &chess]}]).await;
@@ -131,7 +131,7 @@ async fn elements_are_written_with_their_copies() {
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": [computers(), computers()]}]).await;
     update(doc! {"$set": {"hobbies": {"id": 200, "n": "old"}}}).await.unwrap();
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": &chess}]).await;
-    // An application that corrects the copies itself goes on doing so.
+    // An application may still correct the copies itself.
     update(doc! {"$set": {"hobbies": [computers(), &chess]}}).await.unwrap();
     let own = doc! {"$set": {"hobbies.$.n": "Computers"}};
     people.update_many(doc! {"hobbies.id": 100}, own).await.unwrap();
@@ -140,7 +140,7 @@ async fn elements_are_written_with_their_copies() {
 }
 
 #[tokio::test]
-async fn the_array_may_be_around_the_document_with_the_reference() {
+async fn the_reference_may_be_in_a_document_inside_the_element() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     let name = direct.name();
@@ -155,7 +155,7 @@ rules:
     let orders = |name: &str, label: Bson| {
         let product = doc! {"id": 1, "name": name, "label": label};
         vec![
-            // There is no room for the label, and no array of arrays.
+            // The label cannot be written there, and an array of arrays holds no references.
             doc! {"_id": 1, "items": [{"product": {"id": 1, "name": "?", "label": 5}}]},
             doc! {"_id": 2, "items": [{"product": [{"id": 1, "name": "?"}]}]},
             doc! {"_id": 3, "items": [{"product": &product, "n": 2}, {"product": 7}, {"product": {"id": 2}}]},
@@ -185,21 +185,21 @@ async fn repair_finds_and_corrects_stale_elements() {
         assert_eq!(output.status.code(), Some(0));
         String::from_utf8(output.stdout).unwrap()
     };
-    // A document that refers to one original twice counts once; 9 and 10 have something else as well.
+    // A document that refers to one original twice counts once; 9 and 10 also have other elements.
     let printed = run(&["--rule", "hobby-names", "--dry-run"]);
-    let counted = "looked at 10, stale 7, mended 0, without original 1, unable to carry the copies 2";
+    let counted = "checked 10, stale 7, repaired 0, without original 1, unable to hold the copies 2";
     assert!(printed.contains(counted), "{printed}");
     assert_eq!(all(&database, "people").await, stale);
     let printed = run(&["--rule", "hobby-names"]);
-    assert!(printed.contains("stale 7, mended 7, without original 1"), "{printed}");
+    assert!(printed.contains("stale 7, repaired 7, without original 1"), "{printed}");
     let mut corrected = people("Computers", "Chess");
     corrected.push(stale.pop().unwrap());
     assert_eq!(all(&database, "people").await, corrected);
     let printed = run(&["--rule", "hobby-names"]);
-    assert!(printed.contains("stale 0, mended 0, without original 1"), "{printed}");
+    assert!(printed.contains("stale 0, repaired 0, without original 1"), "{printed}");
 }
 
-/// Equal numbers are one key everywhere, also inside the `_id`s of originals.
+/// Equal numbers are the same key everywhere, including the `_id`s of originals.
 #[tokio::test]
 async fn equal_numbers_of_different_types_are_one_key() {
     let mongod = Mongod::shared();
@@ -228,25 +228,25 @@ async fn equal_numbers_of_different_types_are_one_key() {
     };
     let hobbies = ids.iter().map(|(id, _)| doc! {"_id": id, "name": "new"});
     database.collection("hobbies").insert_many(hobbies).await.unwrap();
-    // A double that is not exactly a decimal, or not exactly a long, is another key.
+    // A double that does not exactly equal a decimal or a long is another key.
     let others = [(decimal("0.1"), Bson::from(0.1)), (i64::MAX.into(), (i64::MAX as f64).into())];
     for (at, (id, key)) in others.iter().enumerate() {
         database.collection("hobbies").insert_one(doc! {"_id": id, "name": "another"}).await.unwrap();
-        let person = doc! {"_id": 100 + at as i32, "hobbies": [{"id": key, "n": "of nobody"}]};
+        let person = doc! {"_id": 100 + at as i32, "hobbies": [{"id": key, "n": "without original"}]};
         database.collection("people").insert_one(person).await.unwrap();
     }
     database.collection("people").insert_many(people("old")).await.unwrap();
     let rules = rule(database.name(), "");
     let output = repair(mongod, &rules, &["--rule", "hobby-names"]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("looked at 18, stale 16, mended 16, without original 2"), "{printed}");
-    let of_nobody = all(&database, "people").await.split_off(16);
-    let people = |name: &str| [people(name), of_nobody.clone()].concat();
+    assert!(printed.contains("checked 18, stale 16, repaired 16, without original 2"), "{printed}");
+    let without_original = all(&database, "people").await.split_off(16);
+    let people = |name: &str| [people(name), without_original.clone()].concat();
     assert_eq!(all(&database, "people").await, people("new"));
 
     let docward = Docward::start(mongod, &rules);
     docward.wait_for_log(CHECKED);
-    // Whoever writes a copy: it is looked at by the key as it is written there.
+    // Every write of a copy looks up the key with the type that the write has.
     let stale = people("old");
     for person in &stale {
         let stored = database.collection::<Document>("people");
@@ -262,7 +262,7 @@ async fn equal_numbers_of_different_types_are_one_key() {
     expect(&database, "people", &people("newest")).await;
 }
 
-/// Hobbies are renamed while people take them up and give them up, with names that may be old by then.
+/// Hobbies are renamed while people add and remove them, sometimes with stale names.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn elements_follow_while_their_documents_change() {
     const HOBBIES: i32 = 10;

@@ -1,6 +1,6 @@
-//! The pattern `copies` before a real replica set: copies follow their originals whoever renames them and
-//! whichever docward dies, and without the rule they do not; `docward repair` finds and mends the stale ones.
-//! `arrays` is about references in arrays, `on_delete` about originals that are deleted.
+//! The pattern `copies` in front of a real replica set: copies follow every rename, even if a docward dies, and stay
+//! stale without the rule; `docward repair` finds and corrects stale copies. `arrays` tests references in arrays,
+//! `on_delete` deleted originals.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -25,7 +25,7 @@ use support::proxy::Docward;
 
 const PEOPLE: i32 = 100;
 const RENAMES: i32 = 500;
-/// A killed worker's lease, its successor's start, and a loaded machine.
+/// Time for a killed worker's lease to expire, its successor to start, and a machine under load.
 const WITHIN: Duration = TIMEOUT;
 
 fn rule(database: &str, mode: &str) -> String {
@@ -42,7 +42,7 @@ rules:
     )
 }
 
-/// Each rule waits for changes on a connection of its own, and numbers are leased by the same user.
+/// Each rule waits for changes on its own connection, and numbers are leased by the same user.
 #[tokio::test]
 async fn many_rules_that_wait_for_changes_do_not_delay_leases() {
     let mongod = Mongod::shared();
@@ -71,7 +71,7 @@ async fn many_rules_that_wait_for_changes_do_not_delay_leases() {
     assert!(began.elapsed() < Duration::from_secs(5), "20 inserts took {:?}", began.elapsed());
 }
 
-/// Everybody's best friend is the next one.
+/// The best friend of each person is the next one.
 async fn populate(database: &Database) {
     let person = |id: i32| {
         let friend = (id + 1) % PEOPLE;
@@ -82,7 +82,7 @@ async fn populate(database: &Database) {
     database.collection("letters").insert_many((0..PEOPLE).map(letter)).await.unwrap();
 }
 
-/// The `_id`s of documents whose copies are not what the original says.
+/// The `_id`s of documents whose copies differ from the original.
 async fn stale(database: &Database) -> Vec<String> {
     let people = all(database, "people").await;
     let original = |id: i64| people.iter().find(|person| i64::from(person.get_i32("_id").unwrap()) == id).unwrap();
@@ -99,9 +99,9 @@ async fn stale(database: &Database) -> Vec<String> {
     friends.into_iter().chain(letters.map(|letter| format!("letters {}", letter.get("_id").unwrap()))).collect()
 }
 
-/// What is still stale when time is up.
-async fn stale_after(database: &Database, timeouts: Duration) -> Vec<String> {
-    let deadline = Instant::now() + timeouts;
+/// The documents that are still stale after this time.
+async fn stale_after(database: &Database, timeout: Duration) -> Vec<String> {
+    let deadline = Instant::now() + timeout;
     loop {
         let stale = stale(database).await;
         if stale.is_empty() || Instant::now() > deadline {
@@ -111,15 +111,15 @@ async fn stale_after(database: &Database, timeouts: Duration) -> Vec<String> {
     }
 }
 
-/// What the log of the elected one says.
-const WORKS: &str = "this process keeps the copies true";
+/// The log line of the elected worker.
+const WORKS: &str = "this process keeps the copies consistent";
 
 fn works(docward: &Docward) -> bool {
     docward.log().iter().any(|line| line.contains(WORKS))
 }
 
-/// Renames everybody again and again, every second time past docward, while letters with names that may be
-/// old by now are written and `halfway` happens.
+/// Renames all people repeatedly, every second time without docward, while letters with possibly stale names are
+/// written; runs `halfway` in between.
 async fn rename_all(through: [Database; 2], direct: &Database, renames: i32, halfway: impl FnOnce()) {
     let done = Arc::new(AtomicBool::new(false));
     let writers = through.clone().into_iter().enumerate().map(|(writer, through)| {
@@ -131,7 +131,7 @@ async fn rename_all(through: [Database; 2], direct: &Database, renames: i32, hal
                 }
                 let from = (number * 7) % PEOPLE;
                 let found = through.collection::<Document>("people").find_one(doc! {"_id": from}).await;
-                // The docward this one talks to may have been killed.
+                // The docward of this client may have been killed.
                 let Ok(Some(person)) = found else { return number };
                 tokio::time::sleep(Duration::from_millis(5)).await;
                 let mut letter = doc! {"_id": format!("{writer} {number}"), "from": i64::from(from)};
@@ -163,34 +163,34 @@ async fn rename_all(through: [Database; 2], direct: &Database, renames: i32, hal
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn copies_follow_whoever_renames_and_whichever_worker_dies() {
+async fn copies_follow_all_renames_after_a_worker_dies() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     populate(&direct).await;
     let rules = rule(direct.name(), "enforce");
     let mut worker = Docward::start(mongod, &rules);
-    worker.wait_for_log("all copies were checked");
+    worker.wait_for_log("checked all copies");
     let standby = Docward::start(mongod, &rules);
     let through = async |docward: &Docward, options| connect(&docward.address(), options).await.database(direct.name());
-    // Who talks to the killed one is not to wait for it for long.
+    // Clients of the killed docward must not wait for it for long.
     let through = [through(&worker, "serverSelectionTimeoutMS=5000").await, through(&standby, "").await];
     assert!(works(&worker) && !works(&standby), "one is elected");
 
     rename_all(through, &direct, RENAMES, || worker.kill()).await;
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
-    // The other one took over, and went on at the token.
+    // The other worker took over, and continued at the resume token.
     standby.wait_for_log(WORKS);
-    assert!(!standby.log().iter().any(|line| line.contains("all copies were checked")));
+    assert!(!standby.log().iter().any(|line| line.contains("checked all copies")));
 }
 
-/// The `_id`s of letters, all from person 1, with another name than this.
+/// The `_id`s of letters from person 1 with a name other than this one.
 async fn misnamed(letters: &Database, name: &str) -> u64 {
     let other = doc! {"from_name": {"$ne": name}};
     letters.collection::<Document>("letters").count_documents(other).await.unwrap()
 }
 
 #[tokio::test]
-async fn a_worker_that_slept_through_its_lease_does_no_harm() {
+async fn a_worker_that_outlives_its_lease_writes_no_stale_copies() {
     let mongod = Mongod::shared();
     let client = mongod.client().await;
     let database = mongod.fresh_database();
@@ -220,10 +220,10 @@ rules:
     );
     let sleeper = Docward::start(mongod, &rules);
     rename("Ada").await;
-    sleeper.wait_for_log("all copies were checked");
+    sleeper.wait_for_log("checked all copies");
     named("Ada").await;
     let standby = Docward::start(mongod, &rules);
-    // Falls asleep in the middle of its work.
+    // The worker is stopped in the middle of its work.
     for name in ["Grace", "Edsger", "Barbara"] {
         rename(name).await;
     }
@@ -238,7 +238,7 @@ rules:
     named("Emmy").await;
     let leases = client.database("docward").collection::<Document>("leases");
     let lease = leases.find_one(doc! {"_id": {"$regex": &database}}).await.unwrap().unwrap();
-    assert_eq!(lease.get_i64("fence").unwrap(), 2, "and keeps the lease");
+    assert_eq!(lease.get_i64("fence").unwrap(), 2, "the other worker must keep the lease");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
@@ -264,21 +264,22 @@ fn repair(mongod: &Mongod, rules: &str, more: &[&str]) -> Output {
 }
 
 #[tokio::test]
-async fn repair_finds_and_mends_the_stale_ones() {
+async fn repair_finds_and_corrects_stale_copies() {
     let mongod = Mongod::shared();
     let database = mongod.client().await.database(&mongod.fresh_database());
     populate(&database).await;
     let people = database.collection::<Document>("people");
     let letters = database.collection::<Document>("letters");
-    // The key of one letter is an array, which is no reference.
-    // Three are friends of renamed people, three letters are from them, one has a copy of nothing.
+    // The key of one letter is an array, which is not a reference.
+    // Three people are friends of renamed people, three letters are from them, and one document has a copy but no
+    // reference.
     for id in [3, 50, 77] {
         people.update_one(doc! {"_id": id}, doc! {"$set": {"name": format!("new {id}")}}).await.unwrap();
     }
     letters.update_one(doc! {"_id": 9}, doc! {"$set": {"from_city": "nowhere"}}).await.unwrap();
     let strange = [doc! {"_id": "orphan", "from": 4_000_i64, "from_name": "?"}, doc! {"_id": "list", "from": [1, 2]}];
     letters.insert_many(&strange).await.unwrap();
-    let counted = "looked at 201, stale 7, mended";
+    let counted = "checked 201, stale 7, repaired";
     let run = |more: &[&str]| {
         let output = repair(mongod, &rule(database.name(), "shadow"), more);
         (output.status.code(), String::from_utf8(output.stdout).unwrap())
@@ -287,7 +288,7 @@ async fn repair_finds_and_mends_the_stale_ones() {
     let before = all(&database, "letters").await;
     let (status, printed) = run(&["--rule", "friend-names", "--dry-run"]);
     assert_eq!(status, Some(0));
-    assert!(printed.contains(&format!("{counted} 0, without original 1, unable to carry the copies 1")), "{printed}");
+    assert!(printed.contains(&format!("{counted} 0, without original 1, unable to hold the copies 1")), "{printed}");
     assert_eq!(all(&database, "letters").await, before);
 
     let (status, printed) = run(&["--rule", "friend-names"]);
@@ -295,11 +296,11 @@ async fn repair_finds_and_mends_the_stale_ones() {
     assert!(printed.contains(&format!("{counted} 7")), "{printed}");
     for odd in strange {
         let stored = letters.find_one_and_delete(doc! {"_id": odd.get("_id").unwrap()}).await.unwrap();
-        assert_eq!(stored, Some(odd), "left alone");
+        assert_eq!(stored, Some(odd), "must stay unchanged");
     }
     assert_eq!(stale(&database).await, [""; 0]);
     let (status, printed) = run(&["--rule", "friend-names"]);
-    assert!(status == Some(0) && printed.contains("stale 0, mended 0"), "{printed}");
+    assert!(status == Some(0) && printed.contains("stale 0, repaired 0"), "{printed}");
 
     assert_eq!(run(&["--rule", "friends"]).0, Some(64));
     let validator = doc! {"collMod": "letters", "validator": {"from_name": {"$ne": "forbidden"}}};
@@ -307,7 +308,7 @@ async fn repair_finds_and_mends_the_stale_ones() {
     people.update_one(doc! {"_id": 5}, doc! {"$set": {"name": "forbidden"}}).await.unwrap();
     let (status, printed) = run(&["--rule", "friend-names"]);
     assert!(
-        status == Some(1) && printed.contains("mended 1") && printed.contains("refused by the server 1"),
+        status == Some(1) && printed.contains("repaired 1") && printed.contains("rejected by the server 1"),
         "{printed}"
     );
 }
@@ -318,7 +319,7 @@ async fn references_are_written_with_their_copies() {
     let direct = mongod.client().await.database(&mongod.fresh_database());
     populate(&direct).await;
     let docward = Docward::start(mongod, &rule(direct.name(), "enforce"));
-    docward.wait_for_log("all copies were checked");
+    docward.wait_for_log("checked all copies");
     let through = docward.client().await.database(direct.name());
     let people = through.collection::<Document>("people");
     let update = async |update: Document| people.update_one(doc! {"_id": 1}, update).await.map(|_| ());
@@ -328,7 +329,7 @@ async fn references_are_written_with_their_copies() {
     update(doc! {"$set": {"best_friend": {"id": 5, "name": "an old name"}}}).await.unwrap();
     update(doc! {"$unset": {"nothing": ""}}).await.unwrap();
     through.collection("letters").insert_one(doc! {"_id": 500, "from": 7_i64}).await.unwrap_err();
-    // What passes although it is not true is made true; a field that the original lacks is removed.
+    // docward accepts and corrects a stale value, and removes a field that the original lacks.
     let stale_letter = doc! {"_id": 501, "from": 7_i64, "from_name": "old", "from_city": "old"};
     through.collection("letters").insert_one(stale_letter).await.unwrap();
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
@@ -352,11 +353,11 @@ rules:
 "
         ),
     );
-    docward.wait_for_log("all copies were checked");
+    docward.wait_for_log("checked all copies");
     let people = database.collection::<Document>("people");
     let cards = database.collection::<Document>("cards");
     cards.insert_one(doc! {"_id": 1, "of": {"country": 1, "no": 2}}).await.unwrap();
-    // A second reference in an array, and a field where a document should be, must not stand in the way.
+    // A second reference in an array, and a scalar instead of a document, must not block the update.
     cards.insert_one(doc! {"_id": 2, "of": [{"country": 1, "no": 2}]}).await.unwrap();
     let expect = async |card: Document| {
         let mut expected = doc! {"_id": 1, "of": {"country": 1, "no": 2}};
@@ -392,7 +393,7 @@ rules:
     people.delete_one(id.clone()).await.unwrap();
     people.insert_one(doc! {"_id": 9, "address": 8}).await.unwrap();
     cards.update_one(doc! {"_id": 2}, doc! {"$set": {"of": 9_i64}}).await.unwrap();
-    // The copy of the deleted one is left as it is.
+    // The copy of the deleted original stays unchanged.
     expect(doc! {"at": 7}).await;
 }
 
@@ -403,7 +404,7 @@ async fn lost_history_and_dropped_collections_are_repaired() {
     populate(&direct).await;
     let rules = rule(direct.name(), "enforce");
     let mut docward = Docward::start(mongod, &rules);
-    docward.wait_for_log("all copies were checked");
+    docward.wait_for_log("checked all copies");
     direct.collection::<Document>("people").drop().await.unwrap();
     direct.collection::<Document>("letters").drop().await.unwrap();
     docward.wait_for_log("changes may have been missed");
@@ -411,14 +412,14 @@ async fn lost_history_and_dropped_collections_are_repaired() {
     direct.collection::<Document>("people").update_one(doc! {"_id": 2}, doc! {"$set": {"name": "new"}}).await.unwrap();
     assert_eq!(stale_after(&direct, WITHIN).await, [""; 0]);
 
-    // A stopped worker gives its lease back; whoever comes next finds a token that leads nowhere: one from
-    // before the oplog begins, then one that no server made.
+    // A stopped worker releases its lease. Its successor finds an invalid token: one from before the oplog begins,
+    // then one that no server made.
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
     let ours = doc! {
         "_id": {"$regex": direct.name()}, "repaired": true, "tokens.0._data": {"$exists": true}, "tokens.1": {"$exists": true},
     };
     for at in ["0000000100000001", ""] {
-        // It has written down how far it came.
+        // The worker has stored its position.
         let deadline = Instant::now() + WITHIN;
         while leases.find_one(ours.clone()).await.unwrap().is_none() && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;

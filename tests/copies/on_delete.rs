@@ -12,7 +12,7 @@ use crate::support::mongod::{Kind, Mongod};
 use crate::support::proxy::Docward;
 use crate::{WITHIN, repair};
 
-const CHECKED: &str = "all copies were checked";
+const CHECKED: &str = "checked all copies";
 
 fn hobby(id: i32) -> Document {
     doc! {"_id": id, "name": format!("hobby {id}")}
@@ -73,15 +73,16 @@ async fn unset_removes_references_to_a_deleted_original() {
         doc! {"_id": 3, "hobbies": {"id": 2, "n": "hobby 2"}},
         doc! {"_id": 4, "hobbies": [{"id": 77, "n": "never there"}, 5, {"id": [1]}]},
     ];
-    // One that the server does not let go keeps its reference, and no other's.
+    // A document that the server rejects keeps its reference; all others lose theirs.
     expected.extend((1000..1700).map(|id| match id {
         1500 => doc! {"_id": id, "hobbies": [element(2), element(1)]},
         _ => doc! {"_id": id, "hobbies": [element(2)]},
     }));
     expect(&direct, "people", &expected).await;
-    docward.wait_for_log("cannot be made true");
+    docward.wait_for_log("the server rejected the correction of a copy in");
 
-    // What was deleted while no docward ran is known when one runs again. What never was there is only reported.
+    // After a restart docward processes deletes that it missed. References to originals that never existed are only
+    // reported.
     assert!(docward.terminate().success());
     direct.collection::<Document>("hobbies").delete_one(doc! {"_id": 2}).await.unwrap();
     let docward = Docward::start(mongod, &rules);
@@ -94,11 +95,11 @@ async fn unset_removes_references_to_a_deleted_original() {
     expect(&direct, "people", &expected).await;
     let output = repair(mongod, &rules, &["--rule", "hobby-names"]);
     let printed = String::from_utf8(output.stdout).unwrap();
-    assert!(printed.contains("looked at 2, stale 0, mended 0, without original 2"), "{printed}");
+    assert!(printed.contains("checked 2, stale 0, repaired 0, without original 2"), "{printed}");
     drop(docward);
 }
 
-/// Each drop ends the stream of changes; the next one begins where it ended.
+/// Each drop ends the change stream; the next stream starts where it ended.
 #[tokio::test]
 async fn unset_follows_a_delete_right_after_originals_were_dropped_and_stored_again() {
     let mongod = Mongod::shared();
@@ -119,9 +120,9 @@ async fn unset_follows_a_delete_right_after_originals_were_dropped_and_stored_ag
     }
 }
 
-/// Originals that are deleted and come back, each with references that were written while it was there again.
+/// Originals that are deleted and inserted again, each with references that were written after the insert.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn unset_removes_no_reference_to_an_original_that_is_there_again() {
+async fn unset_keeps_references_to_an_original_that_was_inserted_again() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     let rounds = scaled(60) as i32;
@@ -139,7 +140,7 @@ async fn unset_removes_no_reference_to_an_original_that_is_there_again() {
         hobbies.insert_one(hobby(*id)).await.unwrap();
         people.insert_one(doc! {"_id": format!("new {id}"), "hobbies": [element(*id)]}).await.unwrap();
     }
-    // The last one is known to be followed when another that comes after it is.
+    // The last original has been processed once docward has updated one that comes after it.
     hobbies.insert_one(hobby(-1)).await.unwrap();
     people.insert_one(doc! {"_id": "last", "hobbies": [element(-1)]}).await.unwrap();
     hobbies.delete_one(doc! {"_id": -1}).await.unwrap();
@@ -167,7 +168,7 @@ async fn reject_keeps_originals_that_are_referred_to() {
     for filter in [doc! {"_id": 1}, doc! {"name": "hobby 2"}] {
         let error = hobbies.delete_one(filter.clone()).await.unwrap_err();
         assert_eq!(code(&error), 121, "{filter}");
-        assert!(message(&error).contains("a document it deletes is referred to by 'hobbies.id'"), "{error}");
+        assert!(message(&error).contains("a document that it deletes is still referenced by 'hobbies.id'"), "{error}");
         assert_eq!(code(&hobbies.find_one_and_delete(filter.clone()).await.unwrap_err()), 121, "{filter}");
     }
     assert_eq!(code(&hobbies.delete_many(doc! {"_id": {"$gte": 2}}).await.unwrap_err()), 121);
@@ -177,7 +178,7 @@ async fn reject_keeps_originals_that_are_referred_to() {
     assert_eq!(hobbies.delete_many(doc! {"_id": {"$gte": 4}}).await.unwrap().deleted_count, 2);
     assert!(hobbies.find_one_and_delete(doc! {"_id": 3}).await.unwrap().is_some());
 
-    // In a transaction of the client's, its own writes count.
+    // In a transaction of the client, its own writes count.
     let mut session = client.start_session().await.unwrap();
     session.start_transaction().await.unwrap();
     let people = through.collection::<Document>("people");
@@ -188,12 +189,12 @@ async fn reject_keeps_originals_that_are_referred_to() {
     session.commit_transaction().await.unwrap();
     assert_eq!(all(&direct, "hobbies").await, [hobby(1)]);
 
-    // References are written as ever; nothing is left in the original.
+    // Writing references still works; docward stores nothing in the original.
     people.insert_one(doc! {"_id": 8, "hobbies": [element(1), element(1000)]}).await.unwrap();
     people.update_one(doc! {"_id": 8}, doc! {"$push": {"hobbies": element(1)}}).await.unwrap();
     let replaced = people.replace_one(doc! {"_id": 8}, doc! {"hobbies": element(1)}).await.unwrap();
     assert_eq!((replaced.matched_count, replaced.modified_count), (1, 1));
-    // The server's own errors come at once.
+    // Errors of the server are returned at once.
     let begun = Instant::now();
     let taken = people.insert_one(doc! {"_id": 8, "hobbies": element(1)}).await.unwrap_err();
     assert!(code(&taken) == 11000 && begun.elapsed() < Duration::from_secs(2), "{taken}");
@@ -206,7 +207,8 @@ async fn reject_keeps_originals_that_are_referred_to() {
     );
 }
 
-/// Copies in the collection of the originals: who goes along with the original does not hold it.
+/// Copies in the originals' own collection: a reference that is deleted in the same statement does not block the
+/// delete.
 #[tokio::test]
 async fn reject_within_one_collection() {
     let mongod = Mongod::shared();
@@ -229,9 +231,9 @@ rules:
     assert_eq!(people.delete_many(doc! {}).await.unwrap().deleted_count, 3);
 }
 
-/// A client that has seen an original in the transaction in which it refers to it can rely on it.
+/// A client that reads an original in the transaction that refers to it can rely on it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-async fn no_original_is_deleted_while_somebody_refers_to_it() {
+async fn no_original_is_deleted_while_a_transaction_refers_to_it() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
     let ids: Vec<i32> = (0..scaled(80) as i32).collect();
@@ -276,7 +278,8 @@ async fn no_original_is_deleted_while_somebody_refers_to_it() {
     assert!(all(&direct, "people").await.iter().skip(1).all(known));
 }
 
-/// With `reject` all is done as the client's user: it needs `find` where references are, and may change originals.
+/// With `reject` docward acts as the client's user, who needs `find` on the references' collections and write access
+/// to the originals.
 #[tokio::test]
 async fn reject_uses_the_privileges_of_the_client() {
     let key = std::env::temp_dir().join(format!("docward-copies-key-{}", std::process::id()));

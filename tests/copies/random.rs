@@ -1,5 +1,5 @@
-//! Generated writes before a standalone, where no worker corrects copies: whatever passes leaves every reference with
-//! the name of what it refers to.
+//! Generated writes in front of a standalone, where no worker corrects copies: after every accepted write each
+//! reference has its original's name.
 
 use bson::{Bson, Document, doc};
 
@@ -13,7 +13,7 @@ fn name(id: i32) -> String {
     format!("name {id}")
 }
 
-/// Everything in one statement is about one hobby: a name that goes to another one's element is wrong there.
+/// All parts of a statement use one hobby, so a name on another hobby's element is wrong.
 struct Statement<'r> {
     random: &'r mut Random,
     id: i32,
@@ -62,7 +62,7 @@ impl Statement<'_> {
         }
     }
 
-    /// A path, and what is written there.
+    /// A path, and the value written there.
     fn write(&mut self) -> (String, Bson) {
         let position = self.one(&["", ".0", ".1", ".$", ".$[]", ".$[x]", ".$[y]"]);
         let field = self.one(&["", ".id", ".id", ".n", ".n", ".since"]);
@@ -98,7 +98,7 @@ impl Statement<'_> {
                 doc! {"$rename": {renamed.0: renamed.1}}
             }
             6 => doc! {"$inc": {self.one(&["hobbies.id", "hobbies.0.id", "hobbies.$[].id"]): 1}},
-            // A key in one place, and a name in another or the same.
+            // A key in one position, and a name in another or the same.
             7 | 8 => {
                 let positions = ["", ".0", ".1", ".$", ".$[x]", ".$[y]"];
                 let (key, copy) = (self.one(&positions), self.one(&positions));
@@ -143,7 +143,7 @@ impl Statement<'_> {
     fn command(&mut self) -> Document {
         let (q, u) = (self.filter(), self.update());
         let mut statement = doc! {"q": q, "u": &u, "upsert": self.random.below(3) == 0};
-        // The server refuses filters for identifiers that do not occur.
+        // The server rejects arrayFilters for identifiers that the update does not use.
         let text = u.to_string();
         let used = [
             ("$[x]", doc! {"x.id": self.id}),
@@ -165,7 +165,7 @@ impl Statement<'_> {
     }
 }
 
-/// The references in a document that have another name than their hobby's.
+/// The references in a document whose name differs from their hobby's.
 fn wrong(person: &Document) -> bool {
     let wrong = |holder: &Bson| {
         let Bson::Document(holder) = holder else { return false };
@@ -185,7 +185,7 @@ fn wrong(person: &Document) -> bool {
 }
 
 #[tokio::test]
-async fn whatever_passes_leaves_references_with_their_names() {
+async fn accepted_writes_leave_references_with_the_right_names() {
     let mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, &rule("d", ""));
     let direct = mongod.client().await.database("d");

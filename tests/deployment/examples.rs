@@ -1,4 +1,4 @@
-//! The configurations: one for each topology, the package's and the image's.
+//! The example configurations: one per topology, the package's and the image's.
 
 use std::path::PathBuf;
 
@@ -12,7 +12,7 @@ fn examples() -> Vec<PathBuf> {
     files
 }
 
-/// Beside what they name: `rules/`, and certificates in `tls/`.
+/// Creates the files that the examples name: `rules/`, and certificates in `tls/`.
 #[test]
 fn the_example_of_every_topology_loads() {
     let folder = tempfile::tempdir().unwrap();
@@ -43,7 +43,7 @@ fn every_example_says_how_clients_connect() {
 }
 
 #[test]
-fn what_the_package_and_the_image_run_by_loads() {
+fn the_configurations_of_the_package_and_the_image_load() {
     for configuration in ["deploy/debian/docward.yaml", "deploy/docker/docward.yaml"] {
         assert_loads(&repository(configuration));
     }

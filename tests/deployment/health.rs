@@ -1,4 +1,4 @@
-//! `docward health` at a running docward's admin address, and where there is none.
+//! `docward health` with a running docward's admin address, and with an address where none listens.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -9,18 +9,17 @@ use super::support::mongod::Mongod;
 use super::support::process::{SOON, TIMEOUT, free_port, poll};
 use super::support::proxy::Docward;
 
-const NOBODY: &str = "mongodb://127.0.0.1:1/";
+const UNUSED_ADDRESS: &str = "mongodb://127.0.0.1:1/";
 
-/// The exit code, and what is said.
+/// The exit code and the output.
 fn health_once(arguments: &[&str]) -> (Option<i32>, String) {
     let output = docward(&[&["health"], arguments].concat());
     (output.status.code(), String::from_utf8([output.stdout, output.stderr].concat()).unwrap())
 }
 
-/// The same, asked again where the answer took longer than it waits, which a slow machine's may.
+/// The same, repeated if the reply takes longer than the command's timeout, as on a slow machine.
 fn health(arguments: &[&str]) -> (Option<i32>, String) {
-    poll(TIMEOUT, || Some(health_once(arguments)).filter(|(_, said)| !said.contains("nothing was said within")))
-        .unwrap()
+    poll(TIMEOUT, || Some(health_once(arguments)).filter(|(_, said)| !said.contains("timed out after"))).unwrap()
 }
 
 fn before(upstream: &str) -> Docward {
@@ -28,7 +27,7 @@ fn before(upstream: &str) -> Docward {
 }
 
 #[test]
-fn it_is_ready_as_soon_as_a_member_answers() {
+fn docward_is_ready_once_a_member_answers() {
     let docward = before(&Mongod::shared().uri());
     let admin = docward.admin_address();
     let ready = poll(TIMEOUT, || Some(health(&["--admin", &admin])).filter(|(code, _)| *code == Some(0)));
@@ -36,17 +35,17 @@ fn it_is_ready_as_soon_as_a_member_answers() {
 }
 
 #[test]
-fn without_a_server_it_lives_and_is_not_ready() {
-    let docward = before(NOBODY);
+fn without_a_server_docward_is_alive_and_not_ready() {
+    let docward = before(UNUSED_ADDRESS);
     let admin = docward.admin_address();
     assert_eq!(health(&["--admin", &admin, "--live"]), (Some(0), "ok\n".to_owned()));
     let (code, said) = health(&["--admin", &admin]);
-    assert!(code == Some(1) && said.contains("/readyz answers 503") && said.contains("no member"), "{said}");
+    assert!(code == Some(1) && said.contains("/readyz returned 503") && said.contains("no member"), "{said}");
 }
 
 #[test]
-fn the_configuration_says_where_to_ask() {
-    let docward = before(NOBODY);
+fn the_address_comes_from_the_configuration() {
+    let docward = before(UNUSED_ADDRESS);
     let port = docward.admin_address().rsplit_once(':').unwrap().1.to_owned();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("docward.yaml");
@@ -64,23 +63,23 @@ fn the_configuration_says_where_to_ask() {
 }
 
 #[test]
-fn nobody_or_somebody_else_at_the_address_is_said() {
+fn an_address_without_docward_is_an_error() {
     let (code, said) = health(&["--admin", &format!("127.0.0.1:{}", free_port())]);
-    assert!(code == Some(1) && said.contains("no answer from the admin address 127.0.0.1:"), "{said}");
+    assert!(code == Some(1) && said.contains("no reply from the admin address 127.0.0.1:"), "{said}");
 
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
     let talking = std::thread::spawn(move || {
         let (mut client, _) = other.accept().unwrap();
-        // What closes with something unread resets the connection.
+        // Closing with unread data resets the connection.
         client.read(&mut [0; 256]).and_then(|_| client.write_all(b"SSH-2.0-OpenSSH\r\n"))
     });
     let (code, said) = health(&["--admin", &address]);
-    assert!(code == Some(1) && said.contains("does not speak HTTP"), "{said}");
+    assert!(code == Some(1) && said.contains("the reply is not HTTP"), "{said}");
     talking.join().unwrap().unwrap();
 
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let started = Instant::now();
     let (code, said) = health_once(&["--admin", &silent.local_addr().unwrap().to_string()]);
-    assert!(code == Some(1) && said.contains("nothing was said within") && started.elapsed() < SOON, "{said}");
+    assert!(code == Some(1) && said.contains("timed out after") && started.elapsed() < SOON, "{said}");
 }

@@ -1,5 +1,5 @@
-//! The manifests: what they embed loads, and their objects fit each other. That they are what an API server takes is
-//! not tested here.
+//! The manifests: the embedded configurations load, and the objects are consistent. Whether an API server accepts
+//! them is not tested here.
 
 use std::collections::BTreeSet;
 
@@ -30,7 +30,7 @@ impl Manifest {
         &self.one("Deployment")["spec"]["template"]["spec"]
     }
 
-    /// The container that runs docward, in the place where it is.
+    /// The container that runs docward in a manifest.
     fn docward(&self) -> &Value {
         let containers = ["initContainers", "containers"].into_iter().flat_map(|key| list(&self.pod()[key]));
         containers.into_iter().find(|container| container["name"] == "docward").unwrap()
@@ -56,7 +56,7 @@ fn texts(value: &Value) -> Vec<&str> {
 const MANIFESTS: [&str; 2] = ["replica-set", "sidecar"];
 
 #[test]
-fn what_the_config_maps_hold_loads() {
+fn configurations_in_config_maps_load() {
     for name in MANIFESTS {
         let manifest = Manifest::read(name);
         let folder = tempfile::tempdir().unwrap();
@@ -71,7 +71,7 @@ fn what_the_config_maps_hold_loads() {
 }
 
 #[test]
-fn containers_run_and_ask_what_there_is() {
+fn containers_run_existing_commands_and_probe_existing_paths() {
     for name in MANIFESTS {
         let manifest = Manifest::read(name);
         let container = manifest.docward();
@@ -99,7 +99,7 @@ fn docward_has_no_privileges() {
         assert_eq!(container["allowPrivilegeEscalation"], false);
         assert_eq!(container["readOnlyRootFilesystem"], true);
         assert_eq!(texts(&container["capabilities"]["drop"]), ["ALL"]);
-        // The image's, since its number is what `runAsNonRoot` is checked by.
+        // The image's numeric user, because `runAsNonRoot` checks the number.
         assert!([&pod["runAsUser"], &container["runAsUser"]].contains(&&65532.into()));
     }
 }
@@ -109,12 +109,12 @@ fn a_pod_has_time_to_drain() {
     for name in MANIFESTS {
         let manifest = Manifest::read(name);
         let before = manifest.docward()["lifecycle"]["preStop"]["sleep"]["seconds"].as_u64().unwrap_or(0);
-        let timeouts = manifest.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
-        assert!(timeouts >= before + drain_seconds(manifest.configuration()) + 5, "{name}");
+        let grace_period = manifest.pod()["terminationGracePeriodSeconds"].as_u64().unwrap();
+        assert!(grace_period >= before + drain_seconds(manifest.configuration()) + 5, "{name}");
     }
 }
 
-/// One port for each member: where docward listens, of the container, of the Service and in the policy.
+/// One port for each member: docward's listener, the container's port, the Service's, and the network policy's.
 #[test]
 fn the_ports_of_the_members_agree() {
     let manifest = Manifest::read("replica-set");
@@ -163,9 +163,9 @@ fn selectors_select_docwards_pods() {
     }
 }
 
-/// Clients in other namespaces find docward by the name that hello answers give.
+/// Clients in other namespaces find docward by the name in hello replies.
 #[test]
-fn hello_answers_name_the_service() {
+fn hello_replies_name_the_service() {
     let manifest = Manifest::read("replica-set");
     let service = &manifest.one("Service")["metadata"];
     let name = format!("{}.{}.svc.cluster.local", text(&service["name"]), text(&service["namespace"]));

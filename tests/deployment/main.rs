@@ -1,5 +1,5 @@
-//! What `deploy/` and the Dockerfile hold, as far as it can be tested without a cluster, an init system or a container
-//! engine: configurations load, commands have flags that exist, and what is said in two places agrees.
+//! The files in `deploy/` and the Dockerfile, as far as they can be tested without a cluster, an init system or a
+//! container engine: configurations load, commands use existing flags, and repeated settings agree.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -25,14 +25,14 @@ fn read(path: impl AsRef<Path>) -> String {
         .unwrap_or_else(|error| panic!("{}: {error}", path.as_ref().display()))
 }
 
-/// `docward check` finds nothing wrong with a configuration, nor with what it names.
+/// Asserts that `docward check` finds no error in a configuration or in the files it names.
 fn assert_loads(configuration: &Path) {
     let output = docward(&["check", "--config", configuration.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.is_empty(), "{}: {said}", configuration.display());
 }
 
-/// The words are a command line that the binary takes: a subcommand, and flags that it has.
+/// Asserts that the words are a valid command line: a subcommand, and flags that it has.
 fn assert_is_command<'w>(words: impl IntoIterator<Item = &'w str>) {
     let words: Vec<&str> = words.into_iter().collect();
     let help = docward(&[words[0], "--help"]);
@@ -43,7 +43,7 @@ fn assert_is_command<'w>(words: impl IntoIterator<Item = &'w str>) {
     }
 }
 
-/// A top-level key of a `docward.yaml`, as it stands there.
+/// A top-level key of a `docward.yaml`, as it is written there.
 fn key<'t>(configuration: &'t str, name: &str) -> Option<&'t str> {
     let line = configuration.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     Some(line.split(" #").next().unwrap_or(line).trim())

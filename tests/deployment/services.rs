@@ -1,11 +1,11 @@
-//! The systemd units, the Debian package and the image, held against the configurations they run by.
+//! The systemd units, the Debian package and the image, compared with the configurations that they use.
 
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::process::{Command, Stdio};
 
-use super::support::process::{Protected, SOON, TIMEOUT, poll, uninterrupted};
+use super::support::process::{ChildGuard, SOON, TIMEOUT, poll, uninterrupted};
 use super::support::proxy::Docward;
 use super::{assert_is_command, drain_seconds, key, read, repository};
 
@@ -15,39 +15,40 @@ fn settings<'t>(unit: &'t str, name: &str) -> Vec<&'t str> {
 }
 
 #[test]
-fn the_service_runs_what_there_is_and_gives_it_time_to_drain() {
+fn the_service_runs_an_existing_command_and_allows_a_drain() {
     let unit = read("deploy/systemd/docward.service");
     let configuration = read("deploy/debian/docward.yaml");
     let mut words = settings(&unit, "ExecStart")[0].split(' ');
     assert_eq!(words.next(), Some("/usr/bin/docward"));
     assert_is_command(words);
     assert_is_command(settings(&unit, "ExecReload")[0].strip_prefix("/usr/bin/docward ").unwrap().split(' '));
-    let timeouts: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
-    assert!(timeouts > drain_seconds(&configuration) + 5);
+    let stop_timeout: u64 = settings(&unit, "TimeoutStopSec")[0].strip_suffix('s').unwrap().parse().unwrap();
+    assert!(stop_timeout > drain_seconds(&configuration) + 5);
 }
 
-/// What `Type=notify` waits for, and how long a drain may take.
+/// docward sends what `Type=notify` waits for, and how long a drain may take.
 #[test]
-fn the_service_manager_is_told_of_the_start_and_the_end() {
+fn the_service_manager_is_notified_of_start_and_stop() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("notify");
     let manager = UnixDatagram::bind(&path).unwrap();
     manager.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let told = || {
+    let notification = || {
         let mut buffer = [0; 64];
         let length = uninterrupted(|| manager.recv(&mut buffer)).unwrap();
         String::from_utf8_lossy(&buffer[..length]).trim().to_owned()
     };
-    let nobody = "mongodb://127.0.0.1:1/";
-    let docward = Docward::before(nobody).environment("NOTIFY_SOCKET", path.to_str().unwrap());
+    let unused = "mongodb://127.0.0.1:1/";
+    let docward = Docward::before(unused).environment("NOTIFY_SOCKET", path.to_str().unwrap());
     let mut docward = docward.argument("--drain-timeout").argument("50s").start();
-    assert_eq!(told(), "READY=1");
+    assert_eq!(notification(), "READY=1");
     docward.signal("TERM");
-    assert_eq!(told(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=60000000");
+    assert_eq!(notification(), "STOPPING=1\nEXTEND_TIMEOUT_USEC=60000000");
     assert!(docward.wait().success());
 }
 
-/// Starts `serve` with its stderr in a file that is said to be the journal if `journal`; gives that once `enough` is in it.
+/// Starts `serve` with its stderr in a file, which is declared to be the journal if `journal` is set; returns the
+/// content once it contains `enough`.
 fn logged(arguments: &[&str], journal: bool, enough: &str) -> String {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("stderr");
@@ -58,13 +59,13 @@ fn logged(arguments: &[&str], journal: bool, enough: &str) -> String {
     if journal {
         command.env("JOURNAL_STREAM", format!("{}:{}", of.dev(), of.ino()));
     }
-    let _docward = Protected::spawn(&mut command, folder.path());
+    let _docward = ChildGuard::spawn(&mut command, folder.path());
     poll(SOON, || std::fs::read_to_string(&path).ok().filter(|text| text.contains(enough))).unwrap()
 }
 
 #[test]
 fn lines_in_the_journal_have_their_priority_and_no_time() {
-    // There is no other process to take over from, and no folder to wait in for the next one.
+    // No other process hands over, and no runtime directory exists for the next one.
     let fails = ["--listen", "127.0.0.1:0", "--upstream", "mongodb://127.0.0.1:1/", "--hand-over", "/no/such/folder/x"];
     let line = |arguments: &[&str], journal| {
         let log = logged(arguments, journal, "take over");
@@ -75,7 +76,7 @@ fn lines_in_the_journal_have_their_priority_and_no_time() {
     assert!(plain.starts_with("20") && plain.contains("Z ERROR docward::"), "a time: {plain}");
     let json = line(&[&fails[..], &["--log-format", "json"]].concat(), true);
     assert!(json.starts_with("<3>{\"timestamp\":"), "{json}");
-    // What is wrong with rules has several lines.
+    // An error in rules has several lines.
     let rules = repository("no/such/rules.yaml");
     let refused = logged(&["--rules", rules.to_str().unwrap()], true, "1 error");
     assert!(refused.lines().count() > 1 && refused.lines().all(|line| line.starts_with("<3>")), "{refused}");
@@ -88,10 +89,10 @@ fn a_passed_socket_of_another_address_is_named() {
     let docward =
         Docward::before("mongodb://127.0.0.1:1/").passing(&passed).listen(&format!("0.0.0.0:{}", address.port()));
     let log = docward.try_start().map(|_| ()).unwrap_err();
-    assert!(log.contains(&format!("a socket on {address} was passed")), "{log}");
+    assert!(log.contains(&format!("LISTEN_FDS passed a socket on {address}")), "{log}");
 }
 
-/// A passed socket that no listener wants would hold its port for nobody.
+/// A passed socket without a listener would keep its port open unused.
 #[test]
 fn the_socket_is_what_the_configuration_listens_on() {
     let unit = read("deploy/systemd/docward.socket");
@@ -100,11 +101,11 @@ fn the_socket_is_what_the_configuration_listens_on() {
 }
 
 #[test]
-fn what_is_packaged_is_there() {
+fn all_packaged_files_exist() {
     let manifest = read("Cargo.toml");
     let assets = manifest.split("assets = [").nth(1).unwrap().split("\n]").next().unwrap();
     for asset in assets.lines().filter_map(|line| line.trim().strip_prefix("[\"")?.split('"').next()) {
-        // These are made by scripts/deb.sh.
+        // `scripts/deb.sh` makes these.
         if asset.starts_with("target/") {
             continue;
         }
@@ -113,14 +114,14 @@ fn what_is_packaged_is_there() {
     }
 }
 
-/// `["word", "word"]` behind an instruction of the Dockerfile, or behind CMD of its health check.
+/// The `["word", "word"]` after an instruction of the Dockerfile, or after CMD of its health check.
 fn words<'t>(dockerfile: &'t str, before: &str) -> Vec<&'t str> {
     let line = dockerfile.lines().find_map(|line| line.trim().strip_prefix(before)).unwrap();
     line.trim_matches(['[', ']']).split(", ").map(|word| word.trim_matches('"')).collect()
 }
 
 #[test]
-fn the_image_runs_and_asks_what_there_is() {
+fn the_image_runs_existing_commands() {
     let dockerfile = read("Dockerfile");
     let binary = words(&dockerfile, "ENTRYPOINT ");
     let check = words(&dockerfile, "CMD [\"/usr/bin/docward\", ");

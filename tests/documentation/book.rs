@@ -1,4 +1,4 @@
-//! Every page is in the book's list, and every link leads to something that is there.
+//! Every page is in the book's summary, and every link has an existing target.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use docward::rules::Code;
 
 use super::{pages, root};
 
-/// The links of a page: text between `](` and `)`, outside of code.
+/// The links of a page: the text between `](` and `)`, outside of code.
 fn links(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut in_code = false;
@@ -21,7 +21,7 @@ fn links(text: &str) -> Vec<String> {
     found
 }
 
-/// What GitHub and mdBook make of a heading.
+/// The anchor that GitHub and mdBook generate for a heading.
 fn anchor(heading: &str) -> String {
     let kept = heading.trim().to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -34,7 +34,7 @@ fn has_anchor(page: &Path, wanted: &str) -> bool {
 }
 
 #[test]
-fn every_link_leads_somewhere() {
+fn every_link_has_a_target() {
     let mut seen = 0;
     for page in pages() {
         for link in links(&std::fs::read_to_string(&page).unwrap()) {
@@ -74,7 +74,7 @@ fn every_code_of_a_diagnostic_is_explained() {
 
 #[test]
 fn every_subcommand_has_a_page() {
-    let help = super::said(&super::docward(&["--help"], &root()));
+    let help = super::output_text(&super::docward(&["--help"], &root()));
     let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
     let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
     for name in names.filter(|name| !name.is_empty() && *name != "help") {

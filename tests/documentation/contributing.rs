@@ -1,25 +1,25 @@
-//! The files and functions that CONTRIBUTING.md and ARCHITECTURE.md send a unauthenticated_slot to.
+//! The files and functions that CONTRIBUTING.md and ARCHITECTURE.md point a new contributor to.
 
 use super::root;
 
-fn paper(name: &str) -> String {
+fn read(name: &str) -> String {
     std::fs::read_to_string(root().join(name)).unwrap()
 }
 
-/// What stands in backticks outside of blocks.
+/// The texts in backticks outside of code blocks.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     let prose = text.split("```").step_by(2);
     prose.flat_map(|prose| prose.split('`').skip(1).step_by(2))
 }
 
 #[test]
-fn the_files_they_name_are_there() {
+fn the_named_files_exist() {
     const FOLDERS: [&str; 8] = ["src/", "tests/", "docs/", "rules/", "deploy/", "fuzz/", "scripts/", "bench/"];
     let mut seen = 0;
     for name in ["CONTRIBUTING.md", "ARCHITECTURE.md"] {
-        let text = paper(name);
+        let text = read(name);
         let paths = quoted(&text).filter(|word| FOLDERS.iter().any(|folder| word.starts_with(folder)));
-        // The example's own files are what the reader is to write.
+        // The reader of the example creates these files.
         for path in paths.filter(|path| !path.contains("frozen")) {
             assert!(root().join(path).exists(), "{name}: {path}");
             seen += 1;
@@ -29,10 +29,10 @@ fn the_files_they_name_are_there() {
 }
 
 #[test]
-fn the_functions_of_a_pattern_are_those_it_has() {
-    let text = paper("CONTRIBUTING.md");
+fn the_named_functions_of_a_pattern_exist() {
+    let text = read("CONTRIBUTING.md");
     let table = text.split("| function | says |").nth(1).unwrap().split("\n\n").next().unwrap();
-    let evaluate = paper("src/patterns/mod.rs") + &paper("src/patterns/together.rs");
+    let evaluate = read("src/patterns/mod.rs") + &read("src/patterns/together.rs");
     let names: Vec<&str> = table.lines().filter_map(|row| row.split(" | ").next()).flat_map(quoted).collect();
     assert!(names.len() >= 8, "{names:?}");
     for name in names {
@@ -41,10 +41,10 @@ fn the_functions_of_a_pattern_are_those_it_has() {
 }
 
 #[test]
-fn the_targets_of_make_are_there() {
-    let makefile = paper("Makefile");
+fn the_named_make_targets_exist() {
+    let makefile = read("Makefile");
     for name in ["CONTRIBUTING.md", "README.md"] {
-        for line in paper(name).lines().filter_map(|line| line.strip_prefix("make ")) {
+        for line in read(name).lines().filter_map(|line| line.strip_prefix("make ")) {
             let target = line.split_whitespace().next().unwrap();
             assert!(makefile.contains(&format!("\n{target}: ## ")), "{name}: make {target}");
         }

@@ -1,13 +1,13 @@
-//! The forms in which applications write, the same for every pattern: each operator on a field that the rule names and
-//! on others, replacements, upserts, findAndModify, pipelines, deletes, batches, and commands that write indirectly.
+//! The statement forms of applications, the same for every pattern: each operator on a field that the rule names and
+//! on others, replacements, upserts, findAndModify, pipelines, deletes, batches, and indirect writes.
 
 /// One statement without `db.COLLECTION.`.
 #[derive(Clone, Debug)]
 pub(super) struct Form {
-    /// What the statement is about: the heading of its table.
+    /// The statement's topic: the heading of its table.
     pub(super) topic: String,
     pub(super) statement: String,
-    /// Statements of one class differ only in what `varies`.
+    /// Statements of one class differ only in `varies`.
     pub(super) class: Option<&'static str>,
     /// The operator, or the path, of a statement with a class.
     pub(super) varies: String,
@@ -85,7 +85,7 @@ const PLAIN: [&str; 27] = [
 /// Paths below a field of the rule.
 const BELOW: [&str; 3] = ["FIELD.part", "FIELD.0", "FIELD.$[]"];
 
-/// Statements on a field of the rule. DOCUMENT is a document that has it.
+/// Statements on a field of the rule. DOCUMENT is a document that has the field.
 const CONCERNED: [&str; 18] = [
     "insertOne({_id: 2, DOCUMENT})",
     "insertMany([{_id: 2, DOCUMENT}, {_id: 3, DOCUMENT}])",
@@ -107,10 +107,11 @@ const CONCERNED: [&str; 18] = [
     "deleteOne({_id: 1, FIELD: VALUE})",
 ];
 
-/// The document that the statements find, and whose fields they change; a field of the rule has its value too.
+/// The document that the statements match and change; a field of the rule also has its value.
 pub(super) const STORED: &str = r#"{_id: 1, title: "Dune", pages: 412, tags: ["a"]}"#;
 
-/// Every form: on no field of the rule, on each of its `fields` (names with a value), and the pattern's `own`.
+/// Every form: on no field of the rule, on each of its `fields` (names with a value), and the pattern's `own`
+/// statements.
 pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str) -> Vec<Form> {
     let form = |topic: &str, statement: String| Form {
         topic: topic.to_owned(),
@@ -130,7 +131,7 @@ pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str)
     for (field, value) in fields {
         let topic = format!("Statements on `{field}`");
         let of_field = |text: &str| {
-            // A dotted path is a name with quotes, apart from where it has them already.
+            // Quotes a dotted path, unless it is quoted already.
             let quoted = text.replace("\"FIELD", &format!("\"{field}")).replace("$FIELD", &format!("${field}"));
             let name = if field.contains('.') { format!("\"{field}\"") } else { field.clone() };
             let nested = field.rsplit('.').fold(value.clone(), |inner, name| match inner == *value {

@@ -40,7 +40,7 @@ impl Schema {
         schema["$ref"].as_str()?.strip_prefix("#/$defs/")
     }
 
-    /// The type as a person reads it: "field path", "`reject`, `merge`", "list of namespaces".
+    /// The type in readable form: "field path", "`reject`, `merge`", "list of namespaces".
     fn type_text(&self, schema: &Value) -> String {
         if let Some(name) = self.reference(schema) {
             let shared = SHARED_TYPES.iter().find(|(definition, ..)| *definition == name);
@@ -142,7 +142,7 @@ fn range(schema: &Value) -> String {
     }
 }
 
-/// Whether the key must be there, or else its default.
+/// "Required", or the key's default.
 fn presence(mapping: &Value, key: &str, schema: &Value) -> String {
     let holds = |list: &Value| list.as_array().is_some_and(|keys| keys.iter().any(|one| one == key));
     let alternatives = |kind: &str| {
@@ -169,7 +169,7 @@ fn presence(mapping: &Value, key: &str, schema: &Value) -> String {
     }
 }
 
-/// The description of a key, and of each word it takes.
+/// The description of a key, and of each value it accepts.
 fn meaning(schema: &Value) -> String {
     let mut lines: Vec<String> = schema["description"].as_str().map(str::to_owned).into_iter().collect();
     for choice in choices(schema).into_iter().flatten() {
@@ -177,7 +177,7 @@ fn meaning(schema: &Value) -> String {
             lines.push(format!("{}: {text}", code(word)));
         }
     }
-    // A star outside of code would begin emphasis.
+    // An asterisk outside of code would start emphasis.
     let escaped = |(at, part): (usize, &str)| if at % 2 == 0 { part.replace('*', "\\*") } else { part.to_owned() };
     lines.join("<br>").split('`').enumerate().map(escaped).collect::<Vec<_>>().join("`")
 }

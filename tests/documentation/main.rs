@@ -1,7 +1,9 @@
-//! The documentation, held to what docward does. What stands below `$ docward …` in a block marked `console` is what
-//! is printed; `UPDATE_EXPECT=1 cargo test --test documentation` writes it anew; read the difference. Rules and
-//! their tables: `rules.rs`; the page of all keys: `keys.rs`; what becomes of each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; what unauthenticated are
-//! told: `contributing.rs`.
+//! Checks the documentation against docward. The text below `$ docward …` in a block marked `console` is the
+//! command's output; `UPDATE_EXPECT=1 cargo test --test documentation` rewrites it, and you review the diff.
+//!
+//! Rules and their tables: `rules.rs`; the page of all keys: `keys.rs`; the verdict on each kind of statement:
+//! `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; the
+//! documentation for contributors: `contributing.rs`.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -21,7 +23,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::{Mutex, PoisonError};
 
-/// Every page of `docs/`, and the papers beside it.
+/// Every page of `docs/`, and the Markdown files of the project's root.
 fn pages() -> Vec<PathBuf> {
     let papers = ["README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md"];
     let mut pages: Vec<PathBuf> = papers.map(|paper| root().join(paper)).into();
@@ -48,11 +50,11 @@ fn docward(arguments: &[&str], folder: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_docward")).args(arguments).current_dir(folder).output().unwrap()
 }
 
-fn said(output: &Output) -> String {
+fn output_text(output: &Output) -> String {
     String::from_utf8_lossy(&[&output.stdout[..], &output.stderr].concat()).into_owned()
 }
 
-/// The blocks of this language, each with the line it begins at. They may be indented in lists.
+/// The blocks of this language, each with its first line number. Blocks may be indented in lists.
 fn blocks<'t>(text: &'t str, language: &str) -> Vec<(usize, Vec<&'t str>)> {
     let opening = format!("```{language}");
     let mut found = Vec::new();
@@ -66,7 +68,7 @@ fn blocks<'t>(text: &'t str, language: &str) -> Vec<(usize, Vec<&'t str>)> {
     found
 }
 
-/// Every flag that a shown command has is one of its subcommand's.
+/// Every flag of a shown command exists in its subcommand.
 #[test]
 fn commands_in_shell_blocks_have_flags_that_exist() {
     let mut seen = 0;
@@ -80,7 +82,7 @@ fn commands_in_shell_blocks_have_flags_that_exist() {
                 assert!(help.status.success(), "{}:{line}: {command}", page.display());
                 let flags = words.split_whitespace().filter(|word| word.starts_with("--"));
                 for flag in flags.map(|flag| flag.split('=').next().unwrap()) {
-                    assert!(said(&help).contains(flag), "{}:{line}: {command}: {flag}", page.display());
+                    assert!(output_text(&help).contains(flag), "{}:{line}: {command}: {flag}", page.display());
                 }
                 seen += 1;
             }
@@ -89,7 +91,8 @@ fn commands_in_shell_blocks_have_flags_that_exist() {
     assert!(seen >= 12, "{seen}");
 }
 
-/// Replaces each of `pages` by what `made_anew` makes of its text, if `UPDATE_EXPECT` is set; else the two must be the same.
+/// Replaces each of `pages` by the result of `made_anew` if `UPDATE_EXPECT` is set; otherwise asserts that the two
+/// are equal.
 fn expect(pages: impl IntoIterator<Item = PathBuf>, mut made_anew: impl FnMut(&Path, &str) -> String) {
     // Two tests write to the same pages.
     static WRITING: Mutex<()> = Mutex::new(());
@@ -100,7 +103,7 @@ fn expect(pages: impl IntoIterator<Item = PathBuf>, mut made_anew: impl FnMut(&P
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(&page, real).unwrap();
         } else {
-            assert_eq!(real, shown, "{}: UPDATE_EXPECT=1 writes it anew", page.display());
+            assert_eq!(real, shown, "{}: UPDATE_EXPECT=1 rewrites it", page.display());
         }
     }
 }
@@ -126,7 +129,7 @@ fn commands_print_what_the_documentation_shows() {
     assert!(blocks >= 8, "{blocks}");
 }
 
-/// Every command of the block with what it prints. A command goes on where its quotes are open.
+/// Prints every command of the block with its output. A command continues while its quotes are open.
 fn run_block(block: &str, root: &Path) -> String {
     let mut out = String::new();
     let mut command = String::new();
@@ -144,7 +147,7 @@ fn run_block(block: &str, root: &Path) -> String {
     out
 }
 
-/// What is printed, stderr behind stdout.
+/// The output, with stderr after stdout.
 fn run(command: &str, root: &Path) -> String {
     let folder = Path::new(env!("CARGO_BIN_EXE_docward")).parent().unwrap();
     let path = format!("{}:{}", folder.display(), std::env::var("PATH").unwrap());

@@ -1,20 +1,20 @@
-//! The YAML that the documentation shows loads, and what its tables say becomes of statements is what becomes of them.
+//! The YAML in the documentation loads, and its tables show the real verdicts.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use docward::rules::Pattern as _;
 
-use super::{blocks, docward, pages, root, said};
+use super::{blocks, docward, output_text, pages, root};
 
-/// What a block of YAML is.
+/// The content of a YAML block.
 pub(super) enum Shown {
     RuleFile(String),
     TestFile(String),
     Configuration(String),
 }
 
-/// Rules may be shown without the file around them, and patterns without the rule.
+/// Rules may be shown without the surrounding file, and patterns without the surrounding rule.
 pub(super) fn recognise(block: &[&str]) -> Shown {
     let text = block.join("\n") + "\n";
     let indented = |by: usize| text.lines().map(|line| format!("{:by$}{line}\n", "")).collect::<String>();
@@ -52,12 +52,12 @@ fn every_block_of_yaml_loads() {
             seen += 1;
             match recognise(&block) {
                 Shown::RuleFile(text) => {
-                    passes("check", &folder("shown.yaml", &text).1, &place);
+                    assert_loads("check", &folder("shown.yaml", &text).1, &place);
                     if text.contains("tests:") {
-                        passes("test", &folder("shown.yaml", &text).1, &place);
+                        assert_loads("test", &folder("shown.yaml", &text).1, &place);
                     }
                 }
-                Shown::TestFile(text) => passes("test", &folder("shown.test.yaml", &text).1, &place),
+                Shown::TestFile(text) => assert_loads("test", &folder("shown.test.yaml", &text).1, &place),
                 Shown::Configuration(text) => configures(&text, &place),
             }
         }
@@ -65,12 +65,12 @@ fn every_block_of_yaml_loads() {
     assert!(seen >= 25, "{seen}");
 }
 
-fn passes(subcommand: &str, file: &Path, place: &str) {
+fn assert_loads(subcommand: &str, file: &Path, place: &str) {
     let done = docward(&[subcommand, file.to_str().unwrap()], file.parent().unwrap());
-    assert!(done.status.success(), "{place}: {}", said(&done));
+    assert!(done.status.success(), "{place}: {}", output_text(&done));
 }
 
-/// The files that a configuration names need not be there (R0002).
+/// The files that a configuration names need not exist (R0002).
 fn configures(text: &str, place: &str) {
     let (_folder, file) = folder("docward.yaml", text);
     let done = docward(&["check", "--config", file.to_str().unwrap(), "--format", "json"], &root());
@@ -78,9 +78,9 @@ fn configures(text: &str, place: &str) {
     assert!(found.iter().all(|one| one["code"] == "R0002"), "{place}: {found:#?}");
 }
 
-/// In a table headed `| statement | becomes |` a row is a test of the rule shown last above it.
+/// Each row of a table with the head `| statement | becomes |` is a test of the last rule shown above it.
 #[test]
-fn statements_become_what_the_tables_say() {
+fn tables_show_the_real_results() {
     let mut rows: HashMap<String, usize> = HashMap::new();
     for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
@@ -92,7 +92,7 @@ fn statements_become_what_the_tables_say() {
             let place = format!("{}:{}", page.display(), at + 1);
             let (_, rule) = rules.iter().rev().find(|(line, _)| *line < at).expect(&place);
             let (given, becomes) = row.split_once("` | ").expect(&place);
-            passes("test", &folder("shown.yaml", &with_test(rule, given, becomes)).1, &format!("{place}: {row}"));
+            assert_loads("test", &folder("shown.yaml", &with_test(rule, given, becomes)).1, &format!("{place}: {row}"));
             *rows.entry(page.file_stem().unwrap().to_string_lossy().into_owned()).or_default() += 1;
         }
     }
@@ -113,7 +113,7 @@ fn with_test(rule: &[&str], given: &str, becomes: &str) -> String {
     format!("{text}    tests:\n      - {{ given: {given}, {expected} }}\n")
 }
 
-/// The database and collection whose statements a rule is about: what it copies into, else what it names.
+/// The database and collection of a rule's statements: the collection with the copies, else the one it names.
 pub(super) fn rule_collection(rule_file: &str) -> (String, String) {
     let named = |key: &str| {
         let (database, collection) = rule_file.split_once(key)?.1.split([',', '\n', ' ']).next()?.split_once('.')?;

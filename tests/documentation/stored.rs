@@ -1,6 +1,6 @@
-//! The tables of `verdicts`, held against a real mongod: after a statement was sent through docward the same is stored as
-//! after sending directly what the table shows. So a forwarded statement does what it does without docward, a rejected
-//! one changes nothing, and a rewritten one does what the table says.
+//! Compares the tables of `verdicts` with a real mongod: sending a statement through docward stores the same as
+//! sending the table's result directly. So a forwarded statement has its usual effect, a rejected one changes
+//! nothing, and a rewritten one has the effect of the table's statement.
 
 use bson::{Bson, Document, doc};
 use docward::document::CowDocument;
@@ -12,27 +12,27 @@ use super::support::proxy::Docward;
 use super::support::raw::Client;
 use super::verdicts::{Evaluated, Section, Verdict, sections};
 
-/// A section's rule at work.
-struct ApplicableRules<'s> {
+/// A section's rule, loaded in a docward.
+struct Fixture<'s> {
     section: &'s Section,
     through: Client,
     directly: Client,
-    /// Kept, because dropping it ends it.
+    /// Held because dropping it stops docward.
     _docward: Docward,
 }
 
 /// The stored documents, and whether one of the replies had an error.
 type State = (Vec<Document>, bool);
 
-impl ApplicableRules<'_> {
-    fn of(section: &Section) -> ApplicableRules<'_> {
+impl Fixture<'_> {
+    fn of(section: &Section) -> Fixture<'_> {
         let mongod = Mongod::shared();
         let docward = Docward::start(mongod, &section.rule_file);
         let (through, directly) = (Client::connect(&docward.address()), Client::connect(&mongod.address()));
-        ApplicableRules { section, through, directly, _docward: docward }
+        Fixture { section, through, directly, _docward: docward }
     }
 
-    /// Makes the collection of documents with these ids and nothing else.
+    /// Creates the collection with documents of these ids only.
     fn store(&mut self, ids: &[i32]) {
         let Section { database, collection, fields, .. } = self.section;
         let all = doc! { "q": {}, "limit": 0 };
@@ -60,7 +60,7 @@ impl ApplicableRules<'_> {
         batch.iter().map(|document| comparable(document.as_document().unwrap(), varies.as_deref())).collect()
     }
 
-    /// Sends the commands one after the other, until one fails, as mongosh does.
+    /// Sends the commands one after the other until one fails, as mongosh does.
     fn run<'c>(&mut self, through: bool, commands: impl IntoIterator<Item = &'c CowDocument<'static>>) -> State {
         let mut failed = false;
         for command in commands {
@@ -75,7 +75,7 @@ impl ApplicableRules<'_> {
         (self.stored(), failed)
     }
 
-    /// Whether a find of docward's own finds something.
+    /// Whether one of docward's finds returns a document.
     fn finds(&mut self, question: &CowDocument<'static>) -> bool {
         let mut find = Document::from_reader(question.as_document().as_bytes()).unwrap();
         find.remove("$db");
@@ -83,7 +83,7 @@ impl ApplicableRules<'_> {
         !reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().is_empty()
     }
 
-    /// Whether the statement changed what is stored.
+    /// Whether the statement changed the stored documents.
     fn check(&mut self, evaluated: &Evaluated, ids: &[i32]) -> bool {
         let place = format!("{}: {} with {ids:?} stored", self.section.place, evaluated.text);
         self.store(ids);
@@ -95,14 +95,14 @@ impl ApplicableRules<'_> {
         self.store(ids);
         let (stored, failed) = self.run(true, &evaluated.commands);
         match verdict {
-            // What the rule inserts then, the table does not show.
+            // The table does not show the document that the rule inserts in this case.
             Verdict::RejectsStored if passes => assert!(!failed, "{place} is rejected"),
             Verdict::Rejects | Verdict::RejectsStored => {
                 assert!(failed, "{place} is not rejected");
                 assert_eq!(stored, expected, "{place}: {verdict:?}");
             }
             Verdict::Forwards => assert_eq!((&stored, failed), (&expected, fails), "{place}: {verdict:?}"),
-            // A condition that does not hold may be reported as an error.
+            // A failed condition may be reported as an error.
             Verdict::Rewrites | Verdict::Decides => assert_eq!(stored, expected, "{place}: {verdict:?}"),
         }
         stored != before
@@ -131,7 +131,7 @@ fn set(document: &mut Document, path: &str, value: Bson) {
     }
 }
 
-/// Without what differs from run to run: times, ids that the server makes, and the field that varies.
+/// Removes values that differ from run to run: times, server-made ids, and the field that varies.
 fn comparable(document: &Document, varies: Option<&str>) -> Document {
     let value = |name: &str, value: &Bson| match value {
         Bson::DateTime(_) => Bson::String("a time".into()),
@@ -144,22 +144,22 @@ fn comparable(document: &Document, varies: Option<&str>) -> Document {
 }
 
 #[test]
-fn shown_verdicts_are_true_before_a_real_mongod() {
+fn shown_verdicts_hold_on_a_real_mongod() {
     let (mut checked, mut changed) = (0, 0);
     for section in &sections() {
-        let mut bench = ApplicableRules::of(section);
+        let mut fixture = Fixture::of(section);
         for evaluated in section.evaluated() {
             let upserts = evaluated.text.contains("upsert: true");
-            // An upsert that a rule checks is sent in two parts, of which the table shows the first.
+            // A checked upsert is sent in two parts; the table shows the first.
             let stores: &[&[i32]] = match evaluated.verdict() {
-                // The stored documents decide, in a transaction: the tests of these patterns look at them.
+                // The verdict depends on stored documents, in a transaction: these patterns' own tests check it.
                 Verdict::Decides => &[],
                 Verdict::Rewrites if upserts => &[&[1, 2]],
                 _ if upserts => &[&[1], &[1, 2]],
                 _ => &[&[1]],
             };
             for ids in stores {
-                changed += usize::from(bench.check(&evaluated, ids));
+                changed += usize::from(fixture.check(&evaluated, ids));
                 checked += 1;
             }
         }

@@ -1,4 +1,4 @@
-//! What the documentation says that docward says, docward says: texts in tables by which people look things up.
+//! The tables of messages in the documentation quote texts that docward really prints.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const TABLES: [(&str, usize); 4] = [
     ("| line | what to do |", 0),
 ];
 
-/// All string literals of the program, and what stands around them; no comments, no tests.
+/// The program's source files, without comments and tests, for searching their string literals.
 fn sources() -> String {
     let mut text = String::new();
     let mut folders = vec![root().join("src")];
@@ -32,7 +32,7 @@ fn program(path: &Path) -> String {
     let text = std::fs::read_to_string(path).unwrap();
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
-    // A literal goes on behind a backslash at the end of its line.
+    // A literal continues after a backslash at the end of its line.
     let joined = lines.fold(String::new(), |text, line| match text.strip_suffix('\\') {
         Some(text) => text.to_owned() + line.trim_start(),
         None => text + "\n" + line,
@@ -40,7 +40,7 @@ fn program(path: &Path) -> String {
     joined.replace("\\\"", "\"")
 }
 
-/// The parts of a text between what differs from case to case, and of several texts.
+/// The constant parts of a text that has placeholders or alternatives.
 fn parts(text: &str) -> impl Iterator<Item = &str> {
     let text = text.strip_prefix("docward: ").unwrap_or(text);
     let parts = text.split('…').flat_map(|part| part.split(", "));
@@ -48,7 +48,7 @@ fn parts(text: &str) -> impl Iterator<Item = &str> {
 }
 
 #[test]
-fn texts_that_people_look_up_are_those_of_the_program() {
+fn quoted_messages_are_those_of_the_program() {
     let sources = sources();
     let mut seen = 0;
     for page in pages() {
@@ -61,7 +61,7 @@ fn texts_that_people_look_up_are_those_of_the_program() {
                 continue;
             };
             let text = text.trim();
-            // In italics: others say it.
+            // Italics mark messages of other programs.
             if head.is_some() || text.starts_with('*') || text.starts_with("---") {
                 continue;
             }

@@ -1,19 +1,19 @@
-//! What docward does with each kind of statement, written into the patterns' pages.
+//! Writes docward's verdict on each kind of statement into the pages of the patterns.
 //!
-//! Between `<!-- statements …` and `<!-- end of statements -->` stands a table that this test makes: the statements of
-//! `forms`, run through the rule shown last above, as `docward explain` does. `UPDATE_EXPECT=1` writes it anew. The
-//! opening comment may name fields of the rule with a value for each (`field: available = 3`), further statements that
-//! applications of the pattern send (`also: updateOne(…)`), and a field that has another value each time (`varies: no`).
+//! This test makes the table between `<!-- statements …` and `<!-- end of statements -->`: it runs the statements of
+//! `forms` through the last rule shown above, as `docward explain` does. `UPDATE_EXPECT=1` rewrites it. The opening
+//! comment may give fields of the rule with a value for each (`field: available = 3`), further statements of the
+//! pattern's applications (`also: updateOne(…)`), and a field whose value changes each time (`varies: no`).
 //!
-//! `stored` then holds the table against a real mongod.
+//! `stored` then compares the table with a real mongod.
 
 use std::path::{Path, PathBuf};
 
 use docward::document::CowDocument;
-use docward::engine::{DryRun, Need, Now, Outcome, OutcomeKind, Session, dry_run};
+use docward::engine::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, Session, dry_run};
 use docward::patterns::RuleSet;
 use docward::rules::{Pattern as _, Source};
-use docward::shell::{self, Surroundings, render_unbroken};
+use docward::shell::{self, ShellContext, render_unbroken};
 
 use super::forms::{self, Form};
 use super::rules::{Shown, recognise, rule_collection};
@@ -23,10 +23,10 @@ const OPENING: &str = "<!-- statements\n";
 const END_OF_OPENING: &str = "-->\n";
 const CLOSING: &str = "<!-- end of statements -->\n";
 
-/// When the statements arrive: 2026-01-01T00:00:00Z, as in `docward test`.
+/// The time of the statements: 2026-01-01T00:00:00Z, as in `docward test`.
 pub(super) const ARRIVAL: i64 = 1_767_225_600_000;
 
-/// A table's place and what its comment says.
+/// A table's position and the content of its comment.
 pub(super) struct Section {
     /// "docs/patterns/bounds.md:20"
     pub(super) place: String,
@@ -35,12 +35,12 @@ pub(super) struct Section {
     pub(super) collection: String,
     /// Fields of the rule, with a value for each.
     pub(super) fields: Vec<(String, String)>,
-    /// A field whose stored value is not the one that the table shows.
+    /// A field whose stored value differs from the shown one.
     pub(super) varies: Option<String>,
     forms: Vec<Form>,
 }
 
-/// One statement and what becomes of it.
+/// One statement and its result.
 pub(super) struct Evaluated {
     form: Form,
     pub(super) text: String,
@@ -48,14 +48,14 @@ pub(super) struct Evaluated {
     pub(super) dry_runs: Vec<DryRun>,
 }
 
-/// What the table says of a statement.
+/// The table's verdict on a statement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Rewrites,
     /// The stored documents decide, in a transaction.
     Decides,
     Rejects,
-    /// Rejected if the statement's filter matches a document, else sent as it came.
+    /// Rejected if the statement's filter matches a document, else forwarded unchanged.
     RejectsStored,
     Forwards,
 }
@@ -95,7 +95,7 @@ impl Section {
 
     fn evaluate(&self, form: &Form, rules: &RuleSet) -> Evaluated {
         let text = format!("db.{}.{}", self.collection, form.statement);
-        let surroundings = Surroundings { database: &self.database, now: ARRIVAL };
+        let surroundings = ShellContext { database: &self.database, now: ARRIVAL };
         let parsed = shell::parse(&text, surroundings);
         let commands = parsed.unwrap_or_else(|error| panic!("{}: {text}: {}", self.place, error.message)).commands;
         let dry_run = |command: &CowDocument<'static>| {
@@ -106,12 +106,12 @@ impl Section {
         Evaluated { form: form.clone(), text, commands, dry_runs }
     }
 
-    /// Without what every statement begins with.
+    /// Removes the common prefix of the statements.
     fn short(&self, text: &str) -> String {
         text.replace(&format!("db.{}.", self.collection), "")
     }
 
-    /// A table for each topic, below its name.
+    /// A table for each topic, under its heading.
     fn tables(&self) -> String {
         let evaluated = self.evaluated();
         let tables = evaluated.chunk_by(|one, next| one.form.topic == next.form.topic);
@@ -148,16 +148,16 @@ impl Section {
     }
 }
 
-/// Statements with the same verdict and the same result.
+/// Statements with the same verdict and result.
 struct Row {
     verdict: Verdict,
-    /// Of the first statement.
+    /// The class of the first statement.
     result: String,
     statements: Vec<Form>,
 }
 
 impl Row {
-    /// Whether another row says the same; of one class also if only what varies differs.
+    /// Whether another row is the same; within one class, the varying part may differ.
     fn takes(&self, other: &Row) -> bool {
         let (first, form) = (&self.statements[0], &other.statements[0]);
         let of_class = form.class.is_some() && first.class == form.class;
@@ -180,7 +180,7 @@ impl Row {
         format!("| {} | {does} | {} |\n", self.statements_text(), self.result)
     }
 
-    /// Of statements of one class the first is written out.
+    /// Only the first statement of a class is written in full.
     fn statements_text(&self) -> String {
         let mut lines: Vec<String> = Vec::new();
         let mut class = None;
@@ -199,14 +199,16 @@ impl Row {
 impl Evaluated {
     pub(super) fn verdict(&self) -> Verdict {
         let of = |dry_run: &DryRun| match &dry_run.outcome {
-            Outcome::Unchanged => Verdict::Forwards,
-            Outcome::Rewritten(sent) if sent.iter().any(|one| one.as_document().get("startTransaction").is_some()) => {
+            DryRunOutcome::Unchanged => Verdict::Forwards,
+            DryRunOutcome::Rewritten(sent)
+                if sent.iter().any(|one| one.as_document().get("startTransaction").is_some()) =>
+            {
                 Verdict::Decides
             }
-            Outcome::Rewritten(_) => Verdict::Rewrites,
-            Outcome::Undecided => Verdict::Decides,
-            Outcome::Rejected { .. } if self.questions().next().is_some() => Verdict::RejectsStored,
-            Outcome::Rejected { .. } => Verdict::Rejects,
+            DryRunOutcome::Rewritten(_) => Verdict::Rewrites,
+            DryRunOutcome::Undecided => Verdict::Decides,
+            DryRunOutcome::Rejected { .. } if self.questions().next().is_some() => Verdict::RejectsStored,
+            DryRunOutcome::Rejected { .. } => Verdict::Rejects,
         };
         let severity = |verdict: &Verdict| match verdict {
             Verdict::Forwards => 0,
@@ -218,7 +220,7 @@ impl Evaluated {
         self.dry_runs.iter().map(of).max_by_key(severity).unwrap_or(Verdict::Forwards)
     }
 
-    /// The finds that must find something for the statement to be rejected.
+    /// The finds that must return a document for the statement to be rejected.
     pub(super) fn questions(&self) -> impl Iterator<Item = &CowDocument<'static>> {
         let needs = self.dry_runs.iter().flat_map(|dry_run| &dry_run.needs);
         needs.filter_map(|need| match need {
@@ -227,29 +229,29 @@ impl Evaluated {
         })
     }
 
-    /// The commands that are sent instead; none after one that is rejected.
+    /// The commands that are sent instead; none after a rejected one.
     pub(super) fn sent(&self) -> Vec<&CowDocument<'static>> {
-        let rejected = |dry_run: &DryRun| matches!(dry_run.outcome, Outcome::Rejected { .. });
+        let rejected = |dry_run: &DryRun| matches!(dry_run.outcome, DryRunOutcome::Rejected { .. });
         let last = self.dry_runs.iter().position(rejected).unwrap_or(self.dry_runs.len());
         let each = self.commands.iter().zip(&self.dry_runs).take(last + 1);
         each.flat_map(|(command, dry_run)| dry_run.sent(command)).collect()
     }
 
-    /// Why it is rejected, as the error says.
+    /// The reason of a rejection, as in the error.
     fn reason(&self) -> String {
-        let rejected = self.dry_runs.iter().find(|dry_run| matches!(dry_run.outcome, Outcome::Rejected { .. }));
+        let rejected = self.dry_runs.iter().find(|dry_run| matches!(dry_run.outcome, DryRunOutcome::Rejected { .. }));
         let rejected = rejected.unwrap();
-        let spoke = rejected.outcomes.iter().find(|outcome| outcome.said == OutcomeKind::Reject);
-        let text = match (spoke, &rejected.outcome) {
+        let rejecting = rejected.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
+        let text = match (rejecting, &rejected.outcome) {
             (Some(outcome), _) => outcome.reason.clone(),
-            (None, Outcome::Rejected { message, .. }) => message.clone(),
+            (None, DryRunOutcome::Rejected { message, .. }) => message.clone(),
             (None, _) => String::new(),
         };
         text.replace('|', "\\|")
     }
 }
 
-/// The tables of a page, and its text with all of them made anew.
+/// The tables of a page, and the page's text with all of them regenerated.
 fn made_anew(page: &Path, text: &str) -> (Vec<Section>, String) {
     let (mut sections, mut real, mut rest) = (Vec::new(), String::new(), text);
     while let Some((before, comment)) = rest.split_once(OPENING) {
@@ -275,7 +277,7 @@ fn pattern_pages() -> impl Iterator<Item = PathBuf> {
 }
 
 #[test]
-fn pages_show_what_becomes_of_each_kind_of_statement() {
+fn pages_show_the_verdict_on_each_kind_of_statement() {
     let mut shown: Vec<PathBuf> = Vec::new();
     expect(pattern_pages(), |page, text| {
         let (sections, real) = made_anew(page, text);
@@ -284,6 +286,6 @@ fn pages_show_what_becomes_of_each_kind_of_statement() {
     });
     for pattern in docward::patterns::Pattern::NAMES {
         let has_table = shown.iter().any(|page| page.file_stem().is_some_and(|stem| stem == *pattern));
-        assert!(has_table, "the page of `{pattern}` does not show what becomes of each kind of statement");
+        assert!(has_table, "the page of `{pattern}` does not show the verdict on each kind of statement");
     }
 }

@@ -14,12 +14,12 @@ import (
 
 const (
 	workers    = 4 // of each kind
-	poolSize   = 5 // less than there are workers: they wait for connections
+	poolSize   = 5 // fewer than workers, so that they wait for connections
 	errorsKept = 5
 )
 
-// load inserts, reads and commits transactions, all of which the driver may try again, until standard input ends. What is
-// done is counted, so that what is stored tells whether something was lost or done twice.
+// load inserts, reads and commits transactions until standard input ends; the driver may retry all of it. It counts
+// the operations, so that the stored documents show lost and duplicate ones.
 func load(uri, database string) {
 	client := connect(options.Client().ApplyURI(uri).SetMaxPoolSize(poolSize))
 	db := client.Database(database)

@@ -1,12 +1,12 @@
-// A session of MongoDB's driver for Go, as applications have it.
+// A session of MongoDB's driver for Go, as in applications.
 //
-//	session steps URI DATABASE   each of the steps below; run once directly and once through docward, both must
-//	                             print the same but for ids and times
-//	session rules URI DATABASE   what docward's rejections and rewriting look like to an application
-//	session load URI DATABASE    works until its standard input ends; prints what was done and what failed
+//	session steps URI DATABASE   runs the steps below; a direct run and one through docward must
+//	                             print the same apart from ids and times
+//	session rules URI DATABASE   shows docward's rejections and rewriting to an application
+//	session load URI DATABASE    works until standard input ends; prints the number of operations and the errors
 //
-// A step gives a result or an error. What it gave, and every reply that the driver got from the server meanwhile, is
-// printed as one line of Extended JSON.
+// A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
+// that the driver received meanwhile.
 package main
 
 import (
@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	appName  = "go-session" // failpoints are for this session's client only
-	patience = 20 * time.Second
+	appName  = "go-session" // failpoints affect only this session's client
+	heartbeatTimeout = 20 * time.Second
 )
 
 var ctx = context.Background()
@@ -38,7 +38,7 @@ type step struct {
 type session struct {
 	client     *mongo.Client
 	db         *mongo.Database
-	observer   *mongo.Database // of a client whose replies are not recorded: for what is asked more or less often
+	observer   *mongo.Database // of a client without recording, for commands whose number varies
 	heartbeats *heartbeats
 }
 
@@ -86,7 +86,7 @@ func emit(line bson.D) {
 	fmt.Println(string(must(bson.MarshalExtJSON(line, true, false))))
 }
 
-// must gives the value, or ends the step with the error.
+// must returns the value, or ends the step with the error.
 func must[T any](value T, err error) T {
 	check(err)
 	return value
@@ -107,7 +107,7 @@ func outcomeOf(work func() any) (outcome bson.D) {
 	return bson.D{{Key: "result", Value: work()}}
 }
 
-// caught is the error that a step expects.
+// caught returns the error that a step expects.
 func caught(err error) any {
 	if err == nil {
 		return "no error"
@@ -115,7 +115,7 @@ func caught(err error) any {
 	return failure(err)
 }
 
-// heartbeats is what the monitor of the servers did.
+// heartbeats returns the results of the server monitor.
 type heartbeats struct {
 	awaited     atomic.Int64
 	description atomic.Pointer[event.TopologyDescription]

@@ -14,10 +14,10 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo"
 )
 
-const large = 100_000 // bytes of a batch from which on only its digest is printed
+const large = 100_000 // only the digest of larger batches is printed
 
-// recorder keeps replies as the driver got them. What waits for data comes in as many pieces as time makes of it; so
-// does all that a change stream brings.
+// recorder stores replies as the driver received them. Replies of waiting cursors, and of change streams, are merged,
+// because their number depends on timing.
 type recorder struct {
 	mutex   sync.Mutex
 	replies bson.A
@@ -86,7 +86,7 @@ func (r *recorder) take() bson.A {
 func comparable(name string, reply bson.Raw) any {
 	reply = slices.Clone(reply)
 	switch name {
-	case "configureFailPoint": // the rest counts all uses since mongod started
+	case "configureFailPoint": // the other fields count all uses since mongod started
 		return reply.Lookup("ok")
 	case "listCollections": // in the order of a hash table
 		var names []string
@@ -109,7 +109,7 @@ func digest(data []byte) bson.A {
 	return bson.A{len(data), hex.EncodeToString(sum[:])}
 }
 
-// failure is all that an application can ask of an error, but for texts about the way a connection was lost.
+// failure returns all error properties that an application can read, except texts about a lost connection.
 func failure(err error) bson.D {
 	described := bson.D{{Key: "type", Value: fmt.Sprintf("%T", err)}}
 	add := func(key string, value any) { described = append(described, bson.E{Key: key, Value: value}) }

@@ -9,8 +9,8 @@ import (
 	"go.mongodb.org/mongo-driver/v2/mongo/writeconcern"
 )
 
-// Of rules that tests/python/compiled_drivers.py has: `orders` may not be replaced, `devices` are of timestamps, `books` have a
-// bound. `checked` has a validator of the server's own that refuses what the rule of `orders` refuses.
+// Uses the rules of tests/python/compiled_drivers.py: `orders` rejects replacements, `devices` has timestamps,
+// `books` has a bound. `checked` has a validator on the server that rejects the same as the rule of `orders`.
 var underRules = []step{
 	{"rejected", func(s *session) any { return rejected(s, "orders") }},
 	{"rejected_by_the_server", func(s *session) any {

@@ -87,7 +87,7 @@ func one(result *mongo.SingleResult) any {
 	return document
 }
 
-// The server fails the next `times` commands of these names, and of this session's client only.
+// failNext makes the server fail the next `times` commands with these names, from this session's client only.
 func (s *session) failNext(times int, command string, how ...any) {
 	data := append(D("appName", appName, "failCommands", bson.A{command}), D(how...)...)
 	check(s.client.Database("admin").RunCommand(ctx, D("configureFailPoint", "failCommand", "mode", M{"times": times}, "data", data)).Err())
@@ -250,10 +250,10 @@ func twoHundredAtOnce(s *session) any {
 	return found
 }
 
-// The driver streams its heartbeats: one that the server held back until there was something to say was awaited.
+// The driver streams heartbeats: an awaited one is a reply that the server delayed until a change.
 func whatTheDriverKnows(s *session) any {
 	s.heartbeats.awaited.Store(0)
-	for deadline := time.Now().Add(patience); s.heartbeats.awaited.Load() == 0 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(heartbeatTimeout); s.heartbeats.awaited.Load() == 0 && time.Now().Before(deadline); {
 		time.Sleep(10 * time.Millisecond)
 	}
 	description := s.heartbeats.description.Load()

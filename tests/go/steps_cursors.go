@@ -68,7 +68,7 @@ func tailableCursor(s *session) any {
 func unacknowledgedWrites(s *session) any {
 	s.people(5)
 	collection := s.db.Collection("people", options.Collection().SetWriteConcern(writeconcern.Unacknowledged()))
-	_, duplicate := collection.InsertOne(ctx, M{"_id": 1}) // which nobody hears of
+	_, duplicate := collection.InsertOne(ctx, M{"_id": 1}) // an unacknowledged duplicate
 	inserted := must(collection.InsertMany(ctx, []any{M{"_id": 50}, M{"_id": 51}}))
 	updated := must(collection.UpdateMany(ctx, M{}, M{"$set": M{"seen": true}}))
 	deleted := must(collection.DeleteOne(ctx, M{"_id": 0}))
@@ -76,7 +76,7 @@ func unacknowledgedWrites(s *session) any {
 		mongo.NewInsertOneModel().SetDocument(M{"_id": 60}),
 		mongo.NewDeleteOneModel().SetFilter(M{"_id": 2}),
 	}))
-	// They may have gone on several connections, in any order.
+	// They may use several connections and arrive in any order.
 	for {
 		ids := fmt.Sprint(distinct(s.observer.Collection("people").Distinct(ctx, "_id", M{})))
 		if ids == "[1 3 4 50 51 60]" {
@@ -89,7 +89,7 @@ func unacknowledgedWrites(s *session) any {
 func gridFS(s *session) any {
 	settings := options.GridFSBucket().SetName("files").SetChunkSizeBytes(100_000)
 	bucket := s.db.GridFSBucket(settings)
-	reading := s.observer.GridFSBucket(settings) // chunks have ids of the driver's, and are too large to print
+	reading := s.observer.GridFSBucket(settings) // chunks have generated ids and are too large to print
 	data := bytes.Repeat([]byte("docward "), 154_320)
 	metadata := options.GridFSUpload().SetMetadata(M{"of": "docward"})
 	id := must(bucket.UploadFromStream(ctx, "data.bin", bytes.NewReader(data), metadata))
@@ -104,7 +104,7 @@ func gridFS(s *session) any {
 	return bson.A{bytes.Equal(whole.Bytes(), data), named.Len(), files, caught(gone), chunks}
 }
 
-// An operation that took too long does not harm the next one. Whether server or client ends it is a matter of time.
+// A timed-out operation does not affect the next one. Whether server or client ends it depends on timing.
 func timeouts(s *session) any {
 	s.people(5)
 	collection := s.observer.Collection("people")

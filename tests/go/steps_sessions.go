@@ -25,7 +25,7 @@ func writeThatFailsTwice(s *session) any {
 	return must(collection.UpdateOne(ctx, M{"_id": 1}, M{"$inc": M{"age": 1}}))
 }
 
-// transaction runs `work` in a transaction, as often as the driver finds necessary.
+// transaction runs `work` in a transaction, which the driver repeats if necessary.
 func (s *session) transaction(work func(context.Context) any) any {
 	session := must(s.client.StartSession())
 	defer session.EndSession(ctx)

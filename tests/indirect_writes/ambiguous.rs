@@ -1,5 +1,5 @@
-//! What docward evaluated is what mongod gets: a message that could be read in two ways is refused, and nothing
-//! of it is stored, neither reading.
+//! mongod receives exactly the message that docward evaluated: docward rejects a message with two possible readings,
+//! and neither reading is stored.
 
 use bson::raw::RawDocumentBuf;
 use bson::{Document, doc};
@@ -8,7 +8,7 @@ use super::support::frame::{CHECKSUM_PRESENT, Frame, Message, Section};
 use super::support::process::TIMEOUT;
 use super::{Setting, errors};
 
-/// Fields in this order, names repeated as they are.
+/// The fields in this order, with repeated names.
 fn raw(fields: &[(&str, bson::RawBson)]) -> RawDocumentBuf {
     let mut document = RawDocumentBuf::new();
     for (name, value) in fields {
@@ -35,7 +35,7 @@ fn message(body: &RawDocumentBuf) -> Frame {
     Message::default().raw_body(body).to_frame(1, 0)
 }
 
-/// Every case, with two readings of which at most one would be refused.
+/// Every case, with two readings of which at most one would be rejected.
 fn cases(database: &str) -> Vec<(&'static str, Frame)> {
     let db = || ("$db", text(database));
     let good = || value(doc! { "$set": { "a": 2 } });
@@ -209,7 +209,7 @@ fn cases(database: &str) -> Vec<(&'static str, Frame)> {
             body().sequence("updates", vec![set()]).sequence("updates", vec![replace()]).to_frame(1, 0),
         ),
         (
-            "a section nobody knows",
+            "an unknown section",
             body().sequence("updates", vec![set()]).sequence("updates.0", vec![replace()]).to_frame(1, 0),
         ),
         ("two bodies", body().sequence("updates", vec![set()]).raw_body(&second_body).to_frame(1, 0)),
@@ -232,7 +232,7 @@ fn value_bytes(document: &Document) -> Vec<u8> {
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_refused() {
+fn ambiguous_messages_are_rejected() {
     let mut setting = Setting::new();
     let seeds = || vec![doc! { "_id": 1, "a": 1 }];
     for collection in ["blind", "bounded", "free", "source"] {
@@ -250,7 +250,7 @@ fn what_could_be_read_in_two_ways_is_refused() {
             assert_eq!(setting.stored(collection), seeds(), "{name} changed {collection}");
         }
     }
-    // The connection is as good as before.
+    // The connection still works.
     let insert = doc! { "insert": "blind", "documents": [{ "_id": 2 }] };
     assert_eq!(setting.through.command(&setting.database, insert).get_i32("n").unwrap(), 1);
 }

@@ -1,4 +1,4 @@
-//! Time-series collections: the server keeps their documents in `system.buckets.NAME`, which is protected as NAME.
+//! Time-series collections: the server stores their documents in `system.buckets.NAME`, which is protected like NAME.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -33,7 +33,7 @@ fn writes(bucket: &Document, database: &str) -> Vec<Document> {
 }
 
 #[test]
-fn the_buckets_of_a_guarded_time_series_are_guarded() {
+fn the_buckets_of_a_protected_time_series_are_protected() {
     let mut setting = Setting::new();
     let database = setting.database.clone();
     let count = writes(&Document::new(), &database).len();
@@ -47,15 +47,15 @@ fn the_buckets_of_a_guarded_time_series_are_guarded() {
         assert_eq!(refused.first().map(|error| error.0), Some(121), "{write}: {reply}");
         assert!(refused[0].1.contains("docward rule 'series'"), "{reply}");
         assert_eq!(setting.stored(BUCKETS), before, "{write}");
-        // It is a indirect_write: what docward let through would be done.
+        // These commands are real indirect writes: mongod would carry out those that docward forwards.
         let reply = setting.direct.command(&database, write.clone());
         assert_ne!(setting.stored(BUCKETS), before, "{write}: {reply}");
     }
 }
 
-/// Evaluated as any collection under its own name; other time series are nobody's concern.
+/// A time series is evaluated under its own name like any collection; the rule does not affect other time series.
 #[test]
-fn a_time_series_itself_takes_what_its_rules_allow() {
+fn a_time_series_accepts_what_its_rules_allow() {
     let mut setting = Setting::new();
     series(&mut setting);
     let measured = || vec![doc! { "t": DateTime::from_millis(1_700_000_000_001), "m": 1, "v": 2 }];

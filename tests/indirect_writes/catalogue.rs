@@ -1,13 +1,13 @@
-//! docward's catalogue against the commands a real server says it has. The tests' server has test commands; what
-//! one without them has is a part of that (243 of 271 in 6.0.5).
+//! Compares docward's catalogue with the commands that a real server lists. The tests' server has test commands; a
+//! server without them has a subset (243 of 271 in 6.0.5).
 
 use bson::{Document, doc};
-use docward::command::{Class, classify};
+use docward::command::{CommandClass, classify};
 
 use super::support::mongod::Mongod;
 
-/// What the server says of a command that stands in docward's list of harmless ones, and yet sounds as if it
-/// wrote documents. Each has been looked at.
+/// Commands that docward lists as harmless although their name or the server's description suggests writes, each with
+/// the result of a review.
 const REVIEWED: [(&str, &str); 20] = [
     ("abortTransaction", "takes back"),
     ("commitTransaction", "what it commits has been evaluated"),
@@ -31,7 +31,7 @@ const REVIEWED: [(&str, &str); 20] = [
     ("updateUser", "admin.system.users"),
 ];
 
-/// Parts of names of which a writer of documents has one.
+/// Parts of the names of commands that write documents.
 const SUSPICIOUS: [&str; 26] = [
     "insert",
     "update",
@@ -61,7 +61,8 @@ const SUSPICIOUS: [&str; 26] = [
     "debug",
 ];
 
-/// Names among 6.0's own that can write, or run what writes: none of them may be harmless.
+/// Names among the commands of 6.0 that can write, or run something that writes: docward must not list any of them as
+/// harmless.
 const WRITERS: [&str; 38] = [
     "_migrateClone",
     "_recvChunkStart",
@@ -120,8 +121,8 @@ fn every_name() -> Vec<String> {
 }
 
 #[test]
-fn no_command_of_the_server_that_could_write_documents_is_called_harmless() {
-    let harmless = |name: &str| classify(name.as_bytes()) == Class::Harmless;
+fn no_command_that_could_write_documents_is_listed_as_harmless() {
+    let harmless = |name: &str| classify(name.as_bytes()) == CommandClass::Harmless;
     let mut wrong = Vec::new();
     for name in every_name().iter().filter(|name| harmless(name)) {
         let lower = name.to_lowercase();
@@ -136,19 +137,20 @@ fn no_command_of_the_server_that_could_write_documents_is_called_harmless() {
     }
 }
 
-/// The lists of this test speak of commands that exist, so that they cannot go stale unseen.
+/// The lists of this test name existing commands, so that they cannot become outdated unnoticed.
 #[test]
-fn the_names_that_were_looked_at_are_the_servers() {
+fn the_reviewed_names_exist_on_the_server() {
     let every = every_name();
     for name in WRITERS.iter().chain(REVIEWED.iter().map(|(name, _)| name)) {
         assert!(every.iter().any(|known| known == name), "{name}");
     }
 }
 
-/// What a driver or a DBA sends every day is known, so that it is never refused by mistake.
+/// docward knows the everyday commands of drivers and DBAs, so that it never rejects them by mistake.
 #[test]
-fn what_the_server_knows_and_docward_does_not_is_internal() {
-    let unknown: Vec<_> = every_name().into_iter().filter(|name| classify(name.as_bytes()) == Class::Unknown).collect();
+fn commands_unknown_to_docward_are_internal() {
+    let unknown: Vec<_> =
+        every_name().into_iter().filter(|name| classify(name.as_bytes()) == CommandClass::Unknown).collect();
     let internal = |name: &str| {
         ["_", "cluster", "donor", "recipient", "test", "replSetTest"].iter().any(|prefix| name.starts_with(prefix))
             || name.to_lowercase().contains("split")
@@ -158,7 +160,7 @@ fn what_the_server_knows_and_docward_does_not_is_internal() {
     assert!(surprising.is_empty(), "new to docward: {surprising:?}");
 }
 
-/// Of servers and tests among themselves, or able to write: unknown on purpose.
+/// Commands between servers, test commands, and commands that can write: unknown on purpose.
 const OTHERS: [&str; 26] = [
     "appendOplogNote",
     "availableQueryOptions",

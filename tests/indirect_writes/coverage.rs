@@ -1,4 +1,4 @@
-//! `docward check --coverage` as people and scripts see it; that its claims are true is shown beside the engine.
+//! The output of `docward check --coverage` for people and scripts; the engine's tests show that it is correct.
 
 use std::process::{Command, Output};
 
@@ -37,15 +37,15 @@ fn keys(value: &Value) -> Vec<&str> {
 }
 
 #[test]
-fn the_table_says_what_becomes_of_every_command() {
+fn the_table_lists_the_handling_of_every_command() {
     let output = check(RULES, &[]);
     assert!(output.status.success(), "{output:?}");
     let text = String::from_utf8(output.stdout).unwrap();
     let words: Vec<String> = text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect();
     for expected in [
         "orders (replacement) on shop.orders, *.carts",
-        "except apps migrator-*: for them all of it passes, and is logged",
-        "except users admin.root: for them all of it passes, and is logged",
+        "except apps migrator-*: docward forwards everything of these clients and logs it",
+        "except users admin.root: docward forwards everything of these clients and logs it",
         "passes insert insert, bulkWrite",
         "enforced replacement update, findAndModify, findandmodify, bulkWrite",
         "enforced update by pipeline update, findAndModify, findandmodify, bulkWrite",
@@ -55,8 +55,8 @@ fn the_table_says_what_becomes_of_every_command() {
         "refused write to the buckets of it",
         "refused legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
         "passes definition of it collMod, create, createIndexes, drop, dropDatabase",
-        "mode: shadow, so all of it passes, and is only counted and logged",
-        "unsupported: allow, so what it cannot analyse passes",
+        "mode: shadow: docward forwards everything and only counts and logs decisions",
+        "unsupported: allow: docward forwards statements that the rule cannot analyse",
         "allowed applyOps on it applyOps",
         "names (copies) on social.people",
         "names (copies) on social.posts",

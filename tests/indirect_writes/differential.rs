@@ -1,4 +1,4 @@
-//! Where no rule is concerned docward answers as mongod: the same random commands, valid, nearly valid and broken,
+//! If no rule matches, docward answers like mongod: the same random commands, valid, nearly valid and broken,
 //! directly in one database and through docward in another.
 
 use std::sync::OnceLock;
@@ -16,7 +16,7 @@ use super::{Link, Setting, is_ok};
 const LENGTH: usize = 300;
 const SEQUENCES: u32 = 2;
 
-/// What is about the moment, the server or the session rather than the command.
+/// Reply fields about the time, the server or the session rather than the command.
 const INCIDENTAL: [&str; 12] = [
     "$clusterTime",
     "electionId",
@@ -32,21 +32,21 @@ const INCIDENTAL: [&str; 12] = [
     "queryPlanner",
 ];
 
-/// Without rules, and with rules on what is not there.
+/// Without rules, and with rules on collections that do not exist.
 fn docwards() -> &'static [Docward; 2] {
     static DOCWARDS: OnceLock<[Docward; 2]> = OnceLock::new();
     DOCWARDS.get_or_init(|| {
-        let elsewhere = "version: 1\nrules:\n  - { name: far, namespace: nobody.home, replacement: {} }\n";
+        let elsewhere = "version: 1\nrules:\n  - { name: far, namespace: absent.collection, replacement: {} }\n";
         [Docward::start(Mongod::shared(), ""), Docward::start(Mongod::shared(), elsewhere)]
     })
 }
 
-/// Replies as they can be compared: without what is incidental, with one name for both databases. What is broken is
-/// an error to both, whoever reads it first.
+/// Replies in a comparable form: without incidental fields, and with one name for both databases. A broken message is
+/// an error on both sides, whichever process parses it first.
 fn comparable(replies: Option<&Vec<Frame>>, database: &str, broken: bool) -> String {
     let Some(replies) = replies else { return if broken { "error" } else { "closed" }.to_owned() };
     let failed = |frame: &Frame| frame.op_code == OP_MSG && !is_ok(Message::parse(frame).body());
-    // Who does not wait for an answer learns of it from docward by the connection's end, from mongod not at all.
+    // For an unacknowledged command docward reports an error by closing the connection; mongod does not report it.
     if broken && (replies.is_empty() || replies.iter().any(failed)) {
         return "error".to_owned();
     }
@@ -63,15 +63,15 @@ fn without_incidents(document: &Document) -> Document {
     document.iter().filter(keep).map(|(key, value)| (key.clone(), without_ids(value))).collect()
 }
 
-/// The server makes ObjectIds, UUIDs and times of its own.
+/// ObjectIds, UUIDs and times that the server makes.
 fn without_ids(value: &Bson) -> Bson {
     match value {
         Bson::Document(document) => Bson::Document(without_incidents(document)),
         Bson::Array(array) => Bson::Array(array.iter().map(without_ids).collect()),
         Bson::ObjectId(_) | Bson::Binary(_) | Bson::Timestamp(_) => Bson::Null,
-        // An operation's times, and what currentDate set.
+        // Operation times, and values of $currentDate.
         Bson::DateTime(time) if time.timestamp_millis() > 1_600_000_000_000 => Bson::Null,
-        // Texts of errors quote sessions, UUIDs and commands.
+        // Error texts quote sessions, UUIDs and commands.
         Bson::String(text) => Bson::String(text.split_inclusive(' ').map(without_uuid).collect()),
         other => other.clone(),
     }
@@ -82,15 +82,17 @@ fn without_uuid(word: &str) -> &str {
     if hexadecimal >= 16 && word.len() < 60 { "ID " } else { word }
 }
 
-/// docward answers legacy opcodes itself, and names that are UUIDs; while there are rules it refuses what it
-/// cannot tell to be elsewhere; and a stage for debugging does not say which document it takes.
+/// Whether the two sides may differ: docward itself answers legacy opcodes and names that are UUIDs; while it has
+/// rules it rejects commands whose target it cannot determine; and a debugging stage picks documents at random.
 fn set_apart(name: &str) -> bool {
-    let untold = ["applyOps by UUID", "applyOps, drop", "applyOps, nested", "applyOps, nested twice", "$out: symbol"];
+    let undetermined =
+        ["applyOps by UUID", "applyOps, drop", "applyOps, nested", "applyOps, nested twice", "$out: symbol"];
     let apart = name.starts_with("OP_") || name.contains("UUID") || name.starts_with("pipeline as");
-    apart || untold.contains(&name) || name == "stageDebug"
+    apart || undetermined.contains(&name) || name == "stageDebug"
 }
 
-/// Whether both are the same bytes, the names of the databases apart: what was broken there is not.
+/// Whether both replies have the same bytes apart from the names of the databases, so that the broken bytes were
+/// equal.
 fn same_but_for(name: &str, other_name: &str, one: &[Vec<u8>], other: &[Vec<u8>]) -> bool {
     let renamed = |frame: &Vec<u8>| {
         let mut frame = frame.clone();
@@ -106,7 +108,7 @@ fn same_but_for(name: &str, other_name: &str, one: &[Vec<u8>], other: &[Vec<u8>]
 
 fn compare(docward: &Docward, seed: u64) {
     let (mut plain, mut passed) = (Setting::new(), Setting::new());
-    // Names of one length, so that both generators make the same bytes.
+    // Names of the same length, so that both generators make the same bytes.
     plain.database = format!("{}_{seed}_plain", plain.database).replace("test", "differ");
     passed.database = plain.database.replace("plain", "other");
     for collection in COLLECTIONS {

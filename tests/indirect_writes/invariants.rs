@@ -1,6 +1,6 @@
-//! No sequence of commands changes a protected collection in a way its rule forbids: checked on the stored
-//! documents after every command, never on replies. Without docward the same sequences break every invariant,
-//! which shows that they could.
+//! No sequence of commands changes a protected collection in a way that its rule forbids. The test checks the stored
+//! documents after every command, and never the replies. Without docward the same sequences break every invariant, so
+//! the check can fail.
 
 use std::collections::BTreeMap;
 
@@ -17,14 +17,14 @@ const LENGTH: usize = 400;
 const SEQUENCES: u32 = 3;
 const BUCKET_LIMIT: usize = 5;
 
-/// What is wrong with what is stored, given what was there before the command.
+/// What is wrong with the stored documents, given those before the command.
 fn violation(collection: &str, before: &[Document], after: &[Document]) -> Option<String> {
     let wrong = after.iter().find_map(|document| {
         let earlier = before.iter().find(|earlier| earlier.get("_id") == document.get("_id"));
         match collection {
             "bounded" => out_of_range(document),
             "pairs" => (document.get("a") != document.get("b")).then_some("a and b are not the same"),
-            "timestamped" => misstamped(earlier, document),
+            "timestamped" => wrongly_timestamped(earlier, document),
             "jobs" => unfenced(earlier, document),
             "buckets" => overfull(document),
             "nodes" => misplaced(document, after),
@@ -55,8 +55,8 @@ fn out_of_range(document: &Document) -> Option<&'static str> {
     (!fine).then_some("n is out of range")
 }
 
-/// Every writer gives `a` the number of its time.
-fn misstamped(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
+/// Every writer sets `a` to the number of its source time.
+fn wrongly_timestamped(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
     let timestamp = |document: &Document| document.get_document("last_modified").ok()?.get_datetime("a").ok().copied();
     let number = match document.get("a") {
         None => return None,
@@ -70,7 +70,7 @@ fn misstamped(earlier: Option<&Document>, document: &Document) -> Option<&'stati
     (earlier.and_then(timestamp) > timestamp(document)).then_some("the timestamp went back")
 }
 
-/// Who says that a job is done gives the attempt that he was told.
+/// A worker that completes a job names the attempt that it claimed.
 fn unfenced(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
     let number = |document: &Document, field: &str| document.get(field).and_then(Bson::as_i32);
     let attempt = number(document, "try");
@@ -121,7 +121,7 @@ fn misplaced(node: &Document, all: &[Document]) -> Option<&'static str> {
     (stored != path).then_some("the path is not the parent's")
 }
 
-/// Sends one sequence by `link`; the violations of each collection are counted, or end the test.
+/// Sends one sequence over `link`; counts the violations of each collection, or fails the test.
 fn run(setting: &mut Setting, link: &mut Link, seed: u64, allowed: bool) -> BTreeMap<&'static str, usize> {
     let mut generator = Generator::new(seed, &setting.database);
     let mut stored: BTreeMap<&str, Vec<Document>> = BTreeMap::new();
@@ -155,7 +155,7 @@ fn run(setting: &mut Setting, link: &mut Link, seed: u64, allowed: bool) -> BTre
     counts
 }
 
-/// What indirect_writes take documents from; some take it away.
+/// Restores the documents that indirect writes read; some of them remove the source.
 pub(super) fn restore_sources(setting: &mut Setting, index: usize) {
     if index.is_multiple_of(20) {
         let source = || vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 3 }];
@@ -164,7 +164,7 @@ pub(super) fn restore_sources(setting: &mut Setting, index: usize) {
     }
 }
 
-/// Null where there is no such collection at the moment.
+/// Null if the collection does not exist at the moment.
 pub(super) fn uuid_of(setting: &mut Setting, collection: &str) -> Bson {
     let command = doc! { "listCollections": 1, "filter": { "name": collection } };
     let reply = setting.direct.command(&setting.database, command);
@@ -173,13 +173,13 @@ pub(super) fn uuid_of(setting: &mut Setting, collection: &str) -> Bson {
     info.and_then(|info| info.get("uuid").cloned()).unwrap_or(Bson::Null)
 }
 
-/// Other seeds with `DOCWARD_TEST_SEED`, to look for what nobody has met yet.
+/// `DOCWARD_TEST_SEED` gives other seeds, to search for new failures.
 pub(super) fn first_seed() -> u64 {
     std::env::var("DOCWARD_TEST_SEED").map_or(1, |text| text.parse().unwrap())
 }
 
 #[test]
-fn no_sequence_of_commands_breaks_what_a_rule_promises() {
+fn no_sequence_of_commands_breaks_an_invariant() {
     for seed in 0..u64::from(scaled(SEQUENCES)) {
         let mut setting = Setting::new();
         run(&mut setting, &mut Link::new(docward().address()), first_seed() + seed, false);
@@ -187,7 +187,7 @@ fn no_sequence_of_commands_breaks_what_a_rule_promises() {
 }
 
 #[test]
-fn without_docward_the_same_sequences_break_all_of_it() {
+fn without_docward_the_same_sequences_break_every_invariant() {
     let mut broken = BTreeMap::new();
     for seed in 0..u64::from(SEQUENCES) {
         let mut setting = Setting::new();

@@ -1,9 +1,9 @@
-//! No way around a rule: every indirect_write to a protected collection against a real mongod, evaluated by the documents
-//! that are stored afterwards. `table` is the list of indirect_writes, each shown to be one by walking it directly;
-//! `ambiguous` are messages that two readers could read differently; `catalogue` holds docward's list of
-//! commands against the server's own; `buckets` is about time-series collections, `coverage` about what rules
-//! say of themselves. `random` makes sequences of all
-//! of it, which must leave every `invariants` true, and where nothing guards be answered as directly (`differential`).
+//! Every indirect write to a protected collection against a real mongod, checked by the stored documents. `table` is
+//! the list of indirect writes, each of which is first shown to work when sent directly; `ambiguous` has messages
+//! that two parsers could read differently; `catalogue` compares docward's list of commands with the server's;
+//! `buckets` tests time-series collections, `coverage` the coverage report. `random` makes sequences of all of these,
+//! which must keep every invariant of `invariants`, and must be answered as without docward where no rule matches
+//! (`differential`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -28,7 +28,7 @@ use support::process::TIMEOUT;
 use support::proxy::Docward;
 use support::raw::Client;
 
-/// One rule for each collection, named as it.
+/// One rule for each collection, with the collection's name.
 const RULES: &str = r#"
 version: 1
 rules:
@@ -52,7 +52,7 @@ fn docward() -> &'static Docward {
         .get_or_init(|| Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "error").start())
 }
 
-/// A fresh database, and both ways to it.
+/// A fresh database, and connections to it through docward and directly.
 struct Setting {
     database: String,
     direct: Client,
@@ -68,21 +68,21 @@ impl Setting {
         }
     }
 
-    /// The collection anew with these documents, past docward.
+    /// Replaces the collection with these documents, without docward.
     fn seed(&mut self, collection: &str, documents: Vec<Document>) {
         self.direct.command(&self.database, doc! { "drop": collection });
         let reply = self.direct.command(&self.database, doc! { "insert": collection, "documents": documents });
         assert!(is_ok(&reply) && !reply.contains_key("writeErrors"), "{reply}");
     }
 
-    /// What is stored, read past docward.
+    /// The stored documents, read without docward.
     fn stored(&mut self, collection: &str) -> Vec<Document> {
         let reply = self.direct.command(&self.database, doc! { "find": collection, "sort": { "_id": 1 } });
         let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
         batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
     }
 
-    /// What `listCollections` says of a collection.
+    /// The entry of a collection in `listCollections`.
     fn info(&mut self, collection: &str) -> Document {
         let reply =
             self.direct.command(&self.database, doc! { "listCollections": 1, "filter": { "name": collection } });
@@ -91,7 +91,7 @@ impl Setting {
     }
 }
 
-/// A connection that is made anew when the other side closes it.
+/// A connection that is reopened when the peer closes it.
 struct Link {
     address: String,
     client: Client,
@@ -102,12 +102,12 @@ impl Link {
         Link { client: Client::connect(&address), address }
     }
 
-    /// Sends frames one after the other, and gives what came back for each; `None` where the connection closed.
+    /// Sends frames one after the other, and returns the replies to each; `None` if the connection closed.
     fn deliver(&mut self, frames: &[Vec<u8>]) -> Vec<Option<Vec<Frame>>> {
         frames.iter().map(|frame| self.deliver_one(frame)).collect()
     }
 
-    /// A ping behind the frame tells when its answers are over, also where there is none.
+    /// A ping after the frame marks the end of its replies, including when it has none.
     fn deliver_one(&mut self, frame: &[u8]) -> Option<Vec<Frame>> {
         const PING: i32 = 0x7069_6e67;
         let ping = Message::new(doc! { "ping": 1, "$db": "admin" }).to_frame(PING, 0).to_bytes();

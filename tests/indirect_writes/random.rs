@@ -1,5 +1,5 @@
-//! Random commands, valid and nearly so: statements in every command that carries them, all indirect_writes of `table`,
-//! and broken copies of both. The same seed makes the same sequence.
+//! Random commands, valid and nearly valid: statements in every command that carries them, all indirect writes of
+//! `table`, and broken copies of both. The same seed makes the same sequence.
 
 use bson::{Bson, DateTime, Decimal128, Document, doc};
 
@@ -7,22 +7,23 @@ use super::support::frame::{MORE_TO_COME, Message};
 use super::support::random::Random;
 use super::table::{Goal, Sent, fresh_uuid};
 
-/// Collections with rules of which the stored documents show whether they held.
+/// Protected collections whose stored documents show whether the rules held.
 pub(super) const COLLECTIONS: [&str; 8] =
     ["blind", "bounded", "pairs", "timestamped", "jobs", "buckets", "nodes", "readonly"];
 
-/// What docward decides alone, so that broken bytes cannot make a lawful write of a lawless one.
+/// Collections whose verdict depends only on the message, so that broken bytes cannot turn a forbidden write into an
+/// allowed one.
 const BREAKABLE: [&str; 4] = ["bounded", "buckets", "nodes", "readonly"];
 
-/// One message after the other; each may be followed by the next without its answer.
+/// One message; the next one may follow without waiting for its reply.
 pub(super) struct Command {
     pub(super) collection: &'static str,
-    /// For the report of a failure.
+    /// Description for the report of a failure.
     pub(super) name: String,
     pub(super) frames: Vec<Vec<u8>>,
 }
 
-/// Documents to begin with, for which the invariants hold.
+/// Initial documents, for which the invariants hold.
 pub(super) fn seeds(collection: &str) -> Vec<Document> {
     let ids = 1..4;
     match collection {
@@ -67,17 +68,17 @@ impl Generator {
         Generator { random, database: database.to_owned(), next_id: 100 }
     }
 
-    /// `uuid_of` tells a collection's UUID.
+    /// `uuid_of` returns a collection's UUID.
     pub(super) fn next(&mut self, uuid_of: impl FnOnce(&str) -> Bson) -> Command {
         let collection = COLLECTIONS[self.random.below(COLLECTIONS.len())];
         let (name, messages) = match self.random.below(10) {
             0..7 => self.written(collection),
             _ => self.indirect_write(collection, uuid_of),
         };
-        // A transaction that is begun and not ended would hold its locks for a minute.
+        // An open transaction would hold its locks for a minute.
         let breaks = BREAKABLE.contains(&collection) && messages.len() == 1 && self.random.below(4) == 0;
         let frames = messages.into_iter().map(|mut frame| {
-            // Other bytes could slip into a name, which the tests could not read as text.
+            // Broken bytes could end up in a name, which the tests could not read as text.
             if breaks && frame.is_ascii() {
                 self.break_up(&mut frame);
             }
@@ -98,14 +99,14 @@ impl Generator {
         self.random.below(one_in) == 0
     }
 
-    /// A indirect_write of the table with an update of the generator's.
+    /// An indirect write of the table with a generated update.
     fn indirect_write(
         &mut self,
         collection: &'static str,
         uuid_of: impl FnOnce(&str) -> Bson,
     ) -> (String, Vec<Vec<u8>>) {
         let update = match self.update(collection) {
-            // Without an attempt's number nobody may say that a job is done.
+            // Without an attempt number no worker may complete a job.
             _ if collection == "jobs" => doc! { "$set": { "done_by": 99 } },
             Bson::Document(update) => update,
             _ => doc! {},
@@ -139,7 +140,7 @@ impl Generator {
         (format!("{statements:?}"), messages.iter().map(|message| message.to_frame(1, 0).to_bytes()).collect())
     }
 
-    /// The statements as one of the commands that can carry them, in one of its shapes.
+    /// Sends the statements in one of the commands that can carry them, in one of its shapes.
     fn carry(&mut self, c: &'static str, statements: &[Statement]) -> Vec<Message> {
         let (name, list) = match &statements[0] {
             Statement::Insert(_) => ("insert", "documents"),
@@ -192,7 +193,7 @@ impl Generator {
             _ => {
                 let upsert = self.chance(5);
                 let q = self.filter(collection, upsert);
-                // Which one of several the server takes is up to the server.
+                // The server chooses which of several matching documents it takes.
                 let several = !q.contains_key("_id");
                 Statement::Update {
                     q,
@@ -204,7 +205,7 @@ impl Generator {
         }
     }
 
-    /// A worker says that it has done a job; not all name the attempt that they were given.
+    /// A worker completes a job; not all workers name the attempt that they claimed.
     fn done(&mut self) -> Statement {
         let attempt = self.random.below(4) as i32;
         let mut q = doc! { "_id": 1 + self.random.below(3) as i32 };
@@ -249,7 +250,7 @@ impl Generator {
         self.pick(&["a", "b", "c", "d", "e", "f"])
     }
 
-    /// What a statement may delete without breaking what the seeds promise.
+    /// Documents that a statement may delete without breaking the invariants.
     fn doomed(&mut self, collection: &str) -> Document {
         match collection {
             "blind" | "timestamped" | "pairs" => doc! { "_id": { "$gte": 100 } },
@@ -292,7 +293,7 @@ impl Generator {
         }
     }
 
-    /// An update that a rule may let pass or not, and whose passing keeps the invariants if the rule does its work.
+    /// An update that a rule may or may not accept; if accepted, the invariants hold as long as the rule works.
     fn update(&mut self, collection: &str) -> Bson {
         let update = match collection {
             "bounded" => self.bounded_update(),
@@ -309,7 +310,7 @@ impl Generator {
                 doc! { "a": 5, "b": 5 },
                 doc! { "b": 5 },
             ]),
-            "timestamped" => self.stamped_update(),
+            "timestamped" => self.timestamped_update(),
             "jobs" => self.job_update(),
             "buckets" => self.bucket_update(),
             "nodes" => self.node_update(),
@@ -321,7 +322,7 @@ impl Generator {
                 doc! { "keep": 9 },
             ]),
         };
-        // A pipeline that does what must not be done, and computes: constants would be read as operators.
+        // A forbidden change as a pipeline that computes, because constants would be read as operators.
         if self.chance(8) {
             let lawless =
                 doc! { "$set": { "n": { "$add": [-3, 0] }, "a": -3, "at": time(0), "done_by": 99, "path": ",x," } };
@@ -355,7 +356,7 @@ impl Generator {
         ])
     }
 
-    fn stamped_update(&mut self) -> Document {
+    fn timestamped_update(&mut self) -> Document {
         let n = self.random.below(100) as i64;
         self.pick(&[
             doc! { "$set": { "a": n, "at": time(n) } },
@@ -421,7 +422,7 @@ impl Generator {
         ])
     }
 
-    /// Changes a few bytes behind the header, or leaves some out, or adds some; the length stays right.
+    /// Changes, removes or adds a few bytes after the header; the length field stays correct.
     fn break_up(&mut self, frame: &mut Vec<u8>) {
         for _ in 0..=self.random.below(2) {
             let at = 20 + self.random.below(frame.len() - 20);
@@ -438,7 +439,7 @@ impl Generator {
 }
 
 impl Statement {
-    /// As an element of its command's list.
+    /// Converts it to an element of its command's list.
     fn element(&self) -> Document {
         match self {
             Self::Insert(document) => document.clone(),

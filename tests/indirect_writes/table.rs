@@ -1,6 +1,6 @@
-//! The indirect_writes, one line each. A indirect_write is walked directly first, to see whether it leads anywhere: where it does
-//! the stored documents change, so the assertion through docward could fail. Then it is walked through docward,
-//! on every protected collection, and nothing may change. `random` walks the same indirect_writes in random order.
+//! The indirect writes, one per line. Each is first sent directly: if the stored documents change, the assertion
+//! through docward can fail. Then it is sent through docward, on every protected collection, and nothing may change.
+//! `random` sends the same indirect writes in random order.
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 
@@ -13,23 +13,23 @@ use super::{Setting, docward, errors};
 const REJECTED: i32 = 121;
 const UNREADABLE: i32 = 9;
 
-/// What a guard is, and an update that it does not let pass.
-struct Guard {
+/// A rule's collection, and an update that the rule rejects.
+struct ProtectedCollection {
     collection: &'static str,
     update: Document,
 }
 
-fn guards() -> Vec<Guard> {
-    let guard = |collection, update| Guard { collection, update };
+fn protected_collections() -> Vec<ProtectedCollection> {
+    let protected = |collection, update| ProtectedCollection { collection, update };
     vec![
-        guard("blind", doc! { "z": 1 }),
-        guard("bounded", doc! { "$set": { "n": -1 } }),
-        guard("pairs", doc! { "$set": { "a": 9 } }),
-        guard("timestamped", doc! { "$set": { "a": 9 } }),
-        guard("jobs", doc! { "$set": { "a": 9 } }),
-        guard("buckets", doc! { "$set": { "n": 9 } }),
-        guard("nodes", doc! { "$set": { "path": ",x," } }),
-        guard("readonly", doc! { "$set": { "a": 9 } }),
+        protected("blind", doc! { "z": 1 }),
+        protected("bounded", doc! { "$set": { "n": -1 } }),
+        protected("pairs", doc! { "$set": { "a": 9 } }),
+        protected("timestamped", doc! { "$set": { "a": 9 } }),
+        protected("jobs", doc! { "$set": { "a": 9 } }),
+        protected("buckets", doc! { "$set": { "n": 9 } }),
+        protected("nodes", doc! { "$set": { "path": ",x," } }),
+        protected("readonly", doc! { "$set": { "a": 9 } }),
     ]
 }
 
@@ -37,25 +37,25 @@ fn stored() -> Vec<Document> {
     vec![doc! { "_id": 1, "a": 1, "b": 1, "n": 1, "path": Bson::Null }, doc! { "_id": 2, "a": 1, "b": 1, "n": 0 }]
 }
 
-/// What becomes of a indirect_write through docward.
+/// The handling of an indirect write by docward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Becomes {
-    /// RejectedBy with this code, and a text that names docward.
-    RejectedBy(i32),
-    /// Nobody waits for an answer.
+    /// Rejected with this code, and a text that names docward.
+    Rejected(i32),
+    /// The client requests no reply.
     Silent,
     /// The connection ends.
     Closed,
-    /// The server itself lets nobody pass; docward may leave it to that.
+    /// The server itself rejects it in every case, so docward may forward it.
     Dead,
 }
 
-use Becomes::{Closed, Dead, RejectedBy, Silent};
+use Becomes::{Closed, Dead, Rejected, Silent};
 
 /// A way to change `collection`.
-pub(super) struct Road {
+pub(super) struct IndirectWrite {
     pub(super) name: &'static str,
-    /// Walked directly, it changes what is stored.
+    /// Sent directly, it changes the stored documents.
     leads_there: bool,
     becomes: Becomes,
     pub(super) steps: Vec<Sent>,
@@ -66,7 +66,7 @@ pub(super) enum Sent {
     Frame(Frame),
 }
 
-/// Where a indirect_write is to lead.
+/// The target of an indirect write.
 pub(super) struct Goal {
     pub(super) database: String,
     pub(super) collection: &'static str,
@@ -92,24 +92,24 @@ impl Goal {
         self.on(&self.database, body)
     }
 
-    /// A indirect_write of one command.
-    fn indirect_write(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+    /// An indirect write with one command.
+    fn indirect_write(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> IndirectWrite {
         self.sent(name, leads_there, becomes, self.message(body))
     }
 
-    fn on_admin(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> Road {
+    fn on_admin(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> IndirectWrite {
         self.sent(name, leads_there, becomes, self.on("admin", body))
     }
 
-    fn sent(&self, name: &'static str, leads_there: bool, becomes: Becomes, message: Message) -> Road {
-        Road { name, leads_there, becomes, steps: vec![Sent::Message(message)] }
+    fn sent(&self, name: &'static str, leads_there: bool, becomes: Becomes, message: Message) -> IndirectWrite {
+        IndirectWrite { name, leads_there, becomes, steps: vec![Sent::Message(message)] }
     }
 
-    /// A command in which a byte that is no UTF-8 takes the place of each tilde.
-    fn invalid(&self, name: &'static str, body: Document) -> Road {
+    /// A command in which an invalid UTF-8 byte replaces each tilde.
+    fn invalid(&self, name: &'static str, body: Document) -> IndirectWrite {
         let mut frame = self.message(body).to_frame(1, 0);
         frame.body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xff);
-        Road { name, leads_there: false, becomes: Dead, steps: vec![Sent::Frame(frame)] }
+        IndirectWrite { name, leads_there: false, becomes: Dead, steps: vec![Sent::Frame(frame)] }
     }
 
     /// A command whose first field has this value.
@@ -124,7 +124,7 @@ impl Goal {
     }
 
     /// Statements, in every command and shape that carries them.
-    pub(super) fn statements(&self) -> Vec<Road> {
+    pub(super) fn statements(&self) -> Vec<IndirectWrite> {
         let c = self.collection;
         let list = || vec![self.statement()];
         let update = || self.message(doc! { "update": c });
@@ -151,58 +151,58 @@ impl Goal {
             self.indirect_write(
                 "update, list in the body",
                 true,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "update": c, "updates": list() },
             ),
-            self.sent("update, list as a section", true, RejectedBy(REJECTED), update().sequence("updates", list())),
-            self.sent("update, section first", true, RejectedBy(REJECTED), update().sequence_first("updates", list())),
+            self.sent("update, list as a section", true, Rejected(REJECTED), update().sequence("updates", list())),
+            self.sent("update, section first", true, Rejected(REJECTED), update().sequence_first("updates", list())),
             self.indirect_write(
                 "update, unordered",
                 true,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "update": c, "ordered": false, "updates": list() },
             ),
-            self.indirect_write("findAndModify", true, RejectedBy(REJECTED), modify("findAndModify")),
-            self.indirect_write("findandmodify", true, RejectedBy(REJECTED), modify("findandmodify")),
+            self.indirect_write("findAndModify", true, Rejected(REJECTED), modify("findAndModify")),
+            self.indirect_write("findandmodify", true, Rejected(REJECTED), modify("findandmodify")),
             self.indirect_write(
                 "update by pipeline",
                 true,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "update": c, "updates": [{ "q": { "_id": 1 }, "u": pipeline.clone() }] },
             ),
             self.indirect_write(
                 "findAndModify by pipeline",
                 true,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "findAndModify": c, "query": { "_id": 1 }, "update": pipeline },
             ),
-            self.indirect_write("retryable update", true, RejectedBy(REJECTED), retryable),
-            Road {
+            self.indirect_write("retryable update", true, Rejected(REJECTED), retryable),
+            IndirectWrite {
                 steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
                 name: "transaction",
                 leads_there: true,
-                becomes: RejectedBy(REJECTED),
+                becomes: Rejected(REJECTED),
             },
             self.sent("w: 0", true, Silent, unacknowledged.sequence("updates", list()).flags(MORE_TO_COME)),
-            self.on_admin("bulkWrite", false, RejectedBy(REJECTED), bulk),
+            self.on_admin("bulkWrite", false, Rejected(REJECTED), bulk),
             self.indirect_write("explain of an update", false, Dead, explain(doc! { "update": c, "updates": list() })),
             self.indirect_write("explain of findAndModify", false, Dead, explain(modify("findAndModify"))),
             self.indirect_write(
                 "update, name as symbol",
                 true,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "update": symbol, "updates": list() },
             ),
             self.indirect_write(
                 "update by UUID",
                 false,
-                RejectedBy(UNREADABLE),
+                Rejected(UNREADABLE),
                 doc! { "update": self.uuid.clone(), "updates": list() },
             ),
             self.indirect_write(
                 "findAndModify by UUID",
                 false,
-                RejectedBy(UNREADABLE),
+                Rejected(UNREADABLE),
                 doc! { "findAndModify": self.uuid.clone(), "query": {}, "update": self.update.clone() },
             ),
             self.indirect_write(
@@ -235,18 +235,18 @@ impl Goal {
                 Dead,
                 doc! { "findAndModify": "view", "query": {}, "update": self.update.clone() },
             ),
-            self.indirect_write("Update", false, RejectedBy(REJECTED), doc! { "Update": c, "updates": list() }),
+            self.indirect_write("Update", false, Rejected(REJECTED), doc! { "Update": c, "updates": list() }),
             self.indirect_write(
                 "clusterUpdate",
                 false,
-                RejectedBy(REJECTED),
+                Rejected(REJECTED),
                 doc! { "clusterUpdate": c, "updates": list() },
             ),
         ]
     }
 
-    /// Outputs of aggregations and mapReduce.
-    pub(super) fn outputs(&self) -> Vec<Road> {
+    /// Aggregations and mapReduce with an output collection.
+    pub(super) fn outputs(&self) -> Vec<IndirectWrite> {
         let (c, db) = (self.collection, self.database.as_str());
         let stages = |stages: Vec<Document>| doc! { "aggregate": "source", "pipeline": stages, "cursor": {} };
         let stage = |stage: Document| stages(vec![stage]);
@@ -268,42 +268,42 @@ impl Goal {
         let sectioned = |body: Document| self.message(body);
         let unfinished = || doc! { "aggregate": "source", "cursor": {} };
         vec![
-            self.indirect_write("$out: string", true, RejectedBy(REJECTED), stage(doc! { "$out": c })),
-            self.indirect_write("$out: {db, coll}", true, RejectedBy(REJECTED), stage(doc! { "$out": place() })),
-            self.sent("$out from another database", true, RejectedBy(REJECTED), elsewhere(doc! { "$out": place() })),
-            self.indirect_write("$out: symbol", false, RejectedBy(REJECTED), stage(doc! { "$out": Bson::Symbol(c.to_owned()) })),
-            self.indirect_write("$merge: string", true, RejectedBy(REJECTED), merge()),
-            self.indirect_write("$merge: {into}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": c, "whenMatched": "replace" } })),
-            self.indirect_write("$merge: {into: {coll}}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": { "coll": c } } })),
-            self.indirect_write("$merge: {into: {db, coll}}", true, RejectedBy(REJECTED), stage(doc! { "$merge": { "into": place() } })),
-            self.sent("$merge from another database", true, RejectedBy(REJECTED), elsewhere(doc! { "$merge": { "into": place() } })),
-            self.indirect_write("$merge after $documents", true, RejectedBy(REJECTED),
+            self.indirect_write("$out: string", true, Rejected(REJECTED), stage(doc! { "$out": c })),
+            self.indirect_write("$out: {db, coll}", true, Rejected(REJECTED), stage(doc! { "$out": place() })),
+            self.sent("$out from another database", true, Rejected(REJECTED), elsewhere(doc! { "$out": place() })),
+            self.indirect_write("$out: symbol", false, Rejected(REJECTED), stage(doc! { "$out": Bson::Symbol(c.to_owned()) })),
+            self.indirect_write("$merge: string", true, Rejected(REJECTED), merge()),
+            self.indirect_write("$merge: {into}", true, Rejected(REJECTED), stage(doc! { "$merge": { "into": c, "whenMatched": "replace" } })),
+            self.indirect_write("$merge: {into: {coll}}", true, Rejected(REJECTED), stage(doc! { "$merge": { "into": { "coll": c } } })),
+            self.indirect_write("$merge: {into: {db, coll}}", true, Rejected(REJECTED), stage(doc! { "$merge": { "into": place() } })),
+            self.sent("$merge from another database", true, Rejected(REJECTED), elsewhere(doc! { "$merge": { "into": place() } })),
+            self.indirect_write("$merge after $documents", true, Rejected(REJECTED),
                 doc! { "aggregate": 1, "cursor": {}, "pipeline": [{ "$documents": [{ "_id": 1, "stolen": true }] }, { "$merge": c }] }),
-            self.indirect_write("$merge in $facet", false, RejectedBy(REJECTED), stage(doc! { "$facet": { "x": nested() } })),
-            self.indirect_write("$merge in $lookup", false, RejectedBy(REJECTED), stage(doc! { "$lookup": { "from": "source", "as": "x", "pipeline": nested() } })),
-            self.indirect_write("$merge in $unionWith", false, RejectedBy(REJECTED), stage(doc! { "$unionWith": { "coll": "source", "pipeline": nested() } })),
-            self.indirect_write("$merge, explain: true", false, RejectedBy(REJECTED), explained(merge())),
+            self.indirect_write("$merge in $facet", false, Rejected(REJECTED), stage(doc! { "$facet": { "x": nested() } })),
+            self.indirect_write("$merge in $lookup", false, Rejected(REJECTED), stage(doc! { "$lookup": { "from": "source", "as": "x", "pipeline": nested() } })),
+            self.indirect_write("$merge in $unionWith", false, Rejected(REJECTED), stage(doc! { "$unionWith": { "coll": "source", "pipeline": nested() } })),
+            self.indirect_write("$merge, explain: true", false, Rejected(REJECTED), explained(merge())),
             self.indirect_write("explain of $merge", false, Dead, doc! { "explain": merge(), "verbosity": "executionStats" }),
             self.indirect_write("view with $merge", false, Dead, doc! { "create": "merging", "viewOn": "source", "pipeline": nested() }),
             self.indirect_write("$merge into a view", false, Dead, stage(doc! { "$merge": "view" })),
             self.indirect_write("$out onto a view", false, Dead, stage(doc! { "$out": "view" })),
-            self.sent("pipeline as a section", false, RejectedBy(REJECTED), sectioned(unfinished()).sequence("pipeline", nested())),
-            self.sent("pipeline as the first section", false, RejectedBy(REJECTED), sectioned(unfinished()).sequence_first("pipeline", nested())),
-            self.indirect_write("clusterAggregate", false, RejectedBy(REJECTED), doc! { "clusterAggregate": "source", "pipeline": nested(), "cursor": {} }),
-            self.indirect_write("mapReduce, out: string", true, RejectedBy(REJECTED), reduce(c.into())),
-            self.indirect_write("mapReduce, out: {replace}", true, RejectedBy(REJECTED), reduce(out("replace"))),
-            self.indirect_write("mapReduce, out: {merge}", true, RejectedBy(REJECTED), reduce(out("merge"))),
-            self.indirect_write("mapReduce, out: {reduce}", true, RejectedBy(REJECTED), reduce(out("reduce"))),
-            self.indirect_write("mapReduce, out: {replace, db}", true, RejectedBy(REJECTED), reduce(into_db("replace"))),
-            self.sent("mapReduce from another database", true, RejectedBy(REJECTED), self.on(&self.elsewhere(), reduce(into_db("merge")))),
+            self.sent("pipeline as a section", false, Rejected(REJECTED), sectioned(unfinished()).sequence("pipeline", nested())),
+            self.sent("pipeline as the first section", false, Rejected(REJECTED), sectioned(unfinished()).sequence_first("pipeline", nested())),
+            self.indirect_write("clusterAggregate", false, Rejected(REJECTED), doc! { "clusterAggregate": "source", "pipeline": nested(), "cursor": {} }),
+            self.indirect_write("mapReduce, out: string", true, Rejected(REJECTED), reduce(c.into())),
+            self.indirect_write("mapReduce, out: {replace}", true, Rejected(REJECTED), reduce(out("replace"))),
+            self.indirect_write("mapReduce, out: {merge}", true, Rejected(REJECTED), reduce(out("merge"))),
+            self.indirect_write("mapReduce, out: {reduce}", true, Rejected(REJECTED), reduce(out("reduce"))),
+            self.indirect_write("mapReduce, out: {replace, db}", true, Rejected(REJECTED), reduce(into_db("replace"))),
+            self.sent("mapReduce from another database", true, Rejected(REJECTED), self.on(&self.elsewhere(), reduce(into_db("merge")))),
             self.indirect_write("mapReduce, two outs", false, Dead, reduce(doc! { "replace": "other", "merge": c }.into())),
             self.indirect_write("mapReduce, inline and out", false, Dead, reduce(doc! { "inline": 0, "merge": c }.into())),
             self.indirect_write("explain of mapReduce", false, Dead, doc! { "explain": reduce(c.into()), "verbosity": "executionStats" }),
         ]
     }
 
-    /// Commands about whole collections, and the servers' own.
-    pub(super) fn administration(&self) -> Vec<Road> {
+    /// Commands on whole collections, and commands between servers.
+    pub(super) fn administration(&self) -> Vec<IndirectWrite> {
         let c = self.collection;
         let ns = |collection: &str| self.namespace(collection);
         let insert = || doc! { "op": "i", "ns": ns(c), "o": { "_id": 9 } };
@@ -314,39 +314,39 @@ impl Goal {
         let scan = doc! { "cscan": { "args": { "direction": 1 } } };
         let stage = doc! { "delete": { "args": { "node": scan, "isMulti": true } } };
         vec![
-            self.on_admin("renameCollection onto", true, RejectedBy(REJECTED), doc! { "renameCollection": ns("source"), "to": ns(c), "dropTarget": true }),
-            self.on_admin("renameCollection from", true, RejectedBy(REJECTED), doc! { "renameCollection": ns(c), "to": ns("gone"), "dropTarget": true }),
-            self.on_admin("renameCollection from another database", true, RejectedBy(REJECTED),
+            self.on_admin("renameCollection onto", true, Rejected(REJECTED), doc! { "renameCollection": ns("source"), "to": ns(c), "dropTarget": true }),
+            self.on_admin("renameCollection from", true, Rejected(REJECTED), doc! { "renameCollection": ns(c), "to": ns("gone"), "dropTarget": true }),
+            self.on_admin("renameCollection from another database", true, Rejected(REJECTED),
                 doc! { "renameCollection": format!("{}.source", self.elsewhere()), "to": ns(c), "dropTarget": true }),
-            self.on_admin("internalRenameIfOptionsAndIndexesMatch", false, RejectedBy(REJECTED),
+            self.on_admin("internalRenameIfOptionsAndIndexesMatch", false, Rejected(REJECTED),
                 doc! { "internalRenameIfOptionsAndIndexesMatch": 1, "from": ns("source"), "to": ns(c), "indexes": [], "collectionOptions": {} }),
-            self.on_admin("_shardsvrRenameCollection", false, RejectedBy(REJECTED), doc! { "_shardsvrRenameCollection": ns("source"), "to": ns(c) }),
-            self.on_admin("_recvChunkStart", false, RejectedBy(REJECTED), doc! { "_recvChunkStart": ns(c) }),
-            self.indirect_write("cloneCollectionAsCapped", false, RejectedBy(REJECTED), doc! { "cloneCollectionAsCapped": "source", "toCollection": c, "size": 4096 }),
-            self.indirect_write("convertToCapped", false, RejectedBy(REJECTED), doc! { "convertToCapped": c, "size": 4096 }),
-            self.indirect_write("emptycapped", true, RejectedBy(REJECTED), doc! { "emptycapped": c }),
-            self.indirect_write("captrunc", false, RejectedBy(REJECTED), doc! { "captrunc": c, "n": 1 }),
-            self.indirect_write("godinsert", true, RejectedBy(REJECTED), doc! { "godinsert": c, "obj": { "_id": 9 } }),
-            self.indirect_write("stageDebug", true, RejectedBy(REJECTED), doc! { "stageDebug": { "collection": c, "plan": stage } }),
-            self.on_admin("testInternalTransactions", true, RejectedBy(REJECTED), doc! { "testInternalTransactions": 1, "commandInfos": [inner()] }),
-            self.sent("testInternalTransactions, list as a section", false, RejectedBy(REJECTED),
+            self.on_admin("_shardsvrRenameCollection", false, Rejected(REJECTED), doc! { "_shardsvrRenameCollection": ns("source"), "to": ns(c) }),
+            self.on_admin("_recvChunkStart", false, Rejected(REJECTED), doc! { "_recvChunkStart": ns(c) }),
+            self.indirect_write("cloneCollectionAsCapped", false, Rejected(REJECTED), doc! { "cloneCollectionAsCapped": "source", "toCollection": c, "size": 4096 }),
+            self.indirect_write("convertToCapped", false, Rejected(REJECTED), doc! { "convertToCapped": c, "size": 4096 }),
+            self.indirect_write("emptycapped", true, Rejected(REJECTED), doc! { "emptycapped": c }),
+            self.indirect_write("captrunc", false, Rejected(REJECTED), doc! { "captrunc": c, "n": 1 }),
+            self.indirect_write("godinsert", true, Rejected(REJECTED), doc! { "godinsert": c, "obj": { "_id": 9 } }),
+            self.indirect_write("stageDebug", true, Rejected(REJECTED), doc! { "stageDebug": { "collection": c, "plan": stage } }),
+            self.on_admin("testInternalTransactions", true, Rejected(REJECTED), doc! { "testInternalTransactions": 1, "commandInfos": [inner()] }),
+            self.sent("testInternalTransactions, list as a section", false, Rejected(REJECTED),
                 self.on("admin", doc! { "testInternalTransactions": 1 }).sequence("commandInfos", vec![inner()])),
-            self.indirect_write("applyOps", true, RejectedBy(REJECTED), doc! { "applyOps": [insert()] }),
-            self.on_admin("applyOps on admin", true, RejectedBy(REJECTED), doc! { "applyOps": [insert()] }),
-            self.on_admin("applyOps, update", true, RejectedBy(REJECTED),
+            self.indirect_write("applyOps", true, Rejected(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps on admin", true, Rejected(REJECTED), doc! { "applyOps": [insert()] }),
+            self.on_admin("applyOps, update", true, Rejected(REJECTED),
                 doc! { "applyOps": [{ "op": "u", "ns": ns(c), "o2": { "_id": 1 }, "o": { "_id": 1, "z": 1 } }] }),
-            self.on_admin("applyOps, delete", true, RejectedBy(REJECTED), doc! { "applyOps": [{ "op": "d", "ns": ns(c), "o": { "_id": 1 } }] }),
-            self.on_admin("applyOps by UUID", true, RejectedBy(REJECTED), doc! { "applyOps": [by_uuid] }),
-            self.on_admin("applyOps, drop", true, RejectedBy(REJECTED), doc! { "applyOps": [{ "op": "c", "ns": ns("$cmd"), "o": { "drop": c } }] }),
-            self.on_admin("applyOps, nested", true, RejectedBy(REJECTED), doc! { "applyOps": [nested(vec![insert()])] }),
-            self.on_admin("applyOps, nested twice", true, RejectedBy(REJECTED), doc! { "applyOps": [nested(vec![nested(vec![insert()])])] }),
-            self.indirect_write("a command of tomorrow", false, RejectedBy(REJECTED), doc! { "overwrite": 1, "where": [{ "into": c }] }),
-            self.on_admin("a command of tomorrow on admin", false, RejectedBy(REJECTED), doc! { "overwrite": { "ns": ns(c) } }),
+            self.on_admin("applyOps, delete", true, Rejected(REJECTED), doc! { "applyOps": [{ "op": "d", "ns": ns(c), "o": { "_id": 1 } }] }),
+            self.on_admin("applyOps by UUID", true, Rejected(REJECTED), doc! { "applyOps": [by_uuid] }),
+            self.on_admin("applyOps, drop", true, Rejected(REJECTED), doc! { "applyOps": [{ "op": "c", "ns": ns("$cmd"), "o": { "drop": c } }] }),
+            self.on_admin("applyOps, nested", true, Rejected(REJECTED), doc! { "applyOps": [nested(vec![insert()])] }),
+            self.on_admin("applyOps, nested twice", true, Rejected(REJECTED), doc! { "applyOps": [nested(vec![nested(vec![insert()])])] }),
+            self.indirect_write("a command of tomorrow", false, Rejected(REJECTED), doc! { "overwrite": 1, "where": [{ "into": c }] }),
+            self.on_admin("a command of tomorrow on admin", false, Rejected(REJECTED), doc! { "overwrite": { "ns": ns(c) } }),
         ]
     }
 
     /// Messages of the wire protocol before OP_MSG.
-    pub(super) fn legacy(&self) -> Vec<Road> {
+    pub(super) fn legacy(&self) -> Vec<IndirectWrite> {
         let name = self.namespace(self.collection);
         let document = |document: &Document| document.to_vec().unwrap();
         let prefix = [&[0; 4][..], name.as_bytes(), &[0]].concat();
@@ -354,18 +354,18 @@ impl Goal {
             |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
         let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
         let indirect_write =
-            |name, becomes, frame| Road { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
+            |name, becomes, frame| IndirectWrite { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
         let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
         vec![
             indirect_write("OP_INSERT", Closed, frame(2002, &[&prefix, &document(&doc! { "_id": 9 })])),
             indirect_write("OP_UPDATE", Closed, frame(2001, &[&prefix, &zero, &one, &document(&self.update)])),
             indirect_write("OP_DELETE", Closed, frame(2006, &[&prefix, &zero, &one])),
-            indirect_write("OP_QUERY", RejectedBy(352), Frame::query(5, &self.namespace("$cmd"), &insert)),
+            indirect_write("OP_QUERY", Rejected(352), Frame::query(5, &self.namespace("$cmd"), &insert)),
         ]
     }
 }
 
-/// Another database, with a collection `source` too.
+/// Another database, which also has a collection `source`.
 pub(super) fn elsewhere(database: &str) -> String {
     format!("{database}_elsewhere")
 }
@@ -376,7 +376,7 @@ pub(super) fn fresh_uuid() -> Bson {
     Bson::Binary(Binary { subtype: BinarySubtype::Uuid, bytes: [number.to_le_bytes(), [7; 8]].concat() })
 }
 
-/// What came back.
+/// The reply.
 #[derive(Debug)]
 enum Answer {
     Replies(Vec<Document>),
@@ -384,14 +384,14 @@ enum Answer {
     Closed,
 }
 
-fn walk(client: &mut Client, address: &str, indirect_write: &Road) -> Answer {
+fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &IndirectWrite) -> Answer {
     let mut replies = Vec::new();
     for sent in &indirect_write.steps {
         match sent {
             Sent::Message(message) => {
                 client.send(message);
                 if message.flags & MORE_TO_COME != 0 {
-                    // What comes after it is answered when it is done.
+                    // The reply to the next message arrives when this one is done.
                     client.command("admin", doc! { "ping": 1 });
                     return Answer::Silent;
                 }
@@ -410,11 +410,11 @@ fn walk(client: &mut Client, address: &str, indirect_write: &Road) -> Answer {
     Answer::Replies(replies)
 }
 
-fn check(indirect_write: &Road, collection: &str, answer: &Answer) {
+fn check(indirect_write: &IndirectWrite, collection: &str, answer: &Answer) {
     let name = indirect_write.name;
     match (indirect_write.becomes, answer) {
         (Dead, Answer::Replies(_)) | (Silent, Answer::Silent) | (Closed, Answer::Closed) => {}
-        (RejectedBy(code), Answer::Replies(replies)) => {
+        (Rejected(code), Answer::Replies(replies)) => {
             let errors = errors(&replies[0]);
             let explained = |(found, text): &(i32, String)| *found == code && text.contains("docward");
             assert!(!errors.is_empty() && errors.iter().all(explained), "{name} on {collection}: {replies:?}");
@@ -427,7 +427,7 @@ fn check(indirect_write: &Road, collection: &str, answer: &Answer) {
     }
 }
 
-/// Everything anew, as before every walk that may lead there.
+/// Resets everything, as before every indirect write that may work.
 fn prepare(setting: &mut Setting, collection: &str) {
     setting.seed("source", vec![doc! { "_id": 1, "stolen": true }, doc! { "_id": 3 }]);
     setting.seed(collection, stored());
@@ -442,23 +442,28 @@ pub(super) fn uuid_of(setting: &mut Setting, collection: &str) -> Bson {
     setting.info(collection).get_document("info").unwrap().get("uuid").unwrap().clone()
 }
 
-/// Walks indirect_writes to a collection: directly if asked, to see where they lead, and then through docward.
-fn walk_all(setting: &mut Setting, guard: &Guard, directly: bool, indirect_writes: fn(&Goal) -> Vec<Road>) -> usize {
-    let (database, collection) = (setting.database.clone(), guard.collection);
-    let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+/// Sends indirect writes to a collection: directly if requested, to check that they work, and then through docward.
+fn send_all(
+    setting: &mut Setting,
+    protected: &ProtectedCollection,
+    directly: bool,
+    indirect_writes: fn(&Goal) -> Vec<IndirectWrite>,
+) -> usize {
+    let (database, collection) = (setting.database.clone(), protected.collection);
+    let goal = |uuid| Goal { database: database.clone(), collection, update: protected.update.clone(), uuid };
     prepare(setting, collection);
     let count = indirect_writes(&goal(Bson::Null)).len();
     for index in 0..if directly { count } else { 0 } {
         prepare(setting, collection);
         let indirect_write = indirect_writes(&goal(uuid_of(setting, collection))).swap_remove(index);
-        let answer = walk(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
+        let answer = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
         let changed = setting.stored(collection) != stored();
         assert_eq!(changed, indirect_write.leads_there, "{} directly on {collection}: {answer:?}", indirect_write.name);
     }
     prepare(setting, collection);
     let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
     for indirect_write in indirect_writes(&goal(uuid)) {
-        let answer = walk(&mut setting.through, &docward().address(), &indirect_write);
+        let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
         check(&indirect_write, collection, &answer);
         assert_eq!(setting.stored(collection), stored(), "{} changed {collection}", indirect_write.name);
         assert_eq!(setting.info(collection), info, "{} changed {collection}", indirect_write.name);
@@ -467,39 +472,39 @@ fn walk_all(setting: &mut Setting, guard: &Guard, directly: bool, indirect_write
 }
 
 #[test]
-fn statements_are_judged_in_every_command_and_shape() {
+fn statements_are_evaluated_in_every_command_and_shape() {
     let mut setting = Setting::new();
-    for guard in guards() {
-        walk_all(&mut setting, &guard, true, Goal::statements);
+    for protected in protected_collections() {
+        send_all(&mut setting, &protected, true, Goal::statements);
     }
 }
 
 #[test]
-fn outputs_do_not_reach_a_guarded_collection() {
+fn outputs_cannot_write_to_a_protected_collection() {
     let mut setting = Setting::new();
-    for (index, guard) in guards().iter().enumerate() {
-        walk_all(&mut setting, guard, index == 0, Goal::outputs);
+    for (index, protected) in protected_collections().iter().enumerate() {
+        send_all(&mut setting, protected, index == 0, Goal::outputs);
     }
 }
 
 #[test]
-fn no_command_about_collections_reaches_a_guarded_one() {
+fn no_collection_command_changes_a_protected_collection() {
     let mut setting = Setting::new();
-    for (index, guard) in guards().iter().enumerate() {
-        walk_all(&mut setting, guard, index == 0, Goal::administration);
-        walk_all(&mut setting, guard, index == 0, Goal::legacy);
+    for (index, protected) in protected_collections().iter().enumerate() {
+        send_all(&mut setting, protected, index == 0, Goal::administration);
+        send_all(&mut setting, protected, index == 0, Goal::legacy);
     }
 }
 
-/// The same commands lead there where nothing guards, or the rule says so: docward does not refuse by name.
+/// The same commands work if no rule matches, or the rule allows them: docward does not reject by command name.
 #[test]
-fn roads_are_open_where_no_rule_closes_them() {
+fn indirect_writes_pass_where_no_rule_rejects_them() {
     let mut setting = Setting::new();
     let database = setting.database.clone();
     for collection in ["free", "allowing"] {
-        let guard = Guard { collection, update: doc! { "$set": { "a": 9 } } };
+        let protected = ProtectedCollection { collection, update: doc! { "$set": { "a": 9 } } };
         prepare(&mut setting, collection);
-        let goal = |uuid| Goal { database: database.clone(), collection, update: guard.update.clone(), uuid };
+        let goal = |uuid| Goal { database: database.clone(), collection, update: protected.update.clone(), uuid };
         for indirect_writes in [Goal::outputs, Goal::administration] {
             for index in 0..indirect_writes(&goal(Bson::Null)).len() {
                 prepare(&mut setting, collection);
@@ -507,23 +512,23 @@ fn roads_are_open_where_no_rule_closes_them() {
                 if !indirect_write.leads_there {
                     continue;
                 }
-                let answer = walk(&mut setting.through, &docward().address(), &indirect_write);
-                // What cannot be told to be elsewhere is refused while other rules guard something.
-                let told = indirect_write.name.starts_with("applyOps")
+                let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
+                // If the target cannot be determined, the command is rejected while other rules protect a collection.
+                let rejected = indirect_write.name.starts_with("applyOps")
                     && !matches!(
                         indirect_write.name,
                         "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete"
                     );
                 let changed = setting.stored(collection) != stored();
-                assert_eq!(changed, !told, "{} on {collection}: {answer:?}", indirect_write.name);
+                assert_eq!(changed, !rejected, "{} on {collection}: {answer:?}", indirect_write.name);
             }
         }
     }
 }
 
-/// Reads that could be of a collection whose reads are evaluated.
+/// Reads that may be of a collection whose reads are evaluated.
 #[test]
-fn a_read_by_uuid_does_not_walk_around_rules_about_reads() {
+fn a_read_by_uuid_does_not_bypass_rules_for_reads() {
     let mut setting = Setting::new();
     for collection in ["hidden", "unread"] {
         setting.seed(collection, vec![doc! { "_id": 1, "last_modified": 1 }]);

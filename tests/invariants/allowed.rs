@@ -1,98 +1,98 @@
-//! What docward's pages say that it rejects, or answers otherwise, although the statement at hand would have done no
-//! harm. Everything else of that kind is a finding, unless `OPEN` says that it is known and not yet decided.
+//! Documented rejections and deviations of docward for statements that would have been harmless. All other such cases
+//! are findings, unless `OPEN` lists them as known and undecided.
 
 use super::check::Finding;
 use super::patterns::Policy;
 use super::rules::Rule;
 
-/// Pattern, and a piece of the reason that stays the same.
+/// The pattern, and a constant part of the reason.
 const REJECTIONS: &[(&str, &str)] = &[
-    // Pipelines that compute, or replace, are not analysed by any pattern.
+    // No pattern analyses pipelines that compute or replace.
     ("*", "aggregation pipeline"),
-    // `policy: reject` wants the condition from the client, whatever is stored.
+    // `policy: reject` requires the condition from the client, whatever is stored.
     ("bounds", "without the condition that keeps it in range"),
-    // Limits: operators whose result depends on what is stored, parts of the field and fields around it.
-    ("bounds", "cannot be bounded"),
-    ("bounds", "lies inside an array"),
-    // Limits: an upsert that inserts what cannot be told.
+    // Limits: operators whose result depends on the stored value, parts of the field, and enclosing documents.
+    ("bounds", "docward cannot check the result of"),
+    ("bounds", "is inside an array"),
+    // Limits: an upsert whose inserted document cannot be determined.
     ("bounds", "as an upsert it could insert a document with"),
-    // An upsert that adds may also find a document that has no room; it must pick by _id.
+    // An upsert that adds may match a document without room; it must select by _id.
     ("bounds", "as an upsert it could insert a second document"),
-    // A statement that writes some of the fields is rejected, whatever a filter or $setOnInsert adds to it.
+    // A statement that writes only some of the fields is rejected, whatever a filter or $setOnInsert adds.
     ("together", "it changes"),
-    // So is one that leaves a document with some of them, by what it sets around one.
+    // The same for a statement that sets an enclosing document with only some of the fields.
     ("together", "it writes"),
-    ("together", "an element of an array has some of"),
-    // Limits: only the attempt or `locked: false` shows that nobody works on the job.
+    ("together", "an array element has some of"),
+    // Limits: only the attempt or `locked: false` shows that no worker has the job.
     ("queue", "its filter has neither"),
     ("queue", "it replaces a job without"),
     ("queue", "' to an array"),
     ("queue", "is an array"),
-    // Jobs of several workers have one number.
-    ("queue", "it reaches every job with this"),
+    // The jobs of several workers share one number.
+    ("queue", "it matches jobs of all workers"),
     ("queue", "is neither a claim nor a release"),
     ("queue", "reaches the lock by position"),
-    ("queue", "which only a claim counts up"),
-    // Limits: an upsert might find a stored job; what is no number cannot be counted up.
+    ("queue", "which only a claim may increment"),
+    // Limits: an upsert may match a stored job; a value that is not a number cannot be incremented.
     ("queue", "as an upsert it could insert a job without its lock"),
-    ("queue", "is no number that a claim can count up"),
-    // A claim is of one job.
+    ("queue", "is not a finite number, so a claim cannot increment it"),
+    // A claim takes one job.
     ("queue", "several jobs at once"),
-    ("queue", "claimed already"),
-    // Limits: what takes items away, or pushes to several buckets, is unsupported.
-    ("bucket", "could leave array and count apart"),
-    ("bucket", "without adding anything"),
+    ("queue", "already claimed"),
+    // Limits: removing items, or pushing to several buckets, is unsupported.
+    ("bucket", "could make the count wrong or exceed the limit"),
+    ("bucket", "without a $push"),
     ("bucket", "several buckets"),
-    ("bucket", "picks a bucket by _id"),
+    ("bucket", "selects a bucket by _id"),
     // Limits of `merge`.
     ("replacement", "cannot be merged"),
-    ("replacement", "which the document itself leaves out"),
-    ("replacement", "cannot be reached"),
-    // Limits: operators leave the version alone, or count it up.
-    ("replacement", "by other means than $set and $inc"),
-    ("replacement", "back, or removes it"),
-    // Limits: registers are written whole, by $set, with a time of the rule's type.
+    ("replacement", "in the filter but not in the document"),
+    ("replacement", "cannot be set: a field on its path"),
+    // Limits: operators leave the version unchanged, or increment it.
+    ("replacement", "with an operator other than $set and $inc"),
+    ("replacement", "it decreases or removes the version"),
+    // Limits: fields are written as a whole, by $set, with a time of the rule's type.
     ("timestamps", "depends on the order of writes"),
     ("timestamps", "overlaps the protected field"),
-    ("timestamps", "timestamps are kept per field"),
+    ("timestamps", "timestamps are stored per field"),
     ("timestamps", "cannot be combined with writes to protected fields"),
-    ("timestamps", "without its source time"),
+    ("timestamps", "without the source time"),
     ("timestamps", "its source time"),
     ("timestamps", "positional or numeric part"),
     ("timestamps", "it uses arrayFilters"),
-    ("timestamps", "where the timestamps are kept"),
+    ("timestamps", "which holds timestamps"),
     ("timestamps", "begins with $"),
     ("timestamps", "it has a collation"),
-    ("timestamps", "writes protected fields at once"),
-    ("timestamps", "and it may touch many documents"),
-    ("timestamps", "would erase the timestamps of other fields"),
-    // The number has no place.
-    ("sequence", "there is no room for"),
+    ("timestamps", "and writes protected fields in one statement"),
+    ("timestamps", "and it can change many documents"),
+    ("timestamps", "would remove the timestamps of other fields"),
+    // The document has no place for the number.
+    ("sequence", "cannot be set: a field on its path"),
     ("sequence", "is at its end"),
-    // Limits of `on_upsert` with a nested field: other operators than $set around it.
-    ("sequence", "leaves no room for the number"),
-    // Limits: moves go one node a statement; _ids in one type, without the separator; no collation.
+    // Limits of `on_upsert` with a nested field: operators other than $set on the enclosing document.
+    ("sequence", "so docward cannot set the number"),
+    // Limits: one node per move; _ids of one type, without the separator; no collation.
     ("tree", "it could move many nodes at once"),
-    ("tree", "cannot be told beforehand"),
+    ("tree", "docward cannot predict"),
     ("tree", "by other means than $set"),
     ("tree", "it has a collation"),
-    ("tree", "cannot go with a parent, by which docward writes the path"),
-    ("tree", "is nothing that a node can have as _id"),
-    ("tree", "its _id is of type"),
-    ("tree", "there is no room for"),
+    ("tree", "cannot be combined with a new parent"),
+    ("tree", "is not a valid _id of a node"),
+    ("tree", "its _id has type"),
+    ("tree", "cannot be set: a field on its path"),
     ("tree", "twice, or writes a field inside it"),
-    // Limits: operators that do not tell the new value, references in arrays.
-    ("copies", "in a way that does not tell its new value"),
+    // Limits: operators whose new value is unknown, references in arrays.
+    ("copies", "with an operator whose result docward cannot know"),
     ("copies", "which is a copy"),
-    // An upsert may find a document, for which it sets the key alone.
+    // An upsert may match a document and then set only the key.
     ("copies", "' without '"),
 ];
 
-/// Findings that are known and neither repaired nor decided: kind, the patterns that take part, a piece of what is found.
-/// With `DOCWARD_INVARIANTS_STRICT` they are reported as all others. Whoever repairs one takes its line away.
+/// Known findings without a fix or a decision: kind, the patterns involved, part of the text.
+/// `DOCWARD_INVARIANTS_STRICT` reports them like all others. Remove an entry when you fix it.
 const OPEN: &[(&str, &str, &str)] = &[];
 
-/// Whether a finding is known to be open.
+/// Whether a finding is a known one.
 pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
     let strict = std::env::var_os("DOCWARD_INVARIANTS_STRICT").is_some();
     let takes_part = |name: &str| rules.iter().any(|rule| rule.name() == name);
@@ -109,29 +109,30 @@ pub(super) fn rejects(pattern: &str, reason: &str) -> bool {
     REJECTIONS.iter().any(|(allowed, piece)| (*allowed == pattern || *allowed == "*") && reason.contains(piece))
 }
 
-/// What the server says of a statement that cannot be done, or not to the document at hand.
+/// Texts of server errors about invalid statements, or statements that the document does not allow.
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 
-/// Whether errors through docward may differ from the direct ones, each an index and a code.
+/// Whether errors through docward may differ from the direct ones; each error is an index and a code.
 pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
     let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
     let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
-    // Limits of `timestamps`: a pipeline's own error where the operator has another.
+    // Limits of `timestamps`: a pipeline has another error than the operator.
     let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
-    // A condition that docward adds is not met, or the write is late, so that it does not fail on the document.
+    // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
+    // document.
     let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps"])
         && through.is_empty()
         && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
-    // Limits of `queue`: attempts that are stored as no number, which the server cannot count up.
+    // Limits of `queue`: stored attempts that are not numbers, which the server cannot increment.
     let uncounted = has(&["queue"]) && through.iter().all(|(_, code)| *code == 14) && direct.is_empty();
-    // Several things are wrong with a statement, and another is noticed first.
+    // A statement has several errors, and the other side reports another of them first.
     let of_arguments = |errors: &[(i32, i32)]| errors.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 112);
-    // Another bucket is picked than directly, one whose array is none.
+    // docward picks another bucket than the direct statement, which picks one without an array.
     let no_array = has(&["bucket"]) && through.iter().all(|(_, code)| *code == 2) && direct.is_empty();
-    // What the page of `replacement` says of `merge`: a document whose `_id` is the stored number in another type.
+    // Documented for `merge` of `replacement`: a document whose `_id` equals the stored number but has another type.
     let is_merged = |rule: &Rule| matches!(rule, Rule::Replacement(rule) if rule.policy == Policy::Merge);
     let another_id = rules.iter().any(is_merged) && through.iter().all(|(_, code)| *code == 66) && direct.is_empty();
-    // It changes the `_id`, and what it would insert is stored already: a push goes to a stored bucket first.
+    // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
     let stored_first = has(&["bucket"])
         && same_places
         && through.iter().all(|(_, code)| *code == 66)

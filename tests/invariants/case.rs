@@ -1,4 +1,4 @@
-//! A case: rules, what is stored, and the commands that a client sends; and what a command's statements say.
+//! A case: rules, stored documents, and the commands of a client, with access to the commands' statements.
 
 use bson::{Bson, Document, doc};
 
@@ -6,17 +6,17 @@ use super::rules::Rule;
 use super::show;
 use super::values::related;
 
-/// In what a command is sent.
+/// The session in which a command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Session {
     None,
-    /// With a `txnNumber`, as drivers send what may be sent again.
+    /// With a `txnNumber`, as drivers send retryable writes.
     Retryable,
-    /// Begins a transaction, which is committed after it.
+    /// Starts a transaction, which is committed after it.
     Transaction,
 }
 
-/// One command; its first field's value is the collection, which whoever sends it fills in.
+/// One command; the sender sets its first field's value to the collection.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
     pub(super) command: Document,
@@ -61,7 +61,7 @@ impl Step {
         self.command.get_bool("ordered").unwrap_or(true)
     }
 
-    /// The command to this collection.
+    /// The command for this collection.
     pub(super) fn to(&self, collection: &str) -> Document {
         let mut fields = self.command.clone();
         let name = self.name().to_owned();
@@ -109,14 +109,14 @@ impl Step {
         }
     }
 
-    /// Whether one of its statements inserts what it does not find.
+    /// Whether one of its statements is an upsert.
     pub(super) fn upserts(&self) -> bool {
         let flag = |of: &Document| of.get_bool("upsert").unwrap_or(false);
         let updates = self.command.get_array("updates").into_iter().flatten().filter_map(Bson::as_document);
         flag(&self.command) || updates.into_iter().any(flag)
     }
 
-    /// The same with one statement of a batch only.
+    /// The same with only one statement of a batch.
     pub(super) fn only(&self, index: usize) -> Step {
         let mut step = self.clone();
         for name in ["documents", "updates", "deletes"] {
@@ -129,7 +129,7 @@ impl Step {
 }
 
 impl Statement {
-    /// The replacing document, if it is one.
+    /// The replacement document, if it is one.
     pub(super) fn replacement(&self) -> Option<&Document> {
         let document = self.update.as_ref()?.as_document()?;
         (!document.keys().any(|key| key.starts_with('$'))).then_some(document)
@@ -139,7 +139,7 @@ impl Statement {
         matches!(self.update, Some(Bson::Array(_)))
     }
 
-    /// The operators with the paths they write; `$rename` writes two. None of `$setOnInsert`.
+    /// The operators with the paths that they write, without `$setOnInsert`; `$rename` writes two paths.
     pub(super) fn writes(&self) -> Vec<(String, String, Bson)> {
         let Some(Bson::Document(update)) = &self.update else { return Vec::new() };
         let mut found = Vec::new();
@@ -156,7 +156,7 @@ impl Statement {
         found
     }
 
-    /// Whether it writes the field, what is around it or in it, by whatever way.
+    /// Whether it writes the field, an enclosing document or a part of the field, in any form.
     pub(super) fn touches(&self, field: &str) -> bool {
         match &self.update {
             _ if self.replacement().is_some() => true,
@@ -168,7 +168,7 @@ impl Statement {
         }
     }
 
-    /// The value that every document the filter matches holds at the field, where that is plain to see.
+    /// The value that every matched document has at the field, if the filter states it directly.
     pub(super) fn pinned(&self, field: &str) -> Option<&Bson> {
         pinned(&self.filter, field)
     }
@@ -204,7 +204,7 @@ fn pinned<'a>(filter: &'a Document, field: &str) -> Option<&'a Bson> {
     direct.or_else(nested)
 }
 
-/// The case as somebody reads it who wants to try it by hand.
+/// Prints the case in a form that can be tried by hand.
 impl std::fmt::Display for Case {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         writeln!(f, "  rules:")?;

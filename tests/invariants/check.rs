@@ -1,5 +1,5 @@
-//! What is wrong with what a command did through docward: a promise that is broken, an answer or a document that is not
-//! the direct one where nothing forbids it, a rejection of what would have done no harm, or one that took too long.
+//! Finds what is wrong with a command's result through docward: a broken promise, a reply or document that differs
+//! from the direct one without a reason, a rejection of a harmless statement, or a slow statement.
 
 use std::time::Duration;
 
@@ -7,18 +7,18 @@ use bson::{Bson, Document};
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
-use super::lab::{Answer, ApplicableRules, Outcome};
+use super::lab::{Answer, BothSides, Outcome};
 use super::rules::{Change, Rule};
 use super::values::related;
 use super::{show, support};
 
-/// What a statement never takes unless docward repeats it again and again.
+/// A statement takes this long only if docward retries it repeatedly.
 const SLOW: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) kind: &'static str,
-    /// The pattern it is about, where one can be named.
+    /// The pattern that it is about, if one can be named.
     pub(super) pattern: String,
     pub(super) what: String,
 }
@@ -28,19 +28,19 @@ impl Finding {
         Finding { kind, pattern: pattern.to_owned(), what: what.into() }
     }
 
-    /// The same for findings that differ in names and numbers only.
+    /// The same key for findings that differ only in names and numbers.
     pub(super) fn key(&self) -> String {
         format!("{}: {}: {}", self.kind, self.pattern, self.general())
     }
 }
 
 impl Finding {
-    /// Whether a smaller case shows the same.
+    /// Whether a smaller case shows the same finding.
     pub(super) fn resembles(&self, other: &Finding) -> bool {
         self.kind == other.kind && self.general() == other.general()
     }
 
-    /// Without names and numbers; codes of errors are neither.
+    /// Without names and numbers, except for error codes.
     fn general(&self) -> String {
         if self.kind == "errors differ" { self.what.clone() } else { general(&self.what) }
     }
@@ -51,14 +51,14 @@ impl Finding {
     }
 }
 
-/// A text without what is quoted in it, and without its numbers.
+/// A text without its quoted parts and its numbers.
 fn general(text: &str) -> String {
     let end = text.find(['{', ':', '[']).unwrap_or(text.len());
     let unquoted = text[..end].split(['\'', '"']).step_by(2).collect::<Vec<_>>().join("_");
     unquoted.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// Docward's own word on why it sends a statement not at all.
+/// docward's reason for not sending a statement.
 struct Rejection {
     index: i32,
     pattern: String,
@@ -76,7 +76,7 @@ pub(super) fn findings(
     rules: &[Rule],
     step: &Step,
     outcome: &Outcome,
-    bench: &mut ApplicableRules,
+    both_sides: &mut BothSides,
     collection: &str,
 ) -> Vec<Finding> {
     let statements = step.statements();
@@ -109,8 +109,9 @@ pub(super) fn findings(
             .into_iter()
             .filter(|r| !allowed::rejects(&r.pattern, &r.reason) && !shares(rules, &r.pattern))
             .collect();
-        let first =
-            unknown.first().filter(|first| rejected_in_vain(rules, step, first.index, outcome, bench, collection));
+        let first = unknown
+            .first()
+            .filter(|first| rejected_without_need(rules, step, first.index, outcome, both_sides, collection));
         found.extend(first.map(Rejection::finding));
         return found;
     }
@@ -119,8 +120,8 @@ pub(super) fn findings(
         return found;
     }
     if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
-        // An earlier statement of a batch may have counted the version up.
-        let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, bench, collection);
+        // An earlier statement of a batch may have incremented the version.
+        let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         if !is_conflict(rules, &errors.0) && (harmless || statements.len() == 1) || harmless && statements.len() == 1 {
             found.push(Finding::new(
                 "errors differ",
@@ -130,14 +131,14 @@ pub(super) fn findings(
             return found;
         }
     }
-    if errors.0 == errors.1 && is_harmless(rules, step, outcome, bench, collection) {
+    if errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
         let difference = difference(rules, step, outcome, reply, direct_reply);
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
 }
 
-/// Whether another rule keeps a field of this one: then what is rejected is what that rule would have stored.
+/// Whether another rule writes a field of this one: then the rejected value is that rule's.
 fn shares(rules: &[Rule], pattern: &str) -> bool {
     let kept =
         |rule: &Rule| matches!(rule.name(), "bucket" | "queue" | "sequence" | "replacement") && rule.name() != pattern;
@@ -146,8 +147,8 @@ fn shares(rules: &[Rule], pattern: &str) -> bool {
     own.into_iter().any(|field| others.iter().any(|other| related(other, &field)))
 }
 
-/// The documents as a rule looks at them: what other patterns keep in them is no register of `timestamps`, and a path in a
-/// tree changes with the ancestors, whatever other rules say of the document.
+/// The documents from one rule's point of view: fields that other patterns write are not protected fields of
+/// `timestamps`, and a tree's path changes with the ancestors, whatever other rules do to the document.
 fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document> {
     let mut seen = documents.to_vec();
     let is_kept = |other: &&Rule| rule.name() == "timestamps" || other.name() == "tree";
@@ -167,12 +168,12 @@ fn names(rules: &[Rule]) -> String {
     names.join(" + ")
 }
 
-/// A lost race, as docward reports it for patterns that compare versions or write to several documents.
+/// A lost race, as docward reports it for patterns that compare versions or write several documents.
 fn is_conflict(rules: &[Rule], errors: &[(i32, i32)]) -> bool {
     rules.iter().any(|rule| matches!(rule.name(), "replacement")) && errors.iter().all(|(_, code)| *code == 112)
 }
 
-/// An upsert that finds a document does not insert another, unless a bucket is full.
+/// An upsert that matches a document does not insert another one, unless a bucket is full.
 fn outcome_inserts(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> bool {
     let inserts = |after: &[Document]| after.len() > outcome.before.len();
     let is_update = statements.len() == 1 && statements[0].kind == Kind::Update;
@@ -186,21 +187,21 @@ fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -
     rules.iter().all(|rule| rule.harmless(&change))
 }
 
-/// Whether the statement at `index` was rejected although, sent directly, it changes something and keeps every promise.
-/// One that changes nothing shows nothing about what it would have done to other documents.
-fn rejected_in_vain(
+/// Whether the statement at `index` was rejected although, sent directly, it changes something and keeps every
+/// promise. A statement that changes nothing does not show what it would do to other documents.
+fn rejected_without_need(
     rules: &[Rule],
     step: &Step,
     index: i32,
     outcome: &Outcome,
-    bench: &mut ApplicableRules,
+    both_sides: &mut BothSides,
     collection: &str,
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
     for at in 0..=index {
         let single = step.only(at);
-        let (answer, after) = bench.directly(collection, &before, &single);
+        let (answer, after) = both_sides.directly(collection, &before, &single);
         let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
         if failed && at < index && !step.ordered() {
             continue;
@@ -209,7 +210,7 @@ fn rejected_in_vain(
             return false;
         }
         if at == index {
-            // An upsert that found a document might have inserted one.
+            // An upsert that matched a document could have inserted one.
             let tells = !single.upserts() || after.len() > before.len();
             return tells && differs(&[], &before, &after);
         }
@@ -218,8 +219,8 @@ fn rejected_in_vain(
     false
 }
 
-/// Whether the same command without docward keeps every promise, after each of its statements.
-fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut ApplicableRules, collection: &str) -> bool {
+/// Whether the same command without docward keeps every promise after each of its statements.
+fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, both_sides: &mut BothSides, collection: &str) -> bool {
     let count = step.statements().len();
     if count < 2 {
         return keeps(rules, step, &outcome.before, &outcome.directly_stored);
@@ -230,7 +231,7 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, bench: &mut Appli
         && (0..count).all(|index| {
             let mut single = step.only(index);
             single.session = Session::None;
-            let (_, after) = bench.directly(collection, &before, &single);
+            let (_, after) = both_sides.directly(collection, &before, &single);
             let kept = keeps(rules, &single, &before, &after);
             before = after;
             kept
@@ -286,7 +287,7 @@ fn differs(rules: &[Rule], one: &[Document], other: &[Document]) -> bool {
     listed(rules, one) != listed(rules, other)
 }
 
-/// A value as text, without what the patterns keep in it, what a clock gave, and the order of fields.
+/// A value as text, without fields that the patterns write, times from a clock, and field order.
 fn normal(rules: &[Rule], value: &Bson) -> String {
     let mut value = value.clone();
     if let Bson::Document(document) = &mut value {
@@ -315,7 +316,7 @@ fn settle(value: &mut Bson) {
     }
 }
 
-/// Index and code of every error in a reply; -1 for the command's own.
+/// Index and code of every error in a reply; -1 for the command's own error.
 fn errors(reply: &Document) -> Vec<(i32, i32)> {
     let mut found = Vec::new();
     if !support::driver::ok(reply) {

@@ -1,4 +1,4 @@
-//! Cases that once broke a promise, each with what must hold after it. `FAILING` lists those that still do.
+//! Cases that once broke a promise, each with its expected result. `FAILING` lists those that still break one.
 
 mod counting;
 
@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document, doc};
 
 use super::case::{Session, Step, insert, plain, update, upsert};
-use super::lab::{GUARDED, server};
-use super::rules::understands;
+use super::lab::{PROTECTED, server};
+use super::rules::can_load;
 use super::show;
 use super::support::driver::ok;
 use super::support::process::TIMEOUT;
@@ -16,9 +16,9 @@ use super::support::proxy::Docward;
 use super::support::raw::Client;
 use super::values::{FUTURE, PAST, as_number, at, date, decimal};
 
-/// What comes of an entry.
+/// The result of an entry.
 pub(super) struct Seen {
-    /// Of each command, and of the commit after one in a transaction.
+    /// The reply to each command, and to the commit after one in a transaction.
     replies: Vec<Document>,
     stored: Vec<Document>,
     took: Duration,
@@ -26,7 +26,7 @@ pub(super) struct Seen {
 
 struct Entry {
     name: &'static str,
-    /// The settings of each rule; all are for one collection.
+    /// The settings of each rule; all rules apply to one collection.
     rules: &'static [&'static str],
     stored: Vec<Document>,
     steps: Vec<Step>,
@@ -34,7 +34,7 @@ struct Entry {
     holds: fn(&Seen) -> bool,
 }
 
-/// Entries that do not hold yet.
+/// Entries that still fail.
 const FAILING: &[&str] = &[];
 
 impl Seen {
@@ -42,7 +42,7 @@ impl Seen {
         self.replies.last().unwrap()
     }
 
-    /// The code of the last command's first error; 0 without one.
+    /// The code of the last command's first error; 0 if there is none.
     fn code(&self) -> i32 {
         let error = |reply: &Document| reply.get_i32("code").ok();
         let of_statement =
@@ -62,7 +62,7 @@ impl Seen {
         self.stored.first().cloned().unwrap_or_default()
     }
 
-    /// All documents have a number at the field, each another.
+    /// Every document has a distinct number in the field.
     fn numbered(&self, field: &str) -> bool {
         let mut numbers: Vec<String> =
             self.stored.iter().filter_map(|document| Some(as_number(at(document, field)?)?.to_string())).collect();
@@ -313,7 +313,7 @@ fn sequences() -> Vec<Entry> {
     ]
 }
 
-/// mongod puts the time in its place where a document is inserted or replaced.
+/// mongod replaces an empty timestamp when a document is inserted or replaced.
 const EMPTY: Bson = Bson::Timestamp(bson::Timestamp { time: 0, increment: 0 });
 
 fn has_time(seen: &Seen) -> bool {
@@ -1027,7 +1027,7 @@ fn buckets() -> Vec<Entry> {
             rules: &[BUCKET],
             stored: vec![],
             steps: vec![update(doc! { "owner": { "$all": ["x", "y"] } }, doc! { "$push": { "messages": 1 } })],
-            must: "no error of an upsert that nobody asked for",
+            must: "no error of an upsert that the client did not request",
             holds: |seen| ![2, 54, 224].contains(&seen.code()),
         },
         Entry {
@@ -1035,13 +1035,13 @@ fn buckets() -> Vec<Entry> {
             rules: &[BUCKET],
             stored: vec![],
             steps: vec![update(doc! { "o": 1, "o.n": 1 }, doc! { "$push": { "messages": 1 } })],
-            must: "no error of an upsert that nobody asked for",
+            must: "no error of an upsert that the client did not request",
             holds: |seen| ![2, 54, 224].contains(&seen.code()),
         },
     ]
 }
 
-const STAMPS: &str = "timestamps: { source: at, fields: [a, b] }";
+const TIMESTAMPS: &str = "timestamps: { source: at, fields: [a, b] }";
 
 fn timestamp(document: &Document, field: &str) -> Option<Bson> {
     at(document, &format!("last_modified.{field}")).cloned()
@@ -1051,7 +1051,7 @@ fn timestamps() -> Vec<Entry> {
     vec![
         Entry {
             name: "timestamps: an upsert pins a timestamp",
-            rules: &[STAMPS],
+            rules: &[TIMESTAMPS],
             stored: vec![],
             steps: vec![upsert(
                 doc! { "_id": 1, "last_modified.b": date(FUTURE) },
@@ -1062,7 +1062,7 @@ fn timestamps() -> Vec<Entry> {
         },
         Entry {
             name: "timestamps: an upsert pins a protected value",
-            rules: &[STAMPS],
+            rules: &[TIMESTAMPS],
             stored: vec![],
             steps: vec![upsert(doc! { "_id": 1, "b": 2 }, doc! { "$set": { "a": 1, "at": date(PAST) } })],
             must: "it is stored with its timestamp, or not at all",
@@ -1133,7 +1133,7 @@ fn timestamps() -> Vec<Entry> {
         },
         Entry {
             name: "timestamps: $setOnInsert without upsert",
-            rules: &[STAMPS],
+            rules: &[TIMESTAMPS],
             stored: vec![doc! { "_id": 1 }],
             steps: vec![update(
                 doc! { "_id": 1 },
@@ -1144,7 +1144,7 @@ fn timestamps() -> Vec<Entry> {
         },
         Entry {
             name: "timestamps: operators on other fields, with upsert",
-            rules: &[STAMPS],
+            rules: &[TIMESTAMPS],
             stored: vec![doc! { "_id": 1 }],
             steps: vec![upsert(
                 doc! { "_id": 1 },
@@ -1163,7 +1163,7 @@ fn timestamps() -> Vec<Entry> {
                 update(doc! { "_id": 1 }, doc! { "$set": { "a": 4, "last_modified.a": date(PAST + 2000) } }),
                 update(doc! { "_id": 1 }, doc! { "$set": { "a": 3, "last_modified.a": date(PAST + 1000) } }),
             ],
-            must: "the newer wins, whatever comes last",
+            must: "the newer wins, in either order",
             holds: |seen| {
                 seen.one().get("a") == Some(&Bson::Int32(4)) && timestamp(&seen.one(), "a") == Some(date(PAST + 2000))
             },
@@ -1236,16 +1236,16 @@ fn others() -> Vec<Entry> {
     ]
 }
 
-/// Runs an entry on its collection, whose rules docward has.
+/// Runs an entry on its collection; docward has loaded its rules.
 fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
     let mut direct = Client::connect(&server().address());
     let mut through = Client::connect(&docward.address());
-    // A transaction cannot use a collection that is newer than what a majority has.
+    // A transaction cannot use a collection that a majority does not have yet.
     let majority = doc! { "w": "majority" };
-    direct.command(GUARDED, doc! { "create": collection, "writeConcern": &majority });
+    direct.command(PROTECTED, doc! { "create": collection, "writeConcern": &majority });
     if !entry.stored.is_empty() {
         let insert = doc! { "insert": collection, "documents": entry.stored.clone(), "writeConcern": majority };
-        let reply = direct.command(GUARDED, insert);
+        let reply = direct.command(PROTECTED, insert);
         assert!(ok(&reply), "{reply}");
     }
     let (mut replies, mut took) = (Vec::new(), Duration::ZERO);
@@ -1258,7 +1258,7 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
             command.insert("startTransaction", true);
         }
         let began = Instant::now();
-        let mut reply = through.try_command(GUARDED, command, TIMEOUT).unwrap_or_default();
+        let mut reply = through.try_command(PROTECTED, command, TIMEOUT).unwrap_or_default();
         for name in ["$clusterTime", "operationTime", "electionId", "opTime"] {
             reply.remove(name);
         }
@@ -1270,13 +1270,13 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
             replies.push(through.command("admin", end));
         }
     }
-    let reply = direct.command(GUARDED, doc! { "find": collection, "sort": { "_id": 1 } });
+    let reply = direct.command(PROTECTED, doc! { "find": collection, "sort": { "_id": 1 } });
     let stored = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
     let stored = stored.iter().map(|document| document.as_document().unwrap().clone()).collect();
     Seen { replies, stored, took }
 }
 
-/// A rule file with a collection for each entry. Rules that docward does not take together are no danger any more.
+/// A rule file with a collection for each entry. Omits rule sets that docward refuses to load together.
 fn rule_file(entries: &[Entry]) -> String {
     let mut yaml = "version: 1\nrules:\n".to_owned();
     for (index, entry) in entries.iter().enumerate() {
@@ -1290,12 +1290,12 @@ fn rule_file(entries: &[Entry]) -> String {
 
 fn goes_together(entry: &Entry) -> bool {
     let namespaced: Vec<String> = entry.rules.iter().map(|settings| settings.replace("COLLECTION", "k")).collect();
-    let alone = namespaced.iter().find(|settings| !understands(&[(*settings).clone()]));
+    let alone = namespaced.iter().find(|settings| !can_load(&[(*settings).clone()]));
     assert!(alone.is_none(), "{}: docward does not know {}", entry.name, alone.unwrap());
-    understands(&namespaced)
+    can_load(&namespaced)
 }
 
-/// The names of the entries that fail, with what was seen.
+/// The names of the entries that fail, with their results.
 pub(super) fn failures() -> Vec<(&'static str, String)> {
     let entries: Vec<Entry> = entries().into_iter().filter(goes_together).collect();
     let docward = Docward::before(&server().uri()).rules(&rule_file(&entries)).environment("RUST_LOG", "error").start();
@@ -1320,7 +1320,7 @@ fn described(entry: &Entry, seen: &Seen) -> String {
     )
 }
 
-/// Whether the entry is known to fail.
+/// Whether the entry is listed as failing.
 pub(super) fn is_known(name: &str) -> bool {
     FAILING.contains(&name)
 }

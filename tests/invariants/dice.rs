@@ -1,4 +1,4 @@
-//! Choices that a seed decides.
+//! Random choices from a seed.
 
 use super::support::random::Random;
 
@@ -8,7 +8,7 @@ pub(super) struct Dice(Random);
 impl Dice {
     pub(super) fn new(seed: u64) -> Dice {
         let mut random = Random(seed.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-        // The first numbers of neighbouring seeds resemble each other.
+        // The first numbers of neighbouring seeds are similar.
         for _ in 0..8 {
             random.next();
         }
@@ -20,7 +20,7 @@ impl Dice {
         ((self.0.next() >> 16) % limit.max(1) as u64) as usize
     }
 
-    /// True `percent` times in a hundred.
+    /// True in `percent` of 100 cases.
     pub(super) fn percent(&mut self, percent: usize) -> bool {
         self.below(100) < percent
     }

@@ -1,5 +1,5 @@
-//! Random cases: stored documents, filters that pin values in every way, updates of every kind, in every command that
-//! carries them.
+//! Random cases: stored documents, filters that pin values in every form, updates of every kind, in every command
+//! that carries them.
 
 use bson::{Bson, Document, Regex, doc};
 
@@ -8,7 +8,7 @@ use super::dice::Dice;
 use super::rules::{Rule, load};
 use super::values::{PATHS, any, at, fitting, id, put, small_number, take};
 
-/// One to three rules that go together.
+/// One to three rules that docward loads together.
 pub(super) fn rules(dice: &mut Dice) -> Vec<Rule> {
     loop {
         let count = dice.pick(&[1, 1, 1, 2, 2, 3]);
@@ -26,7 +26,7 @@ pub(super) fn case(dice: &mut Dice, rules: &[Rule]) -> Case {
     let count = generator.dice.pick(&[1, 1, 1, 1, 2, 3]);
     let mut steps: Vec<Step> = Vec::new();
     for _ in 0..count {
-        // Workers claim one after the other, and devices send everything twice.
+        // Several workers claim in turn, and devices send every write twice.
         let again = steps.last().filter(|_| generator.dice.percent(25)).cloned();
         steps.push(again.unwrap_or_else(|| generator.step()));
     }
@@ -36,7 +36,7 @@ pub(super) fn case(dice: &mut Dice, rules: &[Rule]) -> Case {
 struct Generator<'a> {
     dice: &'a mut Dice,
     rules: &'a [Rule],
-    /// Paths to write and to ask for: those of the rules above all.
+    /// Paths to write and to query, mostly those of the rules.
     paths: Vec<String>,
     known: Vec<Document>,
     with_let: bool,
@@ -59,7 +59,7 @@ impl<'a> Generator<'a> {
         self.dice.pick(&self.paths)
     }
 
-    /// A path to write to; some by position, or by what arrayFilters say.
+    /// A path to write to; some have a position or an arrayFilters identifier.
     fn target(&mut self) -> String {
         let path = self.path();
         match self.dice.below(40) {
@@ -105,7 +105,7 @@ impl<'a> Generator<'a> {
         documents
     }
 
-    /// Documents of before the rule, and of other applications.
+    /// Turns it into a document from before the rule, or from another application.
     fn disturb(&mut self, document: &mut Document) {
         if !self.dice.percent(20) {
             return;
@@ -158,7 +158,7 @@ impl<'a> Generator<'a> {
             _ => Session::None,
         };
         let mut step = Step { command, session };
-        // Drivers number no statements on many documents.
+        // Drivers send no transaction number with statements on many documents.
         if session == Session::Retryable && step.statements().iter().any(|statement| statement.multi) {
             step.session = Session::None;
         }
@@ -307,7 +307,7 @@ impl<'a> Generator<'a> {
 
     fn condition(&mut self) -> Document {
         let path = self.path();
-        // Mostly what some stored document has there.
+        // Usually a value that a stored document has there.
         let known = if self.known.is_empty() { None } else { at(&self.dice.pick(&self.known), &path).cloned() };
         let value = match known {
             Some(value) if self.dice.percent(60) => value,
@@ -319,7 +319,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// All the ways of saying that a field has this value.
+    /// Every form of a condition that this field equals this value.
     fn pin(&mut self, path: &str, value: Bson) -> Document {
         let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(13) };
         match form {
@@ -384,7 +384,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// A filter, and what becomes of what it matches.
+    /// A filter, and the change of the documents that it matches.
     fn change(&mut self, upsert: bool) -> (Document, Bson) {
         let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
         let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };

@@ -1,5 +1,5 @@
-//! A docward with a collection for each set of rules, and both ways to the server: documents are stored and read past
-//! docward, and the same command goes through docward to `protected` and directly to `plain`.
+//! A docward with a collection for each set of rules, and connections through docward and directly: documents are
+//! stored and read without docward, and the same command goes through docward to `protected` and directly to `plain`.
 
 use std::time::{Duration, Instant};
 
@@ -14,10 +14,10 @@ use super::support::process::TIMEOUT;
 use super::support::proxy::Docward;
 use super::support::raw::Client;
 
-pub(super) const GUARDED: &str = "protected";
+pub(super) const PROTECTED: &str = "protected";
 const PLAIN: &str = "plain";
 
-/// The server of this process; writes are acknowledged before they are on disk, which makes it several times faster.
+/// The mongod of this process; it acknowledges writes before they are on disk, which makes it several times faster.
 pub(super) fn server() -> &'static Mongod {
     static SERVER: std::sync::OnceLock<Mongod> = std::sync::OnceLock::new();
     SERVER.get_or_init(|| {
@@ -29,14 +29,14 @@ pub(super) fn server() -> &'static Mongod {
     })
 }
 
-/// A docward with these rules, each set for a collection of its own.
+/// A docward with these rules; each set has its own collection.
 pub(super) struct Lab {
     docward: Docward,
     pub(super) sets: Vec<(String, Vec<Rule>)>,
 }
 
-/// Two connections, one to each side.
-pub(super) struct ApplicableRules {
+/// Two connections, one for each side.
+pub(super) struct BothSides {
     direct: Side,
     through: Side,
     store: Client,
@@ -50,16 +50,16 @@ struct Side {
     database: &'static str,
 }
 
-/// What one side answered; `None` where the connection closed instead.
+/// The reply of one side; `None` if the connection closed instead.
 #[derive(Debug, Clone)]
 pub(super) struct Answer {
     pub(super) reply: Option<Document>,
-    /// Of the commit.
+    /// The reply to the commit.
     pub(super) commit: Option<Document>,
     pub(super) took: Duration,
 }
 
-/// What one command did at both sides, from the same documents.
+/// The result of one command on both sides, from the same documents.
 pub(super) struct Outcome {
     pub(super) before: Vec<Document>,
     pub(super) direct: Answer,
@@ -75,11 +75,11 @@ impl Lab {
         let named = sets.into_iter().enumerate().map(|(index, rules)| (format!("c{round}x{index}"), rules));
         let sets: Vec<(String, Vec<Rule>)> = named.collect();
         let borrowed: Vec<(String, &[Rule])> = sets.iter().map(|(name, rules)| (name.clone(), &rules[..])).collect();
-        // A collection that has just been made cannot be used in a transaction at once.
+        // A collection that has just been created cannot be used in a transaction at once.
         let mut client = Client::connect(&server().address());
-        client.command(GUARDED, doc! { "create": "counters" });
+        client.command(PROTECTED, doc! { "create": "counters" });
         for (collection, _) in &sets {
-            for database in [GUARDED, PLAIN] {
+            for database in [PROTECTED, PLAIN] {
                 client.command(database, doc! { "create": collection });
             }
         }
@@ -87,21 +87,21 @@ impl Lab {
         Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
     }
 
-    pub(super) fn bench(&self) -> ApplicableRules {
-        ApplicableRules {
+    pub(super) fn both_sides(&self) -> BothSides {
+        BothSides {
             direct: Side::new(server().address(), PLAIN),
-            through: Side::new(self.docward.address(), GUARDED),
+            through: Side::new(self.docward.address(), PROTECTED),
             store: Client::connect(&server().address()),
         }
     }
 }
 
 impl Drop for Lab {
-    /// Thousands of collections would slow the server down.
+    /// Drops the collections, because thousands of them would slow the server down.
     fn drop(&mut self) {
         let mut client = Client::connect(&server().address());
         for (collection, _) in &self.sets {
-            for database in [GUARDED, PLAIN] {
+            for database in [PROTECTED, PLAIN] {
                 client.command(database, doc! { "drop": collection });
             }
         }
@@ -152,18 +152,18 @@ impl Side {
     }
 }
 
-impl ApplicableRules {
-    /// Makes both sides' collections of these documents.
+impl BothSides {
+    /// Replaces both sides' collections with these documents.
     pub(super) fn store(&mut self, collection: &str, documents: &[Document]) {
-        for database in [GUARDED, PLAIN] {
+        for database in [PROTECTED, PLAIN] {
             self.store_at(database, collection, documents);
         }
     }
 
-    /// Forgets the numbers that were given.
+    /// Removes the counters of issued numbers.
     pub(super) fn begin_counting(&mut self, collection: &str) {
         let counter = doc! { "q": { "_id": collection }, "limit": 1 };
-        self.store.command(GUARDED, doc! { "delete": "counters", "deletes": [counter] });
+        self.store.command(PROTECTED, doc! { "delete": "counters", "deletes": [counter] });
     }
 
     fn store_at(&mut self, database: &str, collection: &str, documents: &[Document]) {
@@ -182,8 +182,8 @@ impl ApplicableRules {
         batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
     }
 
-    /// Sends the command both ways. What is stored must be the same at both sides; it is again when `before` is given
-    /// to the next.
+    /// Sends the command on both sides. Both sides must store the same documents before; giving `before` of the
+    /// result to the next call restores that.
     pub(super) fn run(&mut self, collection: &str, before: &[Document], step: &Step) -> Outcome {
         let direct = self.direct.send(collection, step);
         let through = self.through.send(collection, step);
@@ -192,11 +192,11 @@ impl ApplicableRules {
             direct,
             directly_stored: self.stored_at(PLAIN, collection),
             through,
-            stored: self.stored_at(GUARDED, collection),
+            stored: self.stored_at(PROTECTED, collection),
         }
     }
 
-    /// What a command does without docward; the documents at docward's side stay.
+    /// The result of a command without docward; the documents on docward's side stay.
     pub(super) fn directly(&mut self, collection: &str, before: &[Document], step: &Step) -> (Answer, Vec<Document>) {
         self.store_at(PLAIN, collection, before);
         let answer = self.direct.send(collection, step);

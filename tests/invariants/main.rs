@@ -1,10 +1,11 @@
-//! Random statements against random rules on a real mongod, through docward and directly, from the same documents:
-//! what is stored keeps every rule's promise, and where the statement alone would have kept them docward's answer and
-//! documents are the direct ones. `make invariants` runs it for ten minutes, `make test` for some seconds.
+//! Runs random statements against random rules on a real mongod, through docward and directly, from the same
+//! documents. The stored documents must keep every rule's promise. If the direct statement keeps it too, docward's
+//! reply and documents must equal the direct ones. `make invariants` runs it for ten minutes, `make test` for some
+//! seconds.
 //!
-//! `DOCWARD_INVARIANTS_SECONDS` how long; `DOCWARD_INVARIANTS_SEED` the first seed, which is printed;
-//! `DOCWARD_INVARIANTS_PATTERN` a pattern that most rules are of; `DOCWARD_INVARIANTS_REPORT` a file that findings are
-//! added to as they come; `DOCWARD_INVARIANTS_STRICT` shows those that are known to be open, too.
+//! `DOCWARD_INVARIANTS_SECONDS` sets the duration; `DOCWARD_INVARIANTS_SEED` the first seed, which is printed;
+//! `DOCWARD_INVARIANTS_PATTERN` the pattern of most rules; `DOCWARD_INVARIANTS_REPORT` a file to which findings are
+//! appended; `DOCWARD_INVARIANTS_STRICT` also reports known findings.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -32,38 +33,38 @@ use std::time::{Duration, Instant, SystemTime};
 use case::Case;
 use check::Finding;
 use dice::Dice;
-use lab::{ApplicableRules, Lab};
+use lab::{BothSides, Lab};
 
-/// Sets of rules that one docward holds at a time.
+/// Sets of rules per docward.
 const SETS: usize = 60;
-/// Cases for each of them.
+/// Cases per set.
 const CASES: usize = 60;
 const WORKERS: usize = 3;
 
-/// Cases that are shown for each kind of finding, and how long they are made smaller in all.
+/// Cases that are shown for each kind of finding, and the total time for shrinking them.
 const EXAMPLES: usize = 2;
 const SHRINKING: Duration = Duration::from_secs(120);
 
-/// One collection with its rules, to run cases on.
+/// One collection with its rules.
 struct Run<'a> {
-    bench: &'a mut ApplicableRules,
+    both_sides: &'a mut BothSides,
     collection: &'a str,
 }
 
 impl Run<'_> {
-    /// The findings of the first step that has any.
+    /// Returns the findings of the first step that has any.
     fn case(&mut self, case: &Case) -> Vec<Finding> {
         let mut stored = case.stored.clone();
-        self.bench.store(self.collection, &stored);
+        self.both_sides.store(self.collection, &stored);
         if case.rules.iter().any(|rule| rule.counter()) {
-            self.bench.begin_counting(self.collection);
+            self.both_sides.begin_counting(self.collection);
         }
         for (index, step) in case.steps.iter().enumerate() {
             if index > 0 {
-                self.bench.store(self.collection, &stored);
+                self.both_sides.store(self.collection, &stored);
             }
-            let outcome = self.bench.run(self.collection, &stored, step);
-            let found = check::findings(&case.rules, step, &outcome, self.bench, self.collection);
+            let outcome = self.both_sides.run(self.collection, &stored, step);
+            let found = check::findings(&case.rules, step, &outcome, self.both_sides, self.collection);
             if !found.is_empty() {
                 return found;
             }
@@ -76,12 +77,12 @@ impl Run<'_> {
 /// The cases of each kind of finding, with their seeds.
 type Found = BTreeMap<String, Vec<(u64, Case, Finding)>>;
 
-/// What a run has found, by key; the first case of each.
+/// The findings of a run, by key; the first cases of each.
 #[derive(Default)]
 struct Book {
     found: Mutex<Found>,
     cases: AtomicUsize,
-    /// Findings that are known to be open.
+    /// Known findings.
     open: AtomicUsize,
 }
 
@@ -112,22 +113,22 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
         for worker in 0..WORKERS {
             let lab = &lab;
             scope.spawn(move || {
-                let mut bench = lab.bench();
+                let mut both_sides = lab.both_sides();
                 for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
                     let mut slow = 0;
                     for number in 0..CASES {
-                        // Rules that are slow time and again leave no time for others.
+                        // Stops using rules that are slow repeatedly, so that others get their time.
                         let done = book.cases.load(Ordering::Relaxed) as u64 >= limit;
                         if done || Instant::now() > deadline || slow > 1 {
                             break;
                         }
                         let seed = seed * 1_000_000 + (index * CASES + number) as u64;
                         let case = generate::case(&mut Dice::new(seed), rules);
-                        let mut run = Run { bench: &mut bench, collection };
+                        let mut run = Run { both_sides: &mut both_sides, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
                         let found = run.case(&case);
                         slow += usize::from(found.iter().any(|finding| finding.kind == "slow"));
-                        // What does not come again is the machine's, or a race's.
+                        // A finding that does not repeat comes from the machine's load or from a race.
                         let again = if found.is_empty() { Vec::new() } else { run.case(&case) };
                         for finding in
                             found.into_iter().filter(|finding| again.contains(finding) || finding.kind != "slow")
@@ -165,7 +166,7 @@ const SHORT: u64 = 2500;
 fn generated_statements_keep_every_promise() {
     let seconds = variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(15);
     let days = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
-    // The short run is the same each time: what is new is found by the long one.
+    // The short run uses the same seeds each time; the long run finds new cases.
     let short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
     let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(if short { 1 } else { days % 1_000_000 });
     let limit = if short { SHORT } else { u64::MAX };
@@ -197,7 +198,7 @@ fn generated_statements_keep_every_promise() {
 }
 
 #[test]
-fn what_once_broke_a_promise_keeps_it() {
+fn cases_that_once_broke_a_promise_keep_it() {
     let failures = corpus::failures();
     let (known, new): (Vec<_>, Vec<_>) = failures.iter().partition(|(name, _)| corpus::is_known(name));
     eprintln!("corpus: {} entries fail, as is known", known.len());

@@ -1,5 +1,5 @@
-//! Rules of every pattern over the fields of `values::PATHS`: their YAML, and what each promises, which its file in
-//! `patterns` tells from what is stored before and after a command.
+//! Rules of every pattern over the fields of `values::PATHS`: their YAML, and each pattern's promise, which its file
+//! in `patterns` checks on the documents before and after a command.
 
 use std::sync::OnceLock;
 
@@ -12,7 +12,7 @@ use super::patterns::{
 };
 use super::values::as_number;
 
-/// What became of one command, at one of the two sides.
+/// The change by one command, on one of the two sides.
 pub(super) struct Change<'a> {
     pub(super) before: &'a [Document],
     pub(super) after: &'a [Document],
@@ -20,7 +20,7 @@ pub(super) struct Change<'a> {
     pub(super) reply: Option<&'a Document>,
 }
 
-/// What the tests know of a pattern.
+/// The tests' model of a pattern.
 pub(super) trait Promise {
     /// The pattern's key in a rule file.
     fn name(&self) -> &'static str;
@@ -28,33 +28,33 @@ pub(super) trait Promise {
     /// Its settings, as YAML in one line.
     fn settings(&self) -> String;
 
-    /// The fields that it looks at or keeps.
+    /// The fields that the pattern reads or writes.
     fn fields(&self) -> Vec<String>;
 
-    /// Makes a stored document one that keeps the promise.
+    /// Changes a stored document so that it keeps the promise.
     fn tidy(&self, dice: &mut Dice, document: &mut Document);
 
-    /// The same for what concerns several documents.
+    /// The same for conditions on several documents.
     fn tidy_all(&self, _dice: &mut Dice, _documents: &mut [Document]) {}
 
-    /// A filter and an update as the pattern's own applications send them.
+    /// A filter and an update that the pattern's applications typically send.
     fn idiom(&self, _dice: &mut Dice) -> Option<(Document, Document)> {
         None
     }
 
-    /// What of its promise the change has broken.
+    /// The parts of the promise that the change has broken.
     fn broken(&self, change: &Change<'_>) -> Option<String>;
 
-    /// Whether a change that was made without docward is one that docward has no reason to prevent or to alter, apart
-    /// from what `strip` takes away.
+    /// Whether docward has no reason to prevent or alter a change that was made without it, apart from what `strip`
+    /// removes.
     fn harmless(&self, direct: &Change<'_>) -> bool {
         self.broken(direct).is_none()
     }
 
-    /// Takes away what the pattern itself keeps in a document, so that both sides can be compared.
+    /// Removes the fields that the pattern itself writes, so that both sides can be compared.
     fn strip(&self, _document: &mut Document) {}
 
-    /// Whether it may modify a document that the statement alone leaves as it is.
+    /// Whether the pattern may modify a document that the statement alone leaves unchanged.
     fn modifies(&self) -> bool {
         false
     }
@@ -118,7 +118,7 @@ impl Rule {
                 54..64 => Rule::Tree(Tree::random(dice)),
                 64..75 => Rule::Timestamps(Timestamps::random(dice)),
                 75..85 => Rule::Sequence(Sequence::random(dice)),
-                // Each has a worker of its own.
+                // Each has its own worker.
                 85 => Rule::Copies(Copies),
                 86..89 => Rule::Deny(Deny::random(dice)),
                 _ => Rule::Defaults(Defaults),
@@ -130,13 +130,13 @@ impl Rule {
     }
 }
 
-/// `DOCWARD_INVARIANTS_PATTERN`: look at this one above all.
+/// `DOCWARD_INVARIANTS_PATTERN`: the pattern of most rules.
 fn chosen_pattern() -> Option<&'static str> {
     static CHOSEN: OnceLock<Option<String>> = OnceLock::new();
     CHOSEN.get_or_init(|| std::env::var("DOCWARD_INVARIANTS_PATTERN").ok()).as_deref()
 }
 
-/// A rule file in which each set of rules applies for a collection of its own.
+/// A rule file in which each set of rules has its own collection.
 pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
     let mut yaml = "version: 1\nrules:\n".to_owned();
     for (collection, rules) in sets {
@@ -149,15 +149,15 @@ pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
     yaml
 }
 
-/// Whether docward takes the rules for one collection, and does not warn that they do not go together.
+/// Whether docward loads the rules for one collection without warning of a conflict.
 pub(super) fn load(rules: &[Rule]) -> bool {
     let loaded = loaded(rule_file(&[("c".to_owned(), rules)]));
-    loaded.is_some_and(|rules| docward::engine::impossible(&rules).is_empty())
+    loaded.is_some_and(|rules| docward::engine::incompatible_rules(&rules).is_empty())
 }
 
-/// Whether docward takes rules with these settings for one collection: some settings are newer than others, and some
-/// rules do not go together.
-pub(super) fn understands(settings: &[String]) -> bool {
+/// Whether docward loads rules with these settings for one collection: older versions lack some settings, and some
+/// rules conflict.
+pub(super) fn can_load(settings: &[String]) -> bool {
     let rule =
         |(number, settings): (usize, &String)| format!("  - {{ name: r{number}, namespace: d.c, {settings} }}\n");
     loaded(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>())).is_some()
@@ -169,7 +169,7 @@ fn loaded(text: String) -> Option<docward::patterns::RuleSet> {
 }
 
 impl Change<'_> {
-    /// The documents that are not as they were, with what they were.
+    /// The changed documents, with their earlier content.
     pub(super) fn changed(&self) -> impl Iterator<Item = (Option<&Document>, &Document)> {
         self.after.iter().filter_map(|after| {
             let before = self.earlier(after);
@@ -187,12 +187,12 @@ impl Change<'_> {
     }
 }
 
-/// Equal to the byte; NaN is equal to itself.
+/// Compares bytes; treats NaN as equal to itself.
 fn same(one: &Document, other: &Document) -> bool {
     one == other || one.to_vec().unwrap() == other.to_vec().unwrap()
 }
 
-/// Numbers of all types are one `_id`, as the server sees it.
+/// Equal numbers of all types are the same `_id` for the server.
 fn same_id(one: &Document, other: &Document) -> bool {
     let number = |document: &Document| document.get("_id").and_then(as_number);
     one.get("_id") == other.get("_id") || number(one).is_some() && number(one) == number(other)

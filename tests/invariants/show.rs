@@ -1,4 +1,4 @@
-//! Values and cases as a reader of a failed test wants them: as mongosh writes them, types told apart.
+//! Values and cases as text for failed tests: in mongosh syntax, with their types.
 
 use bson::{Bson, Document};
 

@@ -1,4 +1,4 @@
-//! A smaller case with the same finding: fewer rules, documents, commands, fields; plainer values.
+//! Searches a smaller case with the same finding: fewer rules, documents, commands and fields; simpler values.
 
 use std::time::{Duration, Instant};
 
@@ -6,11 +6,11 @@ use bson::{Bson, Document};
 
 use super::case::{Case, Session};
 use super::check::Finding;
-use super::lab::{ApplicableRules, Lab};
+use super::lab::{BothSides, Lab};
 use super::rules::Rule;
 use super::{Run, show};
 
-/// What to try before giving up; a case that takes seconds each time is not tried often.
+/// The time after which shrinking stops; a case that takes seconds is tried only a few times.
 const TIMEOUT: Duration = Duration::from_secs(4);
 
 /// The smallest case found that shows the same finding.
@@ -19,7 +19,7 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
     let (rules, lab) = fewest_rules(case, finding);
     let mut best = Case { rules, ..case.clone() };
     let collection = lab.sets.iter().find(|(_, rules)| rules.len() == best.rules.len()).unwrap().0.clone();
-    let mut bench = lab.bench();
+    let mut both_sides = lab.both_sides();
     let mut found = finding.clone();
     let mut progress = true;
     while progress && began.elapsed() < TIMEOUT {
@@ -28,7 +28,7 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
             if began.elapsed() > TIMEOUT {
                 break;
             }
-            if let Some(again) = shows(&mut bench, &collection, &candidate, finding) {
+            if let Some(again) = shows(&mut both_sides, &collection, &candidate, finding) {
                 (best, found, progress) = (candidate, again, true);
                 break;
             }
@@ -38,8 +38,8 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
 }
 
 /// The case's finding of the same kind, if it has one.
-fn shows(bench: &mut ApplicableRules, collection: &str, case: &Case, wanted: &Finding) -> Option<Finding> {
-    let found = Run { bench, collection }.case(case);
+fn shows(both_sides: &mut BothSides, collection: &str, case: &Case, wanted: &Finding) -> Option<Finding> {
+    let found = Run { both_sides, collection }.case(case);
     found
         .into_iter()
         .find(|finding| finding.kind == wanted.kind && finding.pattern_is(wanted) && finding.resembles(wanted))
@@ -53,15 +53,15 @@ fn fewest_rules(case: &Case, finding: &Finding) -> (Vec<Rule>, Lab) {
     subsets.sort_by_key(Vec::len);
     for rules in subsets {
         let lab = Lab::start(vec![rules.clone()]);
-        let (mut bench, smaller) = (lab.bench(), Case { rules: rules.clone(), ..case.clone() });
-        if rules.len() == count || shows(&mut bench, &lab.sets[0].0, &smaller, finding).is_some() {
+        let (mut both_sides, smaller) = (lab.both_sides(), Case { rules: rules.clone(), ..case.clone() });
+        if rules.len() == count || shows(&mut both_sides, &lab.sets[0].0, &smaller, finding).is_some() {
             return (rules, lab);
         }
     }
     unreachable!("all rules are a subset")
 }
 
-/// What a small case is made of, without its names and values: two cases with the same are one finding.
+/// The structure of a small case without names and values: two cases with equal structure are one finding.
 pub(super) fn signature(case: &Case, finding: &Finding) -> String {
     let rules: Vec<&str> = case.rules.iter().map(|rule| rule.name()).collect();
     let steps: Vec<String> = case.steps.iter().map(|step| shape(&Bson::Document(step.command.clone()))).collect();
@@ -83,7 +83,7 @@ fn shape(value: &Bson) -> String {
     }
 }
 
-/// Cases that are simpler in one way, the greatest steps first.
+/// Cases that are simpler in one way, the largest steps first.
 fn candidates(case: &Case) -> Vec<Case> {
     let mut found = Vec::new();
     for index in (0..case.steps.len()).filter(|_| case.steps.len() > 1) {
@@ -102,7 +102,7 @@ fn candidates(case: &Case) -> Vec<Case> {
         found.push(smaller);
     }
     for (index, document) in case.stored.iter().enumerate() {
-        // Without an _id both sides would make one of their own.
+        // Without an _id each side would generate a different one.
         for simpler in simpler_documents(document).into_iter().filter(|simpler| simpler.contains_key("_id")) {
             let mut smaller = case.clone();
             smaller.stored[index] = simpler;

@@ -1,11 +1,11 @@
-//! The fields that rules and statements share, so that they meet, and values of all types that a field may hold.
+//! The fields that rules and statements share, and values of all types that a field may hold.
 
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, DateTime, Decimal128, Document, Regex, doc};
 
 use super::dice::Dice;
 
-/// Paths that rules guard and statements write.
+/// Paths that rules protect and statements write.
 pub(super) const PATHS: [&str; 26] = [
     "a",
     "a.n",
@@ -35,10 +35,10 @@ pub(super) const PATHS: [&str; 26] = [
     "_id",
 ];
 
-/// Long ago: a lease that began then is over. Everything the generator dates is before 2020 or after 2090, so that
-/// what a clock gave can be told from it.
+/// Long ago: a lease from then has expired. Every generated date is before 2020 or after 2090, so that a date from a
+/// clock can be recognised.
 pub(super) const PAST: i64 = 1_000_000_000_000;
-/// A lease that began then lasts.
+/// A lease from then has not expired.
 pub(super) const FUTURE: i64 = 4_200_000_000_000;
 
 pub(super) fn date(millis: i64) -> Bson {
@@ -61,7 +61,7 @@ pub(super) fn small_number(dice: &mut Dice) -> Bson {
     }
 }
 
-/// Numbers at the edges of their types, and several forms of one number.
+/// Numbers at the limits of their types, and several forms of equal numbers.
 pub(super) fn odd_number(dice: &mut Dice) -> Bson {
     const DECIMALS: [&str; 14] = [
         "1",
@@ -109,7 +109,7 @@ pub(super) fn id(dice: &mut Dice) -> Bson {
     }
 }
 
-/// Anything at all.
+/// Any value.
 pub(super) fn any(dice: &mut Dice, depth: usize) -> Bson {
     match dice.below(if depth == 0 { 11 } else { 14 }) {
         0..3 => number(dice),
@@ -136,7 +136,7 @@ fn nested(dice: &mut Dice, depth: usize) -> Document {
     (0..dice.below(4)).map(|_| (dice.pick(&KEYS).to_owned(), any(dice, depth))).collect()
 }
 
-/// A value that suits the field's name most of the time.
+/// A value that usually fits the field's name.
 pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
     if dice.percent(15) {
         return any(dice, 2);
@@ -163,7 +163,7 @@ pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
     }
 }
 
-/// The first value at a path, as a field of nested documents.
+/// The first value at a path through nested documents.
 pub(super) fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
     match path.split_once('.') {
         None => document.get(path),
@@ -171,7 +171,7 @@ pub(super) fn at<'a>(document: &'a Document, path: &str) -> Option<&'a Bson> {
     }
 }
 
-/// Every value at a path, through arrays of documents too, as a query finds them.
+/// Every value at a path, also through arrays of documents, as a query finds them.
 pub(super) fn reachable<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson> {
     let (first, rest) = path.split_once('.').map_or((path, None), |(first, rest)| (first, Some(rest)));
     let Some(value) = document.get(first) else { return Vec::new() };
@@ -185,7 +185,7 @@ pub(super) fn reachable<'a>(document: &'a Document, path: &str) -> Vec<&'a Bson>
     }
 }
 
-/// Puts a value at a path, making documents on the way where there are none.
+/// Sets a value at a path, and creates missing documents on the path.
 pub(super) fn put(document: &mut Document, path: &str, value: Bson) {
     match path.split_once('.') {
         None => drop(document.insert(path, value)),
@@ -198,7 +198,7 @@ pub(super) fn put(document: &mut Document, path: &str, value: Bson) {
     }
 }
 
-/// Takes away what is at a path; a document that becomes empty by it stays.
+/// Removes the value at a path; a document that becomes empty stays.
 pub(super) fn take(document: &mut Document, path: &str) -> Option<Bson> {
     match path.split_once('.') {
         None => document.remove(path),
@@ -206,7 +206,7 @@ pub(super) fn take(document: &mut Document, path: &str) -> Option<Bson> {
     }
 }
 
-/// A number of any type as a double, which is exact enough to tell what is in range.
+/// A number of any type as a double, which is precise enough for range checks.
 pub(super) fn as_number(value: &Bson) -> Option<f64> {
     match value {
         Bson::Int32(n) => Some(f64::from(*n)),
@@ -217,7 +217,7 @@ pub(super) fn as_number(value: &Bson) -> Option<f64> {
     }
 }
 
-/// What is too large for a double is no infinity, and what is too small is not zero.
+/// A value too large for a double is not infinity, and one too small is not zero.
 fn decimal_as_number(text: &str) -> Option<f64> {
     let number: f64 = text.parse().ok()?;
     let overflows = number.is_infinite() && text.contains(|c: char| c.is_ascii_digit());
@@ -230,7 +230,7 @@ fn decimal_as_number(text: &str) -> Option<f64> {
     })
 }
 
-/// Whether two paths are the same, or one leads to what is in the other.
+/// Whether two paths are equal, or one contains the other.
 pub(super) fn related(one: &str, other: &str) -> bool {
     let inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('.'));
     one == other || inside(one, other) || inside(other, one)

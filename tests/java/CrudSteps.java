@@ -142,7 +142,7 @@ final class CrudSteps {
         List<Document> tags = collection.aggregate(List.of(Aggregates.unwind("$tags"),
                 Aggregates.group("$tags", Accumulators.sum("n", 1)), Aggregates.sort(Sorts.ascending("_id"))))
                 .into(new ArrayList<>());
-        // With $out and $merge the driver reads what was written.
+        // With $out and $merge the driver reads the output collection.
         List<Document> copied = collection.aggregate(List.of(Aggregates.match(Filters.lt("_id", 2)), Aggregates.out("copy")))
                 .into(new ArrayList<>());
         collection.aggregate(List.of(Session.doc("$set", Session.doc("merged", true)), Aggregates.merge("copy", merge)))
@@ -186,12 +186,12 @@ final class CrudSteps {
     private static Object unacknowledgedWrites(Session session) throws InterruptedException {
         MongoCollection<Document> collection = session.people(5).withWriteConcern(WriteConcern.UNACKNOWLEDGED);
         List<Object> results = Session.list(
-                collection.insertOne(Session.doc("_id", 1)), // a duplicate, which nobody hears of
+                collection.insertOne(Session.doc("_id", 1)), // an unacknowledged duplicate
                 collection.insertMany(List.of(Session.doc("_id", 50), Session.doc("_id", 51))),
                 collection.updateMany(new Document(), Updates.set("seen", true)),
                 collection.deleteOne(Filters.eq(0)),
                 collection.bulkWrite(List.of(new InsertOneModel<>(Session.doc("_id", 60)), new DeleteOneModel<>(Filters.eq(2)))));
-        // They may have gone on several connections, in any order.
+        // They may use several connections and arrive in any order.
         List<Integer> expected = List.of(1, 3, 4, 50, 51, 60);
         MongoCollection<Document> stored = session.observer.getCollection("people");
         while (!stored.distinct("_id", Integer.class).into(new ArrayList<>()).equals(expected)) Thread.sleep(10);

@@ -29,9 +29,9 @@ import org.bson.BsonDocument;
 import org.bson.Document;
 import org.bson.types.ObjectId;
 
-/** What comes in several replies, files, and what the driver learns of servers. */
+/** Results in several replies, files, and the driver's view of the servers. */
 final class CursorSteps {
-    private static final long PATIENCE = TimeUnit.SECONDS.toNanos(20);
+    private static final long HEARTBEAT_TIMEOUT = TimeUnit.SECONDS.toNanos(20);
 
     private CursorSteps() {}
 
@@ -107,7 +107,7 @@ final class CursorSteps {
 
     private static Object gridFs(Session session) {
         GridFSBucket bucket = GridFSBuckets.create(session.db, "files");
-        // Chunks have ids of the driver's, and are too large to print.
+        // Chunks have generated ids and are too large to print.
         GridFSBucket reading = GridFSBuckets.create(session.observer, "files");
         byte[] data = "docward ".repeat(154_320).getBytes();
         GridFSUploadOptions options = new GridFSUploadOptions().chunkSizeBytes(100_000).metadata(Session.doc("of", "docward"));
@@ -130,7 +130,7 @@ final class CursorSteps {
         return IntStream.range(0, 200).parallel().mapToObj(i -> people.find(Filters.eq(i)).first()).toList();
     }
 
-    /** An operation that took too long does not harm the next one. Whether server or client ends it is a matter of time. */
+    /** A timed-out operation does not affect the next one. Whether server or client ends it depends on timing. */
     private static Object timeouts(Session session) {
         session.people(5);
         MongoCollection<Document> collection = session.observer.getCollection("people");
@@ -139,9 +139,9 @@ final class CursorSteps {
         return Session.list(((Document) late).get("type"), collection.countDocuments());
     }
 
-    /** The driver streams its heartbeats: one that the server held back until there was something to say was awaited. */
+    /** The driver streams heartbeats: an awaited one is a reply that the server delayed until a change. */
     private static Object whatTheDriverKnows(Session session) throws InterruptedException {
-        long deadline = System.nanoTime() + PATIENCE;
+        long deadline = System.nanoTime() + HEARTBEAT_TIMEOUT;
         while (!session.heartbeatWasAwaited() && System.nanoTime() < deadline) Thread.sleep(10);
         ClusterDescription cluster = session.client.getClusterDescription();
         List<Object> servers = new ArrayList<>();

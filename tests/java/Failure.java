@@ -9,7 +9,7 @@ import java.util.List;
 import java.util.TreeSet;
 import org.bson.Document;
 
-/** All that an application can ask of an error, but for texts about the way a connection was lost. */
+/** All error properties that an application can read, except texts about a lost connection. */
 final class Failure {
     private Failure() {}
 
@@ -19,7 +19,7 @@ final class Failure {
             described.append("code", ours.getCode()).append("labels", new ArrayList<>(new TreeSet<>(ours.getErrorLabels())));
         }
         if (error instanceof MongoCommandException command) {
-            // Its message has all of the response, times too.
+            // Its message contains the whole response, including times.
             return described.append("response", command.getResponse()).append("name", command.getErrorCodeName())
                     .append("text", command.getErrorMessage());
         }

@@ -12,12 +12,12 @@ import java.util.concurrent.atomic.AtomicLong;
 import org.bson.Document;
 
 /**
- * Inserts, reads and commits transactions, all of which the driver may try again, until standard input ends. What is
- * done is counted, so that what is stored tells whether something was lost or done twice.
+ * Inserts, reads and commits transactions until standard input ends; the driver may retry all of it. Counts the
+ * operations, so that the stored documents show lost and duplicate ones.
  */
 final class Load {
     private static final int WORKERS = 4; // of each kind
-    private static final int POOL = 5; // less than there are workers: they wait for connections
+    private static final int POOL = 5; // fewer than workers, so that they wait for connections
     private static final int ERRORS_KEPT = 5;
 
     private final ConcurrentLinkedQueue<String> failures = new ConcurrentLinkedQueue<>();

@@ -17,11 +17,11 @@ import org.bson.codecs.EncoderContext;
 import org.bson.io.BasicOutputBuffer;
 
 /**
- * Keeps replies as the driver got them. What waits for data comes in as many pieces as time makes of it; so does all
- * that a change stream brings.
+ * Stores replies as the driver received them. Replies of waiting cursors, and of change streams, are merged, because
+ * their number depends on timing.
  */
 final class Recorder implements CommandListener {
-    private static final int LARGE = 100_000; // bytes of a batch from which on only its digest is printed
+    private static final int LARGE = 100_000; // only the digest of larger batches is printed
 
     private List<Object> replies = new ArrayList<>();
     private final Set<Integer> waiting = new HashSet<>();
@@ -65,7 +65,7 @@ final class Recorder implements CommandListener {
     }
 
     private static Object comparable(String name, BsonDocument reply) {
-        if (name.equals("configureFailPoint")) return reply.get("ok"); // the rest counts all uses since mongod started
+        if (name.equals("configureFailPoint")) return reply.get("ok"); // the other fields count all uses since mongod started
         BsonDocument cursor = reply.getDocument("cursor", new BsonDocument());
         BsonArray batch = cursor.getArray("firstBatch", cursor.getArray("nextBatch", new BsonArray()));
         if (name.equals("listCollections")) { // in the order of a hash table

@@ -18,8 +18,8 @@ import java.util.Map;
 import org.bson.Document;
 
 /**
- * Of rules that tests/python/compiled_drivers.py has: `orders` may not be replaced, `devices` are of timestamps, `books` have a
- * bound. `checked` has a validator of the server's own that refuses what the rule of `orders` refuses.
+ * Uses the rules of tests/python/compiled_drivers.py: `orders` rejects replacements, `devices` has timestamps,
+ * `books` has a bound. `checked` has a validator on the server that rejects the same as the rule of `orders`.
  */
 final class RuleSteps {
     private RuleSteps() {}

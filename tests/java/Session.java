@@ -19,20 +19,20 @@ import org.bson.json.JsonMode;
 import org.bson.json.JsonWriterSettings;
 
 /**
- * A session of MongoDB's driver for Java, as applications have it.
+ * A session of MongoDB's driver for Java, as in applications.
  *
  * <pre>
- * Session steps URI DATABASE   each of its steps; run once directly and once through docward, both must print the same
- *                              but for ids and times
- * Session rules URI DATABASE   what docward's rejections and rewriting look like to an application
- * Session load URI DATABASE    works until its standard input ends; prints what was done and what failed
+ * Session steps URI DATABASE   runs the steps; a direct run and one through docward must print the same
+ *                              apart from ids and times
+ * Session rules URI DATABASE   shows docward's rejections and rewriting to an application
+ * Session load URI DATABASE    works until standard input ends; prints the number of operations and the errors
  * </pre>
  *
- * A step gives a result or an error. What it gave, and every reply that the driver got from the server meanwhile, is
- * printed as one line of Extended JSON.
+ * A step returns a result or an error. Each line of output is Extended JSON with the result and every server reply
+ * that the driver received meanwhile.
  */
 final class Session {
-    static final String APPLICATION = "java-session"; // failpoints are for this session's client only
+    static final String APPLICATION = "java-session"; // failpoints affect only this session's client
 
     private static final JsonWriterSettings CANONICAL =
             JsonWriterSettings.builder().outputMode(JsonMode.EXTENDED).build();
@@ -44,7 +44,7 @@ final class Session {
 
     final MongoClient client;
     final MongoDatabase db;
-    /** Of a client whose replies are not recorded: for what is asked more or less often. */
+    /** From a client without recording, for commands whose number varies. */
     final MongoDatabase observer;
 
     private final AtomicInteger awaitedHeartbeats;
@@ -113,19 +113,19 @@ final class Session {
                 .toJson(CANONICAL));
     }
 
-    /** Results of the driver in its own words, all else as it is. */
+    /** The driver's result objects as text, other values unchanged. */
     private static Object plain(Object value) {
         if (value instanceof List<?> list) return list.stream().map(Session::plain).toList();
         if (value == null || value instanceof Map || value instanceof Number || value instanceof Boolean) return value;
         return value.toString();
     }
 
-    /** A list, of nulls too. */
+    /** A list that may contain nulls. */
     static List<Object> list(Object... values) {
         return new ArrayList<>(Arrays.asList(values));
     }
 
-    /** A document of names and values in turn. */
+    /** A document from alternating names and values. */
     static Document doc(Object... pairs) {
         Document document = new Document();
         for (int i = 0; i < pairs.length; i += 2) document.append((String) pairs[i], pairs[i + 1]);
@@ -141,7 +141,7 @@ final class Session {
         }
     }
 
-    /** Whether the monitor of the servers had an answer to a heartbeat that waited for one, since the step began. */
+    /** Whether the server monitor received a reply to an awaited heartbeat since the step began. */
     boolean heartbeatWasAwaited() {
         return awaitedHeartbeats.get() > heartbeatsBefore;
     }
@@ -159,7 +159,7 @@ final class Session {
         return collection.find().sort(Sorts.ascending("_id")).into(new ArrayList<>());
     }
 
-    /** The server fails the next `times` commands of this name, and of this session's client only. */
+    /** Makes the server fail the next `times` commands with this name, from this session's client only. */
     void failNext(int times, String command, Object... how) {
         Document data = doc("appName", APPLICATION, "failCommands", List.of(command));
         data.putAll(doc(how));

@@ -1,7 +1,7 @@
-// A session of mongosh, as people and scripts have it: `mongosh URI/DATABASE --file session.js`.
+// A session of mongosh, as used by people and scripts: `mongosh URI/DATABASE --file session.js`.
 //
-// Each step runs on an empty database; its result or error is printed as one line of Extended JSON.
-// Run once directly and once through docward, both must print the same but for ids and times.
+// Each step runs on an empty database; its result or error is printed as one line of Extended JSON. A direct run and
+// one through docward must print the same apart from ids and times.
 
 /* global db, EJSON, print, sleep */
 
@@ -161,7 +161,7 @@ const STEPS = {
     return [change, rest];
   },
 
-  // mongosh has no GridFS of its own; these are the commands that every driver's sends.
+  // mongosh has no GridFS; these are the commands that the drivers send for it.
   grid_fs() {
     const id = ObjectId();
     const chunks = [];

@@ -1,8 +1,8 @@
-// A session of MongoDB's driver for Node, as applications have it: `node session.js URI DATABASE`.
+// A session of MongoDB's driver for Node, as in applications: `node session.js URI DATABASE`.
 //
-// Each step runs on an empty database and gives a result or an error. What it gave, and every reply
-// that the driver got from the server meanwhile, is printed as one line of Extended JSON.
-// Run once directly and once through docward, both must print the same but for ids and times.
+// Each step runs on an empty database and returns a result or an error. Each line of output is Extended JSON with the
+// result and every server reply that the driver received meanwhile. A direct run and one through docward must print
+// the same apart from ids and times.
 
 'use strict';
 
@@ -12,7 +12,7 @@ const { text, buffer } = require('node:stream/consumers');
 const { BSON, GridFSBucket, MongoClient } = require('mongodb');
 
 const APP_NAME = 'node-session';
-const LARGE = 100_000; // bytes of a batch from which on only its digest is printed
+const LARGE = 100_000; // only the digest of larger batches is printed
 const [uri, databaseName] = process.argv.slice(2);
 
 const people = async (db, count = 5) => {
@@ -23,7 +23,7 @@ const people = async (db, count = 5) => {
 
 const contents = (collection) => collection.find().sort({ _id: 1 }).toArray();
 
-// The server fails the next `times` commands of these names, and of this session's client only.
+// Makes the server fail the next `times` commands with these names, from this session's client only.
 const failNext = (client, times, data) =>
   client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: APP_NAME, ...data } });
 
@@ -313,13 +313,13 @@ const STEPS = {
     await people(db);
     const collection = db.collection('people', { writeConcern: { w: 0 } });
     const results = [
-      await collection.insertOne({ _id: 1 }), // a duplicate, which nobody hears of
+      await collection.insertOne({ _id: 1 }), // an unacknowledged duplicate
       await collection.insertMany([{ _id: 50 }, { _id: 51 }]),
       await collection.updateMany({}, { $set: { seen: true } }),
       await collection.deleteOne({ _id: 0 }),
       await collection.bulkWrite([{ insertOne: { document: { _id: 60 } } }, { deleteOne: { filter: { _id: 2 } } }]),
     ].map(({ acknowledged, insertedCount }) => [acknowledged, insertedCount]);
-    // They may have gone on several connections, in any order.
+    // They may use several connections and arrive in any order.
     const stored = async () => (await contents(observer.collection('people'))).map(({ _id }) => _id);
     while ((await stored()).join() !== '1,3,4,50,51,60');
     return [results, await stored()];
@@ -377,8 +377,8 @@ const STEPS = {
   },
 };
 
-// Replies as the driver got them. What waits for data comes in as many pieces as time makes of it; so does all that
-// a change stream brings.
+// Stores replies as the driver received them. Replies of waiting cursors, and of change streams, are merged, because
+// their number depends on timing.
 class Recorder {
   constructor(client) {
     this.replies = [];
@@ -405,7 +405,7 @@ class Recorder {
 
 const CHANGE_STREAMS = new Set();
 
-// A stream's cursor is known by the reply to its aggregate, which comes before any getMore of it.
+// A change stream's cursor is known from the reply to its aggregate, which precedes any getMore on it.
 function isOfChangeStream(commandName, command) {
   if (commandName === 'aggregate') return command.pipeline.some((stage) => stage.$changeStream);
   const cursors = { getMore: [command.getMore], killCursors: command.cursors }[commandName] ?? [];
@@ -413,7 +413,7 @@ function isOfChangeStream(commandName, command) {
 }
 
 function comparable(commandName, reply) {
-  // The rest counts all uses of the failpoint since mongod started.
+  // The other fields count all uses of the failpoint since mongod started.
   if (commandName === 'configureFailPoint') return reply.ok;
   // In the order of a hash table.
   if (commandName === 'listCollections') return reply.cursor.firstBatch.map(({ name }) => name).sort();
@@ -422,7 +422,7 @@ function comparable(commandName, reply) {
   return [batch.length, createHash('sha256').update(BSON.serialize(batch)).digest('hex')];
 }
 
-// All that an application can ask of an error, but for texts about the way a connection was lost.
+// All error properties that an application can read, except texts about a lost connection.
 function failure(error) {
   if (!(error instanceof Error)) throw error;
   const { name, message, code, codeName, errorLabels, errInfo, writeErrors, result } = error;
@@ -436,7 +436,7 @@ async function main() {
   const client = new MongoClient(uri, { appName: APP_NAME, monitorCommands: true, heartbeatFrequencyMS: 500 });
   const recorder = new Recorder(client);
   const db = client.db(databaseName);
-  // For what a step looks at more or less often, and so not among the replies.
+  // A client without recording, for commands whose number varies.
   const unrecorded = new MongoClient(uri);
   const observer = unrecorded.db(databaseName);
   for (const [step, run] of Object.entries(STEPS)) {
@@ -452,7 +452,7 @@ async function main() {
   await Promise.all([client.close(), unrecorded.close()]);
 }
 
-// Results of writes are objects of classes; their own fields are what counts.
+// Results of writes are class instances; only their own fields are compared.
 function plain(value) {
   if (value?.constructor?.name?.endsWith('BulkWriteResult')) {
     const { insertedCount, matchedCount, modifiedCount, deletedCount, upsertedCount, upsertedIds, insertedIds } = value;

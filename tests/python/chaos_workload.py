@@ -1,7 +1,7 @@
-"""The pymongo half of tests/chaos: the operations of tests/chaos/workload.rs, as a process of its own.
+"""The pymongo part of tests/chaos: the operations of tests/chaos/workload.rs, as a separate process.
 
-Prints a JSON line for every operation, as tests/chaos/journal.rs reads it, and one for every address that the
-driver opens a connection to. Ends when its standard input does.
+Prints a JSON line for every operation, which tests/chaos/journal.rs reads, and one for every address that the
+driver connects to. Ends when its standard input ends.
 """
 
 import json
@@ -27,7 +27,7 @@ def say(**line):
 
 
 class Addresses(monitoring.ServerListener):
-    """Every server the driver ever knew of: it has a monitor, so it connects to it."""
+    """Every server that the driver has known: it monitors each, so it connects to each."""
 
     def opened(self, event):
         host, port = event.server_address
@@ -40,12 +40,12 @@ class Addresses(monitoring.ServerListener):
         pass
 
 
-class RejectedBy(Exception):
-    """A guard did not let it happen."""
+class Rejected(Exception):
+    """A rule or a filter rejected the operation."""
 
 
 class Worker(threading.Thread):
-    """Repeats one kind of operation with a client of its own."""
+    """Repeats one kind of operation with its own client."""
 
     def __init__(self, kind):
         super().__init__(name=kind)
@@ -63,8 +63,8 @@ class Worker(threading.Thread):
             try:
                 getattr(self, self.name)(token)
                 say(kind=self.name, token=token, outcome="acknowledged")
-            except RejectedBy:
-                say(kind=self.name, token=token, outcome="refused")
+            except Rejected:
+                say(kind=self.name, token=token, outcome="rejected")
             except PyMongoError as error:
                 code = getattr(error, "code", None)
                 text = f"{type(error).__name__} {code}: {str(error)[:900]}"
@@ -85,7 +85,7 @@ class Worker(threading.Thread):
         change = {"$inc": {"available": delta}, "$push": {"moves": {"token": token, "delta": delta}}}
         item = {"_id": self.random.randrange(20)}
         if self.database.stock.update_one(item, change).modified_count == 0:
-            raise RejectedBy
+            raise Rejected
 
     def article(self, token):
         key = {"_id": self.count // 50 % 100}
@@ -98,7 +98,7 @@ class Worker(threading.Thread):
             except OperationFailure as error:
                 if error.code != 112:
                     raise
-        raise RejectedBy
+        raise Rejected
 
     def price(self, token):
         change = {"$set": {"price": Int64(token), "at": Int64(token)}}

@@ -1,7 +1,7 @@
-"""MongoDB's drivers for Go and Java cannot tell docward from mongod: a session of each, both ways (`make drivers`).
+"""MongoDB's drivers for Go and Java behave the same with docward as with mongod: a session of each (`make drivers`).
 
-The sessions are tests/go and tests/java. Beside what they do at a replica set, they log in, speak TLS, compress, meet
-a standalone, rules, step-downs and hand-overs.
+The sessions are tests/go and tests/java. They run on a replica set and on a standalone, with logins, TLS, compression,
+rules, stepdowns and hand-overs.
 """
 
 import re
@@ -26,12 +26,12 @@ rules:
   - { name: books, namespace: "*.books", bounds: { field: available, min: 0 } }
 """
 LEAST_STEPS = 32
-SKIPPED = 77  # exit status of a script that misses a toolchain
+SKIPPED = 77  # exit status of a script without its toolchain
 PASSWORD = "secret"
 
 
 class Go:
-    # What its errors are of: single writes, bulk writes, commands; with the prefix of their texts.
+    # The error types of single writes, bulk writes and commands, with the prefix of their texts.
     WRITE, BULK, COMMAND = "mongo.WriteException", "mongo.BulkWriteException", "mongo.CommandError"
 
     def __init__(self):
@@ -75,7 +75,7 @@ def standalone():
 
 
 class Authority:
-    """A certificate for 127.0.0.1 that is its own authority, in all the forms that servers and drivers want."""
+    """A self-signed certificate for 127.0.0.1, in all file formats that servers and drivers need."""
 
     def __init__(self, folder):
         self.certificate, self.key = folder / "authority.pem", folder / "key.pem"
@@ -118,7 +118,7 @@ def protected(authority, tmp_path_factory):
         yield server
 
 
-def hold_together(language, direct, through, options, authority=None):
+def assert_same_session(language, direct, through, options, authority=None):
     def session(uri, database):
         return sessions.run(language.command("steps", uri, database, authority))
 
@@ -129,13 +129,13 @@ def hold_together(language, direct, through, options, authority=None):
 
 
 def test_a_replica_set(language, mongod, proxy_factory):
-    hold_together(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
+    assert_same_session(language, mongod, proxy_factory(unrelated_rules()), "replicaSet=rs0")
 
 
 def test_a_standalone(language, standalone, proxy_factory):
     # `copies` and `tree` need a replica set.
     docward = proxy_factory(RULES.replace("*.", "elsewhere."), upstream=standalone.uri)
-    hold_together(language, standalone, docward, "retryWrites=true")
+    assert_same_session(language, standalone, docward, "retryWrites=true")
 
 
 @pytest.mark.parametrize("compressor", ["zstd", "zlib", "snappy"])
@@ -147,8 +147,8 @@ def test_compression(language, compressor, mongod, proxy_factory):
 
     docward = proxy_factory(unrelated_rules())
     before = compressed()
-    hold_together(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
-    # What the server sent and was sent is more than one of the two sessions amounts to.
+    assert_same_session(language, mongod, docward, f"replicaSet=rs0&compressors={compressor}")
+    # The server's compressed bytes exceed those of one of the two sessions.
     sent, received = (after - past for past, after in zip(before, compressed()))
     assert sent > 80_000_000 and received > 60_000_000, (sent, received)
 
@@ -161,7 +161,7 @@ def test_a_login_by_tls(language, mechanism, protected, authority, docward_facto
         *("--tls-certificate", authority.certificate, "--tls-key", authority.key),
         upstream=f"{protected.uri}&tls=true&tlsCAFile={authority.certificate}",
     )
-    hold_together(language, protected, docward, options, authority)
+    assert_same_session(language, protected, docward, options, authority)
 
 
 def test_rejections_and_rewriting(language, mongod, docward_factory):
@@ -202,12 +202,12 @@ def test_rejections_and_rewriting(language, mongod, docward_factory):
 
 
 def error_of(outcome):
-    """Beside the error of a bulk write there may be what it did."""
+    """The error of an outcome; a bulk write's outcome may also have its counts."""
     return outcome[-1] if isinstance(outcome, list) else outcome
 
 
 class Load:
-    """A session at work until it is told to stop."""
+    """A session that works until `stop` is called."""
 
     def __init__(self, command):
         self.child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -232,7 +232,7 @@ def members(docward):
     return f"mongodb://{','.join(docward.addresses)}/?replicaSet=rs0&w=majority"
 
 
-def test_nothing_fails_over_hand_overs(language, replica_set, tmp_path):
+def test_no_operation_fails_during_hand_overs(language, replica_set, tmp_path):
     def start():
         arguments = ("--hand-over", str(tmp_path / "hand-over.sock"))
         return servers.Docward(servers.docward_executable(), replica_set.uri, RULES, arguments, listeners=3)
@@ -255,7 +255,7 @@ def test_nothing_fails_over_hand_overs(language, replica_set, tmp_path):
     assert done["stored"] == [done["inserted"], 2 * done["committed"]]
 
 
-def test_no_write_is_lost_over_step_downs(language, replica_set):
+def test_no_write_is_lost_during_stepdowns(language, replica_set):
     docward = servers.Docward(servers.docward_executable(), replica_set.uri, RULES, listeners=3)
     with closing(docward):
         load = Load(language.command("load", members(docward), f"elected_{type(language).__name__}"))
@@ -265,7 +265,7 @@ def test_no_write_is_lost_over_step_downs(language, replica_set):
         time.sleep(1)
         done = load.stop()
         assert not [line for line in docward.log if "panicked" in line]
-    # Directly, too, the drivers' one retry is often sent to the member that has just stepped down.
+    # Without docward too, the drivers' single retry often goes to the member that has just stepped down.
     assert all(re.search("not primary|interrupted|stepped down", each) for each in done["failures"]), done
     inserted, committed = done["stored"]
     assert done["inserted"] <= inserted <= done["inserted"] + done["failed"]

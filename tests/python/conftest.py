@@ -1,4 +1,4 @@
-"""Fixtures: one mongod for the whole run, and docwards before it, cleaned up at its end."""
+"""Fixtures: one mongod for the whole run, and docward processes in front of it, stopped at the end."""
 
 import os
 import signal
@@ -10,7 +10,7 @@ import servers
 
 @pytest.fixture(scope="session", autouse=True)
 def interruptible():
-    """A SIGTERM ends the run as Ctrl-C does, through the fixtures' own cleanup."""
+    """A SIGTERM ends the run like Ctrl-C, with the fixtures' cleanup."""
 
     def interrupt(*_):
         raise KeyboardInterrupt
@@ -29,7 +29,7 @@ def mongod():
 
 @pytest.fixture(scope="session")
 def docward_factory(mongod):
-    """`docward_factory(rules)` starts a docward before the mongod, for the rest of the run."""
+    """`docward_factory(rules)` starts a docward in front of the mongod, for the rest of the run."""
     started = []
 
     def start(rules="", *arguments, upstream=mongod.uri):
@@ -43,7 +43,7 @@ def docward_factory(mongod):
 
 
 class Direct:
-    """In place of docward: the way to mongod without it."""
+    """Replaces docward by a direct connection to mongod."""
 
     def __init__(self, mongod):
         self.address = mongod.address
@@ -53,10 +53,10 @@ class Direct:
 
 @pytest.fixture(scope="session")
 def proxy_factory(mongod, docward_factory):
-    """As docward_factory; with DOCWARD_BIN=direct there is no docward between.
+    """The same as docward_factory; with DOCWARD_BIN=direct it connects directly.
 
-    That compares mongod with itself, and so proves what the transparency test takes for
-    equal: a difference it shows then is the test's own.
+    That compares mongod with itself: a difference that the transparency test shows then
+    is an error in the test.
     """
     if os.environ.get("DOCWARD_BIN") == "direct":
         return lambda rules="": Direct(mongod)

@@ -1,8 +1,8 @@
-"""Runs one operation of the corpus and writes down all that a client could see of it:
-its result or error, and every reply the driver got, as text that two runs can be compared by.
+"""Runs one operation of the corpus and records everything that a client can see:
+its result or error, and every reply that the driver got, as text for comparing two runs.
 
-What differs between any two runs (times, generated ids, cursor ids, ports, durations) is
-replaced by its kind; everything else, types and field order included, stays.
+Values that differ from run to run (times, generated ids, cursor ids, ports, durations) are
+replaced by their kind; everything else stays, including types and field order.
 """
 
 import datetime
@@ -26,11 +26,11 @@ from pymongo.monitoring import CommandListener
 CLIENT_OPTIONS = {
     "appname": "transparency",
     "uuidRepresentation": "standard",
-    "heartbeatFrequencyMS": 500,  # how soon a driver looks again after an error made it doubt
+    "heartbeatFrequencyMS": 500,  # how soon a driver checks the server again after an error
 }
 LONG = 4096  # longer strings and binaries are compared by length and digest
 
-# Numbers that measure or count what the rest of the machine does.
+# Numbers that depend on other load on the machine.
 VOLATILE_NUMBERS = {
     "executionTimeMillis",
     "executionTimeMillisEstimate",
@@ -46,7 +46,7 @@ VOLATILE_NUMBERS = {
     "restoreState",
 }
 CURSOR_IDS = {"cursorsKilled", "cursorsNotFound", "cursorsAlive", "cursorsUnknown"}
-# `you` is what whatsmyuri answers, `slots` the state of a plan, with the time, in the order of a hash table.
+# `you` is the reply to whatsmyuri, `slots` the state of a plan, with the time, in the order of a hash table.
 TOKENS = {"_data", "signature", "you", "slots"}
 TEXT_PATTERNS = [
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "<uuid>"),
@@ -61,7 +61,7 @@ TEXT_PATTERNS = [
 
 
 class Recorder(CommandListener):
-    """Collects the replies of all commands, in the order they came."""
+    """Collects the replies of all commands, in order of arrival."""
 
     def __init__(self):
         self.replies = []
@@ -74,16 +74,16 @@ class Recorder(CommandListener):
 
     def failed(self, event):
         failure = event.failure
-        # The driver's own words for a lost connection tell where and when; only its kind counts.
+        # The driver's text for a lost connection has addresses and times; only its kind is compared.
         if "errtype" in failure:
             failure = {"errtype": failure["errtype"]}
         self._record(event.command_name, failure)
 
     def _record(self, name, reply):
         if name == "configureFailPoint":
-            reply = {"ok": reply.get("ok")}  # the rest counts all its uses since mongod started
+            reply = {"ok": reply.get("ok")}  # the other fields count all uses since mongod started
         reply = bson.decode(reply.raw) if isinstance(reply, RawBSONDocument) else reply
-        # Whether a cursor that waits for data comes back empty first is a matter of time.
+        # Whether a waiting cursor first returns an empty batch depends on timing.
         cursor = reply.get("cursor")
         waiting = isinstance(cursor, dict) and cursor.get("nextBatch") == [] and cursor["id"]
         if not waiting:
@@ -93,9 +93,9 @@ class Recorder(CommandListener):
 
 
 def observe(operation, uri, database, addresses):
-    """Runs `operation` on a fresh `database` at `uri` and returns what was seen, as text.
+    """Runs `operation` on a fresh `database` at `uri` and returns everything visible as text.
 
-    `addresses` are those of mongod and docward, which stand for each other.
+    `addresses` are those of mongod and docward, which are treated as equal.
     """
     recorder = Recorder()
     options = {**CLIENT_OPTIONS, **operation.options}
@@ -112,7 +112,7 @@ def observe(operation, uri, database, addresses):
 
 
 def describe(error):
-    """All that an application can ask a driver's error."""
+    """All properties of a driver's error that an application can read."""
     return {
         "type": type(error).__name__,
         "code": getattr(error, "code", None),
@@ -123,7 +123,7 @@ def describe(error):
 
 
 class Normalizer:
-    """Replaces what no two runs have in common, and keeps which of them were equal."""
+    """Replaces values that differ from run to run; equal values get equal replacements."""
 
     def __init__(self, database, addresses, only_shape):
         self.replacements = [(database, "<database>"), *((each, "<address>") for each in addresses)]
@@ -150,7 +150,7 @@ class Normalizer:
         result = {}
         for name, value in document.items():
             if name == "id" and "ns" in document and isinstance(value, Int64):
-                result[name] = "<cursor id>" if value else value  # 0: no cursor is left
+                result[name] = "<cursor id>" if value else value  # 0: the cursor is exhausted
             else:
                 result[self.text(name)] = self.normalize(value, name)
         return result
@@ -176,7 +176,7 @@ class Normalizer:
         return value
 
     def name(self, kind, value):
-        """Generated ids are numbered in the order they appear, so that relations stay."""
+        """Numbers generated ids in order of appearance, so that references stay visible."""
         number = self.names.setdefault((kind, value), len(self.names))
         return f"<{kind} {number}>"
 

@@ -1,6 +1,6 @@
-"""What ODMs' save() does directly and through docward (`make odm`): with no rule, and with the rules of docs/odm.md.
+"""The effect of ODMs' save() directly and through docward (`make odm`): without rules, and with those of docs/odm.md.
 
-The programs are in tests/odm, one for each ODM; all take the same steps. What cannot be installed is skipped, by name.
+The programs are in tests/odm, one for each ODM; all run the same steps. Programs that cannot be installed are skipped, with their name.
 """
 
 import datetime
@@ -37,7 +37,7 @@ def node(name):
 
 
 def java(name):
-    # What does not compile is no reason to skip.
+    # A compilation error does not skip the test.
     return ["java", "-cp", installed("java-session.sh", "tests/odm/java", skipping=(77,)), f"With{name}"], {}
 
 
@@ -49,7 +49,7 @@ def installed(script, *arguments, skipping=(1, 77)):
     return done.stdout.strip()
 
 
-# By the beginning of their models' collections: the heading of the page, the language and name of the program.
+# By the prefix of the models' collections: the heading on the page, the language and the name of the program.
 ODMS = {
     "spring": ("Spring Data MongoDB", java, "SpringData"),
     "mongoose": ("Mongoose", node, "mongoose"),
@@ -68,7 +68,7 @@ class Odm:
         self.command, self.environment = language(program)
 
     def run(self, uri, database, *also):
-        """What its steps gave, by "model step"."""
+        """The results of its steps, by "model step"."""
         uri = f"{uri.split('?')[0]}?directConnection=true"
         return sessions.run([*self.command, uri, database, *also], **self.environment)
 
@@ -80,9 +80,9 @@ def odm(request):
 
 @dataclass
 class Expected:
-    """What a model's saves give with the rule that the page has for it, where that is not what they give directly."""
+    """The results of a model's saves with the page's rule, as far as they differ from the direct ones."""
 
-    # The error of a save that would erase what another application wrote; None: the save leaves that alone.
+    # The error of a save that would erase another application's write; None: the save does not touch it.
     conflict: Optional[str]
     # The error of a save after a delete.
     after_delete: Optional[str] = None
@@ -92,9 +92,9 @@ class Expected:
     twice: Optional[str] = None
     # The errors of the model's own steps.
     others: tuple = ()
-    # What another application sets meanwhile is erased, since it changes no version.
+    # The save erases another application's $set, because that does not change the version.
     erases: bool = False
-    # Fields that the save leaves out stay, whether its class does not know them or the value is null.
+    # Fields that the save omits stay, whether its class lacks them or the value is null.
     merges: bool = False
 
 
@@ -117,12 +117,12 @@ EXPECTED = {
 
 
 def section(title):
-    """The page's text on an ODM."""
+    """The page's section on an ODM."""
     return PAGE.read_text().split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
 
 
 def rules():
-    """The page's rules, each for the collection of the model it is about: `spring-versioned` is for `spring_versioned`."""
+    """The page's rules, each for the collection of its model: `spring-versioned` is for `spring_versioned`."""
     named = []
     for rule in re.findall(r"```yaml\n(- name: .*?)```", PAGE.read_text(), re.DOTALL):
         collection = re.match(r"- name: (\S+)", rule)[1].replace("-", "_")
@@ -132,7 +132,7 @@ def rules():
     return "version: 1\nrules:\n" + "".join(named)
 
 
-def test_nothing_differs_without_a_rule(odm, mongod, proxy_factory):
+def test_no_result_differs_without_a_rule(odm, mongod, proxy_factory):
     through = proxy_factory(unrelated_rules())
     sessions.compare(odm.run, *((each.uri, [each.address]) for each in (mongod, through)), LEAST_STEPS)
     assert not [line for line in through.log if "panicked" in line]
@@ -150,7 +150,7 @@ def test_no_update_is_lost_with_the_rule(odm, mongod, docward_factory):
 
 
 def differences(odm, model, seen, directly):
-    """What is not as expected, a line for each step."""
+    """The unexpected results, one line per step."""
     expected, name = EXPECTED[model], model.removeprefix(f"{odm}_")
     by_others = {"qty": 1 if expected.conflict else 2, "note": OTHERS}
     special = {
@@ -171,7 +171,7 @@ def differences(odm, model, seen, directly):
     for step, line in seen.items():
         if step.split()[0] != name:
             continue
-        plain = directly.get(step, line)  # nothing races directly
+        plain = directly.get(step, line)  # the direct run has no race
         compared = {key: value for key, value in (plain["stored"] or {}).items() if key in ("name", "qty", "note", "tags", "seen", "added")}
         error, stored = special.get(step.split()[1], (plain["error"], compared if plain["stored"] else None))
         here = line["stored"] and {key: line["stored"].get(key) for key in stored or ()}
@@ -179,7 +179,7 @@ def differences(odm, model, seen, directly):
             yield f"{odm} {step}: {line['error']} ({line.get('text', '')[:400]}), stored {line['stored']}; expected {error}, {stored}"
 
 
-def test_the_page_shows_what_is_sent(odm, mongod):
+def test_the_page_shows_the_sent_statements(odm, mongod):
     shown = re.findall(r"(?m)^db\.orders\..*$", "\n".join(re.findall(r"```js\n(.*?)```", section(odm.title), re.DOTALL)))
     assert shown
     sent = set(statements(odm, mongod))
@@ -188,10 +188,10 @@ def test_the_page_shows_what_is_sent(odm, mongod):
 
 
 def statements(odm, mongod):
-    """All updates that the ODM and the other application send, as the shell writes them, of documents whose _id is 7."""
+    """All updates of documents with _id 7 from the ODM and the other application, in shell syntax."""
     with MongoClient(mongod.uri) as client:
         database = client[f"sent_by_{odm.name}"]
-        database.create_collection("system.profile", capped=True, size=64 << 20)  # it has one megabyte otherwise
+        database.create_collection("system.profile", capped=True, size=64 << 20)  # the default is one megabyte
         database.command("profile", 2)
         seen = odm.run(mongod.uri, database.name)
         database.command("profile", 0)
@@ -201,7 +201,7 @@ def statements(odm, mongod):
 
 
 class Shell:
-    """Writes a statement as the shell does; what differs between any two runs is made the same."""
+    """Writes a statement in shell syntax; values that differ from run to run are made equal."""
 
     def __init__(self, keys):
         self.keys = keys

@@ -1,8 +1,8 @@
-"""A worker of test_queue.py, as a process of its own so that it can be stopped with SIGSTOP.
+"""A worker of test_queue.py, as a separate process so that it can be stopped with SIGSTOP.
 
-Claims jobs one at a time, waits a little over each, completes it by the attempt it was
-claimed with, and prints a JSON line for each thing that happened. Ends when all jobs are done.
-A `sleeper` stops itself over its first job.
+Claims jobs one at a time, waits briefly, completes each with the attempt of its claim,
+and prints a JSON line for each step. Ends when all jobs are done.
+A `sleeper` stops itself during its first job.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""The processes the Python tests run against: a real mongod, and docward before it.
+"""The processes of the Python tests: a real mongod, and docward in front of it.
 
 None of them outlives the test run, however it ends: scripts/watchdog.sh waits for the
-end of a pipe that only this process holds. Knows nothing of what is tested.
+end of a pipe that only this process holds.
 """
 
 import os
@@ -19,11 +19,11 @@ from pymongo.errors import ConnectionFailure, OperationFailure
 from pymongo.read_preferences import Secondary
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-TIMEOUT = 120  # seconds; a server that needs longer is broken
+TIMEOUT = 120  # seconds; a slower server is an error
 
 
 class Process:
-    """A child in a scratch folder of its own; both go when it is closed or we die."""
+    """A child process with its own temporary folder; both are removed on `close` or when this process dies."""
 
     def __init__(self, prefix, command, **options):
         self.folder = Path(tempfile.mkdtemp(prefix=prefix))
@@ -47,7 +47,7 @@ class Process:
         return self.child.poll() is not None
 
     def kill(self):
-        """SIGKILL, as when the machine fails."""
+        """SIGKILL, like a machine failure."""
         self.child.kill()
         self.child.wait()
 
@@ -63,11 +63,11 @@ class Process:
 
 
 class Mongod(Process):
-    """A member of a replica set named rs0, with failpoints enabled; `initiate`: of this one member.
+    """A member of a replica set named rs0, with failpoints enabled; `initiate` creates the set with this member only.
 
-    `cache` is WiredTiger's, in GB, of which it takes what it needs. A transaction must fit into a fifth of it, and
-    into what is left while it gets no time to write out the one before. A `standalone` one is of no set.
-    `arguments` are mongod's own; with authentication, nobody is there to log in as.
+    `cache` is the maximum size of WiredTiger's cache in GB. A transaction must fit into a fifth of it, and into the
+    free part while the previous one is not on disk yet. A `standalone` is not part of a replica set.
+    `arguments` are passed to mongod; with authentication there is no user yet.
     """
 
     def __init__(self, cache=1, initiate=True, standalone=False, arguments=()):
@@ -116,7 +116,7 @@ class Mongod(Process):
         raise RuntimeError("\n".join(["mongod did not start:", *log[-20:]]))
 
     def initiate(self, members, **settings):
-        """Makes a set of these members; waits until this one is its primary."""
+        """Creates a replica set of these members; waits until this one is its primary."""
         configuration = {"_id": "rs0", "members": members, "settings": settings}
         initiated = False
         deadline = time.monotonic() + TIMEOUT
@@ -138,9 +138,9 @@ class Mongod(Process):
 
 
 class ReplicaSet:
-    """A replica set named rs0 of several members; closed, they are killed.
+    """A replica set named rs0 of several members; `close` kills them.
 
-    Members that hear nothing of each other because the machine gives them no time hold no election for five seconds.
+    Members that miss heartbeats because the machine is slow start no election for five seconds.
     """
 
     def __init__(self, size=3):
@@ -170,12 +170,12 @@ class ReplicaSet:
                 if hello["isWritablePrimary"]:
                     return hello["me"]
             except ConnectionFailure:
-                pass  # no driver repeats a hello when an election closes its connection
+                pass  # drivers do not retry hello after an election closes its connection
             time.sleep(0.02)
         raise RuntimeError("no primary")
 
     def step_down(self):
-        """Has the primary step down and waits for another one."""
+        """Makes the primary step down and waits for another one."""
         before = self.primary()
         deadline = time.monotonic() + TIMEOUT
         with MongoClient(before, directConnection=True) as client:
@@ -183,7 +183,7 @@ class ReplicaSet:
                 try:
                     client.admin.command("replSetStepDown", 30, secondaryCatchUpPeriodSecs=10)
                     break
-                except OperationFailure:  # it refuses while no secondary has caught up
+                except OperationFailure:  # fails while no secondary has caught up
                     assert time.monotonic() < deadline, "the primary does not step down"
         while self.primary() == before:
             assert time.monotonic() < deadline, "no other primary"
@@ -200,7 +200,7 @@ class ReplicaSet:
 
 
 class Docward(Process):
-    """`docward serve`, or another subcommand, before `upstream`, with one rule file of this content (none if empty).
+    """`docward serve`, or another subcommand, in front of `upstream`, with one rule file of this content (none if empty).
 
     It prints `listeners` lines; `address` is the first, `addresses` are all.
     """
@@ -244,7 +244,7 @@ class Docward(Process):
             self.log.append(line.rstrip("\n"))
 
     def _await_listening(self):
-        # A docward that hangs before it listens is ended, which ends this loop.
+        # A docward that hangs before it listens is killed, which ends this loop.
         alarm = threading.Timer(TIMEOUT, self.child.kill)
         alarm.start()
         try:
@@ -261,20 +261,20 @@ class Docward(Process):
 
 
 def script_output(name):
-    """What a script of scripts/ prints: the path of something that it fetches if need be."""
+    """The output of a script in scripts/: a path, which the script downloads if necessary."""
     script = REPOSITORY / "scripts" / name
     done = subprocess.run([script], check=True, stdout=subprocess.PIPE, text=True)
     return done.stdout.strip()
 
 
-# Other test processes begin elsewhere.
+# Other test processes start at another offset.
 _ports = (10_000 + (os.getpid() * 131 + given) % 10_000 for given in range(10_000))
 
 
 def free_port():
-    """A TCP port of the loopback interface that is free and stays so.
+    """A TCP port of the loopback interface that is and stays free.
 
-    Systems give higher ones to connections and to who listens on any port, and it is given once by this process.
+    It is below the system's range for outgoing connections and port 0, and this process returns it only once.
     """
     for port in _ports:
         with socket.socket() as probe:
@@ -287,7 +287,7 @@ def free_port():
 
 
 def docward_executable():
-    """What DOCWARD_BIN names; `make test` sets it. A missing one is an error, never a skip."""
+    """The binary in DOCWARD_BIN, which `make test` sets. A missing one is an error, never a skip."""
     executable = os.environ.get("DOCWARD_BIN", "")
     if not os.access(executable, os.X_OK):
         raise RuntimeError(f"DOCWARD_BIN={executable!r} is no executable file; use `make test`")

@@ -1,7 +1,7 @@
-"""Sessions of other drivers than pymongo: programs that print a line of Extended JSON for each of their steps.
+"""Sessions of drivers other than pymongo: programs that print a line of Extended JSON for each step.
 
-Each runs once directly and once through docward; whatever differs between any two runs (ids, times, cursors) is taken
-out before comparing. Knows nothing of what the steps do.
+Each runs once directly and once through docward; values that differ from run to run (ids, times, cursors) are
+removed before comparing.
 """
 
 import difflib
@@ -18,7 +18,7 @@ JSON = json_util.CANONICAL_JSON_OPTIONS
 
 
 def run(command, **environment):
-    """The lines that a session printed, by step."""
+    """Runs a session; returns its output lines by step."""
     done = subprocess.run(
         command,
         env={**os.environ, **environment},
@@ -34,10 +34,10 @@ def run(command, **environment):
 
 
 def compare(session, direct, through, least_steps):
-    """Runs `session(uri, database)` at two connection strings, each given with its addresses, and holds them together."""
+    """Runs `session(uri, database)` with two connection strings, each given with its addresses, and compares the results."""
     addresses = [*direct[1], *through[1]]
     seen = []
-    # Databases whose names are of one length, which some replies tell.
+    # Database names of equal length, because some replies contain the length.
     for (uri, _), database in ((direct, "session_d"), (through, "session_t")):
         steps = session(uri, database)
         seen.append({name: as_text(step, database, addresses) for name, step in steps.items()})
@@ -46,7 +46,7 @@ def compare(session, direct, through, least_steps):
     assert list(through) == list(direct)
     differences = []
     for name in direct:
-        # A step that is broken itself, in both sessions, would compare equal.
+        # A step with the same error in both sessions would compare as equal.
         broken = ("TypeError", "ReferenceError", "NullPointerException", "runtime.boundsError")
         assert not any(mistake in direct[name] for mistake in broken), direct[name]
         difference = difflib.unified_diff(

@@ -1,4 +1,4 @@
-"""Compression through pymongo: what an application sees is what it sees without, and it is really used."""
+"""Compression through pymongo: results are the same as without, and messages are really compressed."""
 
 import os
 from datetime import datetime, timezone
@@ -23,7 +23,7 @@ COMPRESSORS = ["snappy", "zlib", "zstd"]
 
 @pytest.fixture(scope="module", params=["", "compressors=zlib", "compressors=snappy"])
 def docward(mongod, docward_factory, request):
-    """What docward offers the server: what its client offers, or a list of its own."""
+    """The compressors that docward offers the server: the client's, or its own list."""
     return docward_factory(RULES, upstream=f"{mongod.uri}&{request.param}".rstrip("&"))
 
 
@@ -32,7 +32,7 @@ def client(docward, request):
     with MongoClient(docward.uri, compressors=request.param, maxPoolSize=1) as client:
         client.admin.command("ping")
         with client._get_topology().select_server(lambda servers: servers, "ping").pool.checkout() as connection:
-            assert connection.compression_context is not None  # else all of this shows nothing
+            assert connection.compression_context is not None  # otherwise nothing is compressed
         yield client
 
 
@@ -50,7 +50,7 @@ def documents(count):
 @pytest.mark.parametrize("collection", ["orders", "free"])
 def test_reading_and_writing(database, collection):
     collection = database[collection]
-    stored = documents(2000)  # several messages' worth of batches, and replies larger than is held
+    stored = documents(2000)  # batches in several messages, and replies larger than the buffer
     collection.insert_many(stored)
     assert list(collection.find().sort("_id").batch_size(700)) == stored
     assert collection.update_many({"_id": {"$lt": 10}}, {"$set": {"a": 1}}).modified_count == 10

@@ -1,6 +1,6 @@
-"""The console in a browser, before a real mongod and a real driver: the scenarios of tests/console.
+"""The console in a browser, with a real mongod and a real driver: the scenarios of tests/console.
 
-Each runs in a Chromium of its own, with a docward of its own.
+Each runs in its own Chromium, with its own docward.
 """
 
 import json
@@ -57,7 +57,7 @@ SCENARIOS = {
 
 @pytest.fixture(scope="module")
 def browser():
-    """The environment in which scenarios find a browser and what they need to drive it."""
+    """The environment variables with the paths of a browser and its automation packages."""
     script = servers.REPOSITORY / "scripts/chromium.sh"
     found = subprocess.run([script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     if found.returncode == NO_CHROMIUM:
@@ -89,7 +89,7 @@ def test_console(scenario, browser, admin, tmp_path):
     token.write_text(TOKEN)
     arguments = ["--admin-token-file", token] if scenario == "token" else []
     docward = admin(SCENARIOS[scenario], *arguments)
-    told = {
+    settings = {
         "uri": docward.uri,
         "admin": docward.addresses[1],
         "rules": str(docward.folder / "rules.yaml"),
@@ -97,7 +97,7 @@ def test_console(scenario, browser, admin, tmp_path):
         "token": TOKEN,
     }
     done = subprocess.run(
-        ["node", servers.REPOSITORY / "tests/console/run.mjs", scenario, json.dumps(told)],
+        ["node", servers.REPOSITORY / "tests/console/run.mjs", scenario, json.dumps(settings)],
         env={**os.environ, **browser},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -1,5 +1,5 @@
-"""The patterns through pymongo: what an application sees in results, errors and their details, and that
-the driver's own machinery (sessions, retries, transactions, pools) keeps working around rejections.
+"""The patterns through pymongo: results, errors and their details, and that sessions, retries,
+transactions and pools of the driver work after rejections.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -88,7 +88,7 @@ def test_an_unordered_bulk_write_runs_all_others(database):
     assert sorted(codes(error)) == [(2, 121), (6, 11000)]
     details = error.value.details
     assert (details["nInserted"], details["nMatched"], details["nUpserted"]) == (2, 2, 2)
-    # A replacement that inserts erases nothing.
+    # A replacement that inserts does not erase anything.
     assert details["upserted"] == [{"index": 4, "_id": 5}, {"index": 5, "_id": 2}]
     stored = {each["_id"]: each for each in database.orders.find()}
     assert stored == {1: {"_id": 1, "a": 2, "b": 1}, 2: {"_id": 2, "a": 2}, 3: {"_id": 3}, 5: {"_id": 5, "b": 1}}
@@ -105,7 +105,7 @@ def test_a_batch_larger_than_one_message_keeps_its_indexes(database):
     assert database.orders.count_documents({"text": text}) == 59
 
 
-def test_single_writes_raise_what_servers_make_drivers_raise(database):
+def test_rejected_single_writes_raise_the_drivers_usual_errors(database):
     database.orders.insert_one({"_id": 1, "a": 1})
     with pytest.raises(WriteError) as error:
         database.orders.replace_one({"_id": 1}, {"a": 2})
@@ -138,7 +138,7 @@ def test_no_update_is_lost_between_writers_that_replace(docward, database):
     writers, each = 8, 10
     database.carts.insert_one({"_id": 1, "n": 0, "version": 1})
     conflicts = []
-    # All of them have read before the first one writes.
+    # All writers have read before the first one writes.
     all_have_read = Barrier(writers)
 
     def work(_):
@@ -174,13 +174,13 @@ def test_numbers_in_batches_and_from_many_threads(database):
     assert sorted(database.invoices.distinct("no")) == list(range(1, 101))
 
 
-def test_late_events_are_dropped_and_stamps_stay_hidden(database):
+def test_late_events_are_dropped_and_timestamps_stay_hidden(database):
     def event(day, **fields):
         at = datetime(2026, 1, day, tzinfo=timezone.utc)
         return UpdateOne({"_id": 1}, {"$set": {**fields, "at": at}}, upsert=True)
 
-    events = [event(3, t=30), event(1, t=10, u=1), event(2, u=2)]
-    result = database.devices.bulk_write(events + events)
+    batch = [event(3, t=30), event(1, t=10, u=1), event(2, u=2)]
+    result = database.devices.bulk_write(batch + batch)
     assert (result.upserted_count, result.matched_count) == (1, 5)
     device = database.devices.find_one()
     assert device == {"_id": 1, "t": 30, "u": 2, "at": datetime(2026, 1, 3)}
@@ -211,14 +211,14 @@ class Failing:
 FAILURES = {
     "closed": {"closeConnection": True},
     "stepped down": {"errorCode": 10107, "errorLabels": ["RetryableWriteError"]},
-    # The write is done, and nobody knows.
+    # The write is applied, but the reply is lost.
     "write concern": {"writeConcernError": {"code": 91, "errmsg": "down", "errorLabels": ["RetryableWriteError"]}},
 }
 
 
 @pytest.mark.parametrize("failure", FAILURES)
 @pytest.mark.parametrize("ordered", [True, False])
-def test_the_driver_retries_what_docward_cut(docward, mongod, failure, ordered):
+def test_the_driver_retries_batches_that_docward_split(docward, mongod, failure, ordered):
     appname = f"retries-{failure}-{ordered}"
     name = f"retries_{failure.replace(' ', '_')}_{ordered}"
     with MongoClient(docward.uri, appname=appname) as client, MongoClient(mongod.uri) as direct:
@@ -290,7 +290,7 @@ def test_a_rejection_in_a_transaction_reaches_the_application_and_nothing_is_wri
         assert error.value.code == 121
         assert len(runs) == 1, "no label that makes the driver try again"
         assert database.orders.find_one() == {"_id": 1, "a": 1}
-        # Caught by the application, the transaction is over all the same.
+        # Even if the application catches the error, the transaction is aborted.
         session.start_transaction()
         database.orders.update_one({"_id": 1}, {"$set": {"a": 3}}, session=session)
         with pytest.raises(WriteError):
@@ -304,7 +304,7 @@ def test_a_rejection_in_a_transaction_reaches_the_application_and_nothing_is_wri
     assert database.orders.find_one() == {"_id": 1, "a": 4}
 
 
-def test_a_causally_consistent_session_may_begin_a_transaction_with_a_cut_batch(client, database):
+def test_a_causally_consistent_session_may_start_a_transaction_with_a_split_batch(client, database):
     database.carts.insert_many([{"_id": n, "version": 1} for n in range(3)])
     with client.start_session(causal_consistency=True) as session:
         database.carts.find_one({}, session=session)
@@ -315,8 +315,8 @@ def test_a_causally_consistent_session_may_begin_a_transaction_with_a_cut_batch(
     assert [each["version"] for each in database.carts.find()] == [2, 2, 2]
 
 
-def test_unacknowledged_writes_are_judged_in_silence(docward, database):
-    # One connection, so that what is read comes after what was written.
+def test_unacknowledged_writes_are_evaluated_without_a_reply(docward, database):
+    # One connection, so that reads run after the writes.
     with MongoClient(docward.uri, maxPoolSize=1) as client:
         orders = client[database.name].orders
         orders.insert_one({"_id": 1, "a": 1})

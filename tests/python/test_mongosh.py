@@ -1,7 +1,6 @@
-"""The patterns as people type them: mongosh runs the commands, and its printed results are compared.
+"""The patterns in mongosh: it runs the commands, and the tests check its printed results.
 
-One run of mongosh serves the whole module (it takes seconds to start): SCRIPTS are run one after the other,
-and the tests look at what was printed.
+One mongosh runs all SCRIPTS one after the other, because it takes seconds to start.
 """
 
 import json
@@ -59,7 +58,7 @@ print("END");
 
 
 def run_in_mongosh(uri, scripts):
-    """The printed answers of all scripts, in their order."""
+    """The printed results of all scripts, in order."""
     mongosh = os.environ.get("MONGOSH") or servers.script_output("mongosh.sh")
     program = "".join(PROGRAM.replace("SCRIPT", each).replace("END", END) for each in scripts)
     done = subprocess.run(
@@ -82,7 +81,7 @@ def docward(docward_factory):
 
 @pytest.fixture(scope="module")
 def answers(docward):
-    """What mongosh printed for each of SCRIPTS, in one run."""
+    """The output of mongosh for each of SCRIPTS, from one run."""
     printed = run_in_mongosh(f"{docward.uri}shell", SCRIPTS.values())
     return dict(zip(SCRIPTS, printed))
 
@@ -100,7 +99,7 @@ SCRIPTS = {
         {replaceOne: {filter: {_id: 1}, replacement: {a: 1}}},
         {updateOne: {filter: {_id: 2}, update: {$set: {a: 1}}}}], {ordered: false})""",
     "orders": "return db.orders.find().sort({_id: 1}).toArray()",
-    # merge and guard
+    # merge and check_version
     "insert customer": "return db.customers.insertOne({_id: 1, name: 'Ada', points: 7}).acknowledged",
     "merge": "return db.customers.replaceOne({_id: 1}, {name: 'Ada', city: 'London'})",
     "customer": "return db.customers.findOne()",
@@ -136,11 +135,11 @@ SCRIPTS = {
         session.commitTransaction();
         return [db.orders.findOne({_id: 1}).status, db.invoices.findOne({_id: 'e'}).no]""",
     "out": "return db.customers.aggregate([{$out: 'orders'}]).toArray()",
-    "unguarded": "return db.anything.replaceOne({_id: 1}, {a: 1}, {upsert: true}).upsertedCount",
+    "unprotected": "return db.anything.replaceOne({_id: 1}, {a: 1}, {upsert: true}).upsertedCount",
 }
 
 
-def test_a_rejected_replacement_shows_its_rule_and_what_to_do(answers):
+def test_a_rejected_replacement_shows_its_rule_and_a_hint(answers):
     rejected = answers["replaceOne"]
     assert rejected["error"] == MESSAGE
     assert rejected["code"] == 121
@@ -150,11 +149,11 @@ def test_a_rejected_replacement_shows_its_rule_and_what_to_do(answers):
     assert answers["findOneAndReplace"]["code"] == 121
 
 
-def test_what_rules_let_pass_prints_as_ever(answers):
+def test_forwarded_statements_print_their_usual_results(answers):
     assert answers["insert order"] == {"acknowledged": True, "insertedId": 1}
     assert answers["updateOne"] == update_result(matched=1, modified=1)
     assert answers["order"] == {"_id": 1, "status": "paid", "total": 5}
-    assert answers["unguarded"] == 1
+    assert answers["unprotected"] == 1
 
 
 def test_a_bulk_write_reports_the_rejected_operation_by_its_index(answers):
@@ -167,7 +166,7 @@ def test_a_merged_replacement_keeps_fields_unknown_to_the_writer(answers):
     assert answers["customer"] == {"_id": 1, "name": "Ada", "points": 7, "city": "London"}
 
 
-def test_guarded_replacements_count_versions_and_report_lost_races(answers):
+def test_checked_replacements_increment_versions_and_report_lost_races(answers):
     assert answers["protected"] == update_result(matched=1, modified=1)
     assert answers["lost race"]["code"] == 112
     assert re.search("carts-optimistic.*conflict", answers["lost race"]["error"])
@@ -182,7 +181,7 @@ def test_inserted_documents_get_their_numbers(answers):
     assert answers["counter"]["_id"] == "no"
 
 
-def test_a_late_event_changes_nothing_and_is_no_error(answers):
+def test_a_late_event_changes_nothing_and_is_not_an_error(answers):
     assert answers["on time"]["upsertedCount"] == 1
     assert answers["late"] == update_result(matched=1, modified=0)
     assert answers["device"] == {"_id": 1, "t": 20, "published_at": {"$date": "2026-01-02T00:00:00Z"}}
@@ -195,7 +194,7 @@ def test_a_rejection_ends_a_transaction_and_the_next_one_works(answers):
     assert answers["good transaction"] == ["sent", 103]
 
 
-def test_an_aggregation_cannot_write_over_a_guarded_collection(answers):
+def test_an_aggregation_cannot_write_to_a_protected_collection(answers):
     assert answers["out"]["code"] == 121
     assert "orders-no-blind-replace" in answers["out"]["error"]
 

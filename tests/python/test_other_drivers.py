@@ -1,4 +1,4 @@
-"""Node's driver and mongosh cannot tell docward from mongod: a scripted session of each, both ways.
+"""Node's driver and mongosh behave the same with docward as with mongod: a scripted session of each.
 
 The sessions are tests/node/session.js and tests/mongosh/session.js.
 """
@@ -19,7 +19,7 @@ def node(uri, database):
 
 
 def mongosh(uri, database):
-    # The application name is what the session's failpoints are for.
+    # The session's failpoints apply to this application name only.
     uri = uri.replace("/?", f"/{database}?") + "&appName=mongosh-session"
     session = servers.REPOSITORY / "tests/mongosh/session.js"
     shell = os.environ.get("MONGOSH") or servers.script_output("mongosh.sh")

@@ -1,4 +1,4 @@
-"""What `make compat` concludes from the results of runs, without running anything."""
+"""The conclusions of `make compat` from given results, without running anything."""
 
 import pytest
 
@@ -22,7 +22,7 @@ PASSED, FAILED, SKIPPED = (Result(outcome, 0.1, "") for outcome in ("passed", "f
         (FAILED, FAILED, {}, []),
     ],
 )
-def test_only_what_passes_directly_can_break(direct, through, explained, breaks):
+def test_only_tests_that_pass_directly_can_break(direct, through, explained, breaks):
     results = {"test/a.py::t": through} if through else {}
     found = compare.differences({"test/a.py::t": direct}, results, explained)
     assert [each.breaks for each in found] == breaks
@@ -41,12 +41,12 @@ def test_only_what_passes_directly_can_break(direct, through, explained, breaks)
         ([(FAILED, FAILED, FAILED), (PASSED, FAILED, FAILED)], True),
     ],
 )
-def test_a_difference_by_chance_does_not_come_back(rounds, by_chance):
+def test_a_random_difference_does_not_repeat(rounds, by_chance):
     rounds = [[{"t": result} for result in each] for each in rounds]
     assert compare.by_chance("t", "passed", rounds) == by_chance
 
 
-def test_all_rules_are_moved_to_databases_nothing_else_uses():
+def test_all_rules_get_databases_of_their_own():
     rules = unrelated_rules()
     for file in RULE_FILES:
         names = [line.strip() for line in file.read_text().splitlines() if "- name: " in line]

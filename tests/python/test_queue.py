@@ -1,8 +1,8 @@
 """The pattern `queue` with worker processes, one of them stopped past its lease.
 
-With the rule every job completes exactly once and the worker that woke up too late is
-told that it completed nothing. Without the rule, and with workers that reclaim by a
-clock of their own, a job is completed twice.
+With the rule every job completes exactly once, and the worker that continues too late gets
+a reply that nothing matched. Without the rule, and with workers that check leases with
+their own clock, a job is completed twice.
 """
 
 import json
@@ -26,7 +26,7 @@ rules:
 
 
 def work(uri, database, fenced):
-    """Four workers over all jobs, one stopped past its lease while it holds one; all they said."""
+    """Four workers on all jobs, one of them stopped past its lease with a job; returns their output."""
     script = Path(__file__).with_name("queue_worker.py")
     modes = ["fenced"] if fenced else []
 
@@ -60,10 +60,10 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
 
     events = work(docward.uri, database, fenced=True)
     held = next(events)["claimed"]
-    # Somebody else takes the held job over once its lease is over, and completes it.
+    # Another worker takes over the job after its lease has expired, and completes it.
     deadline = time.monotonic() + servers.TIMEOUT
     while not direct.find_one({"_id": held})["done"]:
-        assert time.monotonic() < deadline, "nobody took the job over"
+        assert time.monotonic() < deadline, "no worker took the job over"
         time.sleep(0.1)
     said = list(events)
 
@@ -71,7 +71,7 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
     assert [event["completed"] for event in late] == [None], "the late worker completed a job that was taken over"
     assert [job["_id"] for job in direct.find({"completions": {"$ne": 1}})] == []
     assert direct.count_documents({"done": True, "locked": False}) == JOBS
-    # Once by the sleeper; a worker that gets too little time may lose its lease too.
+    # Once by the sleeper; a slow worker may lose its lease too.
     assert direct.find_one({"_id": held})["try"] >= 2
 
 
@@ -82,11 +82,11 @@ def test_without_the_rule_a_job_is_done_twice(mongod, docward_factory):
     direct.insert_many([{"_id": n, "done": False, "locked": False} for n in range(JOBS)])
     events = work(docward.uri, database, fenced=False)
     held = next(events)["claimed"]
-    # What an application does that reclaims by itself.
+    # An application that takes over expired jobs itself.
     direct.update_one({"_id": held, "done": False}, {"$set": {"locked": False}})
     deadline = time.monotonic() + servers.TIMEOUT
     while not direct.find_one({"_id": held})["done"]:
-        assert time.monotonic() < deadline, "nobody took the job over"
+        assert time.monotonic() < deadline, "no worker took the job over"
         time.sleep(0.1)
     list(events)
     assert direct.find_one({"_id": held})["completions"] == 2

@@ -1,6 +1,6 @@
-"""`docward record` before pymongo: the capture has what the driver says it sent, command by command.
+"""`docward record` between pymongo and a server: the capture has each command that the driver reports.
 
-What it sends to documents, that is: handshakes, logins and the like stay out. Then `docward audit` reads it.
+Handshakes, logins and other commands without documents are excluded. Then `docward audit` reads the capture.
 """
 
 import json
@@ -11,8 +11,7 @@ from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne, Wr
 
 import servers
 
-# Of the commands that `traffic` makes a driver send, those that name no collection's documents; getMore goes on with
-# what find asked for.
+# The commands of `traffic` that name no collection's documents; getMore continues a find.
 APART = {"hello", "ping", "endSessions", "commitTransaction", "getMore"}
 RULES = """
 version: 1
@@ -39,7 +38,7 @@ class Sent(monitoring.CommandListener):
 
 
 def traffic(uri, app, **options):
-    """What an application asks of a collection, in every form pymongo has; the commands it says it sent."""
+    """Uses a collection with every kind of pymongo call; returns the commands that pymongo reports."""
     sent = Sent()
     with MongoClient(uri, appname=app, event_listeners=[sent], **options) as client:
         orders = client[f"recorded_{app}"].orders
@@ -66,7 +65,7 @@ def records(capture):
     return documents[1:]
 
 
-def test_a_capture_has_what_pymongo_sent(mongod, tmp_path):
+def test_a_capture_has_the_commands_of_pymongo(mongod, tmp_path):
     capture = tmp_path / "traffic.bson"
     recorder = servers.Docward(
         servers.docward_executable(), mongod.uri, arguments=[capture], subcommand="record"

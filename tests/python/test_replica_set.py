@@ -1,4 +1,4 @@
-"""pymongo before a replica set of three: it selects servers, fails over and is handed over as it is directly."""
+"""pymongo with a replica set of three behind docward: server selection, failover and hand-over."""
 
 import os
 import threading
@@ -43,12 +43,12 @@ def uri(docward, **options):
 
 
 def scaled(amount):
-    """As in tests/support/driver.rs: more rounds with DOCWARD_TEST_SCALE."""
+    """The same as in tests/support/driver.rs: more rounds with DOCWARD_TEST_SCALE."""
     return max(1, int(amount * float(os.environ.get("DOCWARD_TEST_SCALE", "1"))))
 
 
 class Load:
-    """Calls each of `works` again and again in a thread of its own; keeps what they raise."""
+    """Calls each of `works` repeatedly in its own thread; collects their exceptions."""
 
     def __init__(self, *works):
         self.done = 0
@@ -64,7 +64,7 @@ class Load:
             except Exception as error:
                 self.errors.append(error)
 
-    def goes_on(self, count):
+    def assert_progress(self, count):
         aim = self.done + count
         deadline = time.monotonic() + servers.TIMEOUT
         while self.done < aim:
@@ -82,7 +82,7 @@ class Load:
             thread.join()
 
 
-def test_read_preferences_reach_who_they_reach_directly(replica_set, docward):
+def test_read_preferences_reach_the_same_members_as_directly(replica_set, docward):
     with MongoClient(uri(docward)) as through, MongoClient(replica_set.uri) as direct:
         through.shop.things.insert_one({})
         for preference, secondary in [
@@ -103,21 +103,21 @@ def test_retryable_writes_survive_elections(replica_set, docward):
         numbered = client.elections.numbered
         with Load(*[lambda: numbered.insert_one({})] * 3) as load:
             for _ in range(3):
-                load.goes_on(20)
+                load.assert_progress(20)
                 replica_set.step_down()
-            load.goes_on(20)
+            load.assert_progress(20)
         numbers = [each["no"] for each in numbered.find()]
     assert not load.errors
     assert len(numbers) == len(set(numbers)) == load.done
 
 
-def test_a_new_process_takes_over_and_nothing_fails(replica_set, tmp_path):
-    # Whatever port is asked for, a member's listener is the one that is handed over.
+def test_a_new_process_takes_over_and_no_operation_fails(replica_set, tmp_path):
+    # A member's listener is handed over whatever port the new process requests.
     arguments = ("--hand-over", str(tmp_path / "hand-over.sock"))
     before = start(replica_set, *arguments, listeners=3)
     try:
         retrying = MongoClient(uri(before))
-        # Reads and writes that no driver may try again.
+        # Reads and writes that drivers do not retry.
         strict = MongoClient(uri(before, retryWrites="false", retryReads="false"))
 
         def transaction():
@@ -140,13 +140,13 @@ def test_a_new_process_takes_over_and_nothing_fails(replica_set, tmp_path):
             fresh,
         ) as load:
             for _ in range(scaled(3)):
-                load.goes_on(50)
+                load.assert_progress(50)
                 after = start(replica_set, *arguments, listeners=3)
                 assert before.child.wait(servers.TIMEOUT) == 0
                 before.close()
                 assert after.addresses == before.addresses
                 before = after
-            load.goes_on(50)
+            load.assert_progress(50)
         retrying.close()
         strict.close()
     finally:

@@ -1,4 +1,4 @@
-"""A driver that is given only docward's address stays with it: it never learns mongod's."""
+"""A driver with only docward's address never gets mongod's address."""
 
 import os
 import time
@@ -24,13 +24,13 @@ def test_a_driver_stays_with_docward(mongod, docward, query):
     with MongoClient(uri, appname=appname, heartbeatFrequencyMS=500) as client:
         people = client.stays.people
         people.insert_one({})
-        deadline = time.monotonic() + 2  # several heartbeats, the streamed ones too
+        deadline = time.monotonic() + 2  # several heartbeats, including streamed ones
         while time.monotonic() < deadline:
             assert client.nodes == only_docward
             assert set(client.topology_description.server_descriptions()) == only_docward
             assert people.count_documents({}) >= 1
-        # What mongod sees of this client (and it must see it) comes out of the docward process. A connection that came
-        # or went meanwhile is in one of the two lists, a driver's own stays.
+        # mongod has connections of this client, and all come from the docward process. A connection that is
+        # opened or closed meanwhile is in one of the two lists; a driver's own connection would stay.
         deadline = time.monotonic() + servers.TIMEOUT
         while not (seen := ports_of_application(mongod, appname)) or seen - ports_of_process(docward.pid):
             assert time.monotonic() < deadline, seen
@@ -38,14 +38,14 @@ def test_a_driver_stays_with_docward(mongod, docward, query):
 
 
 @pytest.mark.parametrize("command", ["hello", "isMaster", "ismaster"])
-def test_no_answer_to_hello_tells_mongods_address(mongod, docward, command):
+def test_no_hello_reply_has_mongods_address(mongod, docward, command):
     with MongoClient(mongod.uri) as direct, MongoClient(docward.uri) as through:
         expected = direct.admin.command(command)
         hello = through.admin.command(command)
     assert mongod.address not in str(hello)
     assert hello["hosts"] == [docward.address]
     assert hello["me"] == hello["primary"] == docward.address
-    # Nothing may be missing or new.
+    # No field may be missing or new.
     assert list(hello) == list(expected)
     for key in ("setName", "setVersion", "maxWireVersion", "minWireVersion", "maxBsonObjectSize"):
         assert hello[key] == expected[key]
@@ -58,7 +58,7 @@ def test_a_wrong_set_name_is_refused_by_the_driver(docward):
 
 
 def ports_of_application(mongod, appname):
-    """The far ports of the connections that mongod has from clients of this name."""
+    """The remote ports of mongod's connections from clients with this application name."""
     everything = {"$currentOp": {"allUsers": True, "idleConnections": True}}
     with MongoClient(mongod.uri) as client:
         connections = client.admin.aggregate([everything, {"$match": {"appName": appname}}])
@@ -66,7 +66,7 @@ def ports_of_application(mongod, appname):
 
 
 def ports_of_process(pid):
-    """The local TCP ports of a process, as Linux tells them."""
+    """The local TCP ports of a process, from /proc."""
     links = (os.readlink(fd) for fd in Path(f"/proc/{pid}/fd").iterdir())
     inodes = {link.removeprefix("socket:[").removesuffix("]") for link in links if "socket" in link}
     rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]

@@ -1,8 +1,8 @@
-"""Whatever no rule concerns arrives and answers as it does without docward.
+"""Operations that no rule matches have the same requests and replies as without docward.
 
 Each operation of the corpus runs once directly and once through docward, with no rule and
-with rules on other namespaces, plainly and compressed; all that a client can see of it must be
-equal, field for field.
+with rules on other namespaces, uncompressed and compressed; everything that a client can see
+must be equal, field by field.
 """
 
 import difflib
@@ -27,7 +27,7 @@ rules:
     sequence: { field: order_no, counter: order_no }
 """
 
-# One letter in the database's name, so that names are of one length, which some replies tell.
+# One letter in the database's name, so that names have equal length, because some replies contain the length.
 RULES = {"n": "", "u": UNRELATED_RULES, "c": UNRELATED_RULES}
 COMPRESSORS = ["snappy", "zlib", "zstd"]
 
@@ -36,7 +36,7 @@ direct_observations = {}
 
 @pytest.fixture(scope="session")
 def proxies(proxy_factory):
-    """One docward for each set of rules, started when it is first needed."""
+    """One docward for each set of rules, started on first use."""
     started = functools.cache(proxy_factory)
     return lambda key: started(RULES[key])
 
@@ -51,7 +51,7 @@ def test_transparency(operation, rules, mongod, proxies):
     name = f"op{index:03}"
     options = f"&compressors={COMPRESSORS[index % 3]}" if rules == "c" else ""
     if (name, options) not in direct_observations:
-        # Another database each time: what the oplog keeps would be seen again.
+        # Another database each time, because the oplog keeps earlier operations.
         database = f"{name}_{'e' if options else 'd'}"
         seen = observe(operation, f"{mongod.uri}{options}", database, [mongod.address])
         direct_observations[name, options] = seen
@@ -59,7 +59,7 @@ def test_transparency(operation, rules, mongod, proxies):
     uri = f"mongodb://{proxy.address}/?replicaSet=rs0{options}"
     through = observe(operation, uri, f"{name}_{rules}", [mongod.address, proxy.address])
     if operation.unclear and RULES[rules]:
-        # No way around: refused by docward, in its own words.
+        # docward itself rejects it, with its own error.
         assert '"type": "OperationFailure"' in through
         return
     if through != direct:

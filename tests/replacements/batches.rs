@@ -1,5 +1,5 @@
-//! Batches in which some statements are rejected, some lose a race and some the server itself refuses: each
-//! error has its statement's own index, and the counts are those of the others.
+//! Batches in which the rule rejects some statements, some lose a race, and the server rejects some: each error has
+//! its own statement's index, and the counts are those of the others.
 
 use bson::{Document, doc};
 
@@ -48,7 +48,7 @@ async fn an_ordered_batch_stops_at_the_rejection() {
 }
 
 #[tokio::test]
-async fn an_unordered_batch_goes_on_behind_the_rejection() {
+async fn an_unordered_batch_continues_after_a_rejection() {
     let views = prepared("strict").await;
     let bad = doc! { "q": { "_id": 2 }, "u": { "$inc": { "b.c": "x" } } };
     let batch = vec![
@@ -74,7 +74,7 @@ async fn an_unordered_batch_goes_on_behind_the_rejection() {
 
 #[tokio::test]
 async fn an_ordered_batch_stops_at_the_conflict() {
-    let views = prepared("guarding").await;
+    let views = prepared("checking").await;
     let batch = vec![
         set(1, 1),
         replace(1, doc! { "b": 1, "version": 1 }),
@@ -83,7 +83,7 @@ async fn an_ordered_batch_stops_at_the_conflict() {
         replace(2, doc! { "b": 1, "version": 6 }),
         set(3, 1),
     ];
-    let reply = update(&views, "guarding", true, batch).await;
+    let reply = update(&views, "checking", true, batch).await;
     assert_eq!(outcome(&reply), (4, 3, vec![2], vec![(4, 112)]), "{reply}");
     let stored = [
         doc! { "_id": 1, "b": 2, "version": 3 },
@@ -91,12 +91,12 @@ async fn an_ordered_batch_stops_at_the_conflict() {
         doc! { "_id": 3, "a": 0 },
         doc! { "_id": 9, "b": 1, "version": 1 },
     ];
-    assert_eq!(views.stored("guarding").await, stored);
+    assert_eq!(views.stored("checking").await, stored);
 }
 
 #[tokio::test]
-async fn an_unordered_batch_goes_on_behind_the_conflict() {
-    let views = prepared("guarding").await;
+async fn an_unordered_batch_continues_after_a_conflict() {
+    let views = prepared("checking").await;
     let batch = vec![
         replace(1, doc! { "b": 1, "version": 3 }),
         set(1, 1),
@@ -105,8 +105,9 @@ async fn an_unordered_batch_goes_on_behind_the_conflict() {
         upsert(replace(8, doc! { "b": 1 })),
         upsert(replace(8, doc! { "b": 2 })),
     ];
-    let reply = update(&views, "guarding", false, batch).await;
-    // The third statement's document was read before, and is not there: there is no conflict, and nothing is inserted.
+    let reply = update(&views, "checking", false, batch).await;
+    // The application read the third statement's document before it was deleted: this is not a conflict, and nothing
+    // is inserted.
     assert_eq!(outcome(&reply), (3, 2, vec![4], vec![(0, 112), (5, 112)]), "{reply}");
     let stored = [
         doc! { "_id": 1, "a": 1, "version": 1 },
@@ -114,7 +115,7 @@ async fn an_unordered_batch_goes_on_behind_the_conflict() {
         doc! { "_id": 3, "a": 0 },
         doc! { "_id": 8, "b": 1, "version": 1 },
     ];
-    assert_eq!(views.stored("guarding").await, stored);
+    assert_eq!(views.stored("checking").await, stored);
 }
 
 #[tokio::test]
@@ -131,16 +132,16 @@ async fn an_ignored_conflict_does_not_stop_a_batch() {
     assert_eq!(outcome(&reply), (2, 2, vec![], vec![]), "{reply}");
 }
 
-/// A server error before a statement that would be rejected: the batch has stopped already.
+/// The server's error comes before a statement that the rule would reject: the batch has stopped already.
 #[tokio::test]
-async fn of_two_errors_an_ordered_batch_reports_the_first() {
+async fn an_ordered_batch_reports_the_first_of_two_errors() {
     let views = prepared("strict").await;
     let bad = doc! { "q": { "_id": 1 }, "u": { "$set": { "_id": 5 } } };
     let reply = update(&views, "strict", true, vec![set(1, 1), bad, replace(2, doc! { "b": 1 }), set(3, 1)]).await;
     assert_eq!(outcome(&reply), (1, 1, vec![], vec![(1, 66)]), "{reply}");
 }
 
-/// Rules evaluate statements, and a batch of a thousand is still one: mongod's own counts are the measure.
+/// A batch of a thousand statements gets the same counts as on mongod.
 #[tokio::test]
 async fn a_large_batch_keeps_its_indexes() {
     let views = views().await;

@@ -1,4 +1,4 @@
-//! One statement under each setting: what is stored, and what the application is told.
+//! One statement under each setting: the stored document, and the application's reply.
 
 use bson::{Bson, Decimal128, Document, doc};
 use mongodb::Collection;
@@ -8,13 +8,13 @@ use mongodb::options::ReturnDocument;
 use super::support::driver::{Views, code};
 use super::views;
 
-async fn guarding() -> (Views, Collection<Document>) {
+async fn checking() -> (Views, Collection<Document>) {
     let views = views().await;
-    let collection = views.collection("guarding");
+    let collection = views.collection("checking");
     (views, collection)
 }
 
-/// What docward tells about a refused write command, for programs.
+/// docward's machine-readable reason in the error of a rejected write command.
 fn reason(rule: &str, info: &Document) -> String {
     let info = info.get_document("docward").unwrap();
     assert_eq!(info.keys().collect::<Vec<_>>(), ["rule", "pattern", "reason", "hint"]);
@@ -53,7 +53,7 @@ async fn a_rejected_replacement_explains_itself() {
 }
 
 #[tokio::test]
-async fn statements_with_operators_pass_as_they_are() {
+async fn statements_with_operators_pass_unchanged() {
     let views = views().await;
     let strict: Collection<Document> = views.collection("strict");
     strict.insert_one(doc! { "_id": 1, "n": 1 }).await.unwrap();
@@ -82,7 +82,7 @@ async fn a_merged_replacement_leaves_unknown_fields() {
     assert_eq!(views.stored("merging").await, [expected]);
 }
 
-/// The same upserts with and without the rule insert the same documents, or the rule refuses.
+/// The same upserts with and without the rule insert the same documents, or the rule rejects them.
 #[tokio::test]
 async fn a_merged_upsert_inserts_what_the_replacement_would() {
     let views = views().await;
@@ -115,7 +115,7 @@ async fn a_merged_upsert_inserts_what_the_replacement_would() {
 }
 
 #[tokio::test]
-async fn a_pinned_version_counts_up_whatever_the_document_holds() {
+async fn a_checked_version_is_incremented_for_every_document() {
     let views = views().await;
     let versioned: Collection<Document> = views.collection("versioned");
     let versions = [
@@ -140,7 +140,10 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
             assert_eq!(views.stored("versioned").await, [doc! { "_id": id, "a": 1, "version": &next }], "{filter}");
             if version != Bson::Null {
                 let stale = versioned.replace_one(filter, doc! { "a": 2 }).await.unwrap();
-                assert_eq!(stale.matched_count, 0, "who checks by itself gets the server's answer");
+                assert_eq!(
+                    stale.matched_count, 0,
+                    "an application that checks the version itself gets the server's reply"
+                );
             }
         }
     }
@@ -161,66 +164,66 @@ async fn a_pinned_version_counts_up_whatever_the_document_holds() {
 }
 
 #[tokio::test]
-async fn the_version_that_was_read_must_still_be_stored() {
-    let (views, guarding) = guarding().await;
-    views.store("guarding", [doc! { "_id": 1, "a": 0 }]).await;
-    let replace = async |document: Document| guarding.replace_one(doc! { "_id": 1 }, document).await;
+async fn the_version_of_the_document_must_still_be_stored() {
+    let (views, checking) = checking().await;
+    views.store("checking", [doc! { "_id": 1, "a": 0 }]).await;
+    let replace = async |document: Document| checking.replace_one(doc! { "_id": 1 }, document).await;
 
     replace(doc! { "a": 1 }).await.unwrap();
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 1, "version": 1 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 1, "version": 1 }]);
     assert_eq!(code(&replace(doc! { "a": 2 }).await.unwrap_err()), 112, "it has a version now");
     replace(doc! { "_id": 1, "a": 3, "version": 1 }).await.unwrap();
     let stale = replace(doc! { "a": 4, "version": 1 }).await.unwrap_err();
     assert_eq!(code(&stale), 112);
     assert!(stale.labels().is_empty(), "a driver must not repeat it: {:?}", stale.labels());
     let ErrorKind::Write(WriteFailure::WriteError(write)) = stale.kind.as_ref() else { panic!("{stale}") };
-    assert!(reason("guarding", write.details.as_ref().unwrap()).contains("has 'version' 2, the one you sent has 1"));
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 3, "version": 2 }]);
+    assert!(reason("checking", write.details.as_ref().unwrap()).contains("has 'version' 2, the one you sent has 1"));
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 3, "version": 2 }]);
 
-    let found = guarding.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 5, "version": 2 }).await.unwrap();
+    let found = checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 5, "version": 2 }).await.unwrap();
     assert_eq!(found, Some(doc! { "_id": 1, "a": 3, "version": 2 }));
-    let stale = guarding.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 6, "version": 2 }).await.unwrap_err();
+    let stale = checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 6, "version": 2 }).await.unwrap_err();
     assert_eq!(code(&stale), 112);
     let ErrorKind::Command(refused) = stale.kind.as_ref() else { panic!("{stale}") };
     assert_eq!(refused.code_name, "WriteConflict");
     assert!(stale.labels().is_empty(), "a driver must not repeat it: {:?}", stale.labels());
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 5, "version": 3 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 5, "version": 3 }]);
 }
 
 #[tokio::test]
-async fn an_upsert_inserts_only_what_was_never_read() {
-    let (views, guarding) = guarding().await;
+async fn an_upsert_inserts_only_a_document_without_a_version() {
+    let (views, checking) = checking().await;
     let upsert =
-        async |id: i32, document: Document| guarding.replace_one(doc! { "_id": id }, document).upsert(true).await;
+        async |id: i32, document: Document| checking.replace_one(doc! { "_id": id }, document).upsert(true).await;
     let result = upsert(1, doc! { "a": 1 }).await.unwrap();
     assert_eq!(result.upserted_id, Some(Bson::Int32(1)));
-    // Read before, and deleted since: there is nothing to be in conflict with.
+    // The document was read and has been deleted since: there is no stored version to conflict with.
     let gone = upsert(2, doc! { "a": 1, "version": 4 }).await.unwrap();
     assert_eq!((gone.matched_count, gone.upserted_id), (0, None));
-    // There already.
+    // The document exists already.
     assert_eq!(code(&upsert(1, doc! { "a": 2 }).await.unwrap_err()), 112);
     assert_eq!(
-        code(&guarding.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 2 }).upsert(true).await.unwrap_err()),
+        code(&checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 2 }).upsert(true).await.unwrap_err()),
         112
     );
-    let gone = guarding.find_one_and_replace(doc! { "_id": 2 }, doc! { "version": 2 }).upsert(true).await;
+    let gone = checking.find_one_and_replace(doc! { "_id": 2 }, doc! { "version": 2 }).upsert(true).await;
     assert_eq!(gone.unwrap(), None);
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 1, "version": 1 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 1, "version": 1 }]);
 }
 
-/// Each of eight saves a document that none of them has found: one inserts it, seven are told.
+/// Eight writers save a document that none of them has found: one inserts it, seven get an error.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_first_saves_one_wins() {
-    let (views, guarding) = guarding().await;
+async fn one_of_many_first_saves_wins() {
+    let (views, checking) = checking().await;
     for id in 0..10 {
         let mut writers = tokio::task::JoinSet::new();
         for writer in 0..8 {
-            let guarding = guarding.clone();
+            let checking = checking.clone();
             writers.spawn(async move {
                 let filter = doc! { "_id": id };
                 let outcome = match writer % 2 {
-                    0 => guarding.replace_one(filter, doc! { "by": writer }).upsert(true).await.map(drop),
-                    _ => guarding.find_one_and_replace(filter, doc! { "by": writer }).upsert(true).await.map(drop),
+                    0 => checking.replace_one(filter, doc! { "by": writer }).upsert(true).await.map(drop),
+                    _ => checking.find_one_and_replace(filter, doc! { "by": writer }).upsert(true).await.map(drop),
                 };
                 outcome.map(|()| writer).map_err(|error| code(&error))
             });
@@ -229,12 +232,12 @@ async fn of_many_first_saves_one_wins() {
         let winners: Vec<i32> = outcomes.iter().filter_map(|outcome| outcome.ok()).collect();
         assert!(outcomes.iter().all(|outcome| matches!(outcome, Ok(_) | Err(112))), "{outcomes:?}");
         let [winner] = winners[..] else { panic!("{outcomes:?}") };
-        assert_eq!(views.stored("guarding").await[id as usize], doc! { "_id": id, "by": winner, "version": 1 });
+        assert_eq!(views.stored("checking").await[id as usize], doc! { "_id": id, "by": winner, "version": 1 });
     }
 }
 
 #[tokio::test]
-async fn an_ignored_conflict_counts_nothing() {
+async fn an_ignored_conflict_reports_no_match() {
     let views = views().await;
     views.store("ignoring", [doc! { "_id": 1, "version": 5 }]).await;
     let ignoring: Collection<Document> = views.collection("ignoring");

@@ -1,5 +1,4 @@
-//! Ways into a protected collection that are no plain statement, and the ways around a rule that its author
-//! has opened: `unsupported`, `mode`, `except`.
+//! Indirect writes to a protected collection, and the settings that let them pass: `unsupported`, `mode`, `except`.
 
 use std::time::Duration;
 
@@ -11,7 +10,7 @@ use super::support::frame::{MORE_TO_COME, Message};
 use super::support::raw;
 use super::{docward, views};
 
-/// Commands that write to `collection` without a statement that could be evaluated; each succeeds by itself.
+/// Commands that write to `collection` without a statement that could be evaluated; each succeeds without docward.
 fn unsupported(database: &str, collection: &str) -> Vec<(&'static str, Document)> {
     let into = format!("{database}.{collection}");
     vec![
@@ -60,7 +59,7 @@ async fn prepared(collection: &str) -> Views {
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_is_rejected() {
+async fn indirect_writes_are_rejected() {
     let views = prepared("strict").await;
     for (what, command) in unsupported(views.through.name(), "strict") {
         let described = command.to_string();
@@ -80,7 +79,7 @@ async fn what_cannot_be_judged_is_rejected() {
 }
 
 #[tokio::test]
-async fn what_cannot_be_judged_passes_where_the_rule_allows_it() {
+async fn indirect_writes_pass_where_the_rule_allows_them() {
     let views = prepared("lenient").await;
     for (what, command) in unsupported(views.through.name(), "lenient") {
         let described = command.to_string();
@@ -104,7 +103,7 @@ fn logged(views: &Views, collection: &str) -> String {
 }
 
 #[tokio::test]
-async fn a_shadowed_rule_says_what_it_would_do_and_a_disabled_one_nothing() {
+async fn a_rule_in_shadow_mode_logs_its_verdict_and_a_disabled_one_nothing() {
     for (collection, expected) in [("shadowed", "shadow-reject"), ("lenient", "reject")] {
         let views = prepared(collection).await;
         assert_eq!(replaces(&views, collection).await, if collection == "shadowed" { Ok(()) } else { Err(121) });
@@ -119,7 +118,7 @@ async fn a_shadowed_rule_says_what_it_would_do_and_a_disabled_one_nothing() {
 }
 
 #[tokio::test]
-async fn excepted_applications_are_left_alone() {
+async fn excepted_applications_are_not_restricted() {
     for (app, expected) in [("migrator-7", Ok(())), ("migrator", Err(121)), ("shop", Err(121))] {
         let mut views = prepared("excepting").await;
         let client = connect(&docward().address(), &format!("appName={app}")).await;
@@ -131,9 +130,9 @@ async fn excepted_applications_are_left_alone() {
     }
 }
 
-/// mongod authenticates whoever asks, also where it does not demand it.
+/// mongod accepts logins even without access control.
 #[tokio::test]
-async fn excepted_users_are_left_alone() {
+async fn excepted_users_are_not_restricted() {
     for (user, expected) in [("root", Ok(())), ("shop", Err(121))] {
         let mut views = prepared("excepting").await;
         let database = views.through.name().to_owned();
@@ -148,9 +147,9 @@ async fn excepted_users_are_left_alone() {
     }
 }
 
-/// Nobody is told, and yet the statements are evaluated.
+/// The client requests no reply, but the statements are evaluated.
 #[tokio::test]
-async fn unacknowledged_writes_are_judged() {
+async fn unacknowledged_writes_are_evaluated() {
     let views = prepared("strict").await;
     let mut client = raw::Client::connect(&docward().address());
     let mut send = |collection: &str, ordered: bool, updates: Vec<Document>| {
@@ -164,12 +163,12 @@ async fn unacknowledged_writes_are_judged() {
     let replace = |id: i32, document: Document| doc! { "q": { "_id": id }, "u": document, "upsert": true };
     send("strict", true, vec![set(2), replace(1, doc! {}), set(3)]);
     send("strict", false, vec![set(4), replace(1, doc! {}), set(5)]);
-    send("guarding", false, vec![replace(1, doc! {}), replace(1, doc! {}), replace(2, doc! { "version": 4 })]);
-    send("guarding", true, vec![replace(1, doc! { "version": 1 }), replace(1, doc! {}), set(3)]);
-    // The connection is good for more, and all before has been done by then.
+    send("checking", false, vec![replace(1, doc! {}), replace(1, doc! {}), replace(2, doc! { "version": 4 })]);
+    send("checking", true, vec![replace(1, doc! { "version": 1 }), replace(1, doc! {}), set(3)]);
+    // The connection still works, and the reply shows that all earlier messages are done.
     let reply = client.command(views.through.name(), doc! { "count": "strict" });
     assert_eq!(reply.get_i32("n").unwrap(), 4, "{reply}");
     let ids = |documents: Vec<Document>| documents.iter().map(|d| d.get_i32("_id").unwrap()).collect::<Vec<_>>();
     assert_eq!(ids(views.stored("strict").await), [1, 2, 4, 5]);
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 2 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 2 }]);
 }

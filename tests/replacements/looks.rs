@@ -1,5 +1,5 @@
-//! Batches of replacements for which docward looks whether documents match: many statements take few commands, and each
-//! comes to what it would have come to alone.
+//! Batches of replacements for which docward looks up whether documents match: many statements need few commands, and
+//! each has the same result as alone.
 
 use bson::{Document, doc};
 
@@ -10,7 +10,7 @@ use super::support::proxy::Docward;
 use super::support::random::Random;
 use super::support::raw::Client;
 
-/// Commands of this kind that the server has been asked to carry out.
+/// The number of commands of this kind that the server has received.
 fn commands(mongod: &Mongod, name: &str) -> i64 {
     let status = mongod.command("admin", doc! { "serverStatus": 1 });
     let of_kind = status.get_document("metrics").unwrap().get_document("commands").unwrap().get_document(name);
@@ -26,7 +26,7 @@ fn a_thousand_statements_take_few_commands() {
     let mut client = Client::connect(&docward.address());
     let mut number = 0i64;
     for upsert in [false, true] {
-        // Of the upserts all match.
+        // All upserts match a document.
         let id = |index: i32| if upsert { index / 2 * 2 } else { index };
         let statement = |index| doc! { "q": { "_id": id(index) }, "u": { "b": 1 }, "upsert": upsert };
         let updates: Vec<Document> = (0..1000).map(statement).collect();
@@ -46,7 +46,7 @@ fn a_thousand_statements_take_few_commands() {
     assert_eq!(mongod.command("d", replaced).get_i32("n").unwrap(), 0);
 }
 
-/// What an application could send: of some it depends on those before them whether they match.
+/// A statement of an application; whether some of them match depends on earlier statements.
 fn statement(random: &mut Random) -> Document {
     let number = random.below(12) as i32;
     let filter = match random.below(24) {
@@ -82,7 +82,7 @@ fn statement(random: &mut Random) -> Document {
     statement
 }
 
-/// What came of it: `n`, the places of inserts, and the errors' places and codes.
+/// The result: `n`, the indexes of inserts, and the errors' indexes and codes.
 type Outcome = (i32, Vec<i32>, Vec<(i32, i32)>);
 
 fn outcome(reply: &Document) -> Outcome {
@@ -91,7 +91,7 @@ fn outcome(reply: &Document) -> Outcome {
     (reply.get_i32("n").unwrap_or_else(|_| panic!("{reply}")), places, write_errors(reply))
 }
 
-/// Without the `_id`s that the server makes.
+/// Removes `_id`s that the server makes.
 fn stored(mongod: &Mongod, database: &str) -> Vec<Document> {
     let find = doc! { "find": "strict", "sort": { "by": 1, "k": 1, "_id": 1 }, "batchSize": 1000 };
     let reply = mongod.command(database, find);
@@ -126,7 +126,7 @@ impl Lab<'_> {
         self.client.command(database, command)
     }
 
-    /// The same statements one after the other, each in a command of its own.
+    /// Sends the same statements one after the other, each in its own command.
     fn one_by_one(&mut self, updates: &[Document], ordered: bool, retryable: bool) -> (Outcome, Vec<Document>) {
         let database = self.prepare();
         let (mut n, mut upserted, mut errors) = (0, Vec::new(), Vec::new());
@@ -135,7 +135,7 @@ impl Lab<'_> {
             let place = place as i32;
             let (one, inserts, failed) = match reply.get_f64("ok").unwrap() {
                 1.0 => outcome(&reply),
-                // The error of docward's find is the statement's.
+                // The error of docward's find becomes the statement's error.
                 _ => (0, vec![], vec![(0, reply.get_i32("code").unwrap())]),
             };
             n += one;
@@ -150,7 +150,7 @@ impl Lab<'_> {
 }
 
 #[test]
-fn statements_in_batches_come_to_what_they_come_to_alone() {
+fn statements_in_batches_have_the_same_results_as_alone() {
     let mongod = Mongod::shared();
     let docward = Docward::start(mongod, RULES);
     let session = doc! { "id": bson::Uuid::new() };
@@ -159,7 +159,7 @@ fn statements_in_batches_come_to_what_they_come_to_alone() {
     for round in 0..scaled(40) {
         let (ordered, retryable) = (random.below(3) == 0, random.below(2) == 0);
         let updates: Vec<Document> = (0..2 + random.below(30)).map(|_| statement(&mut random)).collect();
-        // In an unordered batch other statements may go before or after those that are looked at.
+        // In an unordered batch other statements may run before or after those with a lookup.
         let is_replacement = |update: &Document| !update.get_document("u").unwrap().contains_key("$set");
         let updates: Vec<Document> = updates.into_iter().filter(|one| ordered || is_replacement(one)).collect();
         let alone = lab.one_by_one(&updates, ordered, retryable);
@@ -171,7 +171,7 @@ fn statements_in_batches_come_to_what_they_come_to_alone() {
 }
 
 #[test]
-fn a_batch_that_a_driver_sends_again_is_answered_as_the_first_time() {
+fn a_retried_batch_gets_the_first_reply() {
     let mongod = Mongod::shared();
     let docward = Docward::start(mongod, RULES);
     let session = doc! { "id": bson::Uuid::new() };
@@ -179,7 +179,7 @@ fn a_batch_that_a_driver_sends_again_is_answered_as_the_first_time() {
     for ordered in [false, true] {
         let database = lab.prepare();
         let upsert = |id: i32| doc! { "q": { "_id": id }, "u": { "by": id }, "upsert": true };
-        // In an ordered batch nothing comes behind the first that is rejected.
+        // In an ordered batch no statement runs after the first rejected one.
         let rejected = if ordered { vec![] } else { vec![upsert(2), upsert(3)] };
         let updates: Vec<Document> = (50..60).map(upsert).chain(rejected).chain((60..70).map(upsert)).collect();
         let first = lab.update(&database, &updates, ordered, true);

@@ -1,7 +1,7 @@
-//! The pattern `replacement` before a real mongod, through the official driver. `race` shows what it is for;
-//! `examples` what each setting does to one statement; `batches`, `looks`, `transactions` and `retries` that
-//! statements keep their places, ends and numbers; `versions` what becomes of stored versions; `indirect_writes` the other ways in and
-//! the ways around.
+//! The pattern `replacement` in front of a real mongod, through the official driver. `race` shows what it prevents;
+//! `examples` each setting with one statement; `batches`, `looks`, `transactions` and `retries` that indexes,
+//! transactions and statement ids stay correct; `versions` the changes of stored versions; `indirect_writes` indirect
+//! writes and the settings that allow them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -23,7 +23,7 @@ use support::driver::Views;
 use support::mongod::Mongod;
 use support::proxy::Docward;
 
-/// One rule for each setting; its name is its collection's.
+/// One rule for each setting, with the name of its collection.
 const RULES: &str = r#"
 version: 1
 rules:
@@ -34,7 +34,7 @@ rules:
   - { name: versioned, namespace: "*.versioned", replacement: { version: version } }
   - { name: merging, namespace: "*.merging", replacement: { policy: merge } }
   - { name: merging-versions, namespace: "*.merging_versions", replacement: { policy: merge, version: version } }
-  - { name: guarding, namespace: "*.guarding", replacement: { policy: check_version, version: version } }
+  - { name: checking, namespace: "*.checking", replacement: { policy: check_version, version: version } }
   - { name: ignoring, namespace: "*.ignoring", replacement: { policy: check_version, version: version, on_conflict: ignore } }
   - { name: revisions, namespace: "*.revisions", replacement: { version: revision, count_updates: false } }
   - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
@@ -47,7 +47,7 @@ rules:
     replacement: {}
 "#;
 
-/// One docward with [`RULES`] before the shared mongod.
+/// One docward with [`RULES`] in front of the shared mongod.
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
     DOCWARD.get_or_init(|| Docward::start(Mongod::shared(), RULES))

@@ -1,6 +1,6 @@
-//! Eight writers read a document, add their own mark to what they read, and save it whole. Under
-//! `policy: check_version` every acknowledged mark is in the final document and every lost race was reported;
-//! the same run without the rule loses marks.
+//! Eight writers read a document, add their own mark, and save the whole document. Under `policy: check_version` the
+//! final document has every acknowledged mark, and every lost race was reported; the same run without the rule loses
+//! marks.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,7 +18,7 @@ use super::views;
 const WRITERS: u32 = 8;
 const WRITE_CONFLICT: i32 = 112;
 
-/// What the writers were told, and what is stored in the end.
+/// The results that the writers got, and the final document.
 #[derive(Debug, Default)]
 struct Outcome {
     acknowledged: BTreeSet<String>,
@@ -38,7 +38,7 @@ impl Outcome {
     }
 }
 
-/// Saves the whole document in one of the ways an application has; false when it was told of a lost race.
+/// Saves the whole document in one of an application's ways; returns false if docward reported a lost race.
 async fn save(database: &Database, collection: &str, way: u32, read: &Document) -> Result<bool, Error> {
     let shared: Collection<Document> = database.collection(collection);
     let filter = doc! { "_id": "shared" };
@@ -46,7 +46,7 @@ async fn save(database: &Database, collection: &str, way: u32, read: &Document) 
         0 => shared.replace_one(filter, read).await.map(|result| assert_eq!(result.matched_count, 1)),
         1 => shared.find_one_and_replace(filter, read).await.map(|before| assert!(before.is_some())),
         _ => {
-            // Statements around it that have nothing to do with it.
+            // Unrelated statements around it in the same batch.
             let count = || doc! { "q": { "_id": "count" }, "u": { "$inc": { "n": 1 } }, "upsert": true };
             let updates = vec![count(), doc! { "q": filter, "u": read }, count()];
             let ordered = way % 4 == 2;
@@ -103,21 +103,21 @@ async fn race(views: &Views, collection: &'static str, rounds: u32) -> Outcome {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_acknowledged_replacement_is_lost() {
     let rounds = scaled(15);
-    let outcome = race(&views().await, "guarding", rounds).await;
+    let outcome = race(&views().await, "checking", rounds).await;
     let (marks, distinct): (Vec<_>, BTreeSet<_>) = (outcome.marks(), outcome.marks().into_iter().collect());
     assert_eq!(distinct, outcome.acknowledged);
     assert_eq!(marks.len(), distinct.len(), "a write was applied twice: {marks:?}");
-    assert!(!outcome.reported.is_empty(), "nobody raced anybody");
+    assert!(!outcome.reported.is_empty(), "no race was lost");
     assert_eq!(outcome.stored.get_i32("version").unwrap(), (WRITERS * rounds) as i32);
 }
 
-/// What the rule is for. One run may be lucky; ten are not.
+/// Shows that the rule is needed. A single run may succeed by chance; ten do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_rule_acknowledged_replacements_are_lost() {
     let bare = Docward::start(Mongod::shared(), "");
     let mut lost = 0;
     for _ in 0..10 {
-        let outcome = race(&Views::of(Mongod::shared(), &bare).await, "guarding", 5).await;
+        let outcome = race(&Views::of(Mongod::shared(), &bare).await, "checking", 5).await;
         assert!(outcome.reported.is_empty(), "a conflict was reported without a rule: {outcome:?}");
         lost += outcome.lost();
         if lost > 0 {

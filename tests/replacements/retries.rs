@@ -1,6 +1,6 @@
-//! Retryable writes: when the connection breaks or a write concern fails after the server has applied a
-//! write, the repeated command applies nothing twice, also when docward cut its batch into several.
-//! Has a mongod of its own, for the failpoints' sake.
+//! Retryable writes: if the connection breaks or a write concern fails after the server has applied a write, the
+//! repeated command applies nothing twice, even if docward split its batch. Uses its own mongod because of the
+//! failpoints.
 
 use bson::{Document, doc};
 
@@ -32,7 +32,7 @@ impl Scene {
         assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
     }
 
-    /// A command made a retryable write, as drivers make it; `repeated` keeps the last one's number.
+    /// Makes a command a retryable write, as drivers do; `repeated` keeps the last transaction number.
     fn numbered(&mut self, mut command: Document, repeated: bool) -> Document {
         self.number += i64::from(!repeated);
         command.insert("lsid", doc! { "id": self.session });
@@ -40,7 +40,7 @@ impl Scene {
         command
     }
 
-    /// Sends it on a connection of its own, as after a network error; `None` when that breaks.
+    /// Sends it on a new connection, as after a network error; `None` if the connection breaks.
     fn send(&self, database: &str, mut command: Document) -> Option<Document> {
         command.insert("$db", database);
         let mut client = raw::Client::connect(&self.docward.address());
@@ -51,7 +51,7 @@ impl Scene {
 }
 
 fn batch() -> Document {
-    doc! { "update": "guarding", "ordered": false, "updates": [
+    doc! { "update": "checking", "ordered": false, "updates": [
         { "q": { "_id": 1 }, "u": { "$inc": { "n": 1 } } },
         { "q": { "_id": 2 }, "u": { "a": 1, "version": 7 } },
         { "q": { "_id": 3 }, "u": { "a": 1, "version": 3 } },
@@ -63,7 +63,7 @@ fn batch() -> Document {
 async fn prepared(scene: &Scene) -> Views {
     let views = Views::of(&scene.mongod, &scene.docward).await;
     let stored = [doc! { "_id": 1, "n": 0 }, doc! { "_id": 2, "version": 7 }, doc! { "_id": 3, "version": 8 }];
-    views.store("guarding", stored).await;
+    views.store("checking", stored).await;
     views
 }
 
@@ -103,9 +103,9 @@ async fn a_repeated_batch_applies_nothing_twice() {
     let second = scene.send(views.through.name(), command).unwrap();
     assert_complete(&second);
     assert_eq!(retried(&second), [0, 1, 3, 4], "{second}");
-    assert_eq!(views.stored("guarding").await, applied_once());
+    assert_eq!(views.stored("checking").await, applied_once());
 
-    // Numbers of the client's own are kept.
+    // Statement ids of the client are kept.
     views.store("strict", [doc! { "_id": 1 }]).await;
     for repeated in [false, true] {
         let mut command = doc! { "update": "strict", "ordered": false, "stmtIds": [10, 20, 30], "updates": [
@@ -121,9 +121,9 @@ async fn a_repeated_batch_applies_nothing_twice() {
     assert_eq!(views.stored("strict").await, [doc! { "_id": 1, "n": 1 }, doc! { "_id": 2, "n": 1 }]);
 }
 
-/// The server closes docward's connection after the first, second, ... write it has applied.
+/// The server closes docward's connection after the first, second, ... write that it has applied.
 #[tokio::test]
-async fn a_connection_that_breaks_within_a_batch_is_taken_up_again() {
+async fn a_batch_whose_connection_breaks_is_continued() {
     let mut scene = Scene::new();
     for applied in 0..4 {
         let views = prepared(&scene).await;
@@ -136,11 +136,11 @@ async fn a_connection_that_breaks_within_a_batch_is_taken_up_again() {
         let reply = scene.send(views.through.name(), command).unwrap();
         assert_complete(&reply);
         assert!(!retried(&reply).is_empty(), "{reply}");
-        assert_eq!(views.stored("guarding").await, applied_once());
+        assert_eq!(views.stored("checking").await, applied_once());
     }
 }
 
-/// The first or the last of the commands that the batch becomes fail their write concern, after they were applied.
+/// The first or the last command of the split batch fails its write concern after it was applied.
 #[tokio::test]
 async fn a_write_concern_error_in_any_part_reaches_the_client() {
     let mut scene = Scene::new();
@@ -160,16 +160,16 @@ async fn a_write_concern_error_in_any_part_reaches_the_client() {
         assert_eq!(*labels, ["RetryableWriteError".into()], "{reply}");
         let command = scene.numbered(batch(), true);
         assert_complete(&scene.send(views.through.name(), command).unwrap());
-        assert_eq!(views.stored("guarding").await, applied_once());
+        assert_eq!(views.stored("checking").await, applied_once());
     }
 }
 
-/// An upsert under a rule becomes several commands. Sent again after its reply was lost, it is the insert that it was, and
-/// not the second one.
+/// An upsert under a rule becomes several commands. Repeated after its reply was lost, it is still the one insert and
+/// does not insert a second document.
 #[tokio::test]
 async fn a_repeated_upsert_is_the_insert_that_it_was() {
     let mut scene = Scene::new();
-    for collection in ["strict", "guarding", "bounded"] {
+    for collection in ["strict", "checking", "bounded"] {
         let views = Views::of(&scene.mongod, &scene.docward).await;
         let modification = if collection == "bounded" {
             doc! { "$inc": { "n": 1 } }
@@ -183,18 +183,18 @@ async fn a_repeated_upsert_is_the_insert_that_it_was() {
             doc! { "findAndModify": collection, "query": { "_id": id }, "update": modification.clone(), "upsert": true }
         };
         for command in [update(1), find_and_modify(2)] {
-            let told = [false, true].map(|repeated| {
+            let replies = [false, true].map(|repeated| {
                 let command = scene.numbered(command.clone(), repeated);
                 let reply = scene.send(views.through.name(), command).unwrap();
                 assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{collection}: {reply}");
                 assert_eq!(write_errors(&reply), [], "{collection}: {reply}");
                 ["n", "nModified", "upserted", "value", "lastErrorObject"].map(|field| reply.get(field).cloned())
             });
-            assert_eq!(told[0], told[1], "{collection}: {command}");
+            assert_eq!(replies[0], replies[1], "{collection}: {command}");
         }
         let stored = views.stored(collection).await;
         assert_eq!(stored.iter().map(|d| d.get_i32("n").unwrap()).collect::<Vec<_>>(), [1, 1], "{collection}");
-        // A number of its own: another write.
+        // With a new transaction number it is another write.
         if collection == "strict" {
             for command in [update(1), find_and_modify(2)] {
                 let command = scene.numbered(command, false);
@@ -206,13 +206,13 @@ async fn a_repeated_upsert_is_the_insert_that_it_was() {
     }
 }
 
-/// The same by the driver's own retries.
+/// The same with the driver's own retries.
 #[tokio::test]
-async fn the_driver_retries_guarded_replacements() {
+async fn the_driver_retries_checked_replacements() {
     let scene = Scene::new();
     let views = Views::of(&scene.mongod, &scene.docward).await;
-    views.store("guarding", [doc! { "_id": 1, "version": 1 }]).await;
-    let guarding = views.collection("guarding");
+    views.store("checking", [doc! { "_id": 1, "version": 1 }]).await;
+    let checking = views.collection("checking");
     let closing =
         || scene.fail_point("onPrimaryTransactionalWrite", doc! { "times": 1 }, doc! { "closeConnection": true });
     let mut version = 1;
@@ -221,13 +221,14 @@ async fn the_driver_retries_guarded_replacements() {
         doc! { "version": *version - 1 }
     };
     closing();
-    let result = guarding.replace_one(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
+    let result = checking.replace_one(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
     assert_eq!(result.matched_count, 1);
     closing();
-    let before = guarding.find_one_and_replace(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
+    let before = checking.find_one_and_replace(doc! { "_id": 1 }, next(&mut version)).await.unwrap();
     assert_eq!(before, Some(doc! { "_id": 1, "version": 2 }));
     for command in ["update", "findAndModify"] {
-        // A code that says nothing about the server, or the driver would wait for its next heartbeat.
+        // A code that does not affect the driver's view of the server; otherwise it would wait for its next
+        // heartbeat.
         let error = doc! { "code": 262, "errmsg": "took too long" };
         let data = doc! {
             "failCommands": [command], "writeConcernError": error, "errorLabels": ["RetryableWriteError"],
@@ -235,9 +236,9 @@ async fn the_driver_retries_guarded_replacements() {
         scene.fail_point("failCommand", doc! { "times": 1 }, data);
         let document = next(&mut version);
         match command {
-            "update" => drop(guarding.replace_one(doc! { "_id": 1 }, document).await.unwrap()),
-            _ => drop(guarding.find_one_and_replace(doc! { "_id": 1 }, document).await.unwrap().unwrap()),
+            "update" => drop(checking.replace_one(doc! { "_id": 1 }, document).await.unwrap()),
+            _ => drop(checking.find_one_and_replace(doc! { "_id": 1 }, document).await.unwrap().unwrap()),
         }
     }
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 5 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 5 }]);
 }

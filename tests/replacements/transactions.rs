@@ -1,6 +1,6 @@
-//! A rejection inside a transaction leaves driver, docward and server where a write error of the server's own
-//! leaves them: what came before is gone, whatever comes after fails as the driver expects, and the session
-//! can begin again.
+//! A rejection inside a transaction leaves driver, docward and server in the same state as a write error of the
+//! server: earlier writes are rolled back, later statements fail as the driver expects, and the session can start a
+//! new transaction.
 
 use std::collections::BTreeSet;
 
@@ -23,8 +23,8 @@ fn labels(error: &Error) -> BTreeSet<String> {
     error.labels().iter().cloned().collect()
 }
 
-/// Begins a transaction, perhaps with a write that succeeds, fails by `failing`, and goes on twice: once
-/// by another statement, once by the commit.
+/// Begins a transaction, with a successful write if requested, fails with `failing`, and continues twice: once with
+/// another statement, once with the commit.
 async fn ending(database: &Database, after_a_write: bool, failing: &Document) -> (i32, Ending) {
     let notes = database.collection::<Document>("notes");
     let mut session = database.client().start_session().await.unwrap();
@@ -36,7 +36,7 @@ async fn ending(database: &Database, after_a_write: bool, failing: &Document) ->
     assert_eq!(failed, failed_again, "{failing}");
     let commit = session.commit_transaction().await.unwrap_err();
 
-    // The session is good for the next one.
+    // The session can be used for the next transaction.
     session.start_transaction().await.unwrap();
     notes.insert_one(doc! { "_id": "next" }).session(&mut session).await.unwrap();
     session.commit_transaction().await.unwrap();
@@ -65,7 +65,7 @@ async fn begin_and_fail(
 
 async fn prepared() -> Views {
     let views = views().await;
-    for collection in ["strict", "guarding", "ignoring", "plain"] {
+    for collection in ["strict", "checking", "ignoring", "plain"] {
         views.store(collection, [doc! { "_id": 1, "version": 5 }]).await;
     }
     views.store("notes", [doc! { "_id": "there" }]).await;
@@ -82,7 +82,7 @@ async fn a_rejection_ends_a_transaction_as_a_server_error_does() {
     let duplicate = doc! { "insert": "plain", "documents": [{ "_id": 1 }] };
     let find_and_modify =
         |collection: &str| doc! { "findAndModify": collection, "query": { "_id": 1 }, "update": { "version": 3 } };
-    let twice = doc! { "update": "guarding", "updates": [
+    let twice = doc! { "update": "checking", "updates": [
         { "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } },
         { "q": { "_id": 1 }, "u": { "version": 5 } },
     ] };
@@ -91,10 +91,10 @@ async fn a_rejection_ends_a_transaction_as_a_server_error_does() {
         assert_eq!((failed, expected.commit.0), (11000, 251));
         for (failing, expected_code) in [
             (replace("strict", false, doc! { "a": 1 }), 121),
-            (replace("guarding", false, doc! { "version": 3 }), 112),
-            (replace("guarding", true, doc! { "a": 1 }), 112),
+            (replace("checking", false, doc! { "version": 3 }), 112),
+            (replace("checking", true, doc! { "a": 1 }), 112),
             (find_and_modify("strict"), 121),
-            (find_and_modify("guarding"), 112),
+            (find_and_modify("checking"), 112),
             (twice.clone(), 112),
         ] {
             let (failed, ending) = ending(&views.through, after_a_write, &failing).await;
@@ -108,28 +108,28 @@ async fn a_rejection_ends_a_transaction_as_a_server_error_does() {
         }
     }
     assert_eq!(views.stored("notes").await, [doc! { "_id": "there" }], "a write of an aborted transaction is there");
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 5 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 5 }]);
 }
 
 #[tokio::test]
-async fn guarded_replacements_commit_with_their_transaction() {
+async fn checked_replacements_commit_with_their_transaction() {
     let views = prepared().await;
     let mut session = views.through.client().start_session().await.unwrap();
-    let guarding = views.collection("guarding");
+    let checking = views.collection("checking");
     session.start_transaction().await.unwrap();
     for version in 5..8 {
         let document = doc! { "version": version };
-        guarding.replace_one(doc! { "_id": 1 }, document).session(&mut session).await.unwrap();
+        checking.replace_one(doc! { "_id": 1 }, document).session(&mut session).await.unwrap();
     }
-    let found = guarding.find_one_and_replace(doc! { "_id": 1 }, doc! { "version": 8 }).session(&mut session).await;
+    let found = checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "version": 8 }).session(&mut session).await;
     assert_eq!(found.unwrap(), Some(doc! { "_id": 1, "version": 8 }));
-    guarding.replace_one(doc! { "_id": 2 }, doc! {}).upsert(true).session(&mut session).await.unwrap();
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 5 }], "seen before the commit");
+    checking.replace_one(doc! { "_id": 2 }, doc! {}).upsert(true).session(&mut session).await.unwrap();
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 5 }], "seen before the commit");
     session.commit_transaction().await.unwrap();
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 9 }, doc! { "_id": 2, "version": 1 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 9 }, doc! { "_id": 2, "version": 1 }]);
 }
 
-/// A conflict that is ignored changes nothing about the transaction.
+/// An ignored conflict does not abort the transaction.
 #[tokio::test]
 async fn an_ignored_conflict_leaves_the_transaction_open() {
     let views = prepared().await;

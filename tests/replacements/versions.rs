@@ -1,5 +1,5 @@
-//! Versions: which statements increment the stored one, which find out that it is another one, and that none sets
-//! it back.
+//! Versions: which statements increment the stored one, which detect a different one, and that no statement decreases
+//! it.
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -9,13 +9,13 @@ use mongodb::results::UpdateResult;
 use super::support::driver::{code, message, write_errors};
 use super::views;
 
-/// Collections with a rule for each `policy`, and whether it knows a version.
+/// Collections with a rule for each `policy`, and whether the rule has a version.
 const POLICIES: [(&str, bool); 6] = [
     ("strict", false),
     ("versioned", true),
     ("merging", false),
     ("merging_versions", true),
-    ("guarding", true),
+    ("checking", true),
     ("ignoring", true),
 ];
 
@@ -39,19 +39,19 @@ fn assert_conflict(error: &Error, stored: &str, sent: &str) {
 #[tokio::test]
 async fn a_second_first_save_by_another_key_inserts_nothing() {
     let views = views().await;
-    let guarding: Collection<Document> = views.collection("guarding");
-    let save = async || guarding.replace_one(doc! { "sku": "x" }, doc! { "sku": "x", "qty": 1 }).upsert(true).await;
+    let checking: Collection<Document> = views.collection("checking");
+    let save = async || checking.replace_one(doc! { "sku": "x" }, doc! { "sku": "x", "qty": 1 }).upsert(true).await;
     assert!(save().await.unwrap().upserted_id.is_some());
     assert_conflict(&save().await.unwrap_err(), "'version' 1", "none");
-    let again = guarding.find_one_and_replace(doc! { "sku": "x" }, doc! { "sku": "x" }).upsert(true).await;
+    let again = checking.find_one_and_replace(doc! { "sku": "x" }, doc! { "sku": "x" }).upsert(true).await;
     assert_conflict(&again.unwrap_err(), "'version' 1", "none");
-    let mut stored = views.stored("guarding").await;
+    let mut stored = views.stored("checking").await;
     assert_eq!(stored.len(), 1, "{stored:?}");
     stored[0].remove("_id");
     assert_eq!(stored[0], doc! { "sku": "x", "qty": 1, "version": 1 });
 }
 
-/// What another application writes between a read and the save is not erased by the save.
+/// A save does not erase what another application wrote after the save's read.
 #[tokio::test]
 async fn every_update_increments_the_version_and_a_save_of_the_old_one_is_a_conflict() {
     let views = views().await;
@@ -68,52 +68,52 @@ async fn every_update_increments_the_version_and_a_save_of_the_old_one_is_a_conf
     ];
     for modification in modifications {
         for (command, what) in [
-            (update("guarding", doc! { "_id": 1 }, modification.clone()), "update"),
+            (update("checking", doc! { "_id": 1 }, modification.clone()), "update"),
             (
-                doc! { "update": "guarding", "updates": [{ "q": {}, "u": modification.clone(), "multi": true }] },
+                doc! { "update": "checking", "updates": [{ "q": {}, "u": modification.clone(), "multi": true }] },
                 "multi",
             ),
             (
-                doc! { "findAndModify": "guarding", "query": { "_id": 1 }, "update": modification.clone() },
+                doc! { "findAndModify": "checking", "query": { "_id": 1 }, "update": modification.clone() },
                 "findAndModify",
             ),
         ] {
-            let guarding: Collection<Document> = views.direct.collection("guarding");
-            guarding.delete_many(doc! {}).await.unwrap();
-            views.store("guarding", [before.clone()]).await;
+            let checking: Collection<Document> = views.direct.collection("checking");
+            checking.delete_many(doc! {}).await.unwrap();
+            views.store("checking", [before.clone()]).await;
             views.run(command).await.unwrap();
-            let between = views.stored("guarding").await.remove(0);
+            let between = views.stored("checking").await.remove(0);
             assert_eq!(between.get("version"), Some(&Bson::Int32(4)), "{what}: {modification}");
-            let save = views.collection("guarding");
+            let save = views.collection("checking");
             let mut read = before.clone();
             read.insert("a", 1);
             assert_conflict(&save.replace_one(doc! { "_id": 1 }, read).await.unwrap_err(), "'version' 4", "3");
-            assert_eq!(views.stored("guarding").await, std::slice::from_ref(&between));
+            assert_eq!(views.stored("checking").await, std::slice::from_ref(&between));
             assert!(between.get("b") == Some(&Bson::Int32(7)) || between.get_array("list").unwrap().len() == 1);
         }
     }
 }
 
 #[tokio::test]
-async fn an_inserting_update_begins_with_the_first_version() {
+async fn an_upsert_inserts_the_first_version() {
     let views = views().await;
-    let guarding: Collection<Document> = views.collection("guarding");
+    let checking: Collection<Document> = views.collection("checking");
     for (id, modification) in [
         (1, doc! { "$set": { "a": 1 } }),
         (2, doc! { "$set": { "a": 1 }, "$setOnInsert": { "version": 0 } }),
         (3, doc! { "$set": { "a": 1 }, "$inc": { "version": 1 } }),
     ] {
-        guarding.update_one(doc! { "_id": id }, modification).upsert(true).await.unwrap();
-        let stored = guarding.find_one(doc! { "_id": id }).await.unwrap();
+        checking.update_one(doc! { "_id": id }, modification).upsert(true).await.unwrap();
+        let stored = checking.find_one(doc! { "_id": id }).await.unwrap();
         assert_eq!(stored, Some(doc! { "_id": id, "a": 1, "version": 1 }));
     }
 }
 
-/// Mongoose, Spring Data and Beanie keep the version themselves.
+/// Mongoose, Spring Data and Beanie increment the version themselves.
 #[tokio::test]
-async fn who_counts_by_itself_is_not_counted_twice() {
+async fn versions_that_the_application_increments_are_not_incremented_twice() {
     let views = views().await;
-    for collection in ["versioned", "merging_versions", "guarding", "ignoring"] {
+    for collection in ["versioned", "merging_versions", "checking", "ignoring"] {
         views.store(collection, [doc! { "_id": 1, "version": 3 }]).await;
         let versions: Collection<Document> = views.collection(collection);
         let increments = doc! { "$set": { "a": 1 }, "$inc": { "version": 1 } };
@@ -126,7 +126,7 @@ async fn who_counts_by_itself_is_not_counted_twice() {
     }
 }
 
-/// Who checks the version by itself gets the server's answer, by which ODMs know that they lost.
+/// An application that checks the version itself gets the server's reply, from which ODMs detect a lost race.
 #[tokio::test]
 async fn a_checked_replacement_of_another_version_is_the_servers_n_0() {
     let views = views().await;
@@ -149,7 +149,7 @@ async fn a_checked_replacement_of_another_version_is_the_servers_n_0() {
 }
 
 #[tokio::test]
-async fn what_was_never_there_is_no_conflict() {
+async fn a_document_that_never_existed_is_no_conflict() {
     let views = views().await;
     for (collection, versions) in POLICIES {
         views.store(collection, [doc! { "_id": 1, "version": 3 }]).await;
@@ -169,18 +169,18 @@ async fn what_was_never_there_is_no_conflict() {
     }
 }
 
-/// A conflict says both versions.
+/// A conflict reports both versions.
 #[tokio::test]
-async fn a_save_without_a_version_is_told_so() {
+async fn a_save_without_a_version_reports_that() {
     let views = views().await;
-    views.store("guarding", [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]).await;
-    let guarding: Collection<Document> = views.collection("guarding");
-    let save = async |id: i32, document: Document| guarding.replace_one(doc! { "_id": id }, document).await;
+    views.store("checking", [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]).await;
+    let checking: Collection<Document> = views.collection("checking");
+    let save = async |id: i32, document: Document| checking.replace_one(doc! { "_id": id }, document).await;
     assert_conflict(&save(1, doc! { "a": 1 }).await.unwrap_err(), "'version' 3", "none");
     assert_conflict(&save(1, doc! { "version": 2 }).await.unwrap_err(), "'version' 3", "2");
     assert_conflict(&save(2, doc! { "version": 2 }).await.unwrap_err(), "no 'version'", "2");
     assert_conflict(&save(1, doc! { "version": "x" }).await.unwrap_err(), "'version' 3", "\"x\"");
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "version": 3 }, doc! { "_id": 2 }]);
 }
 
 #[tokio::test]
@@ -205,9 +205,9 @@ async fn a_first_save_by_upsert_inserts_where_replacing_is_rejected() {
     }
 }
 
-/// Each of eight saves a document that is not there yet: one inserts it, the others are rejected.
+/// Eight writers save a document that does not exist yet: one inserts it, the others are rejected.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn of_many_first_saves_under_reject_one_inserts() {
+async fn one_of_many_first_saves_under_reject_inserts() {
     let views = views().await;
     let strict: Collection<Document> = views.collection("strict");
     for id in 0..10 {
@@ -242,18 +242,18 @@ async fn a_merged_document_with_another_id_is_the_servers_error() {
 }
 
 #[tokio::test]
-async fn no_update_sets_the_version_back() {
+async fn no_update_decreases_the_version() {
     let views = views().await;
     let stored = doc! { "_id": 1, "version": 3 };
-    for collection in ["versioned", "merging_versions", "guarding"] {
+    for collection in ["versioned", "merging_versions", "checking"] {
         views.store(collection, [stored.clone()]).await;
         let versions: Collection<Document> = views.collection(collection);
         let lower = versions.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": 1, "version": 1 } }).await;
         let lower = lower.unwrap_err();
         assert_eq!(code(&lower), 112, "{lower}");
-        let words = "it sets 'version' to 1, and the stored document has 'version' 3: versions only go up";
+        let words = "it sets 'version' to 1, but the stored document has 'version' 3; versions only increase";
         match collection {
-            "guarding" => assert_conflict(&lower, "'version' 3", "1"),
+            "checking" => assert_conflict(&lower, "'version' 3", "1"),
             _ => assert!(message(&lower).contains(words), "{lower}"),
         }
         let pinned = doc! { "_id": 1, "version": 3 };
@@ -279,7 +279,7 @@ async fn no_update_sets_the_version_back() {
     }
 }
 
-/// Django saves by pipelines of constants.
+/// Django saves with pipelines of constants.
 #[tokio::test]
 async fn pipelines_of_constants_are_updates() {
     let views = views().await;
@@ -302,22 +302,22 @@ async fn pipelines_of_constants_are_updates() {
     }
 }
 
-/// TypeORM sets all columns, the version as it was read among them.
+/// TypeORM sets all columns, including the version as it was read.
 #[tokio::test]
-async fn a_set_of_all_fields_is_a_save_of_the_version_that_it_names() {
+async fn a_set_of_all_fields_checks_the_version_in_it() {
     let views = views().await;
-    views.store("guarding", [doc! { "_id": 1, "a": 0, "b": 0, "version": 1 }]).await;
-    let guarding: Collection<Document> = views.collection("guarding");
+    views.store("checking", [doc! { "_id": 1, "a": 0, "b": 0, "version": 1 }]).await;
+    let checking: Collection<Document> = views.collection("checking");
     let save = async |a: i32, b: i32| {
-        guarding.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": a, "b": b, "version": 1 } }).await
+        checking.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": a, "b": b, "version": 1 } }).await
     };
     assert_eq!(save(1, 0).await.unwrap().modified_count, 1);
     assert_conflict(&save(0, 1).await.unwrap_err(), "'version' 2", "1");
-    assert_eq!(views.stored("guarding").await, [doc! { "_id": 1, "a": 1, "b": 0, "version": 2 }]);
+    assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 1, "b": 0, "version": 2 }]);
 }
 
 #[tokio::test]
-async fn a_version_that_is_no_number_is_only_compared() {
+async fn a_non_numeric_version_is_only_compared() {
     let views = views().await;
     views.store("revisions", [doc! { "_id": 1, "revision": "a" }]).await;
     let revisions: Collection<Document> = views.collection("revisions");
@@ -330,17 +330,17 @@ async fn a_version_that_is_no_number_is_only_compared() {
     assert_eq!(revisions.update_one(doc! { "_id": 1, "revision": "b" }, set).await.unwrap().modified_count, 1);
     assert_eq!(views.stored("revisions").await, [doc! { "_id": 1, "b": 3, "revision": "c" }]);
 
-    // An update of many documents, too, and of one that is named.
-    views.store("guarding", [doc! { "_id": 1, "version": "a" }, doc! { "_id": 2, "version": 1 }]).await;
-    let guarding: Collection<Document> = views.collection("guarding");
+    // The same for an update of many documents and of one selected by _id.
+    views.store("checking", [doc! { "_id": 1, "version": "a" }, doc! { "_id": 2, "version": 1 }]).await;
+    let checking: Collection<Document> = views.collection("checking");
     let set = doc! { "$set": { "b": 1 } };
-    assert_eq!(guarding.update_many(doc! {}, set.clone()).await.unwrap().matched_count, 2);
-    assert_eq!(guarding.update_many(doc! { "_id": 1 }, doc! { "$set": { "b": 2 } }).await.unwrap().matched_count, 1);
-    let stored = views.stored("guarding").await;
+    assert_eq!(checking.update_many(doc! {}, set.clone()).await.unwrap().matched_count, 2);
+    assert_eq!(checking.update_many(doc! { "_id": 1 }, doc! { "$set": { "b": 2 } }).await.unwrap().matched_count, 1);
+    let stored = views.stored("checking").await;
     assert_eq!(stored, [doc! { "_id": 1, "version": "a", "b": 2 }, doc! { "_id": 2, "version": 2, "b": 1 }]);
 }
 
-/// An ignored conflict is n: 0 in every form, and the transaction goes on.
+/// An ignored conflict is n: 0 in every form, and the transaction continues.
 #[tokio::test]
 async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     let views = views().await;
@@ -366,44 +366,45 @@ async fn an_ignored_conflict_in_any_form_leaves_the_transaction_open() {
     assert_eq!(views.stored("ignoring").await, [doc! { "_id": 1, "version": 6 }]);
 }
 
-/// A revision that its ODM changes with each save (Beanie): other applications' updates pass beside it. Null is no version
-/// yet, which becomes the first.
+/// A revision that its ODM changes with each save (Beanie): updates by other applications pass. Null counts as a
+/// missing version, and becomes the first one.
 #[tokio::test]
-async fn what_is_no_number_is_not_incremented() {
+async fn a_non_numeric_version_is_not_incremented() {
     let views = views().await;
     let uuid = bson::Binary::from(bson::Uuid::from_bytes([7; 16]));
     let versions: [Bson; 4] = [uuid.into(), "a".into(), Bson::Null, doc! { "x": 1 }.into()];
     for ordered in [true, false] {
-        let guarding: Collection<Document> = views.direct.collection("guarding");
-        guarding.delete_many(doc! {}).await.unwrap();
+        let checking: Collection<Document> = views.direct.collection("checking");
+        checking.delete_many(doc! {}).await.unwrap();
         let stored = |id: usize, version: &Bson| doc! { "_id": id as i32, "n": 0, "version": version.clone() };
-        views.store("guarding", versions.iter().enumerate().map(|(id, version)| stored(id, version))).await;
-        views.store("guarding", [doc! { "_id": 9, "n": 0, "version": 1 }]).await;
+        views.store("checking", versions.iter().enumerate().map(|(id, version)| stored(id, version))).await;
+        views.store("checking", [doc! { "_id": 9, "n": 0, "version": 1 }]).await;
         let increment = |id: usize| doc! { "q": { "_id": id as i32 }, "u": { "$inc": { "n": 1 } } };
         let updates: Vec<Document> = (0..versions.len()).chain([9]).map(increment).collect();
-        let reply = views.run(doc! { "update": "guarding", "updates": updates, "ordered": ordered }).await.unwrap();
+        let reply = views.run(doc! { "update": "checking", "updates": updates, "ordered": ordered }).await.unwrap();
         assert_eq!((reply.get_i32("n"), reply.get_i32("nModified")).0.unwrap(), 5, "{reply}");
         assert!(!reply.contains_key("writeErrors"), "{reply}");
-        let found = views.stored("guarding").await;
+        let found = views.stored("checking").await;
         assert!(found.iter().all(|document| document.get_i32("n").unwrap() == 1), "{found:?}");
         let expected = versions.iter().map(|version| if *version == Bson::Null { &Bson::Int32(1) } else { version });
         assert!(found.iter().zip(expected).all(|(document, version)| document.get("version") == Some(version)));
         assert_eq!(found[4].get_i32("version").unwrap(), 2);
     }
     let modify =
-        doc! { "findAndModify": "guarding", "query": { "_id": 0 }, "update": { "$inc": { "n": 1 } }, "new": true };
+        doc! { "findAndModify": "checking", "query": { "_id": 0 }, "update": { "$inc": { "n": 1 } }, "new": true };
     let reply = views.run(modify).await.unwrap();
     assert_eq!(reply.get_document("value").unwrap().get_i32("n").unwrap(), 2, "{reply}");
-    // The statement's own error stays its own.
-    let own = views.run(update("guarding", doc! { "_id": 1 }, doc! { "$inc": { "version": 1 } })).await.unwrap();
+    // The statement's own error stays.
+    let own = views.run(update("checking", doc! { "_id": 1 }, doc! { "$inc": { "version": 1 } })).await.unwrap();
     assert_eq!(own.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("code").unwrap(), 14);
 }
 
-/// Null counts as no version: what was read with it cannot be saved any more after an update by operators.
+/// Null counts as no version: after an update with operators, a document that was read with it can no longer be
+/// saved.
 #[tokio::test]
 async fn an_update_beside_a_null_version_is_not_erased_by_a_save() {
     let views = views().await;
-    let guarding: Collection<Document> = views.collection("guarding");
+    let checking: Collection<Document> = views.collection("checking");
     let updates = [
         doc! { "$set": { "b": 1 } },
         doc! { "$set": { "b": 1 }, "$max": { "c": 1 } },
@@ -412,21 +413,21 @@ async fn an_update_beside_a_null_version_is_not_erased_by_a_save() {
     for (id, change) in (0..).zip(updates) {
         for upsert in [false, true] {
             let id = format!("{id} {upsert}");
-            views.store("guarding", [doc! { "_id": &id, "version": null }]).await;
+            views.store("checking", [doc! { "_id": &id, "version": null }]).await;
             let by_id = doc! { "_id": &id };
-            let updated = guarding.update_one(by_id.clone(), change.clone()).upsert(upsert).await.unwrap();
+            let updated = checking.update_one(by_id.clone(), change.clone()).upsert(upsert).await.unwrap();
             assert_eq!((updated.matched_count, updated.upserted_id), (1, None), "{change}");
-            let stale = guarding.replace_one(by_id.clone(), doc! { "a": 2, "version": null }).await;
+            let stale = checking.replace_one(by_id.clone(), doc! { "a": 2, "version": null }).await;
             assert_eq!(code(&stale.unwrap_err()), 112, "{change}");
-            let stored = guarding.find_one(by_id.clone()).await.unwrap().unwrap();
+            let stored = checking.find_one(by_id.clone()).await.unwrap().unwrap();
             assert_eq!((stored.get_i32("b").unwrap(), stored.get_i32("version").unwrap()), (1, 1), "{change}");
         }
     }
-    // The statement's own error stays its own, and nothing is done twice.
-    views.store("guarding", [doc! { "_id": "own", "a": "text", "version": 3 }]).await;
-    let own = update("guarding", doc! { "_id": "own" }, doc! { "$inc": { "a": 1 }, "$push": { "l": 1 } });
+    // The statement's own error stays, and nothing is applied twice.
+    views.store("checking", [doc! { "_id": "own", "a": "text", "version": 3 }]).await;
+    let own = update("checking", doc! { "_id": "own" }, doc! { "$inc": { "a": 1 }, "$push": { "l": 1 } });
     let own = views.run(own).await.unwrap();
     assert_eq!(write_errors(&own), [(0, 14)]);
-    let stored = guarding.find_one(doc! { "_id": "own" }).await.unwrap().unwrap();
+    let stored = checking.find_one(doc! { "_id": "own" }).await.unwrap().unwrap();
     assert_eq!(stored, doc! { "_id": "own", "a": "text", "version": 3 });
 }

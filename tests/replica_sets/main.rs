@@ -1,7 +1,7 @@
-//! docward before replica sets of three: drivers see one listener per member and nothing else, whatever becomes of the
-//! members.
+//! docward in front of replica sets of three: drivers see one listener per member and nothing else, whatever happens
+//! to the members.
 //!
-//! A new process in the place of the old one is tested in `hand_over`, the query listener in `queries`.
+//! `hand_over` tests a new process that replaces the old one, `queries` the query listener.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -21,7 +21,7 @@ use support::proxy::Docward;
 use support::raw::Client;
 use support::replica_set::ReplicaSet;
 
-/// The names in a hello answer's lists and in `primary` and `me`.
+/// The names in the lists of a hello reply and in `primary` and `me`.
 fn names(hello: &Document) -> BTreeMap<&'static str, Vec<String>> {
     let text = |value: &Bson| value.as_str().unwrap().to_owned();
     let of = |key: &'static str| match hello.get(key) {
@@ -32,7 +32,7 @@ fn names(hello: &Document) -> BTreeMap<&'static str, Vec<String>> {
     ["hosts", "passives", "arbiters", "primary", "me"].into_iter().map(of).collect()
 }
 
-/// No member's own address is in it.
+/// Asserts that the reply contains no member's own address.
 fn assert_hides(hello: &Document, set: &ReplicaSet) {
     let text = hello.to_string();
     for address in set.members().iter().map(Mongod::address) {
@@ -40,7 +40,7 @@ fn assert_hides(hello: &Document, set: &ReplicaSet) {
     }
 }
 
-/// The hosts that docward's first listener shows, once there are `count`.
+/// The hosts in the hello reply of docward's first listener, once there are `count`.
 fn await_hosts(docward: &Docward, count: usize) -> Vec<String> {
     let hosts = || {
         let hello = Client::connect(&docward.address()).command("admin", doc! { "hello": 1 });
@@ -50,7 +50,7 @@ fn await_hosts(docward: &Docward, count: usize) -> Vec<String> {
     poll(TIMEOUT, hosts).unwrap_or_else(|| panic!("docward does not show {count} hosts"))
 }
 
-/// The connection string of a driver that is given all of docward's addresses.
+/// The connection string of a driver with all of docward's addresses.
 fn through(docward: &Docward, options: &str) -> String {
     format!("mongodb://{}/?replicaSet=rs0&{options}", docward.addresses().join(","))
 }

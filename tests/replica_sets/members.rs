@@ -1,10 +1,10 @@
-//! Members that are elected, come and go while drivers are at work.
+//! Members are elected, added and removed while drivers are at work.
 
 use super::*;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use support::frame::{EXHAUST_ALLOWED, Message};
 
-/// Every read preference reaches the member it would reach directly, and elections are followed.
+/// Every read preference reaches the same member as without docward, and drivers follow elections.
 #[tokio::test(flavor = "multi_thread")]
 async fn drivers_select_servers_and_follow_elections() {
     let set = ReplicaSet::start(3);
@@ -43,14 +43,14 @@ async fn drivers_select_servers_and_follow_elections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
+async fn added_members_get_a_listener_and_removed_ones_lose_it() {
     let mut set = tokio::task::block_in_place(|| ReplicaSet::start(3));
     let docward = Docward::before(&set.uri()).listeners(3).start();
     let client = mongodb::Client::with_uri_str(through(&docward, "appName=follows")).await.unwrap();
     let things = client.database("x").collection::<Document>("things");
     things.insert_one(doc! { "_id": 0 }).await.unwrap();
 
-    // A driver that streams hello is told of the new member by the same stream.
+    // A streamed hello reports the new member to the driver.
     let mut monitor = Client::connect(&docward.address());
     let hello = monitor.command("admin", doc! { "hello": 1 });
     let version = hello.get_document("topologyVersion").unwrap().clone();
@@ -63,12 +63,12 @@ async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
     let at_new = Client::connect(&hosts[3]).command("admin", doc! { "hello": 1 });
     assert_eq!(names(&at_new)["me"], [hosts[3].clone()]);
     assert_hides(&at_new, &set);
-    let told = poll(SOON, || {
+    let named = poll(SOON, || {
         let hello = Message::parse(&monitor.receive()).body().clone();
         assert_hides(&hello, &set);
         (names(&hello)["hosts"] == hosts).then_some(())
     });
-    assert!(told.is_some(), "the stream does not name the new member");
+    assert!(named.is_some(), "the stream does not name the new member");
 
     let removed = set.secondaries().into_iter().find(|index| *index != added).unwrap();
     let position = set
@@ -93,7 +93,7 @@ async fn members_that_come_get_a_listener_and_those_that_go_lose_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_stopped_primary_is_replaced_and_its_old_view_is_not_believed() {
+async fn a_stopped_primary_is_replaced_and_its_old_view_is_ignored() {
     let mut set = tokio::task::block_in_place(|| ReplicaSet::start(3));
     let docward = Docward::before(&set.uri()).listeners(3).start();
     let options = "appName=waits&heartbeatFrequencyMS=1000";
@@ -113,16 +113,16 @@ async fn a_stopped_primary_is_replaced_and_its_old_view_is_not_believed() {
         }
     };
     tokio::time::timeout(TIMEOUT, inserted).await.unwrap();
-    assert_eq!(docward.log().iter().filter(|line| line.contains("left its set")).count(), 0);
+    assert_eq!(docward.log().iter().filter(|line| line.contains("left the replica set")).count(), 0);
     tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "waits"));
 }
 
 fn await_listener_of(docward: &Docward, set: &ReplicaSet, index: usize) {
-    docward.wait_for_log(&format!("member {} came", set.member(index).address()));
+    docward.wait_for_log(&format!("member {} joined", set.member(index).address()));
 }
 
-/// Every connection that a driver of this name has to a member comes out of the docward process. A member may not have
-/// noticed yet that one has gone; a driver's own would stay.
+/// Asserts that every connection to a member from a driver with this name comes from the docward process. A member
+/// may still list a connection that has closed; a direct connection of the driver would stay.
 fn assert_stayed_with(set: &ReplicaSet, docward: &Docward, app_name: &str) {
     let last = std::cell::RefCell::default();
     let stayed = poll(TIMEOUT, || {
@@ -135,7 +135,7 @@ fn assert_stayed_with(set: &ReplicaSet, docward: &Docward, app_name: &str) {
     assert!(stayed.is_some(), "not all of these are docward's: {:?}", last.borrow());
 }
 
-/// The members that see an application, and the ports where it comes from.
+/// The members with connections of an application, and those connections' ports.
 fn connections_of(set: &ReplicaSet, app_name: &str) -> Vec<(usize, u16)> {
     let mut seen = Vec::new();
     for index in 0..set.members().len() {

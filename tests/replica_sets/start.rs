@@ -1,4 +1,4 @@
-//! What is shown at the start: hidden members, arbiters, members that are down, a map of members.
+//! The listeners at the start: hidden members, arbiters, members that are down, a map of members.
 
 use super::*;
 use support::mongod::Kind;
@@ -18,9 +18,9 @@ fn each_member_has_a_listener_and_its_name() {
     }
 }
 
-/// As of several mongos, which are no set either.
+/// Several mongos, for example, are not a replica set either.
 #[test]
-fn servers_that_are_no_set_have_a_listener_each() {
+fn standalone_servers_have_a_listener_each() {
     let servers = [Mongod::start(Kind::Standalone), Mongod::start(Kind::Standalone)];
     let uri = format!("mongodb://{},{}/", servers[0].address(), servers[1].address());
     let docward = Docward::before(&uri).listeners(2).start();
@@ -48,7 +48,7 @@ fn hidden_members_and_arbiters_have_none() {
 }
 
 #[test]
-fn a_member_that_is_down_has_a_listener_that_works_as_soon_as_it_does() {
+fn a_member_that_is_down_has_a_listener_that_works_once_it_is_up() {
     let mut set = ReplicaSet::start(3);
     let down = set.secondaries()[0];
     set.kill(down);
@@ -68,7 +68,7 @@ fn a_member_that_is_down_has_a_listener_that_works_as_soon_as_it_does() {
 }
 
 #[test]
-fn nobody_answers_at_the_start_and_the_names_are_learnt_later() {
+fn member_names_are_found_later_if_none_answers_at_the_start() {
     let mut set = ReplicaSet::start(3);
     (0..3).for_each(|index| set.kill(index));
     let docward = Docward::before(&set.uri()).listeners(3).start();
@@ -79,7 +79,7 @@ fn nobody_answers_at_the_start_and_the_names_are_learnt_later() {
 }
 
 #[test]
-fn a_map_says_where_each_member_listens_and_who_is_hidden() {
+fn a_map_sets_each_members_listener_and_hides_members() {
     let set = ReplicaSet::start(3);
     let ports = [free_port(), free_port()];
     let (first, second) = (set.member(0).address(), set.member(1).address());

@@ -1,4 +1,4 @@
-//! Numbers that clients bring along: kept, and then never issued again; rejected; or replaced.
+//! Numbers that clients set themselves: kept, and then never issued again; rejected; or replaced.
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -34,7 +34,7 @@ async fn a_number_that_is_kept_is_not_issued_again() {
 }
 
 #[tokio::test]
-async fn numbers_inside_a_leased_block_are_left_out() {
+async fn client_numbers_inside_a_leased_block_are_skipped() {
     let views = views().await;
     let blocks: Collection<Document> = views.collection("blocks");
     blocks.insert_one(doc! {}).await.unwrap();
@@ -45,9 +45,9 @@ async fn numbers_inside_a_leased_block_are_left_out() {
     assert_eq!(numbers[..7], [1, 2, 3, 4, 5, 6, 7]);
 }
 
-/// The counter begins where the rule says, whether the first number is wanted or brought.
+/// The counter starts at the rule's value, whether the first number comes from docward or a client.
 #[tokio::test]
-async fn a_number_that_is_brought_first_does_not_move_the_beginning() {
+async fn a_clients_first_number_does_not_change_the_start() {
     let views = views().await;
     let of = async |collection: &str, no: i32| {
         let through: Collection<Document> = views.collection(collection);
@@ -66,9 +66,9 @@ async fn a_number_that_is_brought_first_does_not_move_the_beginning() {
     assert_eq!(of("behind", 5).await, 71);
 }
 
-/// Backend the largest whole number there is none: what lacks one is rejected, and the counter stays a whole number.
+/// After the largest whole number, documents without a number are rejected, and the counter stays a whole number.
 #[tokio::test]
-async fn behind_the_largest_number_nothing_is_issued() {
+async fn after_the_largest_number_none_is_issued() {
     let views = views().await;
     let insert = async |collection: &str, document: Document| {
         let reply = views.run(doc! { "insert": collection, "documents": [document] }).await.unwrap();
@@ -95,7 +95,7 @@ async fn numbers_can_be_rejected() {
     let reply =
         views.run(doc! { "insert": "strict", "documents": [{ "_id": 1 }, { "_id": 2, "no": 9 }] }).await.unwrap();
     assert_eq!(write_errors(&reply), [(1, 121)]);
-    // Nothing is inserted with it; what has it already can be found by it.
+    // No document is inserted with it; documents that have it can be found by it.
     for upsert in [doc! { "$set": { "no": 9 } }, doc! { "$setOnInsert": { "no": 9 } }, doc! { "no": 9 }] {
         let statement = doc! { "q": { "_id": 3 }, "u": &upsert, "upsert": true };
         let reply = views.run(doc! { "update": "strict", "updates": [statement] }).await.unwrap();
@@ -131,9 +131,9 @@ async fn numbers_can_be_replaced() {
     assert_eq!(stored[4].get_i32("x").unwrap(), 2);
 }
 
-/// Two processes, with writers that draw numbers and writers that bring some far ahead of them.
+/// Two processes, with writers that get numbers from docward, and writers that set numbers far ahead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn drawn_and_brought_numbers_race() {
+async fn issued_and_client_numbers_do_not_collide() {
     let docwards = [start(), start()];
     let views = Views::of(Mongod::shared(), &docwards[0]).await;
     let other = docwards[1].client().await.database(views.direct.name());
@@ -158,7 +158,7 @@ async fn drawn_and_brought_numbers_race() {
     writers.join_all().await;
     let numbers = unique(&views.stored("blocks").await);
     assert_eq!(numbers.len() as u32, 6 * scaled(20));
-    // Whoever draws now is behind all that were brought, once the leased blocks are used up.
+    // Once the leased blocks are used up, issued numbers are larger than all client numbers.
     let blocks: Collection<Document> = other.collection("blocks");
     blocks.insert_many((0..1000).map(|_| doc! {})).await.unwrap();
     assert!(unique(&views.stored("blocks").await).last() > numbers.last());

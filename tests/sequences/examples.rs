@@ -1,4 +1,4 @@
-//! Single inserts and batches under each setting: which numbers are stored, and what a broken counter does.
+//! Single inserts and batches under each setting: the stored numbers, and the effect of a broken counter.
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -63,7 +63,7 @@ async fn a_sequence_starts_where_the_rule_says() {
     let refused = views.collection("behind").insert_one(doc! { "_id": 6, "meta": 1 }).await.unwrap_err();
     assert_eq!(code(&refused), 121);
 
-    // An empty collection begins with 1, and a counter that is there goes on.
+    // An empty collection starts with 1, and an existing counter continues.
     let views = self::views().await;
     views.collection("behind").insert_one(doc! { "_id": 1 }).await.unwrap();
     assert_eq!(views.stored("behind").await, [doc! { "_id": 1, "meta": { "no": 1 } }]);
@@ -73,9 +73,10 @@ async fn a_sequence_starts_where_the_rule_says() {
     assert_eq!(numbers(&views.stored("later").await), [(5_i64 << 32) + 1]);
 }
 
-/// Whoever comes first, the counter begins behind what any of the rules has numbered, in any of its collections.
+/// Whichever rule comes first, the counter starts after the numbers of all rules that share it, in all their
+/// collections.
 #[tokio::test]
-async fn a_counter_that_rules_share_begins_behind_the_numbers_of_all() {
+async fn a_shared_counter_starts_after_the_numbers_of_all_rules() {
     for first in ["left", "right"] {
         let views = self::views().await;
         views.store("left", [doc! { "_id": 1, "no": 70 }]).await;
@@ -87,14 +88,14 @@ async fn a_counter_that_rules_share_begins_behind_the_numbers_of_all() {
         let right = views.stored("right").await[1].get_document("meta").unwrap().get_i32("no").unwrap();
         assert_eq!([left[0], i64::from(right)], if first == "left" { [91, 92] } else { [92, 91] });
     }
-    // Nothing is numbered yet: one of the rules has said with what to begin.
+    // There are no numbers yet: one of the rules sets the start.
     let views = self::views().await;
     views.collection("left").insert_one(doc! { "_id": 1 }).await.unwrap();
     assert_eq!(numbers(&views.stored("left").await), [50]);
 }
 
 #[tokio::test]
-async fn a_counter_of_many_collections_begins_behind_the_numbers_of_all() {
+async fn a_counter_of_many_collections_starts_after_the_numbers_of_all() {
     let views = self::views().await;
     views.store("part-1", [doc! { "_id": 1, "no": 3 }]).await;
     views.store("part-2", [doc! { "_id": 1, "no": 8 }]).await;
@@ -105,7 +106,7 @@ async fn a_counter_of_many_collections_begins_behind_the_numbers_of_all() {
 }
 
 #[tokio::test]
-async fn upserts_are_numbered_where_the_rule_says() {
+async fn upserts_are_numbered_if_the_rule_says_so() {
     let views = views().await;
     let upserting: Collection<Document> = views.collection("upserting");
     let set = |value: i32| doc! { "$set": { "a": value } };
@@ -118,17 +119,17 @@ async fn upserts_are_numbered_where_the_rule_says() {
     assert_eq!(stored[0], doc! { "_id": 1, "a": 2, "no": 1 });
     assert_eq!((stored[1].get_i32("b").unwrap(), stored[2].get_i32("no").unwrap()), (1, 99));
     unique(&stored);
-    // A replacement of what is there keeps its number.
+    // A replacement of an existing document keeps its number.
     let before = stored[3].get_i32("no").unwrap();
     upserting.replace_one(doc! { "_id": 4 }, doc! { "a": 5 }).upsert(true).await.unwrap();
     assert_eq!(views.stored("upserting").await[3], doc! { "_id": 4, "a": 5, "no": before });
-    // Elsewhere an upsert is left alone.
+    // On other collections an upsert is not changed.
     views.collection("single").update_one(doc! { "_id": 1 }, set(1)).upsert(true).await.unwrap();
     assert_eq!(views.stored("single").await, [doc! { "_id": 1, "a": 1 }]);
 }
 
 #[tokio::test]
-async fn generated_ids_give_way_to_numbers() {
+async fn numbers_replace_generated_ids() {
     let views = views().await;
     views
         .through
@@ -140,7 +141,7 @@ async fn generated_ids_give_way_to_numbers() {
     assert_eq!(ids, [1.into(), 2.into(), "own".into()]);
 }
 
-/// A counter that somebody has broken: told at once, and good again once it is mended.
+/// A counter with an invalid value: the error is immediate, and the counter works again once it is corrected.
 #[tokio::test]
 async fn a_broken_counter_gives_a_clear_error() {
     let views = views().await;

@@ -1,4 +1,4 @@
-//! Replacements and upserts: the stored number survives, what is inserted gets one, and nothing else changes.
+//! Replacements and upserts: the stored number stays, an inserted document gets one, and nothing else changes.
 
 use bson::{Document, doc};
 use mongodb::Collection;
@@ -6,7 +6,7 @@ use mongodb::Collection;
 use super::support::driver::{Views, code};
 use super::{numbers, unique, views};
 
-/// Runs one update statement; panics when it fails.
+/// Runs one update statement; panics if it fails.
 async fn update(views: &Views, collection: &str, filter: Document, change: Document, upsert: bool) -> Document {
     let statement = doc! { "q": filter, "u": change, "upsert": upsert };
     let reply = views.run(doc! { "update": collection, "updates": [statement] }).await.unwrap();
@@ -38,7 +38,7 @@ async fn a_replacement_keeps_the_stored_number() {
 }
 
 #[tokio::test]
-async fn a_replacement_keeps_a_nested_number_and_what_is_beside_it() {
+async fn a_replacement_keeps_a_nested_number_but_not_its_siblings() {
     let views = views().await;
     let nested: Collection<Document> = views.collection("nested");
     update(&views, "nested", doc! { "_id": 1 }, doc! { "a": { "x": 1, "y": 2 }, "z": 3 }, true).await;
@@ -47,7 +47,7 @@ async fn a_replacement_keeps_a_nested_number_and_what_is_beside_it() {
     update(&views, "nested", doc! { "_id": 1 }, doc! { "b": 1 }, false).await;
     assert_eq!(views.stored("nested").await, [doc! { "_id": 1, "b": 1, "a": { "n": 1 } }]);
 
-    // Without a number nothing is made up beside it.
+    // Without a stored number the enclosing document is not created.
     views.store("nested", [doc! { "_id": 2, "a": [{ "n": 7 }] }, doc! { "_id": 3, "a": 5 }, doc! { "_id": 4 }]).await;
     for id in [2, 3, 4] {
         update(&views, "nested", doc! { "_id": id }, doc! { "b": id }, false).await;
@@ -58,7 +58,7 @@ async fn a_replacement_keeps_a_nested_number_and_what_is_beside_it() {
 }
 
 #[tokio::test]
-async fn an_upsert_around_the_field_gets_a_number() {
+async fn an_upsert_of_an_enclosing_document_gets_a_number() {
     let views = views().await;
     let change = |x: i32| doc! { "$set": { "a": { "x": x, "b": { "$y": "$z" } }, "l": ["$a"] } };
     update(&views, "nested", doc! { "_id": 2 }, change(1), true).await;
@@ -82,7 +82,7 @@ async fn an_upsert_around_the_field_gets_a_number() {
 }
 
 #[tokio::test]
-async fn an_upsert_is_judged_by_what_it_inserts() {
+async fn an_upsert_is_evaluated_by_what_it_inserts() {
     let views = views().await;
     let set = doc! { "$set": { "x": 1 } };
     for (filter, no) in [
@@ -104,7 +104,7 @@ async fn an_upsert_is_judged_by_what_it_inserts() {
     let nested = views.stored("nested").await;
     assert_eq!(nested[0].get_document("a").unwrap(), &doc! { "n": 50 });
     assert_eq!(nested[1].get_document("a").unwrap(), &doc! { "n": 51 });
-    // What the filter pins is none of a replacement's, unless it is the number.
+    // The filter's fields are not part of a replacement, except for the number.
     update(&views, "upserting", doc! { "x": "pinned", "no": 500 }, doc! { "y": 1 }, true).await;
     update(&views, "upserting", doc! { "x": "pinned" }, doc! { "y": 2 }, true).await;
     let stored = views.stored("upserting").await;
@@ -120,7 +120,7 @@ async fn an_upsert_is_judged_by_what_it_inserts() {
 }
 
 #[tokio::test]
-async fn a_number_stays_whatever_other_rules_make_of_a_replacement() {
+async fn a_number_stays_when_other_rules_rewrite_the_replacement() {
     let views = views().await;
     for time in [10_i64, 30, 20] {
         update(&views, "timestamped", doc! { "_id": 1 }, doc! { "x": time, "t": time }, true).await;

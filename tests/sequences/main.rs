@@ -1,8 +1,8 @@
-//! The pattern `sequence` before a real mongod, through the official driver. `race`: sixteen writers over two
-//! docward processes get no number twice, whatever is killed; `optimistic`: the same without a counter;
-//! `examples`: each setting; `brought`: numbers of the
-//! clients' own; `kept`: replacements and upserts. The protected collections have no unique index unless the strategy wants one, so
-//! that duplicates would show. `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
+//! The pattern `sequence` in front of a real mongod, through the official driver. `race`: sixteen writers over two
+//! docward processes get no number twice, even if processes are killed; `optimistic`: the same without a counter;
+//! `examples`: each setting; `brought`: numbers that clients set themselves; `kept`: replacements and upserts. The
+//! protected collections have a unique index only if the strategy needs one, so that duplicates would show.
+//! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -25,7 +25,7 @@ use support::driver::{Views, write_errors};
 use support::mongod::Mongod;
 use support::proxy::Docward;
 
-/// One rule for each setting; its name is its collection's.
+/// One rule for each setting, with the name of its collection.
 const RULES: &str = r#"
 version: 1
 rules:
@@ -72,13 +72,13 @@ fn numbers(documents: &[Document]) -> Vec<i64> {
     documents.iter().map(number).collect()
 }
 
-/// What the optimistic strategy needs.
+/// The index that the optimistic strategy needs.
 fn unique_index() -> IndexModel {
     let unique = IndexOptions::builder().unique(true).build();
     IndexModel::builder().keys(doc! { "no": 1 }).options(unique).build()
 }
 
-/// The numbers, sorted; panics when one was issued twice.
+/// The numbers, sorted; panics if one occurs twice.
 fn unique(documents: &[Document]) -> Vec<i64> {
     let mut numbers = numbers(documents);
     numbers.sort_unstable();
@@ -87,7 +87,7 @@ fn unique(documents: &[Document]) -> Vec<i64> {
     numbers
 }
 
-/// One insert in one of the ways an application has; the `_id`s of what was acknowledged.
+/// One insert in one of an application's ways; returns the `_id`s of the acknowledged documents.
 async fn insert(database: &Database, collection: &str, writer: u32, round: u32) -> Result<Vec<String>, Error> {
     let documents: Collection<Document> = database.collection(collection);
     let batch = |size: u32| (0..size).map(|n| format!("{writer}.{round}.{n}")).collect::<Vec<_>>();

@@ -1,5 +1,5 @@
-//! `strategy: optimistic`: the largest number and one, and again when somebody else was faster. What is
-//! inserted has no gap, whatever else fails meanwhile.
+//! `strategy: optimistic`: the largest number plus one, repeated after a lost race. The inserted documents' numbers
+//! have no gap, whatever other statements fail.
 
 use bson::{Bson, Document, doc};
 use mongodb::Collection;
@@ -32,7 +32,7 @@ async fn optimistic_numbers_have_no_gaps() {
     assert_eq!(numbers, (1..=numbers.len() as i64).collect::<Vec<_>>());
 }
 
-/// Other documents fail meanwhile, with ordered and unordered batches; what is inserted has no gap.
+/// Other documents fail meanwhile, in ordered and unordered batches; the inserted documents have no gap.
 #[tokio::test]
 async fn optimistic_batches_with_failing_documents() {
     let views = optimistic().await;
@@ -46,7 +46,7 @@ async fn optimistic_batches_with_failing_documents() {
     let errors = vec![(0, 11000), (2, 11000), (4, 11000)];
     assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (3, errors), "{reply}");
     assert_eq!(numbers(&views.stored("optimistic").await), [1, 2, 3, 4, 5]);
-    // A number of the document's own that is taken is the document's own error.
+    // A document whose own number is taken gets its own error.
     let mut command = batch(&[6, 7, 8], false);
     let documents = command.get_array_mut("documents").unwrap();
     documents[1].as_document_mut().unwrap().insert("no", 3);
@@ -71,7 +71,7 @@ async fn optimistic_numbers_inside_a_transaction() {
         }
     }
     assert_eq!(numbers(&views.stored("optimistic").await), [1, 2, 3, 4]);
-    // A failing document ends the transaction, as it does without docward.
+    // A failing document aborts the transaction, as it does without docward.
     session.start_transaction().await.unwrap();
     let error = optimistic.insert_many([doc! { "_id": 5 }, doc! { "_id": 1 }]).session(&mut session).await.unwrap_err();
     assert_eq!(code(&error), 11000);
@@ -79,7 +79,7 @@ async fn optimistic_numbers_inside_a_transaction() {
     assert_eq!(views.stored("optimistic").await.len(), 4);
 }
 
-/// Batches that race each other, each with a document that fails for a reason of its own.
+/// Concurrent batches, each with a document that fails for another reason.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn optimistic_batches_race_and_fail_at_once() {
     let views = optimistic().await;
@@ -105,7 +105,7 @@ async fn optimistic_batches_race_and_fail_at_once() {
     assert_eq!(numbers.len() as u32, 1 + 8 * scaled(4) + 4 * scaled(4));
 }
 
-/// Transactions that race each other: the losers are told by the server to repeat the whole, and do.
+/// Concurrent transactions: the server asks the losers to repeat the whole transaction, and they do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn optimistic_transactions_race() {
     let views = optimistic().await;
@@ -137,7 +137,8 @@ async fn optimistic_transactions_race() {
     assert_eq!(numbers, (1..=i64::from(6 * 3 * scaled(3))).collect::<Vec<_>>());
 }
 
-/// Stored by somebody else: none of it stops the sequence, and what follows is larger than all numbers.
+/// Values stored by other applications: none of them stops the sequence, and new numbers are larger than all stored
+/// ones.
 #[tokio::test]
 async fn odd_values_do_not_stop_a_sequence() {
     let decimal = |text: &str| Bson::from(text.parse::<bson::Decimal128>().unwrap());
@@ -165,7 +166,7 @@ async fn odd_values_do_not_stop_a_sequence() {
                 session.start_transaction().await.unwrap();
                 let inserted = optimistic.insert_one(doc! { "_id": 3 }).session(&mut session).await;
                 if inserted.is_err() && odd.as_array().is_some() {
-                    continue; // The server has aborted for the element of the array.
+                    continue; // The server has aborted it because of the array's element.
                 }
                 inserted.unwrap();
                 session.commit_transaction().await.unwrap();

@@ -1,5 +1,5 @@
-//! Many writers at once: over two docward processes, one of them killed half-way, beside an application that
-//! counts by itself, inside transactions; and what happens without the rule.
+//! Concurrent writers: over two docward processes, one of them killed half-way, with an application that increments
+//! the counter itself, inside transactions, and without the rule.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -17,9 +17,9 @@ use super::{RULES, insert, numbers, start, unique, unique_index, views};
 
 const WRITERS: u32 = 16;
 
-/// Sixteen writers over `clients`, half on each; `progress` counts what is acknowledged. Who gets no answer
-/// from the one that may be `killed` goes to the other and repeats under new `_id`s. The `_id`s of all that
-/// was acknowledged.
+/// Sixteen writers over `clients`, half on each; `progress` counts acknowledged documents. A writer that gets no
+/// reply from the process that may be `killed` repeats under new `_id`s on the other. Returns the `_id`s of all
+/// acknowledged documents.
 async fn write(
     clients: [Database; 2],
     collection: &'static str,
@@ -64,7 +64,7 @@ async fn two_processes_issue_every_number_once() {
         let clients = [first.client().await.database(name), second.client().await.database(name)];
         let acknowledged = write(clients, collection, scaled(12), &PROGRESS, None).await;
         let stored = views.stored(collection).await;
-        assert!(ids(&stored) == acknowledged, "what was acknowledged is not what is stored");
+        assert!(ids(&stored) == acknowledged, "acknowledged and stored documents differ");
         let numbers = unique(&stored);
         if collection == "single" {
             assert_eq!(numbers, (1..=stored.len() as i64).collect::<Vec<_>>(), "a gap with block: 1 and no kill");
@@ -76,7 +76,7 @@ async fn one_process_is_killed(collection: &'static str, progress: &'static Atom
     let (mut first, second) = (start(), start());
     let views = Views::of(Mongod::shared(), &second).await;
     let name = views.direct.name();
-    // Who is killed is not waited for.
+    // Clients do not wait for the killed process.
     let doomed = connect(&first.address(), "serverSelectionTimeoutMS=1000&connectTimeoutMS=1000").await;
     let clients = [doomed.database(name), second.client().await.database(name)];
     let rounds = scaled(18);
@@ -107,10 +107,10 @@ async fn a_killed_process_leaves_no_duplicate_of_its_block() {
     one_process_is_killed("blocks", &PROGRESS).await;
 }
 
-/// What the application did before docward came, and still does beside it.
+/// The application's own increments of the counter, which continue to work with docward.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_application_may_count_on_beside_docward() {
-    // Its own docward, whose log is shown when this fails.
+async fn an_application_may_use_the_counter_itself() {
+    // Uses its own docward, whose log is printed on failure.
     let docward = start();
     let views = Views::of(Mongod::shared(), &docward).await;
     let mut writers = JoinSet::new();
@@ -139,8 +139,8 @@ async fn an_application_may_count_on_beside_docward() {
     assert_eq!(unique(&issued), (1..=issued.len() as i64).collect::<Vec<_>>());
 }
 
-/// The server inserts a batch and closes docward's connection; the driver repeats it, docward numbers it anew,
-/// and the server knows what it has inserted already. That leaves a gap, and nothing twice.
+/// The server inserts a batch and closes docward's connection. The driver repeats it, docward numbers it again, and
+/// the server recognises the inserted documents. That leaves a gap, but no duplicate.
 #[tokio::test]
 async fn a_repeated_batch_inserts_nothing_twice() {
     let mongod = Mongod::start(Kind::ReplicaSet);
@@ -153,7 +153,7 @@ async fn a_repeated_batch_inserts_nothing_twice() {
         let views = Views::of(&mongod, &docward).await;
         views.direct.collection::<Document>(collection).create_index(unique_index()).await.unwrap();
         let before = retried();
-        // The counter's own document is written by a retryable write too, which docward's driver repeats.
+        // The counter's own document is also written by a retryable write, which docward's driver repeats.
         let mode = doc! { "times": earlier_writes + 1 };
         let data = doc! { "closeConnection": true };
         mongod
@@ -165,7 +165,7 @@ async fn a_repeated_batch_inserts_nothing_twice() {
     }
 }
 
-/// What the rule is for: the largest number and one. One run may be lucky; twenty are not.
+/// Shows that the rule is needed: the largest number plus one. A single run may succeed by chance; twenty do not.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_the_rule_numbers_are_issued_twice() {
     let bare = Docward::start(Mongod::shared(), "");
@@ -191,9 +191,9 @@ async fn without_the_rule_numbers_are_issued_twice() {
     panic!("no number was issued twice in twenty runs");
 }
 
-/// Counter numbers inside transactions: a number of an aborted one is a gap, never issued again.
+/// Counter numbers inside transactions: the number of an aborted one becomes a gap and is never issued again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn transactions_take_numbers_of_their_own() {
+async fn transactions_never_share_numbers() {
     let views = views().await;
     views.direct.create_collection("single").await.unwrap();
     let mut writers = JoinSet::new();

@@ -1,11 +1,11 @@
-//! Certificates made for one test: an authority, and certificates it signs, as PEM files of MongoDB's kind (key
-//! and certificate in one). Knows nothing of who uses them.
+//! Certificates for one test: an authority, and certificates that it signs, as PEM files in MongoDB's form (key and
+//! certificate in one file).
 
 use std::path::{Path, PathBuf};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
-/// An authority with the certificate file that others trust it by.
+/// An authority with the certificate file for those who trust it.
 pub struct Authority {
     issuer: CertifiedIssuer<'static, KeyPair>,
     folder: PathBuf,
@@ -13,7 +13,7 @@ pub struct Authority {
 }
 
 impl Authority {
-    /// `name` tells its files from those of other authorities in `folder`.
+    /// `name` distinguishes its files from those of other authorities in `folder`.
     pub fn new(folder: &Path, name: &str) -> Authority {
         let mut parameters = CertificateParams::default();
         parameters.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -33,7 +33,7 @@ impl Authority {
         self.sign_with(file, names, |_| {})
     }
 
-    /// One whose time is over.
+    /// A certificate that has expired.
     pub fn sign_expired(&self, file: &str, names: &[&str]) -> String {
         self.sign_with(file, names, |parameters| {
             parameters.not_before = date_time_ymd(2001, 1, 1);

@@ -1,10 +1,10 @@
-//! What a computation costs, whoever else is on the machine: a bound on it holds on a busy one too.
+//! The CPU cost of a computation, which does not depend on other load on the machine.
 
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Measures the CPU time of the thread that made it.
+/// Measures the CPU time of the thread that created it.
 pub(crate) struct CpuTimer(Duration);
 
 impl CpuTimer {

@@ -1,6 +1,6 @@
-//! Shorthands around the official driver: a database seen through docward and directly, the
-//! codes inside its errors, and how large the randomized tests are.
-//! Knows nothing of rules. `mongod` and `proxy` start what is connected to here.
+//! Helpers for the official driver: a database through docward and directly, the codes in its errors, and the size of
+//! the randomized tests. Has no dependency on rules. `mongod` and `proxy` start the servers that these helpers
+//! connect to.
 
 use std::time::Instant;
 
@@ -12,11 +12,11 @@ use super::mongod::Mongod;
 use super::process::TIMEOUT;
 use super::proxy::Docward;
 
-/// One database no other test uses, seen in two ways.
+/// A database that no other test uses, with two clients.
 pub struct Views {
-    /// As the application sees it.
+    /// Through docward, as the application uses it.
     pub through: Database,
-    /// RecordedCommand docward, for preparing and checking.
+    /// Directly, for preparing and checking.
     pub direct: Database,
 }
 
@@ -31,18 +31,18 @@ impl Views {
         self.through.collection(name)
     }
 
-    /// Stores documents past docward.
+    /// Stores documents without docward.
     pub async fn store(&self, collection: &str, documents: impl IntoIterator<Item = Document>) {
         self.direct.collection(collection).insert_many(documents).await.unwrap();
     }
 
-    /// Everything in a collection by `_id`, read past docward.
+    /// All documents of a collection by `_id`, read without docward.
     pub async fn stored(&self, collection: &str) -> Vec<Document> {
         all(&self.direct, collection).await
     }
 
-    /// Runs a command through docward and returns its reply without what is about the server rather than
-    /// the statements; a refused one as its error.
+    /// Runs a command through docward and returns its reply without the fields about the server; a failed command as
+    /// its error.
     pub async fn run(&self, command: Document) -> Result<Document, Error> {
         let mut reply = self.through.run_command(command).await?;
         for key in ["$clusterTime", "operationTime", "electionId", "opTime"] {
@@ -52,7 +52,7 @@ impl Views {
     }
 }
 
-/// Everything in a collection by `_id`.
+/// All documents of a collection by `_id`.
 pub async fn all(database: &Database, collection: &str) -> Vec<Document> {
     let mut cursor = database.collection::<Document>(collection).find(doc! {}).sort(doc! { "_id": 1 }).await.unwrap();
     let mut documents = Vec::new();
@@ -62,13 +62,13 @@ pub async fn all(database: &Database, collection: &str) -> Vec<Document> {
     documents
 }
 
-/// A client of its own, with connection string options such as `appName=migrator&retryWrites=false`.
+/// A new client, with connection string options such as `appName=migrator&retryWrites=false`.
 pub async fn connect(address: &str, options: &str) -> Client {
     Client::with_uri_str(format!("mongodb://{address}/?{options}")).await.unwrap()
 }
 
-/// What a driver says that finds no server at this connection string, with these words of docward in it. Where it got
-/// none in the second it waits, it knows no reason yet, and is asked again.
+/// The driver's error text for a server that it cannot use, which contains these words of docward. Retried, because a
+/// driver that gets no reply within its one second reports no reason.
 pub async fn refusal(uri: &str, words: &str) -> String {
     let separator = if uri.ends_with('?') {
         ""
@@ -88,7 +88,7 @@ pub async fn refusal(uri: &str, words: &str) -> String {
     }
 }
 
-/// The server error code of the first failed statement, or of the command; panics on errors of another kind.
+/// The server's error code for the first failed statement, or for the command; panics on errors of another kind.
 pub fn code(error: &Error) -> i32 {
     match error.kind.as_ref() {
         ErrorKind::Command(command) => command.code,
@@ -108,7 +108,7 @@ pub fn message(error: &Error) -> String {
     }
 }
 
-/// Whether a reply says that the command as a whole was done.
+/// Whether a reply reports that the command as a whole succeeded.
 pub fn ok(reply: &Document) -> bool {
     reply.get_f64("ok").unwrap() == 1.0
 }
@@ -120,8 +120,8 @@ pub fn write_errors(reply: &Document) -> Vec<(i32, i32)> {
     entries.map(|error| (error.get_i32("index").unwrap(), error.get_i32("code").unwrap())).collect()
 }
 
-/// `amount` times `$DOCWARD_TEST_SCALE` (a decimal number, 1 unless set): how many cases or rounds the
-/// randomized and concurrent tests run. The defaults suit two busy cores.
+/// `amount` times `$DOCWARD_TEST_SCALE` (a decimal number, 1 by default): the number of cases or rounds in randomized
+/// and concurrent tests. The defaults suit two busy cores.
 pub fn scaled(amount: u32) -> u32 {
     let scale = std::env::var("DOCWARD_TEST_SCALE").map_or(1.0, |text| text.parse::<f64>().unwrap());
     ((f64::from(amount) * scale) as u32).max(1)

@@ -1,5 +1,5 @@
-//! The MongoDB wire format once more, written for tests: clear, owned, by the `bson` crate,
-//! and without docward's code, whose oracle it is. `raw` and `scripted` speak it.
+//! The MongoDB wire format, written again for tests with owned values and the `bson` crate, without docward's code,
+//! which it checks. `raw` and `scripted` use it.
 
 use std::io::{self, Read};
 
@@ -15,12 +15,12 @@ pub const CHECKSUM_PRESENT: u32 = 1;
 pub const MORE_TO_COME: u32 = 1 << 1;
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 
-/// A header that claims this length, whatever follows it.
+/// A header that claims this length, whatever follows.
 pub fn header(length: i32, op_code: i32) -> Vec<u8> {
     [length, 1, 0, op_code].iter().flat_map(|field| field.to_le_bytes()).collect()
 }
 
-/// One message as it was on the wire: the header's fields and all that follows it.
+/// One message as it is on the wire: the header's fields and the remaining bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
     pub request_id: i32,
@@ -30,10 +30,10 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Reads one frame; `None` when the peer closed the connection between two frames.
+    /// Reads one frame; `None` if the peer closed the connection between two frames.
     ///
     /// # Errors
-    /// What the socket reports; `UnexpectedEof` when it closed within a frame.
+    /// Socket errors; `UnexpectedEof` if the peer closed the connection within a frame.
     pub fn read(stream: &mut impl Read) -> io::Result<Option<Frame>> {
         let mut header = [0; 16];
         if stream.read(&mut header[..1])? == 0 {
@@ -77,7 +77,7 @@ impl Frame {
 
     /// An OP_REPLY to an OP_QUERY.
     pub fn reply(response_to: i32, document: &Document) -> Frame {
-        let mut body = vec![0; 16]; // flags, cursor, position
+        let mut body = vec![0; 16]; // flags, cursor id, starting position
         body.extend(1i32.to_le_bytes());
         body.extend(document.to_vec().unwrap());
         Frame { request_id: 0, response_to, op_code: OP_REPLY, body }
@@ -101,7 +101,7 @@ impl Frame {
         Frame { op_code: OP_COMPRESSED, body, ..*self }
     }
 
-    /// The compressor of an OP_COMPRESSED, and the message in it; panics when it is none.
+    /// The compressor of an OP_COMPRESSED, and the message in it; panics on another opcode.
     pub fn decompressed(&self) -> (u8, Frame) {
         assert_eq!(self.op_code, OP_COMPRESSED, "not an OP_COMPRESSED");
         let field = |at: usize| i32::from_le_bytes(self.body[at..at + 4].try_into().unwrap());
@@ -132,11 +132,11 @@ impl Frame {
 pub enum Section {
     Body(Document),
     Sequence(String, Vec<Document>),
-    /// Bytes that `bson::Document` cannot hold, such as duplicate keys; the kind byte included.
+    /// Bytes that `bson::Document` cannot represent, such as duplicate keys; includes the kind byte.
     Raw(Vec<u8>),
 }
 
-/// An OP_MSG, to be sent or as it was received.
+/// An OP_MSG, to send or as received.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Message {
     pub flags: u32,
@@ -149,35 +149,35 @@ impl Message {
         Message { flags: 0, sections: vec![Section::Body(body)] }
     }
 
-    /// One more kind-1 section after those there are.
+    /// Adds a kind-1 section after the existing ones.
     #[must_use]
     pub fn sequence(mut self, identifier: &str, documents: Vec<Document>) -> Message {
         self.sections.push(Section::Sequence(identifier.to_owned(), documents));
         self
     }
 
-    /// A kind-1 section before all others, the body too, as the format allows.
+    /// Adds a kind-1 section before all others, including the body, which the format allows.
     #[must_use]
     pub fn sequence_first(mut self, identifier: &str, documents: Vec<Document>) -> Message {
         self.sections.insert(0, Section::Sequence(identifier.to_owned(), documents));
         self
     }
 
-    /// A kind-0 section of any bytes, after those there are.
+    /// Adds a kind-0 section of any bytes after the existing ones.
     #[must_use]
     pub fn raw_body(mut self, document: &RawDocumentBuf) -> Message {
         self.sections.push(Section::Raw([&[0], document.as_bytes()].concat()));
         self
     }
 
-    /// Adds flag bits. With `CHECKSUM_PRESENT` the right checksum is appended.
+    /// Adds flag bits. With `CHECKSUM_PRESENT` the correct checksum is appended.
     #[must_use]
     pub fn flags(mut self, bits: u32) -> Message {
         self.flags |= bits;
         self
     }
 
-    /// The body's document; panics when there is none.
+    /// The body's document; panics if there is none.
     pub fn body(&self) -> &Document {
         let body = self.sections.iter().find_map(|section| match section {
             Section::Body(document) => Some(document),
@@ -186,7 +186,7 @@ impl Message {
         body.unwrap_or_else(|| panic!("no body in {self:?}"))
     }
 
-    /// The documents of a kind-1 section, else of the array of that name in the body.
+    /// The documents of a kind-1 section, or else of the body's array with that name.
     pub fn documents(&self, name: &str) -> Vec<Document> {
         let sequence = self.sections.iter().find_map(|section| match section {
             Section::Sequence(identifier, documents) if identifier == name => Some(documents.clone()),
@@ -214,7 +214,7 @@ impl Message {
         frame
     }
 
-    /// Takes an OP_MSG apart; panics when it is none or its checksum is wrong.
+    /// Parses an OP_MSG; panics on another opcode or a wrong checksum.
     pub fn parse(frame: &Frame) -> Message {
         assert_eq!(frame.op_code, OP_MSG, "not an OP_MSG");
         let (flags, mut rest) = frame.body.split_at(4);
@@ -277,7 +277,7 @@ impl Section {
     }
 }
 
-/// Errors of the server may quote bytes that are no UTF-8.
+/// Server errors may quote invalid UTF-8.
 fn read_body(bytes: &mut &[u8]) -> Document {
     let length = u32::from_le_bytes(bytes[..4].try_into().unwrap()) as usize;
     let (document, rest) = bytes.split_at(length);

@@ -1,5 +1,5 @@
-//! A bare HTTP client: one request on one connection, sent as it is written. Speaks HTTP/1.0, so that an answer's
-//! body is what comes until the connection's end.
+//! A minimal HTTP client: one request per connection, sent exactly as written. Uses HTTP/1.0, so that a response's
+//! body ends with the connection.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::process::TIMEOUT;
 
-/// What came back.
+/// The response.
 #[derive(Debug)]
 pub struct Answer {
     pub status: u16,
@@ -28,12 +28,12 @@ impl Answer {
     }
 }
 
-/// GET with a browser's `Host`.
+/// GET with a browser's `Host` header.
 pub fn get(address: &str, path: &str) -> Answer {
     try_get(address, path).unwrap()
 }
 
-/// GET of an address that may be about to change hands.
+/// GET from an address that another process may be taking over.
 pub fn try_get(address: &str, path: &str) -> io::Result<Answer> {
     try_request(address, "GET", path, &[("Host", address)], "")
 }
@@ -67,7 +67,7 @@ fn send(
     let headers: String = headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
     let length = body.len();
     let head = format!("{method} {path} HTTP/1.0\r\n{headers}Content-Length: {length}\r\n\r\n");
-    // Who refuses a request may close before it has read all of it.
+    // A server that refuses a request may close the connection before it has read all of it.
     let _ = stream.write_all((head + body).as_bytes());
     Ok(BufReader::new(stream))
 }
@@ -86,7 +86,7 @@ fn read_head(answer: &mut BufReader<TcpStream>) -> io::Result<(u16, Vec<(String,
     Ok((status, headers))
 }
 
-/// Server-sent events, as they come.
+/// Server-sent events, as they arrive.
 pub struct Events(BufReader<TcpStream>);
 
 impl Events {
@@ -103,7 +103,7 @@ impl Events {
         Ok(Events(answer))
     }
 
-    /// The name and the data of the next event; panics when none comes in time.
+    /// The name and the data of the next event; panics if none arrives in time.
     pub fn next(&mut self) -> (String, Value) {
         let (mut event, mut data) = (String::new(), String::new());
         let began = Instant::now();

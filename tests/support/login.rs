@@ -1,5 +1,5 @@
-//! A login by SCRAM-SHA-256 (RFC 5802, RFC 7677) on one connection and nothing beside it, where a driver also has its
-//! monitor's connections.
+//! A login by SCRAM-SHA-256 (RFC 5802, RFC 7677) on a single connection; a driver would also open monitoring
+//! connections.
 
 use std::num::NonZeroU32;
 
@@ -15,8 +15,8 @@ fn payload(text: String) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: text.into_bytes() }
 }
 
-/// The payload of a reply: its texts by their letters.
-fn said(reply: &Document) -> (String, impl Fn(char) -> String) {
+/// The attributes of a reply's payload, by letter.
+fn attributes(reply: &Document) -> (String, impl Fn(char) -> String) {
     let text = String::from_utf8(reply.get_binary_generic("payload").unwrap_or_else(|_| panic!("{reply}")).clone());
     let text = text.unwrap();
     let parts = text.clone();
@@ -27,12 +27,12 @@ fn said(reply: &Document) -> (String, impl Fn(char) -> String) {
     (text, part)
 }
 
-/// Logs a user of `admin` in; panics when the server does not want him.
+/// Logs in a user of `admin`; panics if the server refuses.
 pub fn log_in(client: &mut Client, user: &str, password: &str) {
     let bare = format!("n={user},r=docwardtest");
     let start = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload(format!("n,,{bare}")) };
     let reply = client.command("admin", start);
-    let (first, part) = said(&reply);
+    let (first, part) = attributes(&reply);
     let (salt, rounds) = (STANDARD.decode(part('s')).unwrap(), part('i').parse::<NonZeroU32>().unwrap());
     let mut salted = [0; 32];
     pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password.as_bytes(), &mut salted);

@@ -1,7 +1,7 @@
-//! Fixtures of the integration tests: a real mongod, docward before it, a raw wire client,
-//! and a scripted upstream for what no server can be made to send. Nothing here may use
-//! docward's own code, or both could be wrong together. Each test crate compiles all of it
-//! (`mod support;`). Start with `mongod`, `proxy`, `raw` and `scripted`.
+//! Fixtures of the integration tests: a real mongod, docward in front of it, a raw wire client, and a scripted
+//! upstream for replies that no server can be made to send. Nothing here may use docward's own code, because an error
+//! in it would then hide itself. Each test crate compiles all of it (`mod support;`). Start with `mongod`, `proxy`,
+//! `raw` and `scripted`.
 
 #![allow(dead_code, reason = "each test crate uses its own part of the fixtures")]
 #![allow(unreachable_pub, reason = "every test crate is the root of its own copy")]

@@ -1,6 +1,6 @@
-//! A real mongod in a scratch folder: `Mongod::shared()` for most tests, `Mongod::start`
-//! for those that kill or reconfigure it. Failpoints are enabled. Talks to the server by
-//! `raw`, so that it needs no async runtime and can live in a static.
+//! A real mongod in a temporary folder: `Mongod::shared()` for most tests, `Mongod::start` for those that kill or
+//! reconfigure it. Failpoints are enabled. Connects to the server by `raw`, so that it needs no async runtime and can
+//! be a static.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -10,20 +10,20 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use bson::{Document, doc};
 use tempfile::TempDir;
 
-use super::process::{Protected, TIMEOUT, free_port, poll, repository};
+use super::process::{ChildGuard, TIMEOUT, free_port, poll, repository};
 use super::raw;
 
 /// What kind of deployment a mongod is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Standalone,
-    /// A set named `rs0` of this one member, which is a writable primary.
+    /// A replica set named `rs0` with this one member, which is a writable primary.
     ReplicaSet,
 }
 
-/// A running mongod; dropped, it is killed and its folder removed.
+/// A running mongod; dropping it kills the process and removes its folder.
 pub struct Mongod {
-    process: Protected,
+    process: ChildGuard,
     folder: TempDir,
     kind: Kind,
     arguments: Vec<String>,
@@ -31,15 +31,15 @@ pub struct Mongod {
 }
 
 impl Mongod {
-    /// Starts a mongod of its own for one test; takes one to two seconds.
+    /// Starts a separate mongod for one test; takes one to two seconds.
     pub fn start(kind: Kind) -> Mongod {
         Mongod::start_with(kind, &[])
     }
 
-    /// The same with more arguments. A replica set must take plain connections while it is initiated.
+    /// The same with more arguments. A replica set must accept connections without TLS while it is initiated.
     pub fn start_with(kind: Kind, arguments: &[&str]) -> Mongod {
         let arguments: Vec<String> = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        // Another process may take the port between our look and mongod's.
+        // Another process may take the port before mongod binds it.
         let launched = (0..5).find_map(|_| Mongod::launch(kind, &arguments));
         let mut mongod = launched.expect("mongod did not start five times");
         if kind == Kind::ReplicaSet {
@@ -48,13 +48,13 @@ impl Mongod {
         mongod
     }
 
-    /// Starts a mongod that belongs to a set named `rs0` and is not in its configuration yet; see `replica_set`.
+    /// Starts a mongod for a replica set named `rs0` that is not in its configuration yet; see `replica_set`.
     pub fn start_member() -> Mongod {
         (0..5).find_map(|_| Mongod::launch(Kind::ReplicaSet, &[])).expect("mongod did not start five times")
     }
 
-    /// The replica set shared by all tests of this process. Use a `fresh_database`, and do
-    /// not kill it or leave failpoints on.
+    /// The replica set shared by all tests of this process. Use a `fresh_database`; do not kill it or leave
+    /// failpoints enabled.
     pub fn shared() -> &'static Mongod {
         static SHARED: OnceLock<Mongod> = OnceLock::new();
         SHARED.get_or_init(|| Mongod::start(Kind::ReplicaSet))
@@ -71,7 +71,7 @@ impl Mongod {
         format!("127.0.0.1:{}", self.port)
     }
 
-    /// The connection string, with the set's name if it is one.
+    /// The connection string, with the name of the replica set if it is one.
     pub fn uri(&self) -> String {
         match self.kind {
             Kind::Standalone => format!("mongodb://{}/", self.address()),
@@ -91,12 +91,12 @@ impl Mongod {
         self.process.pid()
     }
 
-    /// A driver connected to this mongod directly, not through docward.
+    /// A driver connected directly to this mongod.
     pub async fn client(&self) -> mongodb::Client {
         mongodb::Client::with_uri_str(self.uri()).await.unwrap()
     }
 
-    /// Runs `command` on `database` and returns the reply, errors included.
+    /// Runs `command` on `database` and returns the reply, including errors.
     pub fn command(&self, database: &str, command: Document) -> Document {
         raw::Client::connect(&self.address()).command(database, command)
     }
@@ -106,23 +106,23 @@ impl Mongod {
         self.process.signal(name);
     }
 
-    /// Whether it could answer: it has neither ended nor been stopped by a signal.
+    /// Whether it can answer: it has neither ended nor been stopped by a signal.
     pub fn is_awake(&self) -> bool {
         self.process.is_awake()
     }
 
-    /// SIGKILL, as when the machine fails.
+    /// SIGKILL, like a machine failure.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// SIGTERM, and waits for the clean end.
+    /// SIGTERM; waits for the clean shutdown.
     pub fn stop(&mut self) {
         self.process.signal("TERM");
         self.process.wait();
     }
 
-    /// Starts it again on the same port and data after `kill` or `stop`.
+    /// Restarts it with the same port and data after `kill` or `stop`.
     pub fn restart(&mut self) {
         self.restart_member();
         if self.kind == Kind::ReplicaSet {
@@ -130,18 +130,18 @@ impl Mongod {
         }
     }
 
-    /// The same for a member of a larger set, which need not become primary.
+    /// The same for a member of a larger replica set, which need not become primary.
     pub fn restart_member(&mut self) {
         self.process.kill();
         self.process =
-            Protected::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
+            ChildGuard::spawn(self.kind.command(self.port, &self.folder).args(&self.arguments), self.folder.path());
         assert!(self.answers(), "mongod did not start again:\n{}", self.log());
     }
 
     fn launch(kind: Kind, arguments: &[String]) -> Option<Mongod> {
         let folder = tempfile::Builder::new().prefix("docward-mongod-").tempdir().unwrap();
         let port = free_port();
-        let process = Protected::spawn(kind.command(port, &folder).args(arguments), folder.path());
+        let process = ChildGuard::spawn(kind.command(port, &folder).args(arguments), folder.path());
         let mut mongod = Mongod { process, folder, kind, arguments: arguments.to_vec(), port };
         if mongod.answers() {
             return Some(mongod);
@@ -150,7 +150,7 @@ impl Mongod {
         None
     }
 
-    /// Waits until it takes connections; false if it has died instead.
+    /// Waits until it accepts connections; returns false if it has ended instead.
     fn answers(&mut self) -> bool {
         let address = self.address();
         poll(TIMEOUT, || match raw::Client::try_connect(&address) {
@@ -177,12 +177,12 @@ impl Mongod {
         .unwrap_or_else(|| panic!("mongod did not become primary:\n{}", self.log()));
     }
 
-    /// The log it writes, also after it was stopped.
+    /// Its log file, which stays after a stop.
     pub fn log_file(&self) -> PathBuf {
         self.folder.path().join("mongod.log")
     }
 
-    /// Everything it has logged, as lines of JSON; at every start it renames the log before.
+    /// Its complete log as lines of JSON; mongod renames the previous log file at every start.
     pub fn whole_log(&self) -> String {
         let files = std::fs::read_dir(self.folder.path()).unwrap().map(|file| file.unwrap().path());
         let is_log = |file: &PathBuf| file.file_name().unwrap().to_string_lossy().starts_with("mongod.log");
@@ -207,8 +207,8 @@ impl Kind {
             .arg(folder.path())
             .arg("--logpath")
             .arg(folder.path().join("mongod.log"))
-            // It takes what it needs of this. The largest messages must fit although it gets no time to write out
-            // those before them.
+            // The cache size, of which mongod uses what it needs. The largest messages must fit even if the server
+            // gets no time to write earlier ones to disk.
             .args(["--wiredTigerCacheSizeGB", "1"])
             .args(["--setParameter", "enableTestCommands=1"])
             .args(["--setParameter", "diagnosticDataCollectionEnabled=false"])
@@ -222,7 +222,7 @@ impl Kind {
     }
 }
 
-/// What `scripts/mongod.sh` finds or fetches, asked once in a process.
+/// The executable that `scripts/mongod.sh` finds or downloads, looked up once per process.
 fn executable() -> &'static PathBuf {
     static EXECUTABLE: OnceLock<PathBuf> = OnceLock::new();
     EXECUTABLE.get_or_init(|| {

@@ -1,19 +1,19 @@
-//! A DNS server on loopback that knows what it is told, for SRV and TXT records. Written by hand, so that what
-//! docward's resolver understands is not checked by the same library.
+//! A DNS server on loopback with given SRV and TXT records. Written by hand, so that the library of docward's
+//! resolver does not check itself.
 
 use std::net::{SocketAddr, UdpSocket};
 
 const SRV: u16 = 33;
 const TXT: u16 = 16;
 
-/// A record's name without the last dot, and what it holds.
+/// A record's name without the trailing dot, and its content.
 #[derive(Clone)]
 pub enum Record {
     Service { name: String, target: String, port: u16 },
     Text { name: String, text: String },
 }
 
-/// Answers until the process ends; gives its address.
+/// Answers until the process ends; returns its address.
 pub fn serve(records: Vec<Record>) -> SocketAddr {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     let address = socket.local_addr().unwrap();
@@ -30,12 +30,12 @@ fn answer(query: &[u8], records: &[Record]) -> Vec<u8> {
     let (name, end) = read_name(query, 12);
     let kind = u16::from_be_bytes([query[end], query[end + 1]]);
     let answers: Vec<Vec<u8>> = records.iter().filter_map(|record| record.data(&name, kind)).collect();
-    // NXDOMAIN where nothing is known; recursion is claimed to be available.
+    // NXDOMAIN for unknown names; claims that recursion is available.
     let code = if answers.is_empty() { 3 } else { 0 };
     let mut out = [&query[..2], &[0x81, 0x80 | code, 0, 1, 0, answers.len() as u8, 0, 0, 0, 0]].concat();
     out.extend_from_slice(&query[12..end + 4]);
     for data in answers {
-        // The question's name, by reference; class IN; a minute to live.
+        // The question's name as a pointer; class IN; a TTL of one minute.
         out.extend_from_slice(&[0xc0, 12]);
         out.extend_from_slice(&kind.to_be_bytes());
         out.extend_from_slice(&[0, 1, 0, 0, 0, 60]);
@@ -66,7 +66,7 @@ impl Record {
     }
 }
 
-/// A name and where it ends; questions have no references.
+/// Reads a name and returns it with its end; questions contain no pointers.
 fn read_name(message: &[u8], mut at: usize) -> (String, usize) {
     let mut labels = Vec::new();
     while message[at] != 0 {

@@ -1,5 +1,5 @@
-//! Child processes that never outlive the test: their watchdog, their output, free ports.
-//! Knows nothing of what the processes are; `mongod` and `proxy` do.
+//! Child processes that never outlive the test: their watchdog, their output, free ports. `mongod` and `proxy` use
+//! it.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::MutexGuard;
 
-/// Long enough for a machine that gives a test a tenth of a core; what is slower than this is broken.
+/// Long enough for a machine that gives a test a tenth of a core; anything slower is an error.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
 
-/// What is meant to happen at once, on such a machine. Less than what docward does by itself later: `proxy` starts it
-/// with timeouts for a first message.
+/// The limit for immediate effects on such a machine. Shorter than docward's own timeouts: `proxy` starts it with
+/// long timeouts for a first message.
 pub const SOON: Duration = Duration::from_secs(30);
 
-/// Held by tests of one process that must not run side by side, because they measure or fill the machine.
+/// A lock for tests of one process that must not run concurrently, because they measure or load the machine.
 pub async fn alone() -> MutexGuard<'static, ()> {
     static ALONE: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
     ALONE.lock().await
@@ -30,28 +30,28 @@ pub fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
 
-/// A TCP port of the loopback interface that is free and stays so: systems give higher ones to connections and to who
-/// listens on any port, and no other test of this process gets it.
+/// A TCP port of the loopback interface that is and stays free: it is below the range that systems use for outgoing
+/// connections and for port 0, and no other test of this process gets it.
 pub fn free_port() -> u16 {
     const FIRST: u32 = 10_000;
     const COUNT: u32 = 10_000;
     static GIVEN: AtomicU32 = AtomicU32::new(0);
-    // Other test processes begin elsewhere.
+    // Other test processes start at another offset.
     let begin = std::process::id().wrapping_mul(131);
     let next = || FIRST + begin.wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed)) % COUNT;
     let mut candidates = (0..COUNT).map(|_| next() as u16);
     candidates.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("no port is free")
 }
 
-/// Memory of a process that is in RAM, in bytes, as Linux tells it.
+/// Resident memory of a process in bytes, from /proc.
 pub struct Resident {
     pub now: usize,
-    /// The most there ever was.
+    /// The maximum so far.
     pub most: usize,
 }
 
 impl Resident {
-    /// Panics when there is no such process.
+    /// Panics if the process does not exist.
     pub fn of(pid: u32) -> Resident {
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
         let field = |name: &str| {
@@ -62,7 +62,7 @@ impl Resident {
     }
 }
 
-/// The local TCP ports of a process, as Linux tells them (IPv4 only).
+/// The local TCP ports of a process, from /proc (IPv4 only).
 pub fn local_ports(pid: u32) -> Vec<u16> {
     let links = std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().flatten();
     let links = links.filter_map(|link| std::fs::read_link(link.path()).ok());
@@ -77,8 +77,8 @@ pub fn local_ports(pid: u32) -> Vec<u16> {
     table.lines().skip(1).filter_map(port).collect()
 }
 
-/// What a system call gives in the end. Linux interrupts one that has a timeout when the machine stands still for a
-/// while, and does not begin it again.
+/// Repeats a system call after EINTR. Linux interrupts calls with a timeout when the machine was suspended, and does
+/// not restart them.
 pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match call() {
@@ -88,7 +88,7 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
     }
 }
 
-/// Asks `probe` every few milliseconds until it gives an answer or time is up.
+/// Calls `probe` every few milliseconds until it returns a value or the time is over.
 pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {
@@ -102,19 +102,19 @@ pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Optio
     }
 }
 
-/// A running child that is killed when this is dropped, and also when the test process
-/// dies in whatever way: `scripts/watchdog.sh` waits for the end of a pipe we hold.
-/// The second way matters for statics, which are never dropped, and for Ctrl-C.
-pub struct Protected {
+/// A running child that is killed when this is dropped, and also when the test process dies in any way:
+/// `scripts/watchdog.sh` waits for the end of a pipe that this process holds. The watchdog is needed for statics,
+/// which are never dropped, and for Ctrl-C.
+pub struct ChildGuard {
     child: Child,
     watchdog: Child,
     leash: Option<ChildStdin>,
 }
 
-impl Protected {
-    /// Starts `command` in a process group of its own, so that a Ctrl-C in the terminal
-    /// reaches the tests only. `folder` is removed if the watchdog has to act.
-    pub fn spawn(command: &mut Command, folder: &Path) -> Protected {
+impl ChildGuard {
+    /// Starts `command` in its own process group, so that a Ctrl-C in the terminal reaches only the tests. The
+    /// watchdog removes `folder` if it has to act.
+    pub fn spawn(command: &mut Command, folder: &Path) -> ChildGuard {
         let child =
             command.process_group(0).spawn().unwrap_or_else(|error| panic!("cannot start {command:?}: {error}"));
         let mut watchdog = Command::new(repository("scripts/watchdog.sh"))
@@ -127,7 +127,7 @@ impl Protected {
             .spawn()
             .unwrap();
         let leash = watchdog.stdin.take();
-        Protected { child, watchdog, leash }
+        ChildGuard { child, watchdog, leash }
     }
 
     pub fn pid(&self) -> u32 {
@@ -150,28 +150,28 @@ impl Protected {
         self.child.try_wait().unwrap()
     }
 
-    /// Waits for the process to end by itself; panics when it does not.
+    /// Waits for the process to end by itself; panics if it does not.
     pub fn wait(&mut self) -> ExitStatus {
         poll(TIMEOUT, || self.exited()).unwrap_or_else(|| panic!("process {} does not end", self.pid()))
     }
 
-    /// Whether it could do anything: it has neither ended nor been stopped by a signal.
+    /// Whether it can act: it has neither ended nor been stopped by a signal.
     pub fn is_awake(&self) -> bool {
         let status = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The state follows the name, which is in brackets and may hold anything.
+        // The state follows the name, which is in brackets and may contain anything.
         let state = status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
         state.is_some_and(|state| !"TtZX".contains(state))
     }
 
-    /// SIGKILL, and waits for the end.
+    /// SIGKILL; waits for the end.
     pub fn kill(&mut self) {
-        // An error says that it has ended already.
+        // An error means that it has ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-impl Drop for Protected {
+impl Drop for ChildGuard {
     fn drop(&mut self) {
         self.kill();
         if let Some(mut leash) = self.leash.take() {
@@ -181,7 +181,7 @@ impl Drop for Protected {
     }
 }
 
-/// The lines of a child's output, collected by a thread as they come.
+/// The lines of a child's output, collected by a thread as they arrive.
 #[derive(Clone, Default)]
 pub struct Lines(Arc<(Mutex<Collected>, Condvar)>);
 
@@ -215,7 +215,7 @@ impl Lines {
         self.0.0.lock().unwrap().lines.clone()
     }
 
-    /// The first `count` lines that contain `needle`; fewer when the output ends or time is up.
+    /// The first `count` lines that contain `needle`; fewer if the output ends or the time is over.
     pub fn wait_for(&self, needle: &str, count: usize, timeout: Duration) -> Vec<String> {
         let deadline = Instant::now() + timeout;
         let mut collected = self.0.0.lock().unwrap();

@@ -1,5 +1,5 @@
-//! A running docward: `Docward::start(&mongod, rules)` for most tests, `Docward::before`
-//! for those that choose the flags. Its log is printed when the test fails.
+//! A running docward: `Docward::start(&mongod, rules)` for most tests, `Docward::before` for those that set flags.
+//! Its log is printed if the test fails.
 
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
@@ -9,10 +9,10 @@ use std::process::{Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
-use super::process::{Lines, Protected, TIMEOUT};
+use super::process::{ChildGuard, Lines, TIMEOUT};
 
-/// For tests that only need some rule: documents in any collection `orders` are replaced with a guard, or not at all.
-pub const ORDERS_GUARDED: &str = r#"
+/// For tests that need any rule: replacements in every collection `orders` are checked or rejected.
+pub const ORDERS_PROTECTED: &str = r#"
 version: 1
 rules:
   - name: no-blind-replace
@@ -20,9 +20,9 @@ rules:
     replacement: { policy: reject, version: version }
 "#;
 
-/// A running docward; dropped, it is killed.
+/// A running docward; dropping it kills the process.
 pub struct Docward {
-    process: Protected,
+    process: ChildGuard,
     folder: TempDir,
     log: Lines,
     addresses: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Docward {
     admin_address: Option<String>,
 }
 
-/// How to start a docward.
+/// The settings of a docward that is to be started.
 pub struct Builder {
     subcommand: String,
     upstream: String,
@@ -39,19 +39,19 @@ pub struct Builder {
     environment: Vec<(String, String)>,
     listen: Option<String>,
     listeners: usize,
-    /// Of open files; the system's when it is not set.
+    /// The limit of open files; the system's if it is not set.
     file_limit: Option<u32>,
     passed: Option<TcpListener>,
     folder: TempDir,
 }
 
 impl Docward {
-    /// Starts docward before `mongod` with one rule file of this content; none if it is empty.
+    /// Starts docward in front of `mongod` with one rule file of this content; without rules if it is empty.
     pub fn start(mongod: &Mongod, rules_yaml: &str) -> Docward {
         Docward::before(&mongod.uri()).rules(rules_yaml).start()
     }
 
-    /// A docward to be started before the upstream of this connection string.
+    /// Settings for a docward in front of the upstream with this connection string.
     pub fn before(upstream: &str) -> Builder {
         Builder {
             subcommand: "serve".to_owned(),
@@ -72,7 +72,7 @@ impl Docward {
         self.addresses[0].clone()
     }
 
-    /// `HOST:PORT` of every listener, in the order they were printed.
+    /// `HOST:PORT` of every listener, in the order of docward's output.
     pub fn addresses(&self) -> &[String] {
         &self.addresses
     }
@@ -82,12 +82,12 @@ impl Docward {
         self.query_address.clone().expect("this docward has no query listener")
     }
 
-    /// `HOST:PORT` of metrics, health and console; panics without one.
+    /// `HOST:PORT` of the admin address; panics without one.
     pub fn admin_address(&self) -> String {
         self.admin_address.clone().expect("this docward has no admin address")
     }
 
-    /// The connection string an application would use: only an address.
+    /// The connection string that an application would use: only an address.
     pub fn uri(&self) -> String {
         format!("mongodb://{}/", self.address())
     }
@@ -101,12 +101,12 @@ impl Docward {
         self.process.pid()
     }
 
-    /// The rule file made from `Builder::rules`, to be changed for a reload.
+    /// The rule file of `Builder::rules`, which a test can change for a reload.
     pub fn rules_file(&self) -> PathBuf {
         self.folder.path().join("rules.yaml")
     }
 
-    /// Replaces that file's content at once, as a careful editor does.
+    /// Replaces that file's content atomically.
     pub fn rewrite_rules(&self, yaml: &str) {
         let new = self.folder.path().join(".rules.yaml.new");
         std::fs::write(&new, yaml).unwrap();
@@ -118,7 +118,7 @@ impl Docward {
         self.log.all()
     }
 
-    /// The first log line that contains `needle`; panics when none comes.
+    /// The first log line that contains `needle`; panics if none appears.
     pub fn wait_for_log(&self, needle: &str) -> String {
         let mut found = self.log.wait_for(needle, 1, TIMEOUT);
         found.pop().unwrap_or_else(|| panic!("docward logged no line with {needle:?}"))
@@ -129,7 +129,7 @@ impl Docward {
         self.process.signal(name);
     }
 
-    /// SIGKILL, as when the machine fails.
+    /// SIGKILL, like a machine failure.
     pub fn kill(&mut self) {
         self.process.kill();
     }
@@ -139,13 +139,13 @@ impl Docward {
         self.process.wait()
     }
 
-    /// SIGTERM, and waits until it has ended by itself.
+    /// SIGTERM; waits until it has ended by itself.
     pub fn terminate(&mut self) -> ExitStatus {
         self.process.signal("TERM");
         self.process.wait()
     }
 
-    /// The exit status if it has ended; a test that feeds it rubbish asserts `None`.
+    /// The exit status if it has ended; a test that sends malformed input asserts `None`.
     pub fn exited(&mut self) -> Option<ExitStatus> {
         self.process.exited()
     }
@@ -162,7 +162,7 @@ impl Drop for Docward {
 }
 
 impl Builder {
-    /// A rule file with this content; nothing if it is empty.
+    /// A rule file with this content; no rule file if it is empty.
     #[must_use]
     pub fn rules(mut self, yaml: &str) -> Builder {
         if !yaml.is_empty() {
@@ -173,21 +173,21 @@ impl Builder {
         self
     }
 
-    /// A rule file or folder that exists already.
+    /// An existing rule file or folder.
     #[must_use]
     pub fn rules_path(mut self, path: impl AsRef<Path>) -> Builder {
         self.rules.push(path.as_ref().to_owned());
         self
     }
 
-    /// Another subcommand that listens.
+    /// Runs another subcommand that listens.
     #[must_use]
     pub fn subcommand(mut self, name: &str) -> Builder {
         name.clone_into(&mut self.subcommand);
         self
     }
 
-    /// One more argument of the subcommand.
+    /// Adds one argument to the subcommand.
     #[must_use]
     pub fn argument(mut self, argument: impl Into<String>) -> Builder {
         self.arguments.push(argument.into());
@@ -200,14 +200,14 @@ impl Builder {
         self
     }
 
-    /// Where to listen instead of a free port of 127.0.0.1.
+    /// The listening address, instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Builder {
         self.listen = Some(address.to_owned());
         self
     }
 
-    /// Passes a listening socket as systemd does (`LISTEN_FDS`), to be listened on in the place of a new one.
+    /// Passes a listening socket as systemd does (`LISTEN_FDS`), which docward uses instead of a new one.
     #[must_use]
     pub fn passing(mut self, socket: &TcpListener) -> Builder {
         self.listen = Some(socket.local_addr().unwrap().to_string());
@@ -215,35 +215,35 @@ impl Builder {
         self
     }
 
-    /// No `--listen`: the addresses are in a configuration file.
+    /// Without `--listen`: the addresses are in a configuration file.
     #[must_use]
     pub fn without_listen(mut self) -> Builder {
         self.listen = None;
         self
     }
 
-    /// How many listeners to wait for, the query listener included; one unless told otherwise.
+    /// How many listeners to wait for, including the query listener; one by default.
     #[must_use]
     pub fn listeners(mut self, count: usize) -> Builder {
         self.listeners = count;
         self
     }
 
-    /// Metrics, health and console at a free port of 127.0.0.1.
+    /// The admin address, at a free port of 127.0.0.1.
     #[must_use]
     pub fn admin(mut self) -> Builder {
         self.listeners += 1;
         self.argument("--admin").argument("127.0.0.1:0")
     }
 
-    /// How many files and connections it may have open.
+    /// The maximum number of open files and connections.
     #[must_use]
     pub fn file_limit(mut self, count: u32) -> Builder {
         self.file_limit = Some(count);
         self
     }
 
-    /// Starts it and waits until it listens; panics with its log when it does not.
+    /// Starts it and waits until it listens; panics with its log if it does not.
     pub fn start(self) -> Docward {
         self.try_start().unwrap_or_else(|log| panic!("docward did not start:\n{log}"))
     }
@@ -251,16 +251,16 @@ impl Builder {
     /// Starts it and waits until it listens.
     ///
     /// # Errors
-    /// All it wrote to stderr, when it ends instead of listening.
+    /// All its stderr output, if it ends instead of listening.
     pub fn try_start(self) -> Result<Docward, String> {
-        let mut process = Protected::spawn(&mut self.command(), self.folder.path());
+        let mut process = ChildGuard::spawn(&mut self.command(), self.folder.path());
         let log = Lines::collect(process.child().stderr.take().unwrap());
         let output = Lines::collect(process.child().stdout.take().unwrap());
         let prefix = "listening on ";
         let lines = output.wait_for(prefix, self.listeners, TIMEOUT);
         if lines.len() < self.listeners {
             process.kill();
-            log.wait_for("\0", 1, TIMEOUT); // no line has it: waits for the end of the log
+            log.wait_for("\0", 1, TIMEOUT); // no line contains it, so this waits for the end of the log
             return Err(log.all().join("\n"));
         }
         let (mut addresses, mut query_address, mut admin_address) = (Vec::new(), None, None);
@@ -275,15 +275,15 @@ impl Builder {
         Ok(Docward { process, folder: self.folder, log, addresses, query_address, admin_address })
     }
 
-    /// A client's first message is waited for unless the test is about that: on a slow machine it may connect long
-    /// before it has prepared what it will say.
+    /// A long timeout for a client's first message, unless the test is about that: on a slow machine a client may
+    /// connect long before its first message is ready.
     fn handshake_timeout(&self) -> &'static [&'static str] {
-        let is_told = self.arguments.iter().any(|argument| argument == "--handshake-timeout");
-        if self.subcommand == "serve" && !is_told { &["--handshake-timeout", "10m"] } else { &[] }
+        let is_set = self.arguments.iter().any(|argument| argument == "--handshake-timeout");
+        if self.subcommand == "serve" && !is_set { &["--handshake-timeout", "10m"] } else { &[] }
     }
 
     fn command(&self) -> Command {
-        // Another build of it than cargo's, such as the one that is released.
+        // Another build than cargo's, such as the released one.
         let chosen = std::env::var("DOCWARD_BIN");
         let executable = chosen.as_deref().unwrap_or(env!("CARGO_BIN_EXE_docward"));
         let script = match (&self.passed, self.file_limit) {

@@ -1,4 +1,4 @@
-//! Numbers that are the same in every run: xorshift, for tests that change or make up bytes.
+//! Pseudorandom numbers that are the same in every run: xorshift, for tests that generate or change bytes.
 
 pub struct Random(pub u64);
 
@@ -10,7 +10,7 @@ impl Random {
         self.0
     }
 
-    /// Less than `limit`; 0 when that is 0.
+    /// Less than `limit`; 0 if that is 0.
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }

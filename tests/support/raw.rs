@@ -1,5 +1,5 @@
-//! A client without a driver's manners: sends any bytes, in any order, and shows the reply
-//! frames as they come. For what drivers never send; knows nothing of sessions or retries.
+//! A minimal client that sends any bytes in any order, and returns the reply frames as they arrive. For messages that
+//! drivers never send; it has no sessions and no retries.
 
 use std::io::{self, ErrorKind, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,20 +18,20 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to `HOST:PORT`; panics when nobody listens.
+    /// Connects to `HOST:PORT`; panics if the connection is refused.
     pub fn connect(address: &str) -> Client {
         Client::try_connect(address).unwrap_or_else(|error| panic!("connect to {address}: {error}"))
     }
 
     /// # Errors
-    /// What the system says when nobody listens.
+    /// The system's error if the connection is refused.
     pub fn try_connect(address: &str) -> io::Result<Client> {
         let stream = TcpStream::connect(address)?;
         stream.set_nodelay(true)?;
         Ok(Client { stream, last_request_id: 0 })
     }
 
-    /// Connects from this address of the machine: all of 127.0.0.0/8 are.
+    /// Connects from this local address: all of 127.0.0.0/8 are available.
     pub fn connect_from(from: [u8; 4], address: &str) -> Client {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
         socket.bind(&SocketAddr::from((from, 0)).into()).unwrap();
@@ -40,15 +40,15 @@ impl Client {
         Client { stream: socket.into(), last_request_id: 0 }
     }
 
-    /// Sends these bytes, whatever they are.
+    /// Sends these bytes unchanged.
     ///
     /// # Errors
-    /// What the socket reports, for instance when the other side has closed it.
+    /// Socket errors, for instance after the peer has closed the connection.
     pub fn try_send_bytes(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.stream.write_all(bytes)
     }
 
-    /// Sends these bytes, whatever they are; panics when the connection is closed.
+    /// Sends these bytes unchanged; panics if the connection is closed.
     pub fn send_bytes(&mut self, bytes: &[u8]) {
         self.try_send_bytes(bytes).unwrap();
     }
@@ -60,28 +60,28 @@ impl Client {
         self.last_request_id
     }
 
-    /// The next frame; panics when the connection closes instead, or none comes in time.
+    /// The next frame; panics if the connection closes instead, or none arrives in time.
     pub fn receive(&mut self) -> Frame {
         let frame = self.receive_within(TIMEOUT).unwrap();
         frame.expect("the connection was closed instead of a reply")
     }
 
-    /// The next frame, or `None` when the connection was closed.
+    /// The next frame, or `None` if the connection was closed.
     ///
     /// # Errors
-    /// `TimedOut` when nothing comes in time, and what else the socket reports.
+    /// `TimedOut` if none arrives in time, and other socket errors.
     pub fn receive_within(&mut self, timeout: Duration) -> io::Result<Option<Frame>> {
         self.stream.set_read_timeout(Some(timeout))?;
-        // Only before the frame's first byte: it reads the rest in spite of interruptions.
+        // The timeout applies only to the frame's first byte: the rest is read despite interruptions.
         match uninterrupted(|| Frame::read(&mut self.stream)) {
             Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
-            // Linux names a read that timed out so.
+            // Linux reports a read timeout with this error.
             Err(error) if error.kind() == ErrorKind::WouldBlock => Err(io::Error::new(ErrorKind::TimedOut, error)),
             other => other,
         }
     }
 
-    /// Sends a message and takes its reply apart.
+    /// Sends a message and parses its reply.
     pub fn exchange(&mut self, message: &Message) -> Message {
         let request_id = self.send(message);
         let frame = self.receive();
@@ -89,14 +89,14 @@ impl Client {
         Message::parse(&frame)
     }
 
-    /// Runs a command as drivers do and returns the reply's body, errors included.
+    /// Runs a command as drivers do and returns the reply's body, including errors.
     pub fn command(&mut self, database: &str, mut command: Document) -> Document {
         command.insert("$db", database);
         self.exchange(&Message::new(command)).body().clone()
     }
 
-    /// Until docward's metrics have all that went before on this connection: a reply is counted after it was sent, so
-    /// whoever has it may look too early.
+    /// Waits until docward's metrics include all earlier messages of this connection: a reply is counted after it is
+    /// sent, so its client may scrape too early.
     pub fn wait_until_counted(&mut self) {
         self.command("admin", doc! { "hello": 1 });
     }
@@ -109,7 +109,7 @@ impl Client {
         Some(Message::parse(&self.receive_within(timeout).ok()??).body().clone())
     }
 
-    /// True when the other side closes without sending anything more; panics on a frame.
+    /// Returns true if the peer closes the connection without sending more; panics on a frame.
     pub fn closes_within(&mut self, timeout: Duration) -> bool {
         match self.receive_within(timeout) {
             Ok(None) => true,
@@ -119,7 +119,7 @@ impl Client {
         }
     }
 
-    /// Says that nothing more will be sent, and can still receive.
+    /// Shuts down the sending side; replies can still be received.
     pub fn finish_sending(&mut self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }

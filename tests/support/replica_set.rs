@@ -1,8 +1,8 @@
-//! A replica set of several members on loopback, and what befalls one: elections, members that stop, die, come and
-//! go. Members are named by their index, which never changes. There is an election when a test asks for one: members
-//! that hear nothing of each other because the machine gives them no time hold none for five seconds.
+//! A replica set of several members on loopback, and its failures: elections, members that stop, die, are added or
+//! removed. A member's index never changes. Elections happen only on a test's request: members that miss heartbeats
+//! because the machine is slow start none for five seconds.
 //!
-//! Blocking throughout, like `mongod`; async tests call it from `block_in_place` or a multi-threaded runtime.
+//! Blocking, like `mongod`; async tests call it from `block_in_place` or a multi-threaded runtime.
 
 use bson::{Bson, Document, doc};
 
@@ -10,18 +10,18 @@ use super::mongod::Mongod;
 use super::process::{SOON, TIMEOUT, poll};
 use super::raw;
 
-/// A running set named `rs0`; dropped, its members are killed.
+/// A running replica set named `rs0`; dropping it kills its members.
 pub struct ReplicaSet {
     members: Vec<Mongod>,
 }
 
 impl ReplicaSet {
-    /// Starts a set of `size` members, and waits for a primary and for all others to be secondaries.
+    /// Starts a replica set of `size` members, and waits for a primary and until all others are secondaries.
     pub fn start(size: usize) -> ReplicaSet {
         ReplicaSet::start_with(size, |_, _| {})
     }
 
-    /// The same; `change` may add to the configuration of each member, for instance `hidden` or `arbiterOnly`.
+    /// The same; `change` may change the configuration of each member, for instance `hidden` or `arbiterOnly`.
     pub fn start_with(size: usize, change: impl Fn(usize, &mut Document)) -> ReplicaSet {
         let members = std::thread::scope(|scope| {
             let starting: Vec<_> = (0..size).map(|_| scope.spawn(Mongod::start_member)).collect();
@@ -43,18 +43,18 @@ impl ReplicaSet {
         set
     }
 
-    /// The connection string with every member and the set's name.
+    /// The connection string with every member and the replica set's name.
     pub fn uri(&self) -> String {
         let hosts: Vec<String> = self.members.iter().map(Mongod::address).collect();
         format!("mongodb://{}/?replicaSet=rs0", hosts.join(","))
     }
 
-    /// A driver connected to the set directly, not through docward.
+    /// A driver connected directly to the replica set.
     pub async fn client(&self) -> mongodb::Client {
         mongodb::Client::with_uri_str(self.uri()).await.unwrap()
     }
 
-    /// Every member ever started, removed and dead ones too.
+    /// Every member ever started, including removed and dead ones.
     pub fn members(&self) -> &[Mongod] {
         &self.members
     }
@@ -63,7 +63,7 @@ impl ReplicaSet {
         &self.members[index]
     }
 
-    /// The writable primary, as it says itself; of two that believe it, the one elected later. Waits for one.
+    /// Waits for a writable primary by the members' own hello replies; if two claim it, the one elected later.
     pub fn await_primary(&self) -> usize {
         poll(TIMEOUT, || self.primary()).expect("the set elected no primary")
     }
@@ -91,23 +91,23 @@ impl ReplicaSet {
         poll(TIMEOUT, || (0..self.members.len()).all(settled).then_some(())).expect("the set does not settle");
     }
 
-    /// Has the primary step down, and waits for another one, which is returned.
+    /// Makes the primary step down, waits for another one, and returns it.
     pub fn step_down(&self) -> usize {
         let before = self.await_primary();
         poll(TIMEOUT, || {
             let step_down = doc! { "replSetStepDown": 30, "secondaryCatchUpPeriodSecs": 10 };
             let reply = self.members[before].command("admin", step_down);
-            // It refuses while no secondary has caught up.
+            // The stepdown fails while no secondary has caught up.
             (reply.get_f64("ok").unwrap() == 1.0).then_some(())
         })
         .expect("the primary does not step down");
         let after = poll(TIMEOUT, || self.primary().filter(|primary| *primary != before));
-        // It may be elected again once it is eligible.
+        // The old primary may be elected again once it is eligible.
         self.members[before].command("admin", doc! { "replSetFreeze": 0 });
         after.expect("no other primary")
     }
 
-    /// SIGSTOP: it holds its connections and answers nobody.
+    /// SIGSTOP: the member holds its connections and does not answer.
     pub fn stop(&self, index: usize) {
         self.members[index].signal("STOP");
     }
@@ -117,18 +117,18 @@ impl ReplicaSet {
         self.members[index].signal("CONT");
     }
 
-    /// SIGKILL, as when the machine fails.
+    /// SIGKILL, like a machine failure.
     pub fn kill(&mut self, index: usize) {
         self.members[index].kill();
     }
 
-    /// Starts a member again after `kill`, and waits until it is in the set.
+    /// Restarts a member after `kill`, and waits until it is in the replica set.
     pub fn restart(&mut self, index: usize) {
         self.members[index].restart_member();
         self.await_settled();
     }
 
-    /// Starts a new member and adds it to the set's configuration; it is a secondary when this returns.
+    /// Starts a new member and adds it to the configuration; it is a secondary when this returns.
     pub fn add(&mut self) -> usize {
         let index = self.members.len();
         self.members.push(Mongod::start_member());
@@ -142,7 +142,7 @@ impl ReplicaSet {
         index
     }
 
-    /// Takes a member out of the set's configuration; its mongod goes on running. Must not be the primary.
+    /// Removes a member from the configuration; its mongod keeps running. Must not be the primary.
     pub fn remove(&self, index: usize) {
         let host = self.members[index].address();
         self.reconfigure(|configuration| {
@@ -151,7 +151,7 @@ impl ReplicaSet {
         });
     }
 
-    /// Changes the set's configuration by way of its primary.
+    /// Changes the configuration through the primary.
     pub fn reconfigure(&self, change: impl Fn(&mut Document)) {
         let last = std::cell::RefCell::new(Document::new());
         poll(TIMEOUT, || {
@@ -162,13 +162,13 @@ impl ReplicaSet {
             let version = configuration.get_i32("version").unwrap();
             configuration.insert("version", version + 1);
             *last.borrow_mut() = self.members[primary].command("admin", doc! { "replSetReconfig": configuration });
-            // It refuses while the configuration before is not everywhere.
+            // The change fails while the previous configuration has not reached all members.
             (last.borrow().get_f64("ok").unwrap() == 1.0).then_some(())
         })
         .unwrap_or_else(|| panic!("the set cannot be reconfigured: {}", last.borrow()));
     }
 
-    /// What a member says of itself; `None` of one that was killed or stopped.
+    /// A member's hello reply; `None` if the member was killed or stopped.
     pub fn hello(&self, index: usize) -> Option<Document> {
         let member = &self.members[index];
         let mut client = member.is_awake().then(|| raw::Client::try_connect(&member.address()).ok())??;

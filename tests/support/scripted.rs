@@ -1,6 +1,5 @@
-//! A scripted upstream, for replies no server can be made to send: it answers hello as a
-//! standalone mongod 6.0 would, and leaves every other frame to the test's closure.
-//! Not for anything a real mongod can do; use `mongod` for that.
+//! A scripted upstream, for replies that no server can be made to send: it answers hello as a standalone mongod 6.0
+//! does, and passes every other frame to the test's closure. Use `mongod` for everything that a real mongod can do.
 
 use std::io::Write;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,12 +10,12 @@ use bson::{Document, doc};
 
 use super::frame::{Frame, Message, OP_MSG, OP_QUERY};
 
-/// In place of a reply frame: the connection is closed here.
+/// Instead of a reply frame: the connection is closed here.
 pub const HANG_UP: Vec<u8> = Vec::new();
 
 type Script = Box<dyn FnMut(Frame) -> Vec<Vec<u8>> + Send>;
 
-/// A listening upstream; dropped, it closes its listener and its connections.
+/// A listening upstream; dropping it closes its listener and its connections.
 pub struct Peer {
     address: SocketAddr,
     shared: Arc<Shared>,
@@ -31,13 +30,13 @@ struct Shared {
 }
 
 impl Peer {
-    /// Answers each request frame, of whichever connection, by the raw reply frames that
-    /// `script` returns: none, one, several, or bytes that are no frame at all.
+    /// Answers each request frame of every connection with the raw reply frames that `script` returns: none, one,
+    /// several, or bytes that are not a frame.
     pub fn start(script: impl FnMut(Frame) -> Vec<Vec<u8>> + Send + 'static) -> Peer {
         Peer::with_hello(standalone_hello(), script)
     }
 
-    /// The same with another answer to hello.
+    /// The same with another reply to hello.
     pub fn with_hello(hello: Document, script: impl FnMut(Frame) -> Vec<Vec<u8>> + Send + 'static) -> Peer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
@@ -71,12 +70,12 @@ impl Peer {
         format!("mongodb://{}/", self.address)
     }
 
-    /// All requests so far but hello and docward's question about logins, exactly as they came.
+    /// All requests so far except hello and docward's check for access control, exactly as received.
     pub fn requests(&self) -> Vec<Frame> {
         self.shared.requests.lock().unwrap().clone()
     }
 
-    /// Closes every connection there is, as a server that goes away.
+    /// Closes every open connection, like a server that shuts down.
     pub fn hang_up(&self) {
         for connection in self.shared.connections.lock().unwrap().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -120,12 +119,12 @@ impl Shared {
     }
 }
 
-/// One OP_MSG reply to `request`, as the bytes a script returns.
+/// One OP_MSG reply to `request`, in the form that a script returns.
 pub fn reply_to(request: &Frame, body: Document) -> Vec<u8> {
     Message::new(body).to_frame(0, request.request_id).to_bytes()
 }
 
-/// docward's own question whether a login is demanded, on connections of its own.
+/// Whether this is docward's own check for access control, on its own connections.
 fn asks_for_login_demand(request: &Frame) -> bool {
     request.op_code == OP_MSG
         && Message::parse(request).body().get_str("count").is_ok_and(|name| name == "docward.none")
@@ -141,7 +140,7 @@ fn is_hello(request: &Frame) -> bool {
     matches!(name, Some("hello" | "isMaster" | "ismaster"))
 }
 
-/// What a standalone mongod 6.0 answers, as far as drivers read it.
+/// The hello reply of a standalone mongod 6.0, as far as drivers read it.
 fn standalone_hello() -> Document {
     doc! {
         "helloOk": true,

@@ -1,4 +1,4 @@
-"""What the trial asks of the machine it runs on, which is a container of its own."""
+"""Helpers of the systemd test for its machine, which is a separate container."""
 
 import collections
 import contextlib
@@ -47,7 +47,7 @@ def journal(since, *options):
 
 
 def now():
-    # journalctl takes no more than microseconds.
+    # journalctl accepts at most microseconds.
     return f"{time.time():.6f}"
 
 
@@ -65,7 +65,7 @@ def install(package):
 
 @contextlib.contextmanager
 def setting(path, text):
-    """A file that is there for a while; units are read anew."""
+    """A file that exists inside the block; systemd reloads its units."""
     write(path, text)
     run("systemctl daemon-reload")
     try:
@@ -75,13 +75,13 @@ def setting(path, text):
 
 
 class Load:
-    """Clients that write, that come anew, and that only say hello, until the end of the block; what failed for them."""
+    """Clients that write, that reconnect, and that only send hello, until the end of the block; collects their failures."""
 
     def __init__(self):
         self.ended = threading.Event()
         self.done = collections.Counter()
         self.failed = collections.Counter()
-        clients = [self.writer, self.writer, self.unauthenticated_slot, self.greeter, self.greeter]
+        clients = [self.writer, self.writer, self.new_client, self.hello_sender, self.hello_sender]
         self.threads = [threading.Thread(target=self.repeat, args=(one,)) for one in clients]
 
     def repeat(self, client):
@@ -99,22 +99,22 @@ class Load:
         while True:
             yield lambda: connected.load.written.insert_one({})
 
-    def unauthenticated_slot(self):
+    def new_client(self):
         while True:
             yield lambda: client().load.written.find_one({"_id": 0})
 
-    def greeter(self):
-        """Without a driver's repetitions; each waits for its answer, so that one whom nobody accepted shows."""
+    def hello_sender(self):
+        """Sends hello without a driver's retries and waits for each reply, so that a connection that is not accepted fails."""
         body = bson.encode({"hello": 1, "$db": "admin"})
         hello = struct.pack("<iiiiIB", 21 + len(body), 1, 0, 2013, 0, 0) + body
 
-        def greet():
+        def send_hello():
             with socket.create_connection(("127.0.0.1", PORT), 20) as connection:
                 connection.sendall(hello)
                 assert connection.recv(100), "closed without an answer"
 
         while True:
-            yield greet
+            yield send_hello
             time.sleep(0.002)
 
     def __enter__(self):
@@ -133,4 +133,4 @@ class Load:
             assert not self.failed, dict(self.failed)
             stored = direct().load.written.count_documents({}) - self.before
             assert stored == self.done["writer"] > 0, (stored, dict(self.done))
-            assert min(self.done[one] for one in ("unauthenticated_slot", "greeter")) > 0, dict(self.done)
+            assert min(self.done[one] for one in ("new_client", "hello_sender")) > 0, dict(self.done)

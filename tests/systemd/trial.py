@@ -1,5 +1,5 @@
-"""What docs/install.md and the units promise, under a live systemd: PACKAGE and NEXT, a later revision of it, are installed,
-run, broken and purged. Run by scripts/try-systemd.sh in a container of its own, as root."""
+"""Tests docs/install.md and the units under a live systemd: installs, runs, breaks and purges PACKAGE and NEXT, a later
+revision of it. scripts/try-systemd.sh runs this in a separate container, as root."""
 
 import socket
 import sys
@@ -19,7 +19,7 @@ rules:
     namespace: shop.orders
     sequence: {field: no, counter: orders, collection: counters}
 """
-GUARDED = SEQUENCE + """\
+PROTECTED = SEQUENCE + """\
   - name: whole
     namespace: shop.orders
     replacement: {policy: reject}
@@ -35,7 +35,7 @@ def restart():
 
 
 def replaces(orders):
-    """Whether a whole replacement passes."""
+    """Whether a replacement without a version is accepted."""
     orders.update_one({"_id": "whole"}, {"$set": {"a": 1}}, upsert=True)
     try:
         orders.replace_one({"_id": "whole"}, {"a": 2})
@@ -62,7 +62,7 @@ def start_returns_when_it_listens():
     run(f"docward health --config {CONFIGURATION}")
 
 
-def it_can_do_little():
+def the_service_has_few_privileges():
     pid = run("systemctl show --value --property MainPID docward").strip()
     status = dict(line.split(":\t", 1) for line in open(f"/proc/{pid}/status").read().splitlines() if ":\t" in line)
     assert status["NoNewPrivs"] == "1" and status["Seccomp"] == "2", status
@@ -78,7 +78,7 @@ def it_can_do_little():
     assert float(exposure.split(": ")[1].split()[0]) <= 1.2, exposure
 
 
-def a_mistake_is_said_and_not_tried_again():
+def a_configuration_error_is_reported_without_a_restart():
     since = now()
     configure(PLAIN.replace("listen", "lisen"))
     run("systemctl restart docward", 1)
@@ -91,15 +91,15 @@ def a_mistake_is_said_and_not_tried_again():
     assert "unknown key" in run(f"docward check --config {CONFIGURATION}", 1)
 
 
-def rules_are_reloaded_unless_they_are_wrong():
+def rules_are_reloaded_unless_they_are_invalid():
     run("mkdir /etc/docward/rules")
-    write(RULES, GUARDED)
+    write(RULES, PROTECTED)
     configure(PLAIN + "rules: [rules/]\n")
     restart()
     orders = client().shop.orders
     assert not replaces(orders)
     since = now()
-    write(RULES, GUARDED.replace("reject", "rejact"))
+    write(RULES, PROTECTED.replace("reject", "rejact"))
     run("systemctl reload docward", 1)
     assert state() == "active" and not replaces(orders)
     assert "did you mean `reject`?" in journal(since)
@@ -110,7 +110,7 @@ def rules_are_reloaded_unless_they_are_wrong():
     assert "INFO" in journal(since, "--priority info") and "INFO" not in journal(since, "--priority err")
 
 
-def whoever_kills_it_finds_it_again():
+def a_killed_service_is_restarted():
     for _ in range(8):
         run("systemctl kill --signal KILL docward")
         wait_for(lambda: state() != "active", "its end")
@@ -118,8 +118,8 @@ def whoever_kills_it_finds_it_again():
     client().admin.command("ping")
 
 
-def names_certificates_numbers_and_sockets_work_in_there():
-    """DNS, a key that a group may read, the lease of a sequence, the query listener, the folder of the hand-over."""
+def names_certificates_numbers_and_sockets_work_in_the_sandbox():
+    """DNS, a key with group read permission, the lease of a sequence, the query listener, the hand-over folder."""
     run("""
         mkdir --parents /etc/docward/tls && cd /etc/docward/tls && exec >/dev/null 2>&1
         openssl req -x509 -newkey rsa:2048 -nodes -subj /CN=authority -keyout authority.key -out authority.pem
@@ -129,7 +129,7 @@ def names_certificates_numbers_and_sockets_work_in_there():
         addgroup --system certificates && adduser docward certificates
         chgrp certificates server.key && chmod 0640 server.key
     """)
-    write(RULES, GUARDED + "  - {name: read, namespace: shop.orders, reads: {prefer: secondary, max_staleness: 90s}}\n")
+    write(RULES, PROTECTED + "  - {name: read, namespace: shop.orders, reads: {prefer: secondary, max_staleness: 90s}}\n")
     configure(
         "listen: 127.0.0.1:27018\nquery_listen: 127.0.0.1:27118\nrules: [rules/]\nhand_over: /run/docward/hand-over.sock\n"
         "upstream: mongodb://db1.example.net:27017/?replicaSet=rs0\n"
@@ -145,7 +145,7 @@ def names_certificates_numbers_and_sockets_work_in_there():
 
 
 def the_next_unit_takes_over():
-    """As docs/replica-sets.md has it; the connections stay."""
+    """As described in docs/replica-sets.md; the connections stay open."""
     configure(PLAIN + "hand_over: /run/docward/hand-over.sock\n")
     restart()
     with Load():
@@ -159,7 +159,7 @@ def the_next_unit_takes_over():
     assert state() == "active"
 
 
-def name_servers_that_come_late_are_waited_for():
+def docward_waits_for_late_name_servers():
     configure("listen: 127.0.0.1:27018\nupstream: mongodb+srv://cluster0.example.net/?tls=false\n")
     run("systemctl stop dnsmasq-trial")
     run("systemctl restart docward", 1)
@@ -169,7 +169,7 @@ def name_servers_that_come_late_are_waited_for():
     client().admin.command("ping")
 
 
-def the_socket_refuses_nobody():
+def the_socket_refuses_no_connection():
     configure(PLAIN)
     run("systemctl stop docward && systemctl enable --now docward.socket docward")
     with Load():
@@ -182,14 +182,14 @@ def the_socket_refuses_nobody():
     assert (state(), state("docward.socket")) == ("active", "active")
 
 
-def a_client_starts_it():
+def a_client_starts_the_service():
     run("systemctl stop docward")
     assert state() == "inactive"
     client().admin.command("ping")
     assert state() == "active"
 
 
-def the_socket_is_back_after_a_mistake():
+def the_socket_works_again_after_a_configuration_error():
     configure(PLAIN.replace("listen", "lisen"))
     run("systemctl restart docward", 1)
     with socket.create_connection(("127.0.0.1", PORT)):
@@ -200,18 +200,18 @@ def the_socket_is_back_after_a_mistake():
     client().admin.command("ping")
 
 
-def a_socket_of_another_address_is_named():
+def a_socket_with_another_address_is_reported():
     configure(PLAIN.replace("127.0.0.1:27018", "0.0.0.0:27018"))
     since = now()
     run("systemctl restart docward", 1)
-    assert "a socket on 127.0.0.1:27018 was passed" in journal(since, "--priority err")
+    assert "LISTEN_FDS passed a socket on 127.0.0.1:27018" in journal(since, "--priority err")
     run("systemctl disable --now docward.socket; systemctl stop docward")
     configure(PLAIN)
     restart()
 
 
 def stopping_waits_for_transactions():
-    """Longer than systemd would by itself."""
+    """Longer than systemd's default timeout."""
     configure(PLAIN + "drain_timeout: 30s\n")
     run("mkdir --parents /run/systemd/system/docward.service.d")
     with setting("/run/systemd/system/docward.service.d/trial.conf", "[Service]\nTimeoutStopSec=2s\n"):
@@ -229,7 +229,7 @@ def stopping_waits_for_transactions():
     assert direct().shop.paid.find_one("late")
 
 
-def purging_leaves_what_is_the_operators():
+def purging_keeps_the_operators_files():
     run("DEBIAN_FRONTEND=noninteractive apt-get purge --yes docward")
     assert "could not be found" in run("systemctl status docward docward.socket", None)
     assert not run("find /etc/systemd /lib/systemd /usr/bin /var/lib/systemd -name '*docward*'")
@@ -239,19 +239,19 @@ def purging_leaves_what_is_the_operators():
 STEPS = [
     installing_starts_nothing,
     start_returns_when_it_listens,
-    it_can_do_little,
-    a_mistake_is_said_and_not_tried_again,
-    rules_are_reloaded_unless_they_are_wrong,
-    whoever_kills_it_finds_it_again,
-    names_certificates_numbers_and_sockets_work_in_there,
+    the_service_has_few_privileges,
+    a_configuration_error_is_reported_without_a_restart,
+    rules_are_reloaded_unless_they_are_invalid,
+    a_killed_service_is_restarted,
+    names_certificates_numbers_and_sockets_work_in_the_sandbox,
     the_next_unit_takes_over,
-    name_servers_that_come_late_are_waited_for,
-    the_socket_refuses_nobody,
-    a_client_starts_it,
-    the_socket_is_back_after_a_mistake,
-    a_socket_of_another_address_is_named,
+    docward_waits_for_late_name_servers,
+    the_socket_refuses_no_connection,
+    a_client_starts_the_service,
+    the_socket_works_again_after_a_configuration_error,
+    a_socket_with_another_address_is_reported,
     stopping_waits_for_transactions,
-    purging_leaves_what_is_the_operators,
+    purging_keeps_the_operators_files,
 ]
 
 direct().admin.command("replSetInitiate", {"_id": "rs0", "members": [{"_id": 0, "host": "127.0.0.1:27017"}]})

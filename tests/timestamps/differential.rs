@@ -1,6 +1,6 @@
-//! Where nothing is stale, docward's pipeline must do what the operators would have done: random documents
-//! and updates, through docward and directly. Both give the same document, timestamps apart; or docward has
-//! rejected the statement, or mongod has failed it, and nothing is changed. Never silently another result.
+//! If no write is stale, docward's pipeline must do the same as the operators: random documents and updates, through
+//! docward and directly. Either both give the same document apart from timestamps; or docward has rejected the
+//! statement, or mongod has failed it, and nothing has changed.
 
 use bson::{Bson, Document, doc};
 use mongodb::error::Error;
@@ -14,14 +14,14 @@ use super::{time, views};
 
 /// The store field of the rule `paths`.
 const STORE: &str = "timestamps";
-/// Registers of the rule `paths`, paths around and inside them, free ones, and odd ones.
+/// Protected fields of the rule `paths`, paths around and inside them, unprotected ones, and odd ones.
 const PATHS: [&str; 20] = [
     "a", "a", "n.b", "n.b", "n.c", "d.x.y", "n.free", "n.q.r", "d.z", "d.x.z", "free", "free", "count", "f.g.h", "f.0",
     "n.0.b", "n.b.c", "d.x", "$a", "f..g",
 ];
 const FREE: [&str; 6] = ["count", "free", "n.free", "f.g.h", "d.x.z", "n.b"];
 
-/// Operators that stand beside writes of protected fields.
+/// Operators in the same statement as writes of protected fields.
 const BESIDE: [&str; 13] = [
     "$push",
     "$push each",
@@ -60,7 +60,7 @@ fn scalars() -> impl Strategy<Value = Bson> {
     ]
 }
 
-/// Values with everything that means something else inside an expression.
+/// Values that have another meaning inside an expression.
 fn values() -> impl Strategy<Value = Bson> {
     let key = select(vec!["b", "c", "x", "y", "free", "0", "$add", "a.b", "$literal", "z"]);
     scalars().prop_recursive(3, 12, 4, move |inner| {
@@ -72,7 +72,7 @@ fn values() -> impl Strategy<Value = Bson> {
     })
 }
 
-/// Mostly nested documents, so that paths lead somewhere; also scalars and arrays in their way.
+/// Mostly nested documents that the paths reach; also scalars and arrays on the paths.
 fn stored() -> impl Strategy<Value = Document> {
     let nested = |names: &'static [&'static str]| {
         let fields = subsequence(names, 0..=names.len());
@@ -144,7 +144,8 @@ fn cases() -> impl Strategy<Value = Case> {
     (proptest::option::weighted(0.8, stored()), more, updates(), any::<bool>()).prop_map(
         |(stored, more, update, find_and_modify)| {
             let mut filter = doc! { "_id": 1 };
-            // What is stored is to be found; what is not may be inserted with what the filter pins.
+            // The filter matches the stored document; without one, the upsert inserts the values that the filter
+            // pins.
             if stored.is_none() {
                 filter.extend(more);
             }
@@ -153,7 +154,7 @@ fn cases() -> impl Strategy<Value = Case> {
     )
 }
 
-/// What came of a statement: how many documents it matched or inserted, or why it failed.
+/// The result of a statement: the number of matched or inserted documents, or its error.
 type Outcome = Result<i32, String>;
 
 async fn send(database: &mongodb::Database, collection: &str, case: &Case) -> Outcome {
@@ -172,7 +173,7 @@ async fn send(database: &mongodb::Database, collection: &str, case: &Case) -> Ou
     }
 }
 
-/// Both ways from the same document; the results, and what is stored in the end.
+/// Runs both sides on the same document; returns the results and the stored documents.
 async fn both(views: &Views, case: &Case) -> [(Outcome, Option<Document>); 2] {
     let mut results = Vec::new();
     for (database, collection) in [(&views.through, "paths"), (&views.direct, "plain")] {
@@ -189,7 +190,7 @@ async fn both(views: &Views, case: &Case) -> [(Outcome, Option<Document>); 2] {
     results.try_into().unwrap()
 }
 
-/// The server's own clock gave these a moment apart.
+/// The server's clock gave the two sides different times.
 fn without_clock(value: &mut Bson) {
     match value {
         Bson::DateTime(date) if date.timestamp_millis() > 1_500_000_000_000 => *value = Bson::from("now"),
@@ -208,19 +209,19 @@ fn comparable(document: Option<Document>) -> Bson {
 }
 
 #[test]
-fn pipelines_do_what_the_operators_would_have_done() {
+fn pipelines_have_the_same_effect_as_the_operators() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     let views = runtime.block_on(views());
     let (compared, rejected) = (std::cell::Cell::new(0), std::cell::Cell::new(0));
     let cases_run = scaled(600);
     let config = Config { cases: cases_run, failure_persistence: None, max_shrink_iters: 2000, ..Config::default() };
     let outcome = TestRunner::new(config).run(&cases(), |case| {
-        let [(protected, guarded_stored), (plain, plain_stored)] = runtime.block_on(both(&views, &case));
+        let [(protected, protected_stored), (plain, plain_stored)] = runtime.block_on(both(&views, &case));
         match (&protected, &plain) {
             (Ok(_), Ok(_)) => {
                 compared.set(compared.get() + 1);
                 prop_assert!(
-                    guarded_stored.as_ref().is_some_and(|d| d.get_document(STORE).unwrap().contains_key("at"))
+                    protected_stored.as_ref().is_some_and(|d| d.get_document(STORE).unwrap().contains_key("at"))
                 );
             }
             (Ok(_), Err(error)) => {
@@ -232,12 +233,12 @@ fn pipelines_do_what_the_operators_would_have_done() {
                     document.insert("_id", 1);
                     document
                 });
-                prop_assert_eq!(guarded_stored, before, "a failed statement has changed something");
+                prop_assert_eq!(protected_stored, before, "a failed statement has changed something");
                 return Ok(());
             }
         }
         prop_assert_eq!(protected, plain);
-        prop_assert_eq!(comparable(guarded_stored), comparable(plain_stored));
+        prop_assert_eq!(comparable(protected_stored), comparable(plain_stored));
         Ok(())
     });
     outcome.unwrap_or_else(|failure| panic!("{failure}"));

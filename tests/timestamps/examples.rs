@@ -1,4 +1,4 @@
-//! Single writes under each setting: what is stored, and what the application is told.
+//! Single writes under each setting: the stored document, and the application's reply.
 
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 use mongodb::Collection;
@@ -23,7 +23,7 @@ async fn rejection(views: &Views, collection: &str, refused: Document) -> String
 }
 
 #[tokio::test]
-async fn fields_and_stamps_change_together() {
+async fn fields_and_timestamps_change_together() {
     let views = views().await;
     let stored = update(&views, "fields", doc! { "$set": { "a": 1, "b": 1, "at": time(5) } }).await.unwrap();
     let timestamps = doc! { "a": time(5), "b": time(5), "at": time(5) };
@@ -33,7 +33,7 @@ async fn fields_and_stamps_change_together() {
         update(&views, "fields", doc! { "$set": { "a": 2, "c": 2, "at": time(4) }, "$unset": { "b": 1 } }).await;
     let timestamps = doc! { "a": time(5), "b": time(5), "at": time(5), "c": time(4) };
     assert_eq!(stored.unwrap(), doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "c": 2, "last_modified": timestamps });
-    // A stale write is no failure.
+    // A stale write is not an error.
     let stale = doc! { "$set": { "a": 3, "at": time(1) } };
     let result = views.collection("fields").update_one(doc! { "_id": 1 }, stale).upsert(true).await.unwrap();
     assert_eq!((result.matched_count, result.modified_count, result.upserted_id), (1, 0, None));
@@ -43,7 +43,7 @@ async fn fields_and_stamps_change_together() {
 }
 
 #[tokio::test]
-async fn one_stamp_guards_a_whole_document() {
+async fn one_timestamp_protects_a_whole_document() {
     let views = views().await;
     let documents = views.collection("documents");
     let replace = async |document: Document| {
@@ -56,13 +56,13 @@ async fn one_stamp_guards_a_whole_document() {
     assert_eq!(update(&views, "documents", doc! { "$set": { "z.z": 2, "at": time(4) } }).await.unwrap(), expected);
     let newer = replace(doc! { "_id": 1, "b": 3, "at": time(6) }).await;
     assert_eq!(newer, doc! { "_id": 1, "b": 3, "at": time(6), "newest": time(6) });
-    // Per field a replacement cannot be evaluated.
+    // With timestamps per field a replacement cannot be evaluated.
     let refused = views.collection("fields").replace_one(doc! { "_id": 1 }, doc! { "at": time(1) }).await.unwrap_err();
-    assert!(code(&refused) == 121 && message(&refused).contains("timestamps are kept per field"), "{refused}");
+    assert!(code(&refused) == 121 && message(&refused).contains("timestamps are stored per field"), "{refused}");
 }
 
 #[tokio::test]
-async fn inserts_are_stamped() {
+async fn inserts_are_timestamped() {
     let views = views().await;
     let document = doc! { "_id": 1, "a": { "x": 1 }, "at": time(1) };
     views.collection("fields").insert_many([document]).await.unwrap();
@@ -85,13 +85,13 @@ async fn a_write_without_source_time() {
     let views = views().await;
     let undated = || doc! { "$set": { "a": 1 } };
     let text = rejection(&views, "fields", undated()).await;
-    assert!(text.contains("without its source time, field 'at'"), "{text}");
+    assert!(text.contains("without the source time in field 'at'"), "{text}");
 
     let before = DateTime::now();
     let stored = update(&views, "clock", undated()).await.unwrap();
     let timestamp = *stored.get_document("last_modified").unwrap().get_datetime("a").unwrap();
     assert!((before..=DateTime::now()).contains(&timestamp), "{timestamp}");
-    // The proxy's clock is newer than this source's.
+    // docward's clock is ahead of this source's time.
     let stored = update(&views, "clock", doc! { "$set": { "a": 2, "at": time(1) } }).await.unwrap();
     assert_eq!(stored.get_i32("a").unwrap(), 1);
 
@@ -114,7 +114,7 @@ async fn the_source_time_may_be_the_arrival() {
 }
 
 #[tokio::test]
-async fn the_source_time_may_stand_in_the_comment() {
+async fn the_source_time_may_be_in_the_comment() {
     let views = views().await;
     let collection: Collection<Document> = views.collection("comment");
     for (value, at) in [(1, Bson::Int32(5)), (2, Bson::Int64(4)), (3, Bson::Double(6.0))] {
@@ -155,12 +155,12 @@ async fn a_source_time_of_another_type_is_rejected() {
 }
 
 #[tokio::test]
-async fn stamps_can_be_unset_but_not_forged() {
+async fn timestamps_can_be_unset_but_not_forged() {
     let views = views().await;
     let write = |value: i32, n: i64| doc! { "$set": { "a": value, "at": time(n) } };
     update(&views, "fields", write(1, 1_000)).await.unwrap();
     assert_eq!(update(&views, "fields", write(2, 5)).await.unwrap().get_i32("a").unwrap(), 1);
-    // The source's clock was a second fast, and has been set back.
+    // The source's clock was a second fast, and has been corrected.
     update(&views, "fields", doc! { "$unset": { "last_modified": "" } }).await.unwrap();
     let stored = update(&views, "fields", write(3, 5)).await.unwrap();
     assert_eq!(stored.get_i32("a").unwrap(), 3);
@@ -182,9 +182,9 @@ async fn stamps_can_be_unset_but_not_forged() {
     }
 }
 
-/// What cannot be evaluated: rejected, or with `unsupported: allow` what mongod makes of it.
+/// Statements that cannot be evaluated: rejected, or with `unsupported: allow` forwarded to mongod unchanged.
 #[tokio::test]
-async fn operators_that_are_no_register_writes() {
+async fn operators_that_do_not_write_a_whole_field() {
     let views = views().await;
     let statements = [
         doc! { "q": { "_id": 1 }, "u": [{ "$set": { "a": { "$concatArrays": ["$a", [1]] } } }] },
@@ -212,7 +212,7 @@ async fn operators_that_are_no_register_writes() {
 }
 
 #[tokio::test]
-async fn paths_across_registers_are_rejected() {
+async fn paths_across_protected_fields_are_rejected() {
     let views = views().await;
     let at = || ("at".to_owned(), time(1));
     for (collection, path) in [("fields", "a.b"), ("paths", "n"), ("paths", "n.b.c"), ("paths", "d.x"), ("paths", "d")]
@@ -221,7 +221,7 @@ async fn paths_across_registers_are_rejected() {
         let text = rejection(&views, collection, doc! { "$set": set }).await;
         assert!(text.contains("overlaps the protected field"), "{path}: {text}");
     }
-    // Without protected fields a statement goes as it came.
+    // A statement without protected fields is forwarded unchanged.
     let stored = update(&views, "paths", doc! { "$set": { "list.0": 1 }, "$push": { "n.free": 1 } }).await.unwrap();
     assert_eq!(stored, doc! { "_id": 1, "list": { "0": 1 }, "n": { "free": [1] } });
 }

@@ -1,7 +1,8 @@
-//! The pattern `timestamps` before a real mongod, through the official driver. `differential` compares the
-//! pipelines it makes with the operators they replace; `examples` shows each setting on single writes,
-//! `operators` what may stand beside protected fields, `pins` what an upsert's filter inserts, `timestamps` those that clients bring,
-//! `reads` what `hide` leaves out, `reset_clock` how timestamps are forgotten. That updates converge is shown by `tests/convergence.rs`.
+//! The pattern `timestamps` in front of a real mongod, through the official driver. `differential` compares docward's
+//! pipelines with the operators that they replace; `examples` tests each setting with single writes, `operators`
+//! other operators in the same statement, `pins` the fields that an upsert's filter inserts, `own_timestamps`
+//! timestamps that clients write themselves, `reads` the fields that `hide` removes, `reset_clock` how timestamps are
+//! reset. `tests/convergence.rs` shows that updates converge.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -23,7 +24,7 @@ use support::driver::Views;
 use support::mongod::Mongod;
 use support::proxy::Docward;
 
-/// One rule for each setting; its name is its collection's.
+/// One rule for each setting, with the name of its collection.
 const RULES: &str = r#"
 version: 1
 rules:
@@ -45,7 +46,7 @@ rules:
   - { name: hiding, namespace: "*.hiding", timestamps: { source: at, hide: true } }
 "#;
 
-/// One docward with [`RULES`] before the shared mongod.
+/// One docward with [`RULES`] in front of the shared mongod.
 fn docward() -> &'static Docward {
     static DOCWARD: OnceLock<Docward> = OnceLock::new();
     let start = || Docward::before(&Mongod::shared().uri()).rules(RULES).environment("RUST_LOG", "warn").start();

@@ -1,4 +1,5 @@
-//! Operators on other fields beside protected ones, with a list of `fields`: one statement, whatever of it is late.
+//! Operators on other fields together with protected ones, with a list of `fields`: one statement, even if parts of
+//! it are late.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -12,7 +13,7 @@ async fn update(views: &Views, statement: Document) -> Document {
 }
 
 #[tokio::test]
-async fn operators_on_other_fields_are_carried_out_whatever_is_late() {
+async fn operators_on_other_fields_apply_even_if_protected_fields_are_late() {
     let views = views().await;
     let before =
         doc! { "_id": 1, "a": 1, "n": { "b": 1 }, "at": time(5), "log": [3, 1], "list": [{ "k": 1 }, { "k": 2 }] };
@@ -56,7 +57,7 @@ async fn operators_on_other_fields_are_carried_out_whatever_is_late() {
     }
 }
 
-/// What Mongoose sends with `timestamps: true`.
+/// The statement that Mongoose sends with `timestamps: true`.
 #[tokio::test]
 async fn an_upsert_sets_on_insert() {
     let views = views().await;
@@ -73,13 +74,13 @@ async fn an_upsert_sets_on_insert() {
     assert_eq!(stored.get_i32("a").unwrap(), 1);
     assert_eq!(stored.get("createdAt"), Some(&Bson::DateTime(DateTime::from_millis(5))));
     assert_eq!(stored.get("updatedAt"), Some(&Bson::DateTime(DateTime::from_millis(4))));
-    // A document with nothing but its _id is there, too.
+    // A document with only an _id exists too.
     views.direct.collection::<Document>("paths").delete_many(doc! {}).await.unwrap();
     views.store("paths", [doc! { "_id": 1 }]).await;
     update(&views, save(3, 1)).await;
     let stored = views.stored("paths").await.remove(0);
     assert!(stored.get_i32("a").unwrap() == 3 && !stored.contains_key("createdAt"), "{stored}");
-    // Without an upsert it does nothing, even to protected fields and timestamps.
+    // Without an upsert it does nothing, not even to protected fields and timestamps.
     let on_insert = doc! { "$setOnInsert": { "a": 9, "timestamps.a": 1, "n": 1 } };
     for collection in ["paths", "fields"] {
         views.collection(collection).update_one(doc! { "_id": 1 }, on_insert.clone()).await.unwrap();
@@ -106,7 +107,7 @@ async fn find_and_modify_and_batches_and_transactions() {
     let stored = views.stored("paths").await.remove(0);
     let log: Vec<i32> = stored.get_array("log").unwrap().iter().map(|item| item.as_i32().unwrap()).collect();
     assert_eq!((stored.get_i32("a").unwrap(), log), (7, vec![2, 3, 4, 5, 6, 7]));
-    // Of many documents each may be late or not.
+    // Each of the many documents may be late or not.
     let many = doc! { "q": {}, "u": write(8, 9), "multi": true };
     let reply = views.run(doc! { "update": "paths", "updates": [many] }).await.unwrap();
     assert_eq!(write_errors(&reply), [(0, 121)]);
@@ -117,7 +118,7 @@ async fn find_and_modify_and_batches_and_transactions() {
     assert!(code(&error) == 121 && message(&error).contains("collation"), "{error}");
 }
 
-/// Eight writers at once: the newest time wins, and nothing that is pushed or counted gets lost.
+/// Eight concurrent writers: the newest time wins, and no pushed or incremented value is lost.
 #[tokio::test]
 async fn concurrent_writers_lose_nothing() {
     let views = views().await;

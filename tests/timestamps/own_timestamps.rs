@@ -1,4 +1,4 @@
-//! FieldTimestamps that clients write themselves: they are the source times of their fields, under the same rule.
+//! Timestamps that clients write themselves: they are the source times of their fields, under the same rule.
 
 use bson::{Bson, DateTime, Document, Timestamp, doc};
 
@@ -10,7 +10,7 @@ async fn update(views: &Views, collection: &str, filter: Document, update: Docum
     views.stored(collection).await.remove(0)
 }
 
-/// What an update of document 1, which changes nothing, is rejected with.
+/// The error of an update of document 1 that docward rejects.
 async fn rejection(views: &Views, collection: &str, update: Document) -> String {
     let before = views.stored(collection).await;
     let error = views.collection(collection).update_one(doc! { "_id": 1 }, update.clone()).await.unwrap_err();
@@ -20,11 +20,11 @@ async fn rejection(views: &Views, collection: &str, update: Document) -> String 
 }
 
 #[tokio::test]
-async fn a_stamp_is_the_time_of_its_field() {
+async fn a_timestamp_is_the_source_time_of_its_field() {
     let views = views().await;
     views.collection("fields").insert_one(doc! { "_id": 1, "a": 1, "b": 1, "at": time(5) }).await.unwrap();
     let one = || doc! { "_id": 1 };
-    // With no other time; with another one for the others.
+    // Without another time, and with another time for the other fields.
     let stored = update(&views, "fields", one(), doc! { "$set": { "a": 2, "last_modified.a": time(6) } }).await;
     let timestamps = doc! { "a": time(6), "b": time(5), "at": time(5) };
     assert_eq!(stored, doc! { "_id": 1, "a": 2, "b": 1, "at": time(5), "last_modified": &timestamps });
@@ -43,9 +43,9 @@ async fn a_stamp_is_the_time_of_its_field() {
     assert_eq!(stored.get_i32("b").unwrap(), 9);
 }
 
-/// The application's own filter on older timestamps says the same once more.
+/// The application's own filter on older timestamps repeats docward's condition.
 #[tokio::test]
-async fn an_application_that_filters_by_the_stamp_itself() {
+async fn an_application_that_filters_by_the_timestamp_itself() {
     let views = views().await;
     views.store("fields", [doc! { "_id": 1, "a": 1 }]).await;
     views.store("plain", [doc! { "_id": 1, "a": 1 }]).await;
@@ -65,7 +65,7 @@ async fn an_application_that_filters_by_the_stamp_itself() {
 }
 
 #[tokio::test]
-async fn one_stamp_for_the_document() {
+async fn one_timestamp_for_the_document() {
     let views = views().await;
     let one = || doc! { "_id": 1 };
     let documents = views.collection("documents");
@@ -79,7 +79,7 @@ async fn one_stamp_for_the_document() {
         views.stored("documents").await.remove(0)
     };
     assert_eq!(replace(doc! { "a": 4, "newest": time(4) }).await, newer);
-    // A document that was read carries the timestamp it had; what it says of its source is newer.
+    // A document that was read contains its old timestamp; the source time in it is newer.
     let saved = replace(doc! { "a": 5, "newest": time(6), "at": time(9) }).await;
     assert_eq!(saved, doc! { "_id": 1, "a": 5, "at": time(9), "newest": time(9) });
     assert_eq!(replace(doc! { "a": 6, "newest": time(10) }).await, doc! { "_id": 1, "a": 6, "newest": time(10) });
@@ -89,7 +89,7 @@ async fn one_stamp_for_the_document() {
 }
 
 #[tokio::test]
-async fn inserted_documents_bring_stamps_along() {
+async fn inserted_documents_may_contain_timestamps() {
     let views = views().await;
     let insert = async |collection: &str, document: Document| {
         views.direct.collection::<Document>(collection).delete_many(doc! {}).await.unwrap();
@@ -100,14 +100,14 @@ async fn inserted_documents_bring_stamps_along() {
     let (_, stored) = insert("fields", brought).await;
     let timestamps = doc! { "a": time(3), "b": time(5), "at": time(5), "gone": time(2) };
     assert_eq!(stored.unwrap(), doc! { "_id": 1, "a": 1, "b": 1, "at": time(5), "last_modified": timestamps },);
-    // All that it holds has a time; then something has not.
+    // First all its fields have a time, then one of them lacks it.
     let whole = doc! { "_id": 1, "a": 1, "last_modified": { "a": time(3) } };
     for collection in ["fields", "pass"] {
         assert_eq!(insert(collection, whole.clone()).await.1, Some(whole.clone()));
     }
     let part = doc! { "_id": 1, "a": 1, "b": 1, "last_modified": { "a": time(3) } };
     assert!(
-        insert("fields", part.clone()).await.0.is_err_and(|error| message(&error).contains("without its source time"))
+        insert("fields", part.clone()).await.0.is_err_and(|error| message(&error).contains("without the source time"))
     );
     assert_eq!(insert("pass", part.clone()).await.1, Some(part));
     let listed =
@@ -123,9 +123,9 @@ async fn inserted_documents_bring_stamps_along() {
     }
 }
 
-/// `without_source: pass`: what has no time passes as it is, what brings one is protected.
+/// `without_source: pass`: a field without a time is written unchanged, and a field with one is protected.
 #[tokio::test]
-async fn with_pass_only_what_is_stamped_is_guarded() {
+async fn with_pass_only_timestamped_fields_are_protected() {
     let views = views().await;
     let one = || doc! { "_id": 1 };
     views.collection("pass").insert_one(doc! { "_id": 1, "a": 1, "b": 1, "at": time(5) }).await.unwrap();
@@ -136,7 +136,7 @@ async fn with_pass_only_what_is_stamped_is_guarded() {
 }
 
 #[tokio::test]
-async fn the_servers_clock_is_a_stamp_too() {
+async fn the_servers_clock_may_set_a_timestamp() {
     let views = views().await;
     let before = DateTime::now();
     views.store("fields", [doc! { "_id": 1 }]).await;
@@ -147,19 +147,19 @@ async fn the_servers_clock_is_a_stamp_too() {
 }
 
 #[tokio::test]
-async fn stamps_that_belong_to_nothing_are_rejected() {
+async fn timestamps_without_a_field_are_rejected() {
     let views = views().await;
     views.collection("fields").insert_one(doc! { "_id": 1, "a": 1, "at": time(5) }).await.unwrap();
     for (refused, reason) in [
-        (doc! { "$set": { "last_modified.a": time(6) } }, "writes no protected field that it belongs to"),
-        (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "writes no protected field"),
+        (doc! { "$set": { "last_modified.a": time(6) } }, "without the protected field that it belongs to"),
+        (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "without the protected field"),
         (doc! { "$set": { "a": 1, "last_modified.a": 5 } }, "of type int"),
-        (doc! { "$set": { "a": 1, "last_modified": { "a": time(6) } } }, "would erase the timestamps of other fields"),
+        (doc! { "$set": { "a": 1, "last_modified": { "a": time(6) } } }, "would remove the timestamps of other fields"),
         (
             doc! { "$set": { "a": 1, "last_modified.a": time(6) }, "$currentDate": { "last_modified.a": true } },
             "sets the timestamp 'last_modified.a' twice",
         ),
-        (doc! { "$set": { "a": 1, "last_modified.a": time(6), "b": 1 } }, "without its source time"),
+        (doc! { "$set": { "a": 1, "last_modified.a": time(6), "b": 1 } }, "without the source time"),
     ] {
         let text = rejection(&views, "fields", refused.clone()).await;
         assert!(text.contains(reason), "{refused}: {text}");

@@ -1,4 +1,4 @@
-//! `hide: true`: reads return documents without their timestamps, unless they ask for them by name.
+//! `hide: true`: reads return documents without their timestamps, unless the query names them.
 
 use bson::{Document, doc};
 use mongodb::options::ReturnDocument;
@@ -23,7 +23,7 @@ async fn first(views: &Views, command: Document) -> Document {
 }
 
 #[tokio::test]
-async fn a_find_returns_no_stamps() {
+async fn a_find_returns_no_timestamps() {
     let (views, plain, timestamps) = prepared().await;
     assert_eq!(all(&views.through, "hiding").await, std::slice::from_ref(&plain));
     assert_eq!(views.stored("hiding").await[0].get_document("last_modified").unwrap(), &timestamps);
@@ -38,7 +38,7 @@ async fn a_find_returns_no_stamps() {
 }
 
 #[tokio::test]
-async fn an_aggregation_returns_no_stamps() {
+async fn an_aggregation_returns_no_timestamps() {
     let (views, plain, timestamps) = prepared().await;
     let aggregate = async |pipeline: &[Document]| {
         first(&views, doc! { "aggregate": "hiding", "pipeline": pipeline, "cursor": {} }).await
@@ -52,7 +52,7 @@ async fn an_aggregation_returns_no_stamps() {
 }
 
 #[tokio::test]
-async fn find_and_modify_returns_no_stamps() {
+async fn find_and_modify_returns_no_timestamps() {
     let (views, plain, _) = prepared().await;
     let hiding = views.collection("hiding");
     let set = |value: i32, n: i64| doc! { "$set": { "a": value, "at": time(n) } };
@@ -68,9 +68,9 @@ async fn find_and_modify_returns_no_stamps() {
     assert_eq!(deleted, Some(doc! { "_id": 1, "a": 4, "at": time(4) }));
 }
 
-/// A copy keeps the timestamps, or late writes to it would win.
+/// A copy of a collection keeps the timestamps; otherwise late writes to it would win.
 #[tokio::test]
-async fn an_aggregation_into_a_collection_writes_the_stamps() {
+async fn an_aggregation_into_a_collection_writes_the_timestamps() {
     let (views, mut timestamped, timestamps) = prepared().await;
     timestamped.insert("last_modified", timestamps);
     let stages = [doc! { "$out": "copy" }, doc! { "$merge": { "into": "merged" } }];

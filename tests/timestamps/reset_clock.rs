@@ -24,7 +24,7 @@ async fn later_writes_win_after_a_reset() {
         fields.update_one(doc! { "_id": 1 }, doc! { "$set": { "a": value, "at": time(n) } }).await.unwrap();
         fields.find_one(doc! { "_id": 1 }).await.unwrap().unwrap().get_i32("a").unwrap()
     };
-    // The source's clock ran ahead, and was set back: what it says now looks stale.
+    // The source's clock was fast and has been corrected, so its present times are older than the stored timestamps.
     fields.insert_one(doc! { "_id": 1, "a": 1, "at": time(1000) }).await.unwrap();
     assert_eq!(update(10, 2).await, 1);
 
@@ -45,7 +45,7 @@ async fn later_writes_win_after_a_reset() {
     let reset = reset_clock(&rules, &["--rule", "fields"]);
     assert!(reset.status.success(), "{}", String::from_utf8_lossy(&reset.stderr));
     assert_eq!(update(12, 4).await, 4);
-    assert_eq!(update(9, 5).await, 4, "from then on the newest wins again");
+    assert_eq!(update(9, 5).await, 4, "afterwards the newest time must win again");
     // A more specific rule keeps its own timestamps.
     assert!(views.stored("others").await[0].contains_key("last_modified"));
 

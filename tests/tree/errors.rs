@@ -1,5 +1,5 @@
-//! What a client hears when its statement fails in a transaction that docward runs for it, or in its own: what the
-//! server says without a proxy, and as soon.
+//! The client's error if its statement fails in a transaction that docward runs for it, or in its own: the same as
+//! without docward, and as quickly.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -15,12 +15,12 @@ use super::support::proxy::Docward;
 use super::support::raw::Client;
 use super::{CONFLICT, DUPLICATE_KEY, categories, faults, rules};
 
-/// Much less than the 300 attempts that meet in vain.
-const AT_ONCE: Duration = Duration::from_secs(3);
+/// Much less than the time of the 300 attempts that docward makes after collisions.
+const IMMEDIATE: Duration = Duration::from_secs(3);
 const MAX_TIME_MS_EXPIRED: i32 = 50;
 const UNAUTHORIZED: i32 = 13;
 
-/// Upserts that collide with a stored node, and updates that take another's unique name.
+/// Upserts that collide with a stored node, and updates that take another node's unique name.
 fn collisions() -> Vec<Document> {
     let upsert = |q: Document, u: Document| doc! { "q": q, "u": u, "upsert": true };
     vec![
@@ -36,7 +36,7 @@ fn collisions() -> Vec<Document> {
     ]
 }
 
-/// The reply without what is about the server.
+/// The reply without fields about the server.
 fn bare(mut reply: Document) -> Document {
     for key in ["$clusterTime", "operationTime", "electionId", "opTime"] {
         reply.remove(key);
@@ -70,7 +70,7 @@ async fn a_collision_is_the_servers_error_at_once() {
     let mut both = |command: &Document| {
         let since = Instant::now();
         let replies = clients.each_mut().map(|client| bare(client.command(views.through.name(), command.clone())));
-        assert!(since.elapsed() < AT_ONCE, "{command} took {:?}", since.elapsed());
+        assert!(since.elapsed() < IMMEDIATE, "{command} took {:?}", since.elapsed());
         assert_eq!(replies[0], replies[1], "{command}");
         replies[0].clone()
     };
@@ -80,16 +80,16 @@ async fn a_collision_is_the_servers_error_at_once() {
         let reply = both(&as_find_and_modify(&statement));
         assert_eq!(reply.get_i32("code").unwrap(), DUPLICATE_KEY, "{statement}: {reply}");
     }
-    // Each statement of a batch keeps its place.
+    // Each statement of a batch keeps its index.
     let reply = both(&doc! { "update": "categories", "updates": collisions(), "ordered": false });
     let expected: Vec<_> = (0..collisions().len() as i32).map(|index| (index, DUPLICATE_KEY)).collect();
     assert_eq!(write_errors(&reply), expected);
     assert_eq!(views.stored("categories").await, before);
 }
 
-/// The same beside rules that put conditions into the filter.
+/// The same together with rules that add conditions to the filter.
 #[tokio::test]
-async fn a_collision_beside_other_rules_ends_at_once() {
+async fn a_collision_with_other_rules_ends_at_once() {
     for other in ["bounds: { field: n, min: 0 }", "replacement: { policy: check_version, version: v }"] {
         let other = format!("  - {{ name: other, namespace: \"*.categories\", {other} }}\n");
         let docward = Docward::start(Mongod::shared(), &format!("{}{other}", rules("")));
@@ -98,7 +98,7 @@ async fn a_collision_beside_other_rules_ends_at_once() {
         for statement in collisions() {
             let since = Instant::now();
             let reply = views.run(doc! { "update": "categories", "updates": [statement.clone()] }).await.unwrap();
-            assert!(since.elapsed() < AT_ONCE, "{other} {statement}: {:?}", since.elapsed());
+            assert!(since.elapsed() < IMMEDIATE, "{other} {statement}: {:?}", since.elapsed());
             assert_eq!(reply.get_i32("nModified").unwrap(), 0, "{other} {statement}: {reply}");
             assert!(!reply.contains_key("upserted"), "{other} {statement}: {reply}");
         }
@@ -106,7 +106,7 @@ async fn a_collision_beside_other_rules_ends_at_once() {
     }
 }
 
-/// Upserts that really race are repeated: one of them inserts, the others find what it inserted.
+/// Upserts that really race are repeated: one of them inserts, the others match the inserted document.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn upserts_of_one_node_at_once_insert_it_once() {
     let docwards = [Docward::start(Mongod::shared(), &rules("")), Docward::start(Mongod::shared(), &rules(""))];
@@ -133,7 +133,7 @@ async fn upserts_of_one_node_at_once_insert_it_once() {
     assert_eq!(faults(&views.stored("categories").await), Vec::<String>::new());
 }
 
-/// What an application sees of a statement that fails inside its transaction, and of the commit after it.
+/// What an application sees of a statement that fails inside its transaction, and of the following commit.
 type Ending = (i32, String, BTreeSet<String>, i32, BTreeSet<String>);
 
 async fn ending(database: &Database, meanwhile: Option<&Database>, failing: &Document) -> Ending {
@@ -172,7 +172,7 @@ async fn inside_the_clients_transaction_an_error_is_the_servers() {
         assert_eq!(through, ending(&views.direct, None, &command).await, "{command}");
         assert_eq!(through.0, DUPLICATE_KEY, "{command}");
     }
-    // Others have written the new parent, or the node itself.
+    // Others have changed the new parent, or the node itself.
     let before_conflicts = views.stored("categories").await;
     assert_eq!(before_conflicts, before);
     for statement in [
@@ -194,7 +194,7 @@ async fn inside_the_clients_transaction_an_error_is_the_servers() {
     }
 }
 
-/// A node that another transaction holds makes the server wait until maxTimeMS is over; so does docward.
+/// The server waits for a node that another transaction locks until maxTimeMS is over; so does docward.
 #[tokio::test]
 async fn a_time_limit_bounds_all_attempts() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
@@ -222,7 +222,7 @@ async fn a_time_limit_bounds_all_attempts() {
     assert_eq!(code(&expected), MAX_TIME_MS_EXPIRED);
     for command in through {
         if command.contains_key("delete") {
-            // Nothing is below it for which the rule would reject this.
+            // The node has no children because of which the rule would reject this.
             let below = doc! { "_id": { "$nin": ["Books", "Music", "Taken"] } };
             nodes.delete_many(below).await.unwrap();
         }
@@ -232,14 +232,14 @@ async fn a_time_limit_bounds_all_attempts() {
         assert_eq!(code(&error), MAX_TIME_MS_EXPIRED, "{command}: {error}");
         assert!(message(&error).contains("operation exceeded time limit"), "{error}");
         assert!(error.labels().is_empty(), "{error:?}");
-        assert!((Duration::from_millis(290)..AT_ONCE).contains(&took), "{command} took {took:?}");
+        assert!((Duration::from_millis(290)..IMMEDIATE).contains(&took), "{command} took {took:?}");
     }
     session.abort_transaction().await.unwrap();
     let stored = views.stored("categories").await;
     assert!(stored.iter().all(|node| node.get("_id") != Some(&Bson::from("Go"))), "{stored:?}");
 }
 
-/// docward looks, touches and moves as the user who is logged in, whatever its own user may do.
+/// docward reads, updates and moves as the logged-in user, whatever privileges its own user has.
 #[test]
 fn a_user_without_privileges_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,7 @@
-//! The promise of `tree`: whatever several writers insert, move and delete at once, every path equals the walk
-//! to the root. The same workload past the rule breaks it; so does a process killed midway, unless it is
-//! docward. The expectation is the walk itself; nothing here uses docward's code. `errors` is about what fails in a
-//! transaction of docward's own, `statements` about every way to write a node's place, `random` about combinations of them.
+//! The guarantee of `tree`: whatever several writers insert, move and delete concurrently, every path equals the walk
+//! to the root. The same workload without the rule breaks it; so does killing an application midway, unless docward
+//! does the work. The test computes the walk itself and uses none of docward's code. `errors` tests failures in
+//! docward's own transactions, `statements` every way to write a node's place, `random` combinations of them.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -33,7 +33,7 @@ fn rules(settings: &str) -> String {
     format!("version: 1\nrules:\n  - name: categories\n    namespace: \"*.categories\"\n    tree: {{ {settings} }}\n")
 }
 
-/// What is wrong with the tree: circles, orphans, and paths that are not the walk to the root.
+/// What is wrong with the tree: cycles, orphans, and paths that differ from the walk to the root.
 fn faults(nodes: &[Document]) -> Vec<String> {
     let by_id: HashMap<String, &Document> = nodes.iter().map(|n| (n.get("_id").unwrap().to_string(), n)).collect();
     let mut faults = Vec::new();
@@ -96,7 +96,7 @@ fn rejected<T: std::fmt::Debug>(result: Result<T, Error>, why: &str) {
     assert!(message(&error).contains(why), "{error}");
 }
 
-/// A small generator of its own, so that a run can be repeated by its seed.
+/// A small generator, so that a run can be repeated with its seed.
 struct Dice(u64);
 
 impl Dice {
@@ -106,7 +106,7 @@ impl Dice {
     }
 }
 
-/// Errors that a writer among others has to expect: the tree's rules, or somebody else was faster.
+/// Errors that a concurrent writer must expect: the tree's rules, or a lost race.
 fn tolerate<T>(result: Result<T, Error>) -> bool {
     match result {
         Ok(_) => true,
@@ -118,7 +118,7 @@ fn tolerate<T>(result: Result<T, Error>) -> bool {
     }
 }
 
-/// One writer: random inserts, moves and deletes among a few names, so that they meet.
+/// One writer: random inserts, moves and deletes among a few names, so that writers collide.
 async fn write_at_random(database: Database, seed: u64, rounds: u32, with_rule: bool) -> u32 {
     let categories = database.collection::<Document>("categories");
     let mut dice = Dice(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15));
@@ -128,13 +128,13 @@ async fn write_at_random(database: Database, seed: u64, rounds: u32, with_rule: 
         let (id, parent) = (name(&mut dice), name(&mut dice));
         let succeeded = match dice.below(10) {
             0..3 if with_rule => tolerate(categories.insert_one(doc! { "_id": &id, "parent": &parent }).await),
-            // It inserts, collides with a node that lies elsewhere, or counts.
+            // It inserts, collides with a node in another place, or increments.
             3 if with_rule => {
                 let filter = doc! { "_id": &id, "parent": { "$in": [&parent] } };
                 let counted = categories.update_one(filter, doc! { "$inc": { "writes": 1 } });
                 tolerate(counted.upsert(true).await)
             }
-            // Only the stored node says where it moves to.
+            // Only the stored node shows where it moves to.
             4 if with_rule => {
                 let update = doc! { "$min": { "parent": &parent } };
                 tolerate(categories.update_one(doc! { "_id": &id }, update).await)
@@ -157,7 +157,7 @@ async fn write_at_random(database: Database, seed: u64, rounds: u32, with_rule: 
     done
 }
 
-/// Two statements that belong together for the application.
+/// Two statements that the application puts into one transaction.
 async fn in_transaction(database: &Database, id: &str, parent: &str) -> Result<(), Error> {
     let categories = database.collection::<Document>("categories");
     let mut session = database.client().start_session().await?;
@@ -168,7 +168,7 @@ async fn in_transaction(database: &Database, id: &str, parent: &str) -> Result<(
     session.commit_transaction().await
 }
 
-/// What applications do without docward: look, then write.
+/// The application's way without docward: read, then write.
 async fn insert_by_hand(categories: &Collection<Document>, id: &str, parent: &str) -> Result<(), Error> {
     let Some(above) = categories.find_one(doc! { "_id": parent }).await? else { return Ok(()) };
     let path = format!("{}{parent},", above.get_str("path").unwrap_or(","));
@@ -210,7 +210,7 @@ async fn storm(views: &Views, address: &str, with_rule: bool, rounds: u32) -> u3
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn eight_writers_leave_every_path_true() {
+async fn eight_writers_keep_every_path_correct() {
     for settings in ["on_delete: reject", "on_delete: cascade"] {
         let docward = Docward::start(Mongod::shared(), &rules(settings));
         let views = Views::of(Mongod::shared(), &docward).await;
@@ -234,11 +234,11 @@ async fn without_the_rule_the_same_writers_break_the_tree() {
         }
         false
     };
-    assert!(broken.await, "the workload does not show what the rule is for");
+    assert!(broken.await, "the workload does not break the tree without the rule");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn two_moves_below_each_other_leave_no_circle() {
+async fn two_moves_below_each_other_leave_no_cycle() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
     let views = Views::of(Mongod::shared(), &docward).await;
     let categories = views.through.collection::<Document>("categories");
@@ -256,11 +256,11 @@ async fn two_moves_below_each_other_leave_no_circle() {
     assert_eq!(faults(&views.stored("categories").await), Vec::<String>::new());
 }
 
-/// Moves and inserts go on while docward is killed; what the server holds is a whole tree at every moment.
+/// Moves and inserts continue while docward is killed; the server's data is a correct tree at every moment.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kill_leaves_no_half_moved_subtree() {
+async fn a_kill_leaves_no_partly_moved_subtree() {
     let mut mongod = Mongod::start(Kind::ReplicaSet);
-    // Transactions of the dead are given up by the server after this time.
+    // The server aborts transactions of dead clients after this time.
     mongod.command("admin", doc! { "setParameter": 1, "transactionLifetimeLimitSeconds": 2 });
     let database = mongod.fresh_database();
     let direct = mongod.client().await.database(&database);
@@ -283,7 +283,7 @@ async fn a_kill_leaves_no_half_moved_subtree() {
                     for turn in 0.. {
                         let parent = format!("n{}", (turn + writer) % 2);
                         let moved = categories.update_one(doc! { "_id": "n2" }, doc! { "$set": { "parent": parent } });
-                        // The driver would look for the killed one for a while.
+                        // The driver would wait for the killed process for a while.
                         let moved = tokio::select! {
                             moved = moved => moved,
                             _ = is_over.changed() => break,
@@ -312,15 +312,15 @@ async fn a_kill_leaves_no_half_moved_subtree() {
     let docward = Docward::start(&mongod, &rules(""));
     let categories = docward.client().await.database(&database).collection::<Document>("categories");
     let since = Instant::now();
-    // What the killed ones locked comes free.
+    // Locks of the killed processes are released.
     while categories.update_one(doc! { "_id": "n2" }, doc! { "$unset": { "parent": 1 } }).await.is_err() {
-        assert!(since.elapsed() < TIMEOUT, "locked for good");
+        assert!(since.elapsed() < TIMEOUT, "the lock is never released");
     }
     assert_eq!(faults(&all(&direct, "categories").await), Vec::<String>::new());
     mongod.kill();
 }
 
-/// Everything in a collection as it is at one moment: a commit that the killed one still sent may come meanwhile.
+/// All documents of a collection in one snapshot: a commit that the killed process had sent may still run.
 async fn at_one_moment(database: &Database, collection: &str) -> Vec<Document> {
     let find = doc! { "find": collection, "batchSize": 10_000, "readConcern": { "level": "snapshot" } };
     let reply = database.run_command(find).await.unwrap();
@@ -329,13 +329,13 @@ async fn at_one_moment(database: &Database, collection: &str) -> Vec<Document> {
     cursor.get_array("firstBatch").unwrap().iter().map(|each| each.as_document().unwrap().clone()).collect()
 }
 
-/// The connection is gone, rather than a statement refused.
+/// The connection is broken, rather than a statement rejected.
 fn is_broken(error: &Error) -> bool {
     use mongodb::error::ErrorKind;
     !matches!(error.kind.as_ref(), ErrorKind::Command(_) | ErrorKind::Write(_))
 }
 
-/// What was acknowledged is found, whatever else is being written: a transaction of docward's own begins with it.
+/// An acknowledged node is found, whatever else is being written: docward's own transaction starts with it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn a_node_that_was_just_stored_is_found() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
@@ -362,14 +362,14 @@ async fn a_node_that_was_just_stored_is_found() {
 }
 
 #[tokio::test]
-async fn every_road_to_a_place() {
+async fn every_way_to_write_a_place() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
     let views = Views::of(Mongod::shared(), &docward).await;
     let categories = categories(&views).await;
     assert_eq!(path(&categories, "MongoDB").await.unwrap(), ",Books,Programming,Databases,");
     assert_eq!(path(&categories, "Books").await, None);
 
-    // A batch in which children follow their parents, both kinds of order.
+    // A batch in which children follow their parents, ordered and unordered.
     for ordered in [true, false] {
         let name = |n: i32| format!("{ordered}{n}");
         let chain =
@@ -384,7 +384,7 @@ async fn every_road_to_a_place() {
     assert_eq!(write_errors(&reply), [(0, REJECTED), (2, REJECTED), (3, DUPLICATE_KEY), (4, REJECTED)]);
     assert_eq!(reply.get_i32("n").unwrap(), 2);
 
-    // A path of the client's is taken when it is true, and gives the parent.
+    // A client's path is accepted if it is correct, and determines the parent.
     categories.insert_one(doc! { "_id": "Go", "path": ",Books,Programming,Languages," }).await.unwrap();
     assert_eq!(
         categories.find_one(doc! { "_id": "Go" }).await.unwrap().unwrap().get_str("parent").unwrap(),
@@ -392,7 +392,7 @@ async fn every_road_to_a_place() {
     );
     rejected(categories.insert_one(doc! { "_id": "C", "parent": "Books", "path": ",Music," }).await, "\",Books,\"");
 
-    // Moves: by $set, by replacement, by findAndModify, by upsert, to the root and back.
+    // Moves: with $set, replacement, findAndModify, upsert, to the root and back.
     let moved =
         categories.update_one(doc! { "_id": "Databases" }, doc! { "$set": { "parent": "Music" } }).await.unwrap();
     assert_eq!((moved.matched_count, moved.modified_count), (1, 1));
@@ -415,13 +415,13 @@ async fn every_road_to_a_place() {
     let nothing = categories.update_one(doc! { "_id": "none" }, doc! { "$set": { "parent": "Music" } }).await.unwrap();
     assert_eq!(nothing.matched_count, 0);
 
-    // What must not be.
+    // Forbidden statements.
     let set = |set: Document| categories.update_one(doc! { "_id": "Programming" }, doc! { "$set": set }).into_future();
     rejected(set(doc! { "parent": "MongoDB" }).await, "below itself");
     rejected(set(doc! { "parent": "Programming" }).await, "below itself");
     rejected(set(doc! { "parent": 7 }).await, "does not exist");
     rejected(set(doc! { "path": ",Music," }).await, "\",Books,\"");
-    rejected(set(doc! { "parent": "a,b" }).await, "as _id");
+    rejected(set(doc! { "parent": "a,b" }).await, "is not a valid _id");
     set(doc! { "path": ",Books,", "n": 1 }).await.unwrap();
     rejected(categories.update_many(doc! {}, doc! { "$set": { "parent": "Music" } }).await, "many nodes");
     rejected(categories.insert_one(doc! { "_id": 7, "parent": "Music" }).await, "one type");
@@ -439,7 +439,7 @@ async fn every_road_to_a_place() {
 }
 
 #[tokio::test]
-async fn numbers_and_object_ids_stand_in_paths() {
+async fn numbers_and_object_ids_are_written_in_paths() {
     let docward = Docward::start(Mongod::shared(), &rules("separator: /, path: a.way, parent: up"));
     let views = Views::of(Mongod::shared(), &docward).await;
     let categories = views.through.collection::<Document>("categories");
@@ -453,7 +453,7 @@ async fn numbers_and_object_ids_stand_in_paths() {
         doc! { "_id": 9, "up": 8 },
     ];
     categories.insert_many(children).await.unwrap();
-    // Two nodes with one text do not get into each other's way.
+    // Two nodes whose ids have the same text do not affect each other.
     categories.update_one(doc! { "_id": 8 }, doc! { "$unset": { "up": 1 } }).await.unwrap();
     categories.delete_one(doc! { "_id": 7 }).await.unwrap();
     let way = |node: &Document| node.get_document("a").unwrap().get("way").unwrap().clone();
@@ -464,7 +464,7 @@ async fn numbers_and_object_ids_stand_in_paths() {
 }
 
 #[tokio::test]
-async fn cascades_take_the_subtree_and_nothing_else() {
+async fn cascades_delete_exactly_the_subtree() {
     let docward = Docward::start(Mongod::shared(), &rules("on_delete: cascade"));
     let views = Views::of(Mongod::shared(), &docward).await;
     let categories = categories(&views).await;
@@ -476,8 +476,8 @@ async fn cascades_take_the_subtree_and_nothing_else() {
     );
 }
 
-/// A write whose reply was lost is sent again with the same number; it must not happen twice, and must be told
-/// as if it had happened now.
+/// A write whose reply was lost is sent again with the same number. It must not run twice, and its reply must be the
+/// first one's.
 #[tokio::test]
 async fn a_retried_write_happens_once() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
@@ -556,7 +556,7 @@ async fn reads_by_unanchored_expressions() {
     }
 }
 
-/// The first sending may still be under way when the second comes, by another docward.
+/// The second request may arrive at another docward while the first is still running.
 #[test]
 fn a_write_sent_twice_at_once_happens_once() {
     let mongod = Mongod::shared();
@@ -586,9 +586,9 @@ fn a_write_sent_twice_at_once_happens_once() {
     }
 }
 
-/// Who hangs up does not leave a transaction behind that locks nodes until the server gives it up.
+/// A client that disconnects leaves no transaction that locks nodes until the server aborts it.
 #[test]
-fn a_client_that_hangs_up_locks_nothing() {
+fn a_client_that_disconnects_leaves_no_locks() {
     let mongod = Mongod::shared();
     let docward = Docward::start(mongod, &rules(""));
     let database = mongod.fresh_database();
@@ -606,12 +606,12 @@ fn a_client_that_hangs_up_locks_nothing() {
     let command = doc! { "update": "categories", "updates": [update] };
     let reply = support::raw::Client::connect(&docward.address()).command(&database, command);
     assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (1, vec![]), "{reply}");
-    // A transaction left behind would hold it up for a minute.
+    // A remaining transaction would delay it by a minute.
     assert!(since.elapsed() < SOON);
 }
 
 #[tokio::test]
-async fn it_stands_beside_other_rules() {
+async fn tree_works_together_with_other_rules() {
     let others = "  - { name: timestamps, namespace: \"*.categories\", timestamps: { source: at, type: long } }\n  \
                   - { name: numbers, namespace: \"*.categories\", sequence: { field: _id, counter: c } }\n";
     let docward = Docward::start(Mongod::shared(), &format!("{}{others}", rules("")));
@@ -627,7 +627,7 @@ async fn it_stands_beside_other_rules() {
     let paths: Vec<_> = stored.iter().map(|node| node.get("path").unwrap().clone()).collect();
     assert_eq!(paths, [Bson::Null, Bson::Null, ",2,".into()]);
     assert_eq!(stored[1].get_document("last_modified").unwrap().get_i64("parent").unwrap(), 5);
-    // A move that comes too late moves nothing, by whatever statement; one that does not takes all along.
+    // A late move changes nothing, by whatever statement; an accepted one moves the subtree.
     let set = |at: i64| doc! { "$set": { "at": at, "parent": 1 } };
     categories.update_one(doc! { "_id": 2 }, set(4)).upsert(true).await.unwrap();
     assert_eq!(views.stored("categories").await, stored);
@@ -638,7 +638,7 @@ async fn it_stands_beside_other_rules() {
 }
 
 #[test]
-fn a_standalone_is_told_apart() {
+fn a_standalone_is_detected() {
     let mut mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, &rules(""));
     let insert = doc! { "insert": "categories", "documents": [{ "_id": "a", "parent": "b" }] };

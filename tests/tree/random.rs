@@ -1,6 +1,6 @@
-//! Random updates of a small tree, through docward and directly. The oracle is the walk to the root over what the direct
-//! statement left: if that is a tree, docward must leave the same with true paths and answer the same; if it is none,
-//! docward must reject the statement and leave everything as it was.
+//! Random updates of a small tree, through docward and directly. The expectation is the walk to the root over the
+//! direct result: if that is a tree, docward must store the same with correct paths and reply the same; if not,
+//! docward must reject the statement and change nothing.
 
 use std::collections::HashMap;
 
@@ -40,7 +40,7 @@ fn value(dice: &mut Dice) -> Bson {
     }
 }
 
-/// Conditions that pin `field`, or do not.
+/// Conditions that may or may not pin `field`.
 fn condition(dice: &mut Dice, field: &str, value: Bson) -> Document {
     match dice.below(8) {
         0 => doc! { field: { "$in": [value] } },
@@ -111,7 +111,7 @@ fn replacement(dice: &mut Dice) -> Document {
     document
 }
 
-/// An update, or the same by findAndModify.
+/// An update, or the equivalent findAndModify.
 fn command(dice: &mut Dice, collection: &str) -> Document {
     let (filter, upsert) = (filter(dice), dice.below(2) == 0);
     let update = if dice.below(3) == 0 { replacement(dice) } else { operators(dice) };
@@ -121,7 +121,7 @@ fn command(dice: &mut Dice, collection: &str) -> Document {
     doc! { "update": collection, "updates": [{ "q": filter, "u": update, "upsert": upsert }] }
 }
 
-/// What a reply says to the application: counts, or the code of the error.
+/// The application's view of a reply: counts, or the error code.
 async fn outcome(database: &mongodb::Database, command: &Document) -> Result<Document, i32> {
     let mut reply = database.run_command(command.clone()).await.map_err(|error| code(&error))?;
     if let Some(error) = reply.get_array("writeErrors").ok().and_then(|errors| errors.first()) {
@@ -142,7 +142,7 @@ impl Retain for Document {
     }
 }
 
-/// ObjectIds that servers made are different every time.
+/// ObjectIds that the server makes differ every time.
 fn normalized(document: &Document) -> String {
     let text = document.to_string();
     let Some(start) = text.find("ObjectId(\"") else { return text };
@@ -151,7 +151,7 @@ fn normalized(document: &Document) -> String {
     text
 }
 
-/// The nodes with their true paths; `None` if they are no tree.
+/// The nodes with their correct paths; `None` if they are not a tree.
 fn as_tree(nodes: &[Document]) -> Option<Vec<Document>> {
     let by_id: HashMap<String, &Document> = nodes.iter().map(|n| (n.get("_id").unwrap().to_string(), n)).collect();
     let with_path = |node: &Document| {
@@ -213,25 +213,27 @@ async fn check(views: &Views, dice: &mut Dice) -> Result<bool, String> {
     let unchanged = sorted(&stored) == sorted(&seeds());
     let rejected = through == Err(REJECTED);
     if through.is_err() && !unchanged {
-        return wrong("an error, and yet something changed");
+        return wrong("an error, but documents changed");
     }
     let writes_path = command.to_string().contains("path");
     match (&direct, as_tree(&left)) {
         (Err(code), _) if through != Err(*code) && !rejected => wrong("another error"),
         (Err(_), _) => Ok(false),
-        // It would write something that is no place, if it matched.
+        // It would write a value that is not a place, if it matched.
         (Ok(_), _) if rejected && sorted(&left) == sorted(&seeds()) => Ok(false),
-        // Its path may be another than the parent gives, or give the parent.
+        // Its path may differ from the parent's, or determine the parent.
         (Ok(_), _) if writes_path => Ok(through.is_ok()),
-        (Ok(_), None) if !rejected => wrong("it leaves no tree"),
+        (Ok(_), None) if !rejected => wrong("the direct result is not a tree, but docward accepts the statement"),
         (Ok(_), None) => Ok(false),
         (Ok(reply), Some(expected)) => match &through {
-            Ok(heard) if sorted(std::slice::from_ref(reply)) != sorted(std::slice::from_ref(heard)) => {
+            Ok(reply_directly)
+                if sorted(std::slice::from_ref(reply)) != sorted(std::slice::from_ref(reply_directly)) =>
+            {
                 wrong("another reply")
             }
             Ok(_) if sorted(&expected) != sorted(&stored) => wrong("another document"),
             Ok(_) => Ok(true),
-            Err(_) => wrong("it would be a tree"),
+            Err(_) => wrong("the direct result is a tree, but docward rejects the statement"),
         },
     }
 }

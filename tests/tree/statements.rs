@@ -1,5 +1,5 @@
-//! Every way to write a node's place: the statement does what it does without docward, and the path follows; or it is
-//! rejected, and nothing changes.
+//! Every way to write a node's place: either the statement has the same effect as without docward, and the path
+//! follows; or it is rejected, and nothing changes.
 
 use bson::{Bson, Decimal128, Document, doc};
 
@@ -23,7 +23,7 @@ async fn reset(views: &Views, collection: &str, documents: &[Document]) {
     stored.insert_many(documents).await.unwrap();
 }
 
-/// A reply as far as it is about the statement, whatever its collection is called.
+/// A reply's fields about the statement, independent of the collection's name.
 fn bare(mut reply: Document) -> Document {
     for key in ["$clusterTime", "operationTime", "electionId", "opTime"] {
         reply.remove(key);
@@ -44,7 +44,7 @@ fn without_path(nodes: Vec<Document>) -> Vec<Document> {
     nodes.into_iter().map(strip).collect()
 }
 
-/// The replies to one update through docward, and directly on a collection without rules that holds the same.
+/// The replies to one update through docward, and directly on a collection without rules and with the same documents.
 async fn both(views: &Views, statement: &Document) -> [Document; 2] {
     reset(views, "categories", &seeds()).await;
     reset(views, "plain", &seeds()).await;
@@ -55,7 +55,7 @@ async fn both(views: &Views, statement: &Document) -> [Document; 2] {
 }
 
 #[tokio::test]
-async fn what_the_server_does_is_done_and_the_path_follows() {
+async fn accepted_statements_have_their_usual_effect_and_the_path_follows() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
     let views = Views::of(Mongod::shared(), &docward).await;
     let upsert = |q: Document, u: Document| doc! { "q": q, "u": u, "upsert": true };
@@ -63,7 +63,7 @@ async fn what_the_server_does_is_done_and_the_path_follows() {
     let go = || doc! { "$set": { "n": 1 } };
     let databases = || doc! { "_id": "Databases" };
     let statements = [
-        // The parent of what is inserted stands in the filter.
+        // The filter has the parent of the inserted node.
         upsert(doc! { "_id": "Go", "parent": "Books" }, go()),
         upsert(doc! { "_id": "Go", "parent": { "$in": ["Books"] } }, go()),
         upsert(doc! { "_id": "Go", "parent": { "$all": ["Books"] } }, go()),
@@ -84,19 +84,19 @@ async fn what_the_server_does_is_done_and_the_path_follows() {
         upsert(doc! { "_id": "Go", "parent": "Music" }, doc! { "n": 1 }),
         upsert(doc! { "name": "Go" }, doc! { "_id": "Go", "parent": "Programming" }),
         doc! { "q": { "_id": "Go" }, "u": { "$set": { "parent": "Books" } }, "upsert": true, "multi": true },
-        // They find a node: then $setOnInsert does nothing.
+        // They match a node, so $setOnInsert does nothing.
         upsert(databases(), doc! { "$setOnInsert": { "parent": "Music" }, "$set": { "n": 2 } }),
         upsert(doc! { "parent": "Programming" }, doc! { "$set": { "parent": "Music" } }),
         upsert(doc! { "tags": "a" }, doc! { "$push": { "tags": "b" }, "$set": { "parent": "Books" } }),
         upsert(doc! { "_id": { "$in": ["Databases", "none"] } }, doc! { "$set": { "parent": "Music" } }),
-        // The server refuses to make such a document.
+        // The server refuses to create such a document.
         upsert(doc! { "_id": "Go", "n": "x" }, doc! { "$inc": { "n": 1 }, "$set": { "parent": "Books" } }),
         upsert(doc! { "_id": "Go", "parent": "Books" }, doc! { "$set": { "parent.x": 1 } }),
         // Stored nodes.
         update(databases(), doc! { "$set": { "parent": "Music" } }),
         doc! { "q": databases(), "u": { "$set": { "parent": "Music" } }, "multi": true },
         doc! { "q": doc! { "$or": [{ "_id": "Programming" }] }, "u": { "$set": { "parent": "Music" } }, "multi": true },
-        // A pipeline of constants is what an ODM sends for $set.
+        // A pipeline of constants, which an ODM sends instead of $set.
         doc! { "q": databases(), "u": [{ "$set": { "parent": { "$literal": "Music" }, "n": 2 } }], "multi": true },
         update(databases(), doc! { "$rename": { "parent": "above" } }),
         update(doc! { "_id": "Programming" }, doc! { "$rename": { "above": "parent" } }),
@@ -106,7 +106,7 @@ async fn what_the_server_does_is_done_and_the_path_follows() {
         update(databases(), doc! { "$setOnInsert": { "parent": [1], "path": 7, "path.x": 1 } }),
         update(databases(), doc! { "$set": { "parent": "Music", "path": ",Music," } }),
         update(doc! { "_id": "Programming" }, doc! { "n": 3 }),
-        // The server refuses these of every document.
+        // The server rejects these for every document.
         update(databases(), doc! { "$set": { "parent.x": 1 } }),
         update(databases(), doc! { "$set": { "parent.0": 1 } }),
         update(databases(), doc! { "$set": { "parent.$": 1 } }),
@@ -130,9 +130,9 @@ async fn what_the_server_does_is_done_and_the_path_follows() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// What would leave a false path, or a node that no path can lead to.
+/// Statements that would leave a wrong path, or a node without a possible path.
 #[tokio::test]
-async fn what_breaks_the_tree_is_rejected() {
+async fn statements_that_break_the_tree_are_rejected() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
     let views = Views::of(Mongod::shared(), &docward).await;
     let update = |q: Document, u: Document| doc! { "q": q, "u": u };
@@ -140,26 +140,26 @@ async fn what_breaks_the_tree_is_rejected() {
     let databases = || doc! { "_id": "Databases" };
     let go = || doc! { "$set": { "n": 1 } };
     let statements = [
-        (update(databases(), doc! { "$unset": { "path": 1 } }), "its parent gives"),
-        (update(databases(), doc! { "$rename": { "path": "way" } }), "its parent gives"),
-        (update(doc! { "_id": "Programming" }, doc! { "$rename": { "above": "path" } }), "no path"),
-        (update(databases(), doc! { "$max": { "path": ",Music," } }), "its parent gives"),
+        (update(databases(), doc! { "$unset": { "path": 1 } }), "does not match its parent"),
+        (update(databases(), doc! { "$rename": { "path": "way" } }), "does not match its parent"),
+        (update(doc! { "_id": "Programming" }, doc! { "$rename": { "above": "path" } }), "is not a valid path"),
+        (update(databases(), doc! { "$max": { "path": ",Music," } }), "does not match its parent"),
         (update(databases(), doc! { "$currentDate": { "path": true } }), "of type date"),
-        (update(databases(), doc! { "$currentDate": { "parent": true } }), "nothing that a node can have"),
-        (update(doc! { "_id": "Music" }, doc! { "$set": { "parent.x": 1 } }), "nothing that a node can have"),
-        (update(doc! { "_id": "Music" }, doc! { "$push": { "parent": "Books" } }), "nothing that a node can have"),
-        (update(databases(), doc! { "$set": { "parent": ["Music"] } }), "nothing that a node can have"),
-        (update(databases(), doc! { "$set": { "parent": { "id": "Music" } } }), "nothing that a node can have"),
+        (update(databases(), doc! { "$currentDate": { "parent": true } }), "is not a valid _id of a node"),
+        (update(doc! { "_id": "Music" }, doc! { "$set": { "parent.x": 1 } }), "is not a valid _id of a node"),
+        (update(doc! { "_id": "Music" }, doc! { "$push": { "parent": "Books" } }), "is not a valid _id of a node"),
+        (update(databases(), doc! { "$set": { "parent": ["Music"] } }), "is not a valid _id of a node"),
+        (update(databases(), doc! { "$set": { "parent": { "id": "Music" } } }), "is not a valid _id of a node"),
         (update(doc! { "_id": "Programming" }, doc! { "$min": { "parent": "Aha" } }), "does not exist"),
         (update(doc! { "_id": "Books" }, doc! { "$max": { "parent": "Databases" } }), "below itself"),
         (upsert(doc! { "_id": "Go", "parent": { "$in": ["none"] } }, go()), "does not exist"),
         (upsert(doc! { "_id": "Go", "$or": [{ "parent": "Go" }] }, go()), "does not exist"),
-        (upsert(doc! { "_id": "Go", "parent": ["Books"] }, go()), "nothing that a node can have"),
-        (upsert(doc! { "_id": "Go", "path": ",Music,", "parent": "Books" }, go()), "its parent gives"),
-        (upsert(doc! { "_id": "a,b", "n": 1 }, go()), "cannot stand in paths"),
-        (upsert(doc! { "_id": { "a": 1 }, "n": 1 }, go()), "cannot stand in paths"),
+        (upsert(doc! { "_id": "Go", "parent": ["Books"] }, go()), "is not a valid _id of a node"),
+        (upsert(doc! { "_id": "Go", "path": ",Music,", "parent": "Books" }, go()), "does not match its parent"),
+        (upsert(doc! { "_id": "a,b", "n": 1 }, go()), "cannot be part of a path"),
+        (upsert(doc! { "_id": { "a": 1 }, "n": 1 }, go()), "cannot be part of a path"),
         (upsert(doc! { "n": 9 }, doc! { "$set": { "parent": "Books" } }), "one type"),
-        (upsert(doc! { "$or": [{ "_id": "a", "n": 1 }, { "_id": "a" }] }, go()), "told beforehand"),
+        (upsert(doc! { "$or": [{ "_id": "a", "n": 1 }, { "_id": "a" }] }, go()), "docward cannot predict"),
     ];
     let mut wrong = Vec::new();
     for (statement, why) in statements {
@@ -174,9 +174,9 @@ async fn what_breaks_the_tree_is_rejected() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// The fields lie in a document that statements write as a whole, too.
+/// The fields are in a document that statements also write as a whole.
 #[tokio::test]
-async fn documents_around_the_fields_are_understood() {
+async fn writes_of_enclosing_documents_are_evaluated() {
     let docward = Docward::start(Mongod::shared(), &rules("path: a.way, parent: a.up"));
     let views = Views::of(Mongod::shared(), &docward).await;
     let seeds = [
@@ -214,10 +214,10 @@ async fn documents_around_the_fields_are_understood() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let categories = views.collection("categories");
     for (u, why) in [
-        (doc! { "$set": { "a": 5 } }, "no room"),
-        (doc! { "$set": { "a": [] } }, "no room"),
+        (doc! { "$set": { "a": 5 } }, "cannot be set: a field on its path"),
+        (doc! { "$set": { "a": [] } }, "cannot be set: a field on its path"),
         (doc! { "$set": { "a": { "up": "Gin" } } }, "below itself"),
-        (doc! { "$set": { "a": { "up": "Books", "way": ",Music," } } }, "its parent gives"),
+        (doc! { "$set": { "a": { "up": "Books", "way": ",Music," } } }, "does not match its parent"),
     ] {
         reset(&views, "categories", &seeds).await;
         rejected(categories.update_one(doc! { "_id": "Go" }, u).await, why);
@@ -225,7 +225,7 @@ async fn documents_around_the_fields_are_understood() {
     }
 }
 
-/// mongod takes numbers of one value for one `_id`, whatever their types.
+/// mongod treats equal numbers as one `_id`, whatever their types.
 #[tokio::test]
 async fn numbers_of_one_value_are_one_node() {
     let docward = Docward::start(Mongod::shared(), &rules(""));
@@ -243,7 +243,7 @@ async fn numbers_of_one_value_are_one_node() {
                 let upsert = categories.update_one(doc! { "_id": 9, "parent": parent }, doc! { "$set": { "n": 1 } });
                 upsert.upsert(true).await.unwrap();
                 categories.insert_one(doc! { "_id": 10, "parent": 9.0 }).await.unwrap();
-                // The same parent in another type moves nothing; another one moves all along.
+                // The same parent with another type moves nothing; another parent moves the subtree.
                 categories.update_one(doc! { "_id": 9 }, doc! { "$set": { "parent": id } }).await.unwrap();
                 let paths: Vec<Bson> =
                     views.stored("categories").await.iter().map(|node| node.get("path").unwrap().clone()).collect();
@@ -263,8 +263,8 @@ async fn numbers_of_one_value_are_one_node() {
     }
     let categories = views.collection("categories");
     for odd in [Bson::Double(0.5), Bson::Double(f64::NAN), Bson::Double(1e300), decimal("7.5"), decimal("NaN")] {
-        rejected(categories.insert_one(doc! { "_id": &odd }).await, "cannot stand in paths");
-        rejected(categories.insert_one(doc! { "_id": 50, "parent": &odd }).await, "nothing that a node can have");
+        rejected(categories.insert_one(doc! { "_id": &odd }).await, "cannot be part of a path");
+        rejected(categories.insert_one(doc! { "_id": 50, "parent": &odd }).await, "is not a valid _id of a node");
     }
     // By arithmetic, too.
     reset(&views, "categories", &[7, 8].map(|id| doc! { "_id": id, "path": null })).await;
@@ -276,7 +276,7 @@ async fn numbers_of_one_value_are_one_node() {
     rejected(categories.update_one(doc! { "_id": 9 }, doc! { "$inc": { "parent": 9 } }).await, "does not exist");
 }
 
-/// The `_id` of what an upsert inserts may come from another rule, or from the server.
+/// The `_id` of an upserted document may come from another rule, or from the server.
 #[tokio::test]
 async fn upserts_without_an_id_of_their_own_get_their_place() {
     let sequence =
@@ -300,7 +300,7 @@ async fn upserts_without_an_id_of_their_own_get_their_place() {
     }
 }
 
-/// A write that comes too late changes nothing, whatever it would do to the tree.
+/// A late write changes nothing, whatever it would do to the tree.
 #[tokio::test]
 async fn late_moves_are_ignored() {
     let timestamps = |settings: &str| {
@@ -334,7 +334,7 @@ async fn late_moves_are_ignored() {
                 assert_eq!(reply.get_i32("n").ok(), Some(1), "{settings} {update}: {reply}");
                 assert_eq!(reply.get("writeErrors"), None, "{settings} {update}: {reply}");
                 let mut now = views.stored("categories").await;
-                // The path is no field of the client's, so that it has no time of its own but by such a write.
+                // The client does not write the path, so only such a write gives it a timestamp.
                 for (node, before) in now.iter_mut().zip(&stored) {
                     if let (Ok(timestamps), Ok(known)) =
                         (node.get_document_mut("last_modified"), before.get_document("last_modified"))
@@ -349,12 +349,12 @@ async fn late_moves_are_ignored() {
             views.run(command).await.unwrap();
             assert_eq!(faults(&views.stored("categories").await), Vec::<String>::new(), "{settings} {update}");
         }
-        // What is in time is held against the tree.
+        // A write that is not late is checked against the tree.
         let categories = views.collection("categories");
         rejected(categories.update_one(doc! { "_id": "b" }, set(20, "c")).await, "below itself");
         rejected(categories.update_one(doc! { "_id": "b" }, set(20, "b")).await, "below itself");
         rejected(categories.update_one(doc! { "_id": "b" }, set(20, "nobody")).await, "does not exist");
-        rejected(categories.update_one(doc! { "_id": "b" }, with_path(20, ",a,")).await, "its parent gives");
+        rejected(categories.update_one(doc! { "_id": "b" }, with_path(20, ",a,")).await, "does not match its parent");
         rejected(categories.update_one(doc! { "_id": "new" }, set(20, "new")).upsert(true).await, "below itself");
         categories.update_one(doc! { "_id": "new" }, set(20, "c")).upsert(true).await.unwrap();
         categories.update_one(doc! { "_id": "b" }, set(20, "x")).await.unwrap();

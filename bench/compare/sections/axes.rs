@@ -1,4 +1,4 @@
-//! What a message costs against the number of rules, of connections, and of its bytes.
+//! The cost of a message as a function of the number of rules, the number of connections, and the message size.
 
 use anyhow::Result;
 
@@ -14,13 +14,13 @@ const RULES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 const CLIENTS: [usize; 5] = [1, 4, 16, 64, 256];
 const MIB: usize = 1 << 20;
 const SIZES: [usize; 5] = [256, 4 << 10, 64 << 10, 256 << 10, MIB];
-/// Connections that send large messages: one for each core would leave the proxies idle.
+/// Connections that send large messages: one per core would leave the proxies idle.
 const SENDERS: usize = 4;
 
-/// A line's rows, by the value at which each was measured.
+/// The rows of one line, with the value at which each was measured.
 type Measured = Vec<(usize, RowId)>;
 
-/// Rules that concern none of the messages.
+/// Rules that match none of the messages.
 pub(super) fn rules() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let start = |count| Contender::docward(&upstream, &frames::unrelated_rules(count));
@@ -44,7 +44,7 @@ pub(super) fn rules() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// The proxies there are before an upstream, with what lines call them.
+/// The available proxies in front of an upstream, with the labels of their lines.
 fn proxies(upstream: &Upstream) -> Result<Vec<(&'static str, Contender)>> {
     let relay = Some(("bare tokio relay", Contender::relay(upstream)?));
     let haproxy = Contender::haproxy(upstream)?.map(|haproxy| ("HAProxy", haproxy));
@@ -70,7 +70,7 @@ pub(super) fn connections() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// Messages of many bytes in either direction.
+/// Large messages in either direction.
 pub(super) fn sizes() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let proxies = proxies(&upstream)?;
@@ -106,7 +106,7 @@ pub(super) fn sizes() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// CPU time of one operation against a value with one tick for each measurement.
+/// CPU time per operation over a value, with one tick per measurement.
 fn costs(title: &str, label: &str, rows: &[(String, Measured)], results: &Results) -> Plot {
     let line = |(name, rows): &(String, Measured)| Line {
         name: name.clone(),

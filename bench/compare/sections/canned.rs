@@ -1,4 +1,4 @@
-//! What is between the client and a server that answers at once: the cost of the proxies themselves.
+//! The proxies in front of a server that answers at once, which shows the cost of the proxies themselves.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -11,9 +11,9 @@ use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
 use crate::rounds::{MANY, Rounds, cpu};
 
-/// Connections of a closed loop: what a small application's pool has.
+/// Connections of a closed loop: the pool size of a small application.
 pub(super) const CONNECTIONS: usize = 16;
-/// Messages a second of the open loop: about half of what the slowest proxy carries on two cores.
+/// Messages per second of the open loop: about half of the slowest proxy's capacity on two cores.
 const RATE: f64 = 20_000.0;
 
 pub(super) fn find(_: i64) -> Cycle {
@@ -24,7 +24,7 @@ pub(super) fn rate(measure: &Measure) -> f64 {
     measure.rate
 }
 
-/// Messages that no rule concerns.
+/// Messages that no rule matches.
 pub(super) fn unmatched() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let direct = Contender::direct(&upstream);
@@ -49,7 +49,7 @@ pub(super) fn unmatched() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// How long a reply takes: one client who waits for each, and many who do not wait for one another.
+/// Reply latency: for one client that waits for each reply, and for many independent clients.
 pub(super) fn latency() -> Result<Option<Report>> {
     let upstream = Upstream::canned()?;
     let relay = Contender::relay(&upstream)?;
@@ -83,7 +83,7 @@ pub(super) fn latency() -> Result<Option<Report>> {
 
 fn percentiles(rows: Vec<(&str, Histogram<u64>)>) -> Plot {
     let shares = [0.5, 0.9, 0.99, 0.999, 0.9999];
-    // Each further nine is as far away as the one before.
+    // On this axis each further nine has the same width.
     let place = |share: f64| 1.0 / (1.0 - share);
     let ticks = shares.map(|share| (place(share), format!("{}%", number(share * 100.0))));
     let points = |latencies: &Histogram<u64>| {
@@ -101,7 +101,7 @@ fn percentiles(rows: Vec<(&str, Histogram<u64>)>) -> Plot {
     }
 }
 
-/// Those of the values that enclose all points.
+/// The axis values that enclose all points.
 pub(super) fn around(values: &[f64], lines: &[Line]) -> Vec<(f64, String)> {
     let heights = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
     let (least, most) = (heights().fold(f64::INFINITY, f64::min), heights().fold(0.0, f64::max));
@@ -110,13 +110,15 @@ pub(super) fn around(values: &[f64], lines: &[Line]) -> Vec<(f64, String)> {
     values[from..=to].iter().map(|value| (*value, number(*value))).collect()
 }
 
-/// Statements that a rule rewrites, beside the same statement on a collection without a rule.
+/// Statements that a rule rewrites, compared with the same statement on a collection without a rule.
 pub(super) fn rewritten() -> Result<Option<Report>> {
     type Make = fn(&str, i64) -> Vec<u8>;
     let patterns: [(&str, &str, Make); 3] = [
         ("timestamps", "timestamped", |collection, id| frames::update(collection, id, 1, &frames::state())),
         ("bounds", "bounded", |collection, id| frames::update(collection, id, 1, &frames::taken())),
-        ("replacement: guard", "versioned", |collection, id| frames::update(collection, id, 1, &frames::versioned())),
+        ("replacement: version check", "versioned", |collection, id| {
+            frames::update(collection, id, 1, &frames::versioned())
+        }),
     ];
     let upstream = Upstream::canned()?;
     let docward = Contender::docward(&upstream, &contenders::thousand_rules());

@@ -1,4 +1,4 @@
-//! Memory of connections on which nothing happens.
+//! Memory of idle connections.
 
 use anyhow::Result;
 
@@ -7,9 +7,10 @@ use crate::report::{Goal, Report};
 use crate::rounds::Spread;
 use crate::{frames, load};
 
-/// Connections before the first look: they pay for what all of them share.
+/// Connections before the first measurement: they include the cost that all connections share.
 const FIRST: usize = 500;
-/// Connections at each further look; two descriptors each, so that the last stays below a common limit of 20,000.
+/// Connections at each further measurement. A connection needs two descriptors, so the last stays below a common
+/// limit of 20,000.
 const STEPS: [usize; 3] = [1_000, 4_000, 9_400];
 
 pub(super) fn idle() -> Result<Option<Report>> {
@@ -34,7 +35,7 @@ pub(super) fn idle() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// What each connection beyond the first takes, at each step.
+/// Memory per connection beyond the first ones, at each step.
 fn grown(contender: &Contender) -> Result<[f64; 3]> {
     let frame = frames::find("devices", 1);
     let mut open = vec![load::open_idle(&contender.address, FIRST, &frame)?];

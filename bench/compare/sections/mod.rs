@@ -1,5 +1,5 @@
-//! What is compared, one function for each section of `bench/RESULTS.md`. A section that lacks what it compares with
-//! says so and has no report.
+//! The comparisons, one function per section of `bench/RESULTS.md`. A section whose contender is not installed prints
+//! that and returns no report.
 
 mod axes;
 mod canned;

@@ -1,4 +1,4 @@
-//! The same before a real mongod: what is left of a proxy's cost where a server has work to do.
+//! The same comparison in front of a real mongod, where the server's own work reduces the proxy's share.
 
 use std::cell::Cell;
 
@@ -12,7 +12,7 @@ use crate::report::{Goal, Report};
 use crate::rounds::{MANY, Rounds, RowId};
 use crate::support::mongod::Kind;
 
-/// Bytes of an inserted document's text.
+/// Bytes of text in an inserted document.
 const TEXT: usize = 256;
 
 fn mongod(kind: Kind) -> Result<Option<Upstream>> {
@@ -23,7 +23,7 @@ fn mongod(kind: Kind) -> Result<Option<Upstream>> {
     Upstream::mongod(kind, CONNECTIONS).map(Some)
 }
 
-/// The rows of one number of connections.
+/// The rows for one number of connections.
 struct Inserts {
     connections: usize,
     plain: RowId,
@@ -31,12 +31,12 @@ struct Inserts {
     own: RowId,
 }
 
-/// Numbers for inserted documents: docward's, none, and those that an application asks for itself.
+/// Numbers for inserted documents: from docward, none, and requested by the application itself.
 pub(super) fn sequence() -> Result<Option<Report>> {
     let mut report = Report::new("sequence");
     let sessions = Cell::new(0);
     let own_session = || Session::Own(sessions.replace(sessions.get() + 1));
-    // As drivers send them unless told otherwise: a standalone cannot take a write that may come again.
+    // As drivers send them by default: a standalone accepts no retryable writes.
     let ways: [(_, _, &dyn Fn() -> Session); 2] =
         [("standalone", Kind::Standalone, &|| Session::Shared), ("replica set", Kind::ReplicaSet, &own_session)];
     for (name, kind, session) in ways {
@@ -46,7 +46,7 @@ pub(super) fn sequence() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// `session` gives each connection of each row its own.
+/// `session` makes a separate session for each connection of each row.
 fn insert_into(upstream: &Upstream, name: &str, session: &dyn Fn() -> Session, report: &mut Report) -> Result<()> {
     let direct = Contender::direct(upstream);
     let docward = Contender::docward(upstream, &contenders::thousand_rules());
@@ -60,7 +60,7 @@ fn insert_into(upstream: &Upstream, name: &str, session: &dyn Fn() -> Session, r
         let mut row = |what, contender, cycle: &dyn Fn(i64) -> Cycle| {
             rounds.closed(&format!("{what}, connections: {connections}"), contender, connections, cycle)
         };
-        // Neither numbers nor a proxy: what the server can do at most.
+        // Without numbers and without a proxy: the server's maximum.
         row("direct, insert without a number", &direct, &insert("bare"));
         Inserts {
             connections,
@@ -89,7 +89,7 @@ fn insert_into(upstream: &Upstream, name: &str, session: &dyn Fn() -> Session, r
     Ok(())
 }
 
-/// Reads, inserts, updates and deletes that no rule concerns.
+/// Reads, inserts, updates and deletes that no rule matches.
 pub(super) fn mixed() -> Result<Option<Report>> {
     let Some(upstream) = mongod(Kind::Standalone)? else { return Ok(None) };
     let direct = Contender::direct(&upstream);

@@ -1,4 +1,4 @@
-//! What people write for the shell: run by shells, and replayed at rates no shell reaches.
+//! mongosh workloads: run by real shells, and replayed at rates that shells do not reach.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use crate::shell::mongosh::{self, Amount, Broken, Numbers};
 use crate::shell::replay::{Pace, Replay, prepare_all};
 
 const ROUNDS: usize = 5;
-/// Shells at work.
+/// Concurrent shells and their repetitions.
 const AMOUNT: Amount = Amount { shells: 4, rounds: 200 };
-/// How long a workload is replayed at a time.
+/// How long a workload is replayed per turn.
 const TURN: Duration = Duration::from_millis(800);
-/// Messages a second of the open loop.
+/// Messages per second of the open loop.
 const RATE: f64 = 1_000.0;
 
-/// Rounds in which an invariant did not hold, and the worst that was counted.
+/// The number of rounds in which an invariant did not hold, and the largest count.
 #[derive(Default)]
 struct Breaches {
     rounds: usize,
     most: i64,
 }
 
-/// The workloads run by mongosh.
+/// Runs the workloads with mongosh.
 pub(super) fn shells() -> Result<Option<Report>> {
     let deployment = Deployment::start()?;
     let (direct, protected) = (deployment.mongod.uri(), deployment.protected());
@@ -70,7 +70,7 @@ pub(super) fn shells() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// The commands the shells sent, replayed.
+/// Replays the commands that the shells sent.
 pub(super) fn replay() -> Result<Option<Report>> {
     let deployment = Deployment::start()?;
     let ways = [
@@ -92,7 +92,7 @@ pub(super) fn replay() -> Result<Option<Report>> {
     Ok(Some(report))
 }
 
-/// One workload's rounds in one way.
+/// The rounds of one workload on one path.
 #[derive(Default)]
 struct Row {
     rates: Vec<f64>,
@@ -108,7 +108,7 @@ fn replay_rounds(
     connections: usize,
     pace: Pace,
 ) -> Result<String> {
-    // Each way has connections and sessions of its own.
+    // Each path has its own connections and sessions.
     let mut replays = (0..ways.len()).map(|_| prepare_all(connections)).collect::<Result<Vec<Vec<Replay>>>>()?;
     let mut rows: Vec<Vec<Row>> = ways.iter().map(|_| WORKLOADS.iter().map(|_| Row::default()).collect()).collect();
     for round in 0..ROUNDS {
@@ -156,7 +156,7 @@ impl Breaches {
     }
 }
 
-/// Whole numbers are exact enough.
+/// Formats whole numbers, which are precise enough here.
 fn whole(spread: Spread) -> String {
     format!("{:.0} ({:.0} – {:.0})", spread.median, spread.least, spread.most)
 }

@@ -1,8 +1,9 @@
-//! A capture as messages that can be sent again.
+//! A capture as messages that can be sent repeatedly.
 //!
-//! The capture has each command with its document sequence as an array. Here it becomes the frame a driver sends: the
-//! sequence behind the body, a session and a transaction number of the connection's own, no cluster time. Ids
-//! and times that the client made are fresh in every pass; keys that all shells share stay as they are.
+//! A capture stores a command's document sequence as an array. This module restores the frame that a driver sends:
+//! the sequence follows the body, each connection has its own session and transaction numbers, and there is no
+//! cluster time. Ids and times that the client generates change with every pass; keys that all shells share stay the
+//! same.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -17,26 +18,26 @@ use super::{Recorded, capture_file};
 use crate::cycle::{Fresh, Message};
 use crate::frames;
 
-/// Stands for a retryable write's number; occurs nowhere else.
+/// Placeholder of a retryable write's transaction number; occurs nowhere else.
 const NUMBER: i64 = 0x0000_0191_7A57_0001;
-/// Readings are a minute apart; so is one pass from the next.
+/// Readings are one minute apart; so are consecutive passes.
 const MINUTE: i64 = 60_000;
 
-/// The commands of one workload, by the connection they came by.
+/// The commands of one workload, by recorded connection.
 pub(crate) struct Capture {
     connections: Vec<Vec<Document>>,
-    /// How far the dates go on with each pass.
+    /// How far dates advance with each pass.
     span: i64,
 }
 
-/// Where a command goes, as far as its reply matters.
+/// The target of a command, as far as its reply matters.
 #[derive(Clone, PartialEq)]
 pub(crate) struct Target {
     pub(crate) command: String,
     pub(crate) collection: String,
 }
 
-/// A capture's first document, and its records.
+/// The first document of a capture, and its records.
 pub(crate) fn read(file: &Path) -> Result<(Document, Vec<Document>)> {
     let mut reader = BufReader::new(File::open(file).with_context(|| file.display().to_string())?);
     let header = Document::from_reader(&mut reader)?;
@@ -47,7 +48,7 @@ pub(crate) fn read(file: &Path) -> Result<(Document, Vec<Document>)> {
     Ok((header, records))
 }
 
-/// Whether a command reaches the workload's documents, which are in the database of its name.
+/// Whether a command reads or writes the workload's documents, which are in the database of the same name.
 pub(crate) fn belongs_to(record: &Document, workload: &str) -> bool {
     command(record).is_some_and(|command| command.get_str("$db").is_ok_and(|own| own == workload))
 }
@@ -71,7 +72,7 @@ impl Capture {
         Ok(Self { connections: connections.into_values().collect(), span })
     }
 
-    /// What the nth connection of a replay sends, as one of the recorded ones did, and where that goes.
+    /// The messages that the nth connection of a replay sends, copied from a recorded connection, and their targets.
     pub(crate) fn messages(&self, nth: usize, session: [u8; 16]) -> (Vec<Message>, Vec<Target>) {
         let commands = &self.connections[nth % self.connections.len()];
         commands.iter().map(|command| (self.message(command, session), Target::of(command))).unzip()
@@ -119,7 +120,7 @@ impl Target {
     }
 }
 
-/// Shows `see` every value in a document, those of nested ones too.
+/// Calls `see` with every value of a document, including nested ones.
 fn values(document: &Document, see: &mut impl FnMut(&Bson)) {
     document.values().for_each(|each| value(each, see));
 }

@@ -1,4 +1,4 @@
-//! The server the workloads run on, and the docwards before it.
+//! The server that the workloads run on, and the docward processes in front of it.
 
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
@@ -9,13 +9,13 @@ use crate::support::mongod::{Kind, Mongod};
 use crate::support::process::repository;
 use crate::support::proxy::Docward;
 
-/// A replica set of one member, so that writes are retryable ones.
+/// A replica set of one member, because retryable writes need one.
 pub(crate) struct Deployment {
     pub(crate) mongod: Mongod,
 }
 
 impl Deployment {
-    /// With the workloads' collections and indexes.
+    /// Starts it with the workloads' collections and indexes.
     pub(crate) fn start() -> Result<Self> {
         let mongod = Mongod::start(Kind::ReplicaSet);
         mongosh::set_up(&mongod.uri())?;
@@ -36,12 +36,12 @@ impl Deployment {
         Contender::server(self.mongod.address())
     }
 
-    /// What the applications were told had been changed, for the check to compare with.
+    /// Stores the number of changes that the server acknowledged, which the check compares with the documents.
     pub(crate) fn note_acknowledged(&self, workload: &str, changes: Document) -> Result<()> {
         let all = doc! { "q": { "workload": workload }, "limit": 0 };
         self.command(doc! { "delete": "acknowledged", "deletes": [all] })?;
-        let told = doc! { "workload": workload, "changes": changes };
-        self.command(doc! { "insert": "acknowledged", "documents": [told] })
+        let record = doc! { "workload": workload, "changes": changes };
+        self.command(doc! { "insert": "acknowledged", "documents": [record] })
     }
 
     fn command(&self, command: Document) -> Result<()> {

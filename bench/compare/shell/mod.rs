@@ -1,6 +1,6 @@
 //! Mongo shell traffic: the workloads of `bench/shell/`, run by mongosh (`mongosh.rs`), recorded (`record.rs`), and
-//! replayed over many connections (`capture.rs`, `replay.rs`). Every way of running ends with the workload's own
-//! check, which counts what must not be.
+//! replayed over many connections (`capture.rs`, `replay.rs`). Every run ends with the workload's own check, which
+//! counts broken invariants.
 
 pub(crate) mod capture;
 pub(crate) mod deployment;
@@ -12,10 +12,10 @@ use std::path::PathBuf;
 
 use super::support::process::repository;
 
-/// Each has a script, rules and captures of its name.
+/// Each has a script, rules and captures of the same name.
 pub(crate) const WORKLOADS: [&str; 5] = ["shop", "library", "devices", "jobs", "inbox"];
 
-/// Where a workload's recorded commands are: what fills its collections, or what its shells then sent.
+/// The capture file of a workload: the commands that fill its collections, or those that its shells send afterwards.
 pub(crate) fn capture_file(workload: &str, of: Recorded) -> PathBuf {
     let kind = match of {
         Recorded::Setup => ".setup",
@@ -24,7 +24,7 @@ pub(crate) fn capture_file(workload: &str, of: Recorded) -> PathBuf {
     repository(&format!("bench/shell/captures/{workload}{kind}.bson"))
 }
 
-/// What a capture holds.
+/// The content of a capture.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Recorded {
     Setup,

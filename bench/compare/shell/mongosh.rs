@@ -1,4 +1,4 @@
-//! Runs the workloads as people would: several mongosh processes at once, each a shell at work.
+//! Runs the workloads with several concurrent mongosh processes.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -11,33 +11,33 @@ use serde::de::DeserializeOwned;
 use super::WORKLOADS;
 use crate::support::process::repository;
 
-/// What must not be, each with how often it is, by workload; all zero where the invariant held.
+/// The broken invariants by workload, each with its count; all zero if the invariants held.
 pub(crate) type Broken = BTreeMap<String, BTreeMap<String, i64>>;
 
-/// How much is done.
+/// The amount of work.
 #[derive(Clone, Copy)]
 pub(crate) struct Amount {
-    /// Shells at work at the same time.
+    /// Concurrent shells.
     pub(crate) shells: usize,
-    /// How often each repeats what it does.
+    /// Repetitions per shell.
     pub(crate) rounds: usize,
 }
 
-/// Who numbers the shop's orders: the one line in which an application differs.
+/// Which side assigns the order numbers of the shop, the only line in which the applications differ.
 #[derive(Clone, Copy)]
 pub(crate) enum Numbers {
     Application,
     Docward,
 }
 
-/// What the shells at one workload did.
+/// The work of the shells on one workload.
 pub(crate) struct Work {
     pub(crate) operations: u64,
-    /// Operations a second, from when all had come until the last was done.
+    /// Operations per second, from the start of the last shell until the end of the work.
     pub(crate) rate: f64,
 }
 
-/// A line that a shell at work prints.
+/// A line that a working shell prints.
 #[derive(Deserialize)]
 struct Done {
     workload: String,
@@ -52,12 +52,12 @@ struct Checked {
     broken: BTreeMap<String, i64>,
 }
 
-/// Makes all workloads' collections as they are at the beginning.
+/// Creates all workloads' collections in their initial state.
 pub(crate) fn set_up(uri: &str) -> Result<()> {
     finish::<serde::de::IgnoredAny>(start(uri, &[("PHASE", "setup")])?).map(|_| ())
 }
 
-/// Has shells work, each at one workload after the other.
+/// Runs the shells on one workload after the other.
 pub(crate) fn work(uri: &str, amount: Amount, numbers: Numbers) -> Result<BTreeMap<String, Work>> {
     let numbers = match numbers {
         Numbers::Application => "application",
@@ -76,13 +76,13 @@ pub(crate) fn work(uri: &str, amount: Amount, numbers: Numbers) -> Result<BTreeM
         start(uri, &settings)
     };
     let shells = (0..amount.shells).map(shell).collect::<Result<Vec<_>>>()?;
-    // All are waited for, so that none outlives a failure of another.
+    // Waits for all of them, so that no shell keeps running after another one fails.
     let done: Vec<Result<Vec<Done>>> = shells.into_iter().map(finish).collect();
     let done: Vec<Done> = done.into_iter().collect::<Result<Vec<_>>>()?.into_iter().flatten().collect();
     Ok(WORKLOADS.iter().map(|workload| ((*workload).to_owned(), summary(workload, &done))).collect())
 }
 
-/// Counts what must not be.
+/// Counts the broken invariants.
 pub(crate) fn check(uri: &str) -> Result<Broken> {
     let checked: Vec<Checked> = finish(start(uri, &[("PHASE", "check")])?)?;
     Ok(checked.into_iter().map(|Checked { workload, broken }| (workload, broken)).collect())
@@ -109,7 +109,7 @@ fn start(uri: &str, settings: &[(&str, &str)]) -> Result<Child> {
         .context("mongosh")
 }
 
-/// The lines it prints.
+/// Returns the lines that it prints.
 fn finish<T: DeserializeOwned>(shell: Child) -> Result<Vec<T>> {
     let output = shell.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -117,7 +117,7 @@ fn finish<T: DeserializeOwned>(shell: Child) -> Result<Vec<T>> {
     text.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
 }
 
-/// What `scripts/mongosh.sh` finds or fetches.
+/// The executable that `scripts/mongosh.sh` finds or downloads.
 fn executable() -> Result<PathBuf> {
     if let Some(path) = std::env::var_os("MONGOSH") {
         return Ok(path.into());

@@ -1,7 +1,8 @@
-//! Makes the captures: `docward record` stands between the shells and whom they talk to.
+//! Makes the captures: `docward record` runs between the shells and their server.
 //!
-//! What fills the collections is recorded on the way to the server; the traffic on the way to a docward with the
-//! workloads' rules, before that changes anything, so that the capture is what applications send that work with docward.
+//! The commands that fill the collections are recorded in front of the server. The other commands are recorded in
+//! front of a docward with the workloads' rules, before it changes them, so a capture has what applications send to
+//! docward.
 
 use std::fs::File;
 use std::path::Path;
@@ -14,10 +15,10 @@ use super::mongosh::{self, Amount, Numbers};
 use super::{Recorded, WORKLOADS, capture, capture_file};
 use crate::support::proxy::Docward;
 
-/// Small enough to be kept with the sources.
+/// Small enough to store in the repository.
 const AMOUNT: Amount = Amount { shells: 4, rounds: 40 };
 
-/// Records all workloads, and puts each one's commands in its file.
+/// Records all workloads, and writes the commands of each to its file.
 pub(crate) fn record_all() -> Result<()> {
     let folder = tempfile::Builder::new().prefix("docward-bench-").tempdir()?;
     let deployment = Deployment::start()?;
@@ -29,7 +30,7 @@ pub(crate) fn record_all() -> Result<()> {
     split(&traffic, Recorded::Traffic)
 }
 
-/// `shells` run through a recorder before `upstream`.
+/// Runs `shells` through a recorder in front of `upstream`.
 fn record(upstream: &str, file: &Path, shells: impl Fn(&str) -> Result<()>) -> Result<()> {
     let file = file.to_str().context("a path")?;
     let mut recorder = Docward::before(upstream).subcommand("record").argument(file).start();

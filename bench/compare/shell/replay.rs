@@ -1,4 +1,4 @@
-//! Replays captures: many connections, each sending what one recorded shell sent, over and over.
+//! Replays captures: each of many connections repeats the commands of one recorded shell.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,12 +15,12 @@ use crate::cycle::{Cycle, Replies};
 use crate::load::{Load, Measure};
 use crate::open_loop;
 
-/// Bytes of an OP_MSG's reply before its body.
+/// Bytes of an OP_MSG reply before its body.
 const BODY_AT: usize = 16 + 4 + 1;
-/// What a rule refuses a statement with: a document that is not allowed, or one that was saved meanwhile.
-const REFUSALS: [i32; 2] = [121, 112];
+/// Error codes of a rule's rejection: the document fails validation, or its version has changed.
+const REJECTION_CODES: [i32; 2] = [121, 112];
 
-/// One workload, ready to be sent.
+/// One workload, prepared for sending.
 pub(crate) struct Replay {
     pub(crate) workload: &'static str,
     setup: Load,
@@ -28,31 +28,31 @@ pub(crate) struct Replay {
     outcome: Arc<Mutex<Outcome>>,
 }
 
-/// How fast messages are sent.
+/// The rate of messages.
 #[derive(Clone, Copy)]
 pub(crate) enum Pace {
-    /// The next when the reply to the last is here.
+    /// Sends the next message when the last reply arrives.
     Closed,
-    /// So many a second in all, whether replies come or not.
+    /// Sends this many per second in all, without waiting for replies.
     Open(f64),
 }
 
-/// What the replies said.
+/// The content of the replies.
 #[derive(Clone, Default)]
 pub(crate) struct Outcome {
-    /// Documents changed or made by updates, by collection.
+    /// Documents that updates changed or inserted, by collection.
     changed: BTreeMap<String, i64>,
-    /// Statements that rules refused.
+    /// Statements that rules rejected.
     pub(crate) refused: u64,
 }
 
-/// One connection's ear.
+/// Reads the replies of one connection.
 struct Listener {
     targets: Vec<Target>,
     outcome: Arc<Mutex<Outcome>>,
 }
 
-/// All workloads, each over so many connections.
+/// All workloads, each over this many connections.
 pub(crate) fn prepare_all(connections: usize) -> Result<Vec<Replay>> {
     WORKLOADS.iter().map(|workload| Replay::prepare(workload, connections)).collect()
 }
@@ -71,10 +71,10 @@ impl Replay {
         Ok(Self { workload, setup, load, outcome })
     }
 
-    /// Fills the collections, sends for this long, and notes what was acknowledged.
+    /// Fills the collections, sends for this long, and records what the server acknowledged.
     ///
     /// # Errors
-    /// A reply reports an error that is not a rule's refusal.
+    /// A reply reports an error other than a rule's rejection.
     pub(crate) fn run(
         &mut self,
         deployment: &Deployment,
@@ -96,9 +96,9 @@ impl Replay {
 }
 
 impl Replies for Listener {
-    fn heard(&self, message: usize, reply: &[u8]) -> Result<()> {
+    fn on_reply(&self, message: usize, reply: &[u8]) -> Result<()> {
         let body = RawDocument::from_bytes(reply.get(BODY_AT..).unwrap_or_default())?;
-        let refused = refusal(body)?;
+        let refused = is_rejection(body)?;
         let Target { command, collection } = &self.targets[message];
         if !refused && command != "update" {
             return Ok(());
@@ -114,8 +114,8 @@ impl Replies for Listener {
     }
 }
 
-/// Whether a rule refused something. The recorded commands have one statement each.
-fn refusal(body: &RawDocument) -> Result<bool> {
+/// Whether a rule rejected a statement. The recorded commands have one statement each.
+fn is_rejection(body: &RawDocument) -> Result<bool> {
     let error = match body.get_array("writeErrors") {
         Ok(errors) => match errors.into_iter().next().transpose()? {
             Some(first) => first.as_document(),
@@ -125,6 +125,6 @@ fn refusal(body: &RawDocument) -> Result<bool> {
     };
     let Some(error) = error else { return Ok(false) };
     let code = error.get_i32("code").unwrap_or_default();
-    ensure!(REFUSALS.contains(&code), "the server refused a message: {body:?}");
+    ensure!(REJECTION_CODES.contains(&code), "the server refused a message: {body:?}");
     Ok(true)
 }

@@ -1,16 +1,16 @@
-//! Coverage as a table for people and as JSON for scripts. What is in it: `crate::engine::coverage`.
+//! Renders coverage as text tables and as JSON. `crate::engine::coverage` computes it.
 
 use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::engine::coverage::{Coverage, Outcome, Way, coverage};
+use crate::engine::coverage::{AccessForm, Coverage, CoverageOutcome, coverage};
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::{Mode, Unsupported};
 
-/// One rule on some of its namespaces; the shape is documented in docs/coverage.md.
+/// One rule on some of its namespaces; docs/coverage.md documents the fields.
 #[derive(Serialize)]
-struct Entry<'r> {
+struct CoverageEntry<'r> {
     rule: &'r str,
     pattern: &'static str,
     namespaces: Vec<String>,
@@ -33,14 +33,14 @@ struct Line {
     outcome: &'static str,
 }
 
-/// A list of entries.
+/// The entries as a JSON list.
 pub(super) fn json(rules: &RuleSet) -> String {
-    let entries: Vec<Entry<'_>> = coverage(rules).iter().map(entry).collect();
-    // Strings and lists of them always serialize.
+    let entries: Vec<CoverageEntry<'_>> = coverage(rules).iter().map(entry).collect();
+    // Strings and lists of strings always serialize.
     serde_json::to_string_pretty(&entries).unwrap_or_default()
 }
 
-/// A table for each entry.
+/// A text table for each entry.
 pub(super) fn text(rules: &RuleSet) -> String {
     let mut out = String::new();
     for covered in coverage(rules) {
@@ -59,9 +59,9 @@ pub(super) fn text(rules: &RuleSet) -> String {
     out
 }
 
-fn entry<'r>(covered: &Coverage<'r>) -> Entry<'r> {
+fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
     let rule = covered.rule;
-    Entry {
+    CoverageEntry {
         rule: &rule.name.value,
         pattern: rule.pattern.name(),
         namespaces: covered.namespaces.iter().map(ToString::to_string).collect(),
@@ -82,31 +82,34 @@ fn entry<'r>(covered: &Coverage<'r>) -> Entry<'r> {
     }
 }
 
-fn line(way: &Way) -> Line {
+fn line(way: &AccessForm) -> Line {
     let outcome = match way.outcome {
-        Outcome::Enforced => "enforced",
-        Outcome::Rejected => "refused",
-        Outcome::Allowed => "allowed",
-        Outcome::Passes => "passes",
+        CoverageOutcome::Enforced => "enforced",
+        CoverageOutcome::Rejected => "refused",
+        CoverageOutcome::Allowed => "allowed",
+        CoverageOutcome::Passes => "passes",
     };
     Line { way: way.what.clone(), commands: way.commands.clone(), outcome }
 }
 
-/// What limits everything in the table.
-fn notes(rule: &Rule, entry: &Entry<'_>) -> Vec<String> {
+/// Settings that weaken everything in the table.
+fn notes(rule: &Rule, entry: &CoverageEntry<'_>) -> Vec<String> {
     let mut notes = Vec::new();
     match rule.mode {
         Mode::Enforce => {}
-        Mode::Shadow => notes.push("mode: shadow, so all of it passes, and is only counted and logged".to_owned()),
-        Mode::Disabled => notes.push("mode: disabled, so all of it passes".to_owned()),
+        Mode::Shadow => {
+            notes.push("mode: shadow: docward forwards everything and only counts and logs decisions".to_owned());
+        }
+        Mode::Disabled => notes.push("mode: disabled: docward forwards everything".to_owned()),
     }
     if rule.unsupported == Unsupported::Allow {
-        notes.push("unsupported: allow, so what it cannot analyse passes".to_owned());
+        notes.push("unsupported: allow: docward forwards statements that the rule cannot analyse".to_owned());
     }
     let Except { apps, users } = &entry.except;
     for (who, names) in [("apps", apps), ("users", users)] {
         if !names.is_empty() {
-            notes.push(format!("except {who} {}: for them all of it passes, and is logged", names.join(", ")));
+            let names = names.join(", ");
+            notes.push(format!("except {who} {names}: docward forwards everything of these clients and logs it"));
         }
     }
     notes

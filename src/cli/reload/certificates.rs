@@ -1,20 +1,20 @@
-//! One side's certificates.
+//! Reloads the certificates of one type of connection.
 
 use std::sync::Arc;
 
-use super::{Fingerprint, Part};
-use crate::proxy::{FromFiles, Source};
+use super::{Fingerprint, Reloadable};
+use crate::proxy::{FromFiles, PemSource};
 
-/// What a side's next handshakes are made with.
-pub(in crate::cli) struct Certificates<S: Source> {
-    /// Which side, for the log.
+/// The certificates for the next handshakes of one type of connection.
+pub(in crate::cli) struct Certificates<S: PemSource> {
+    /// The type of connection, for the log: listeners, upstream or service.
     side: &'static str,
     tls: Arc<FromFiles<S>>,
-    /// Called when they are other ones.
+    /// Called after they were replaced.
     renewed: Box<dyn Fn() + Send>,
 }
 
-impl<S: Source> Certificates<S> {
+impl<S: PemSource> Certificates<S> {
     pub(in crate::cli) fn new(
         side: &'static str,
         tls: Arc<FromFiles<S>>,
@@ -24,7 +24,7 @@ impl<S: Source> Certificates<S> {
     }
 }
 
-impl<S: Source> Part for Certificates<S> {
+impl<S: PemSource> Reloadable for Certificates<S> {
     fn made_from(&self) -> Fingerprint {
         Fingerprint::of(self.tls.made_from())
     }
@@ -37,12 +37,12 @@ impl<S: Source> Part for Certificates<S> {
         let side = self.side;
         match self.tls.reload() {
             Ok(()) => {
-                tracing::info!(side, "certificates were read again and hold for new connections");
+                tracing::info!(side, "certificates reloaded; new connections use them");
                 (self.renewed)();
                 Ok(())
             }
             Err(error) => {
-                tracing::error!(side, "changed certificates are not used, the old ones stay: {error}");
+                tracing::error!(side, "certificates not reloaded; the previous ones stay in use: {error}");
                 Err(error.to_string())
             }
         }

@@ -1,42 +1,40 @@
-//! The rules: from their files, and from the configuration file, which may name others.
+//! Reloads the rules: from the rule files that the flags or the configuration file name.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 
-use super::{Fingerprint, Part};
+use super::{Fingerprint, Reloadable};
 use crate::cli::config::ConfigFile;
 use crate::cli::connection::Connection;
 use crate::patterns::RuleSet;
 use crate::rules::Report;
 
-/// The rules that evaluate, and where they come from.
+/// The active rules and their sources.
 pub(in crate::cli) struct Rules {
     connection: Connection,
-    /// What the flags and the file say, as far as it was heard.
+    /// The settings of the flags and the file that are in use, and the rule paths of the last load.
     settings: ConfigFile,
-    /// The configuration file when the rules were loaded.
+    /// The content of the configuration file when the rules were loaded.
     config: Option<Vec<u8>>,
     current: Arc<ArcSwap<RuleSet>>,
 }
 
 impl Rules {
-    /// `current` are what the `connection` flags gave at the start.
+    /// `current` are the rules that the `connection` flags gave at the start.
     pub(in crate::cli) fn new(connection: Connection, current: Arc<ArcSwap<RuleSet>>) -> Self {
-        // It could be read a moment ago; if not now, the first look says so.
+        // The file was readable a moment ago; if it is not now, the first poll reports it.
         let settings = connection.settings().unwrap_or_default();
         Self { config: connection.config_text(), connection, settings, current }
     }
 
-    /// The rules' paths that the configuration names now; other keys wait for the next start.
+    /// The rule paths in the current configuration; warns about changes to other keys, which need a restart.
     fn take_settings(&mut self, now: ConfigFile) -> Vec<PathBuf> {
         let paths = now.rules.clone();
         let rest = |settings: &ConfigFile| ConfigFile { rules: Vec::new(), ..settings.clone() };
         if rest(&now) != rest(&self.settings) {
-            tracing::warn!(
-                "--config: keys other than `rules` have changed; they take effect when docward starts again"
-            );
+            tracing::warn!("--config: keys other than `rules` have changed; restart docward to apply them");
             self.settings = ConfigFile { rules: self.settings.rules.clone(), ..now };
         }
         paths
@@ -52,7 +50,7 @@ impl Rules {
     }
 }
 
-impl Part for Rules {
+impl Reloadable for Rules {
     fn made_from(&self) -> Fingerprint {
         Fingerprint::of((&self.config, self.current.load().hash()))
     }
@@ -65,12 +63,12 @@ impl Part for Rules {
         let rules = self.try_load().map_err(|report| {
             let (report, current) = (report.render(false), self.current.load());
             let (loaded, set) = (current.rules().len(), current.hash());
-            tracing::error!("the new rules are refused; the {loaded} rules of set {set} stay in force:\n{report}");
+            tracing::error!("rules not reloaded; the {loaded} rules of set {set} stay in force:\n{report}");
             report
         })?;
         tracing::info!(rules = rules.rules().len(), set = %rules.hash(), "rules loaded");
         if !rules.warnings().is_empty() {
-            tracing::warn!("the rules load, but:\n{}", rules.warnings().render(false));
+            tracing::warn!("the rules have warnings:\n{}", rules.warnings().render(false));
         }
         self.current.store(Arc::new(rules));
         Ok(())

@@ -2,7 +2,7 @@ use std::sync::Mutex;
 
 use super::*;
 
-/// Number 7 cannot be loaded.
+/// A part whose file is a number. Number 7 cannot be loaded.
 #[derive(Clone, Default)]
 struct Numbers(Arc<Mutex<(u64, Vec<u64>)>>);
 
@@ -16,7 +16,7 @@ impl Numbers {
     }
 }
 
-impl Part for Numbers {
+impl Reloadable for Numbers {
     fn made_from(&self) -> Fingerprint {
         Fingerprint::of(self.0.lock().unwrap().1.last().copied().unwrap_or(0))
     }
@@ -37,34 +37,34 @@ impl Part for Numbers {
 }
 
 #[test]
-fn what_changed_is_loaded_when_two_looks_agree_and_everything_when_asked() {
+fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     let (one, other) = (Numbers::default(), Numbers::default());
     let mut reload = Reload::new(vec![Box::new(one.clone()), Box::new(other.clone())]);
     let status = reload.status();
-    let mut look = |asked| {
-        reload.look(asked);
+    let mut poll = |requested| {
+        reload.poll(requested);
         let Status { loaded, refused, last_error, .. } = Status::clone(&status.load());
         (loaded, refused, last_error)
     };
     let wrong = Some("it is 7".to_owned());
-    assert_eq!(look(false), (0, 0, None));
+    assert_eq!(poll(false), (0, 0, None));
     one.change(1);
-    assert_eq!(look(false), (0, 0, None), "it may be half written");
+    assert_eq!(poll(false), (0, 0, None), "the file may be half written");
     one.change(2);
-    assert_eq!(look(false), (0, 0, None));
-    assert_eq!(look(false), (1, 0, None));
+    assert_eq!(poll(false), (0, 0, None));
+    assert_eq!(poll(false), (1, 0, None));
     assert_eq!((one.loaded(), other.loaded()), (vec![2], vec![]));
     one.change(7);
-    assert_eq!(look(true), (1, 1, wrong.clone()));
+    assert_eq!(poll(true), (1, 1, wrong.clone()));
     assert_eq!(other.loaded(), [0]);
     for _ in 0..3 {
-        assert_eq!(look(false), (1, 1, wrong.clone()), "a mistake is reported once");
+        assert_eq!(poll(false), (1, 1, wrong.clone()), "a mistake is reported once");
     }
     other.change(3);
-    look(false);
-    assert_eq!(look(false), (2, 1, wrong), "another part does not hide it");
+    poll(false);
+    assert_eq!(poll(false), (2, 1, wrong), "a successful load of another part does not hide the error");
     one.change(2);
-    look(false);
-    assert_eq!(look(false), (3, 1, None));
+    poll(false);
+    assert_eq!(poll(false), (3, 1, None));
     assert_eq!((one.loaded(), other.loaded()), (vec![2, 2], vec![0, 3]));
 }

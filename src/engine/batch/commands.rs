@@ -1,4 +1,4 @@
-//! The commands of a statement's transaction on the wire, and what their replies say.
+//! Builds the commands of a statement's transaction and parses their replies.
 
 use std::borrow::Cow;
 
@@ -9,20 +9,20 @@ use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::copies::Collection;
 use crate::wire::op_msg;
 
-/// Writes commands for one transaction.
+/// Builds the commands of one transaction.
 pub(super) struct TransactionCommands<'j, 'f> {
     job: &'j BatchJob<'f>,
     own: Option<OwnTransaction>,
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn asking(&self) -> TransactionCommands<'_, 'f> {
+    pub(super) fn commands(&self) -> TransactionCommands<'_, 'f> {
         TransactionCommands { job: self, own: self.transaction.as_ref().and_then(|transaction| transaction.own) }
     }
 }
 
 impl TransactionCommands<'_, '_> {
-    /// Finds what the statement would touch: by its filter, in its order.
+    /// Returns a find for the documents that the statement would change, with its filter and sort.
     pub(super) fn select(&self, statement: &Statement<'_>, limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = match &statement.operation {
             Operation::Update(update) => update.selection(),
@@ -42,7 +42,7 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// Finds one document that the client's own filter matches, without the rules' conditions.
+    /// Returns a find for one document that matches the client's own filter, without the rules' conditions.
     pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str]) -> Vec<u8> {
         let fields = crate::document::document(|w| {
             w.int32("_id", 1);
@@ -51,15 +51,15 @@ impl TransactionCommands<'_, '_> {
         self.select(&statement.without_conditions(), 1, &fields)
     }
 
-    /// An update that no document takes: it fails for each statement whose own filter, without the rules' conditions, matches
-    /// one.
+    /// Returns an update command that checks many filters at once: the update fails for each statement whose own
+    /// filter, without the rules' conditions, matches a document.
     pub(super) fn match_all(&self, namespace: Namespace<'_>, statements: &[&Statement<'_>]) -> Vec<u8> {
         let Namespace { database, collection } = namespace;
         self.command(database, |w| {
             w.string("update", collection);
             w.array("updates", |a| statements.iter().for_each(|statement| a.nested(|w| write_match(w, statement))));
             w.boolean("ordered", false);
-            // Nothing is written that other members could have.
+            // Nothing is written, so there is nothing to replicate.
             w.nested("writeConcern", |w| w.int32("w", 1));
             if let Some(constants) = self.job.command.body.get("let") {
                 w.value("let", constants);
@@ -74,7 +74,7 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// Finds in another collection.
+    /// Returns a find in another collection.
     pub(super) fn find_in(&self, collection: &Collection, filter: &[u8], limit: i32, fields: &[u8]) -> Vec<u8> {
         let filter = CowDocument::from_writer(filter.to_vec());
         self.query(collection.namespace(), filter.as_document(), limit, fields, |_| {})
@@ -101,12 +101,12 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// An update or delete command of these statements, in order.
+    /// Returns an update or delete command with these statements, in order.
     pub(super) fn write(&self, statement: &Statement<'_>, name: &str, list: &str, statements: &[Vec<u8>]) -> Vec<u8> {
         self.change(self.job.batch.namespace(statement), name, list, statements)
     }
 
-    /// An update command for another collection.
+    /// Returns an update command for another collection.
     pub(super) fn update_in(&self, collection: &Collection, statements: &[Vec<u8>]) -> Vec<u8> {
         self.change(collection.namespace(), "update", "updates", statements)
     }
@@ -123,7 +123,7 @@ impl TransactionCommands<'_, '_> {
         })
     }
 
-    /// commitTransaction, with the client's write concern, or abortTransaction.
+    /// Returns commitTransaction, with the client's write concern, or abortTransaction.
     pub(super) fn end(&self, name: &str) -> Vec<u8> {
         let concern = self.job.command.body.get("writeConcern").filter(|concern| !is_unacknowledged(*concern));
         let commits = name == "commitTransaction";
@@ -132,14 +132,14 @@ impl TransactionCommands<'_, '_> {
             if let Some(concern) = concern.filter(|_| commits) {
                 w.value("writeConcern", concern);
             }
-            // The server bounds the wait for the write concern by it, too.
+            // maxTimeMS also limits the wait for the write concern.
             if commits {
                 self.write_max_time(w);
             }
         })
     }
 
-    /// A command that may take as long as the client's.
+    /// Builds a command with the client's time limit.
     fn command(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         self.message(database, |w| {
             write(w);
@@ -170,7 +170,7 @@ impl TransactionCommands<'_, '_> {
     fn write_session(&self, w: &mut Writer<'_>) {
         let body = self.job.command.body;
         let begun = self.job.transaction_begun;
-        // A retryable write's number belongs to the write alone.
+        // The number of a retryable write belongs to the write alone.
         let in_transaction = self.job.command.session().in_transaction;
         for element in body.elements() {
             match (self.own, element.key) {
@@ -187,11 +187,11 @@ impl TransactionCommands<'_, '_> {
     }
 }
 
-/// A statement's filter with an update that the server refuses for every document.
+/// Writes a statement's filter with an update that the server rejects for every document.
 fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
     let Operation::Update(update) = &statement.operation else { return };
     w.value("q", Value::document(update.filter.as_document()));
-    // The text is for who finds the command in a profile.
+    // The text is for people who read the command in a profile.
     w.nested("u", |w| w.nested("$unset", |w| w.string("_id", "docward looks for a match")));
     for name in ["hint", "collation"] {
         if let Some(value) = statement.option(name) {
@@ -200,7 +200,7 @@ fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
     }
 }
 
-/// The documents of a find's reply.
+/// Returns the documents of a find's reply.
 pub(super) fn documents<'r>(reply: &Reply<'r>) -> Option<Vec<Document<'r>>> {
     let batch = reply.body.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?;
     batch.values().map(Value::as_document).collect()
@@ -211,19 +211,18 @@ pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {
     labels.values().any(|value| value.as_str() == Some(label))
 }
 
-/// Whether the server is no primary any more, or about to go: another member, or the same one later, knows
-/// what became of the transaction. The codes are those of the driver specifications (SDAM, "State Change
-/// Errors").
-pub(in crate::engine) fn is_gone(reply: &Reply<'_>) -> bool {
+/// Whether the server is no longer primary or is shutting down: another member, or the same one later, knows the
+/// transaction's outcome. The codes are from the driver specifications (SDAM, "State Change Errors").
+pub(in crate::engine) fn is_state_change_error(reply: &Reply<'_>) -> bool {
     const STATE_CHANGE: [i32; 8] = [91, 189, 10107, 11600, 11602, 13435, 13436, 10058];
     reply.code().is_some_and(|code| STATE_CHANGE.contains(&code))
 }
 
-/// The label by which drivers know that a write may be sent again.
+/// The label that makes drivers retry a write.
 const RETRYABLE: &str = "RetryableWriteError";
 
-/// The error of docward's own find with the label that the server puts on the same error of a retryable write: without
-/// it the driver would report a step-down to the application instead of sending the write to the next primary.
+/// Returns the error of docward's own find with the label that the server adds for retryable writes. Without it the
+/// driver would report a step-down to the application instead of retrying on the next primary.
 pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
     reply.with_body(reply.message.header.response_to, |w| {
         reply.body.elements().filter(|element| element.key != b"errorLabels").for_each(|element| w.element(element));
@@ -231,8 +230,8 @@ pub(super) fn as_retryable_write(reply: &Reply<'_>) -> Vec<u8> {
     })
 }
 
-/// The reply to a statement, with what the commit said of its durability. The driver is to send a write again
-/// where the server says so, which it does of every commit, and where that is answered as the first time: `repeatable`.
+/// Returns the reply to a statement with the write concern error of the commit. The server marks every commit as
+/// retryable; the label is kept only if a retried write gets the same reply (`repeatable`).
 pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repeatable: bool) -> Option<Vec<u8>> {
     let error = commit.body.get("writeConcernError")?;
     let applied = Reply::parse(applied).ok()?;
@@ -245,15 +244,15 @@ pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repea
     }))
 }
 
-/// The reply to a statement of which only is known that it happened: transactions in which it touches nothing
-/// are not committed. `None` where a reply would have to say more.
+/// Returns the reply to a statement of which is only known that it was committed. Transactions that match nothing are
+/// not committed, so the count is 1. Returns `None` if the reply needs more than that.
 pub(super) fn remembered_reply(command: &Command<'_>, form: Form, operation: &Operation<'_>) -> Option<Vec<u8>> {
-    let tells_all = match operation {
+    let count_suffices = match operation {
         Operation::Insert(_) => true,
         Operation::Update(update) => !update.upsert && !update.multi,
         Operation::Delete(delete) => !delete.multi,
     };
-    if !tells_all || !matches!(form, Form::Insert | Form::Update | Form::Delete) {
+    if !count_suffices || !matches!(form, Form::Insert | Form::Update | Form::Delete) {
         return None;
     }
     let mut writer = op_msg::Writer::new(0, command.message.header.request_id, 0, 64);

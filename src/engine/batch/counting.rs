@@ -1,9 +1,10 @@
-//! Updates that increment a field which may hold what cannot be incremented: the server fails them, and which documents
-//! hold what is not known before.
+//! Handles updates that increment a field which may hold a value that cannot be incremented. The server fails them,
+//! and docward does not know in advance which documents hold such a value.
 //!
-//! One document outside a transaction: the statement goes as it is, and after the server's error once more in the form for
-//! what must be stored there. An error would end a transaction, or leave some of many documents changed: there the
-//! documents of each kind have their turn, by a statement that matches no others.
+//! For one document outside a transaction the statement is sent as it is. After the server's error it is sent again
+//! in a form for the value that must be stored there. An error would abort a transaction, or leave some of many
+//! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
+//! documents.
 
 use super::{BatchJob, Run, Stage};
 use crate::command::{Operation, Reply, Statement, code};
@@ -12,18 +13,18 @@ use crate::effect::equality;
 use crate::engine::merge;
 use crate::patterns::Stored;
 
-/// What comes of a statement for documents of one kind.
+/// The result of a statement for documents with one kind of value.
 pub(super) enum Counted {
-    /// The next kind has its turn.
+    /// Continue with the next kind.
     Goes,
-    /// All is done.
+    /// All kinds are done.
     Done(Run),
-    /// No document of any kind has matched, or the run is another.
+    /// No document of any kind matched, or the run does not count by kind.
     Nothing(Run),
 }
 
 impl BatchJob<'_> {
-    /// Whether documents are counted each by what it holds.
+    /// Whether the statement is sent once for each kind of stored value.
     pub(super) fn counts_by_kind(&self, index: usize) -> bool {
         let Some(evaluated) = self.evaluated.get(index).filter(|evaluated| evaluated.counted_by.is_some()) else {
             return false;
@@ -31,21 +32,21 @@ impl BatchJob<'_> {
         (reaches_many(&evaluated.statement) || self.command.session().in_transaction) && evaluated.procedures.is_empty()
     }
 
-    /// Which documents a run is about, where they are counted each by what it holds.
+    /// Returns the kind of stored value that a run is for, if its statement is sent once for each kind.
     pub(super) fn kind_of(&self, run: &Run) -> Option<Stored> {
         let index = *run.statements.first()?;
         let counts = matches!(run.stage, Stage::Whole | Stage::Update) && self.counts_by_kind(index);
         counts.then(|| run.counting.unwrap_or(Stored::Number))
     }
 
-    /// The statement for these documents.
+    /// Returns the statement for documents with this kind of value.
     pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: Stored) -> Statement<'s> {
         let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by);
         let operation = rule.and_then(|rule| rule.pattern.counting(statement, stored));
         operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
     }
 
-    /// Goes on with the documents of the next kind, unless all is done.
+    /// Continues with the next kind, unless all are done.
     pub(super) fn take_counted(&mut self, run: Run, reply: &Reply<'_>, succeeded: bool) -> Counted {
         let (Some(stored), Some(index)) = (self.kind_of(&run), run.statements.first().copied()) else {
             return Counted::Nothing(run);
@@ -64,7 +65,7 @@ impl BatchJob<'_> {
                 if matched {
                     self.tally.add(reply, self.batch.form, &run.statements);
                 }
-                self.go_on(Run { counting: Some(next), matched, ..run });
+                self.continue_with(Run { counting: Some(next), matched, ..run });
                 Counted::Goes
             }
             _ if matched => Counted::Done(run),
@@ -75,36 +76,36 @@ impl BatchJob<'_> {
         }
     }
 
-    /// Sends the statements once more whose counting failed, without it; gives the run back if there is none.
+    /// Sends the statements whose increment failed again, without it. Returns the run if there are none.
     pub(super) fn fall_back(&mut self, run: Run, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) -> Option<Run> {
         let index = |place: usize| run.statements.get(place).copied();
         let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
         let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &run)).collect();
         let Some((first, ..)) = failed.first().copied() else { return Some(run) };
-        // Whether one of them matches tells whether the stored version has changed meanwhile.
+        // The result shows whether the stored version has changed meanwhile.
         let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
         if self.stops_on_error() {
             let (done, rest) = run.statements.split_at(first);
             self.tally.add(reply, self.batch.form, done);
             let rest = rest.get(1..).unwrap_or_default().to_vec();
             if !rest.is_empty() {
-                self.go_on(Run { statements: rest, attempts: 0, ..run });
+                self.continue_with(Run { statements: rest, attempts: 0, ..run });
             }
         } else {
             self.tally.add(reply, self.batch.form, &run.statements);
-            // Ascending, as the statements of a run are.
+            // A run's statements are in ascending order, so binary search works.
             self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
         }
         for index in failed.into_iter().rev() {
-            self.go_on(Run { attempts: run.attempts + 1, ..self.run_alone(index) });
+            self.continue_with(Run { attempts: run.attempts + 1, ..self.run_alone(index) });
         }
         None
     }
 
-    /// Takes a rule's counting out of a statement, if that is what the server could not do. Inside a transaction the
-    /// server has aborted.
+    /// Removes a rule's increment from a statement if the server failed because of it. Does nothing inside a
+    /// transaction, which the server has aborted.
     pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, run: &Run) -> bool {
-        /// Others may count, or stop counting, in between; and the error may be the statement's own.
+        /// Other clients may change the stored value in between, and the error may be the statement's own.
         const MAX_COUNTS: u32 = 4;
         let code = error.get("code").and_then(Value::as_i32);
         let stored = match code {
@@ -124,7 +125,7 @@ impl BatchJob<'_> {
         true
     }
 
-    /// The run that counts, after the version of what is stored has become one that can be counted.
+    /// Returns a run with the increment again, after the stored value has become a number.
     pub(super) fn count_again(&mut self, run: &Run) -> Option<Run> {
         let index = *run.statements.first()?;
         let evaluated = self.evaluated.get_mut(index)?;
@@ -135,7 +136,7 @@ impl BatchJob<'_> {
     }
 }
 
-/// Whether it may change several documents; under a collation of its own one `_id` may be equal to several.
+/// Whether the statement may change several documents. Under its own collation one `_id` may match several.
 fn reaches_many(statement: &Statement<'_>) -> bool {
     let Operation::Update(update) = &statement.operation else { return false };
     let pins_one = equality(update.filter.as_document(), "_id").is_some() && statement.option("collation").is_none();

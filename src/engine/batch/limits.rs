@@ -1,33 +1,34 @@
-//! The server's limits on what docward makes larger: a statement that a rule blew up is refused, a message that
-//! has become too long is cut into several, and the one reply to several commands stays a document.
+//! Applies the server's size limits to what docward makes larger: rejects a statement that a rule made too large,
+//! splits a message that has become too long, and keeps the merged reply within a document.
 //!
-//! What the client itself made too large goes on, for the server to say so.
+//! Statements that were too large as the client sent them are forwarded; the server returns the error.
 
 use std::collections::VecDeque;
 
 use super::super::evaluation::RejectedBy;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::{BatchJob, Run, Stage};
-use crate::command::{Form, MAX_STATEMENTS, PartOptions, Statement};
+use crate::command::{EncodeOptions, Form, MAX_STATEMENTS, Statement};
 use crate::patterns::{Pattern, Rejection, Rule};
 use crate::wire::{HEADER_LENGTH, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
 
-/// Bytes of results and upserted ids in a merged reply after which no more is sent; the errors for what was not
-/// sent, and what the last run brought, have the rest of the document. mongod's bulkWrite stops likewise.
+/// After this many bytes of results and upserted ids in a merged reply, nothing more is sent. The rest of the
+/// document is for errors about unsent statements and for the last run's results. mongod's bulkWrite has the same
+/// limit.
 const MAX_RESULT_LENGTH: usize = 8 * 1024 * 1024;
-/// Bytes of results that one run may bring at most, as far as that can be told before.
+/// Upper bound of the result bytes of one run, estimated before sending.
 const MAX_RUN_RESULT_LENGTH: usize = 4 * 1024 * 1024;
-/// A successful result of bulkWrite without an upserted `_id`: six short fields.
+/// Bytes of a successful bulkWrite result without an upserted `_id`: six short fields.
 const RESULT_LENGTH: usize = 100;
-/// What a part has for each statement beside it: its number in `stmtIds`.
+/// Bytes of a statement's number in `stmtIds`.
 const STATEMENT_NUMBER_LENGTH: usize = 16;
 const HINT: &str = "Make the document smaller, or write it in several steps.";
-/// A field put in when the statement is sent: kind, terminator, number.
+/// Bytes of a number field that is added when the statement is sent: type, terminator, number.
 const NUMBER_LENGTH: usize = 1 + 1 + 8;
 
 impl BatchJob<'_> {
-    /// Refuses the statements that rules made larger than the server takes.
-    pub(super) fn refuse_oversized(&mut self, outcomes: &mut RuleOutcomes) {
+    /// Rejects the statements that rules made larger than the server accepts.
+    pub(super) fn reject_oversized(&mut self, outcomes: &mut RuleOutcomes) {
         let oversized: Vec<(usize, &str, usize)> = self
             .sendable()
             .filter_map(|index| {
@@ -39,19 +40,19 @@ impl BatchJob<'_> {
             let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
             let Some(rule) = evaluated.changed_by else { continue };
             let reason =
-                format!("with what the rule adds to it {what} would be larger than the {limit} bytes a server takes");
+                format!("with what the rule adds, {what} would be larger than the {limit} bytes that a server accepts");
             let rejection = Rejection::new(reason, HINT);
             outcomes.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-            evaluated.refused = Some(RejectedBy { rule, rejection });
+            evaluated.rejected = Some(RejectedBy { rule, rejection });
         }
     }
 
-    /// The limit that a statement keeps as it came and does not keep as it would be sent.
+    /// Returns the limit that a statement exceeds as it would be sent but did not exceed as it arrived.
     fn excess(&self, index: usize) -> Option<(&'static str, usize)> {
         let evaluated = self.evaluated.get(index)?;
         let statement = &evaluated.statement;
         let room = self.optimistic_length(index);
-        // An upper bound, which is all that most statements need.
+        // An upper bound, which suffices for most statements.
         if evaluated.changed_by.is_none() || statement.written_length() + room <= MAX_DOCUMENT_LENGTH {
             return None;
         }
@@ -72,7 +73,7 @@ impl BatchJob<'_> {
         grew.then_some(("the statement", MAX_COMMAND_DOCUMENT_LENGTH))
     }
 
-    /// Bytes of the optimistic numbers that a statement is still to get.
+    /// Returns the bytes of the optimistic numbers that a statement is still to get.
     fn optimistic_length(&self, index: usize) -> usize {
         let field = |rule: &Rule| match &rule.pattern {
             Pattern::Sequence(sequence) => sequence.field().as_str().len(),
@@ -81,8 +82,8 @@ impl BatchJob<'_> {
         self.optimistic_rules(index).map(|rule| field(rule) + NUMBER_LENGTH).sum()
     }
 
-    /// Cuts runs that are longer than a message may be, and, where replies are merged, those that might bring
-    /// more results than one reply takes.
+    /// Splits runs that are longer than a message may be. If replies are merged, also splits runs whose results might
+    /// exceed one reply.
     pub(super) fn cut(&self, runs: VecDeque<Run>, merged: bool) -> VecDeque<Run> {
         let long = self.may_be_too_long();
         let merged = merged && self.batch.form != Form::FindAndModify;
@@ -93,7 +94,7 @@ impl BatchJob<'_> {
         let room = if long { self.room() } else { 0 };
         let mut cut = VecDeque::with_capacity(runs.len());
         for run in runs {
-            // It goes alone.
+            // Such a run holds one statement.
             if run.stage != Stage::Whole {
                 cut.push_back(run);
                 continue;
@@ -116,21 +117,22 @@ impl BatchJob<'_> {
         cut
     }
 
-    /// Bytes that statements may take in one message.
+    /// Returns the bytes for statements in one message.
     fn room(&self) -> usize {
-        let around = self.batch.encode_part(&self.command, &[], PartOptions::default()).len();
-        /// Fields that a part may have and the client's command has not.
+        let around = self.batch.encode_part(&self.command, &[], EncodeOptions::default()).len();
+        /// Bytes of fields that a part may have in addition to the client's command.
         const SPARE: usize = 256;
         MAX_MESSAGE_LENGTH.saturating_sub(around + SPARE)
     }
 
-    /// Bytes that a statement takes in its message, at most.
+    /// Returns an upper bound of the bytes that a statement takes in its message.
     fn sent_length(&self, index: usize) -> usize {
         let statement = self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.encoded_length());
         statement + STATEMENT_NUMBER_LENGTH + self.optimistic_length(index)
     }
 
-    /// Bytes that a statement brings to the reply, at most: an upserted `_id` comes from the statement.
+    /// Returns an upper bound of the bytes of a statement's result in the reply. An upserted `_id` comes from the
+    /// statement.
     fn result_length(&self, index: usize) -> usize {
         let Some(evaluated) = self.evaluated.get(index) else { return 0 };
         match (self.batch.form, evaluated.statement.is_upsert()) {
@@ -146,7 +148,7 @@ impl BatchJob<'_> {
         statements + self.command.message.body.len() > MAX_MESSAGE_LENGTH - 1024
     }
 
-    /// Ends the batch when its reply can take no more: what was not sent is reported as that.
+    /// Ends the batch when its reply is full; unsent statements are reported as errors.
     pub(super) fn stop_if_full(&mut self) {
         if self.tally.result_length() <= MAX_RESULT_LENGTH {
             return;
@@ -158,21 +160,22 @@ impl BatchJob<'_> {
     }
 }
 
-/// The client's own statement in a procedure, which may have made it larger.
-pub(super) fn excess_of_applied(statement: &Statement<'_>) -> Option<Rejection> {
+/// Returns the rejection of a client's statement that a procedure made too large.
+pub(super) fn excess_of_statement(statement: &Statement<'_>) -> Option<Rejection> {
     let fitted = statement.source_length() <= MAX_COMMAND_DOCUMENT_LENGTH;
     (fitted && statement.encoded_length() > MAX_COMMAND_DOCUMENT_LENGTH).then(|| {
         let reason = format!(
-            "with what the rule adds to it the statement would be larger than the {MAX_COMMAND_DOCUMENT_LENGTH} bytes a server takes"
+            "with what the rule adds, the statement would be larger than the {MAX_COMMAND_DOCUMENT_LENGTH} bytes \
+             that a server accepts"
         );
         Rejection::new(reason, HINT)
     })
 }
 
-/// The further statements of a procedure, which go in one command.
-pub(super) fn excess_of_change(message: &[u8], statements: usize) -> Option<Rejection> {
+/// Returns the rejection of a procedure's further statements, sent as one command, if they are too large or too many.
+pub(super) fn excess_of_writes(message: &[u8], statements: usize) -> Option<Rejection> {
     (message.len() > MAX_COMMAND_DOCUMENT_LENGTH || statements > MAX_STATEMENTS).then(|| {
-        let reason = format!("the {statements} changes that belong to it are more than a server takes in one command");
+        let reason = format!("the rule adds {statements} writes to it, more than a server accepts in one command");
         Rejection::new(reason, HINT)
     })
 }

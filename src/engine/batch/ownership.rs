@@ -1,26 +1,26 @@
-//! In which session docward's own transactions run, and under which numbers.
+//! Chooses the session and number of docward's own transactions.
 //!
-//! A retryable write (session L, number N) may come again when its reply was lost, to this docward or another,
-//! and must not happen twice. Its transaction therefore runs in a session that follows from L and the
-//! statement's place in the batch, under numbers that follow from N and the attempt. Attempt k + 1 begins only
-//! when k is known to be aborted; so whoever gets the statement again asks through the attempts and finds the
-//! one that was committed, in the server's own records.
+//! A retryable write (session L, number N) may be sent again after its reply was lost, to this process or another,
+//! and must not take effect twice. The session of its transaction is therefore derived from L and the statement's
+//! position in the batch, its number from N and the attempt. Attempt k + 1 starts only after k is known to be
+//! aborted. A process that receives the statement again repeats the attempts in order and finds the committed one in
+//! the server's own records.
 
 use super::{BatchJob, OwnSession};
 use crate::command::OwnTransaction;
 use crate::document::Value;
 
-/// Attempts at one write that numbers have room for.
+/// The number of attempts at one write that fit into the derived numbers.
 const ATTEMPTS: i64 = 1 << 10;
-/// Added to a client's session id for docward's; any constant would do ("docward" and zeros).
+/// Added to a client's session id to derive docward's; any constant works ("docward" and zeros).
 const OFFSET: u128 = u128::from_be_bytes(*b"docward\0\0\0\0\0\0\0\0\0");
 
 impl BatchJob<'_> {
-    /// The next transaction for statement `index`.
+    /// Returns the next transaction for statement `index`.
     pub(super) fn own_transaction(&mut self, index: usize) -> OwnTransaction {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
         self.following(index, attempt).unwrap_or_else(|| {
-            // Nobody sends such a statement again.
+            // Drivers do not retry such a statement.
             self.own_session.next_number();
             let OwnSession { id, last_number, routed } = self.own_session;
             OwnTransaction { session: id, number: i64::from(last_number), begun: false, routed }

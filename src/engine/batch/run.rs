@@ -1,40 +1,40 @@
-//! Statements that go upstream as one command, and how far they are.
+//! Runs: statements that are sent as one command, and their progress.
 
 use crate::patterns::Stored;
 use crate::rules::RuleId;
 
-/// A number of an optimistic sequence that the server refused.
+/// A number of an optimistic sequence that the server reported as a duplicate.
 pub(super) type DuplicateNumber = (RuleId, i64);
 
-/// Statements that go upstream as one command.
+/// Statements that are sent as one command.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) statements: Vec<usize>,
     /// The next numbers of optimistic sequences, as far as they are known.
     pub(super) next_numbers: Vec<(RuleId, i64)>,
-    /// A number of a rule that was found to be taken, though the maximum may be below it.
+    /// A rule's number that was a duplicate, though the maximum may be below it.
     pub(super) taken: Option<DuplicateNumber>,
     pub(super) attempts: u32,
     pub(super) stage: Stage,
-    /// It is not joined to others.
+    /// The run is not joined with others.
     pub(super) alone: bool,
-    /// Whose turn it is of the documents that are counted each by its kind; `None`: the first ones'.
+    /// The kind of stored value that the run is for, if there is one run for each kind; `None`: the first kind.
     pub(super) counting: Option<Stored>,
-    /// Documents of an earlier kind have matched.
+    /// Documents of an earlier kind matched.
     pub(super) matched: bool,
 }
 
-/// How a run's statement goes that is an upsert with conditions. An upsert whose conditions do not hold would insert beside
-/// the document that is there, or collide with it.
+/// How to send a run's upsert with conditions. If a document exists that does not satisfy the conditions, a plain
+/// upsert would insert a second one or collide with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Stage {
-    /// As it is.
+    /// Unchanged.
     Whole,
     /// Without `upsert`.
     Update,
-    /// Not before nothing is there.
-    Look,
-    /// With it, after nothing was there.
+    /// Only after a match check found nothing.
+    CheckMatch,
+    /// With `upsert`, after the check found nothing.
     Insert,
 }
 

@@ -1,4 +1,4 @@
-//! Numbers for the statements of a batch: leases before anything is sent, maxima run by run.
+//! Numbers for the statements of a batch: leases before the first command, maxima for each run.
 
 use std::collections::VecDeque;
 
@@ -6,73 +6,77 @@ use smallvec::SmallVec;
 
 use super::super::allocation;
 use super::super::evaluation::{Evaluated, RejectedBy};
-use super::super::lookup::{Found, Lookup, LookupError, Maximum};
+use super::super::lookup::{Lookup, LookupError, LookupResult, Maximum};
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
-use super::super::privileges::{Means, PrivilegeCheck, Privileges};
+use super::super::privileges::{PrivilegeCheck, Privileges, WriteKind};
 use super::run::{DuplicateNumber, Run};
 use super::{Awaiting, BatchJob, CounterDemand, Flow, close};
 use crate::command::Statement;
 use crate::document::Document;
-use crate::patterns::sequence::{Brought, Strategy};
+use crate::patterns::sequence::{ProvidedNumbers, Strategy};
 use crate::patterns::{Pattern, Rejection, Rule};
 
-/// How often an optimistic sequence tries again for one statement before it gives up.
+/// The maximum number of attempts of an optimistic sequence for one statement.
 const MAX_ATTEMPTS: u32 = 1000;
 
 impl<'f> BatchJob<'f> {
-    /// Which statements want which counter's numbers, or bring some. Statements that do not run want none.
+    /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
+    /// statements that are not sent.
     pub(super) fn collect_leases(&self) -> VecDeque<CounterDemand<'f>> {
         let mut leases = VecDeque::new();
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
             for rule in evaluated.sequences.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
-                wanting(&mut leases, rule, namespace).statements.push(index);
+                demand_of(&mut leases, rule, namespace).statements.push(index);
             }
-            for rule in evaluated.bring.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
+            for rule in evaluated.brings_number.iter().filter(|rule| strategy(rule) == Some(Strategy::Counter)) {
                 let brought = brought(rule, &evaluated.statement);
                 if !brought.is_empty() {
-                    wanting(&mut leases, rule, namespace).brought.extend(brought);
+                    demand_of(&mut leases, rule, namespace).brought.extend(brought);
                 }
             }
         }
         leases
     }
 
-    /// The first question about what the client may do, where docward would ask for numbers as its own user and does
-    /// not know whether the client may store them.
+    /// Returns a check of the client's privileges if docward would request numbers as its own user and does not know
+    /// whether the client may write them.
     pub(in crate::engine) fn unknown_access(&self, privileges: &Privileges) -> Option<(PrivilegeCheck, Vec<u8>)> {
         let mut known = None;
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
-            let means = Means::of(&evaluated.statement);
-            // Most statements are about the same as the one before.
-            if known == Some((namespace, means)) || !self.looks_up(evaluated) {
+            let kind = WriteKind::of(&evaluated.statement);
+            // Most statements need the same access as the previous one.
+            if known == Some((namespace, kind)) || !self.looks_up(evaluated) {
                 continue;
             }
             let access = self.batch.namespace(&evaluated.statement);
-            if !privileges.covers(access, means) {
-                return Some(PrivilegeCheck::about(access, means, &self.command));
+            if !privileges.covers(access, kind) {
+                return Some(PrivilegeCheck::about(access, kind, &self.command));
             }
-            known = Some((namespace, means));
+            known = Some((namespace, kind));
         }
         None
     }
 
-    /// Whether docward asks for something as its own user because of it.
+    /// Whether the statement needs a lookup under docward's own user.
     fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
         let is_counted = |rule: &Rule| strategy(rule) == Some(Strategy::Counter);
         let in_transaction = self.command.session().in_transaction;
         evaluated.sequences.iter().any(|rule| is_counted(rule) || !in_transaction)
-            || evaluated.bring.iter().any(|rule| is_counted(rule) && !brought(rule, &evaluated.statement).is_empty())
+            || evaluated
+                .brings_number
+                .iter()
+                .any(|rule| is_counted(rule) && !brought(rule, &evaluated.statement).is_empty())
     }
 
-    pub(super) fn take_lease(&mut self, found: Result<Found, LookupError>, outcomes: &mut RuleOutcomes) -> Flow {
+    pub(super) fn take_lease(&mut self, found: Result<LookupResult, LookupError>, outcomes: &mut RuleOutcomes) -> Flow {
         let Some(CounterDemand { rule, statements, .. }) = self.leases.pop_front() else { return Flow::Continue(()) };
         match found {
-            Ok(Found::Numbers(numbers)) if numbers.len() == statements.len() => {
+            Ok(LookupResult::Numbers(numbers)) if numbers.len() == statements.len() => {
                 for (index, number) in statements.into_iter().zip(numbers) {
                     self.assign(index, rule, number);
                     let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
@@ -80,11 +84,11 @@ impl<'f> BatchJob<'f> {
                 }
                 Flow::Continue(())
             }
-            Ok(_) => close("the service answered a lease with something else"),
+            Ok(_) => close("internal error: unexpected answer to a lease"),
             Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
-            Err(LookupError::Refused(text)) => {
+            Err(LookupError::Permanent(text)) => {
                 for index in statements {
-                    self.refuse_for_lookup(index, rule, &text, outcomes);
+                    self.reject_for_lookup(index, rule, &text, outcomes);
                 }
                 Flow::Continue(())
             }
@@ -97,14 +101,14 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// docward's own failure: the statement is refused, and the DBA finds it in the log.
-    fn refuse_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, outcomes: &mut RuleOutcomes) {
+    /// Rejects a statement because a lookup failed; the log shows the error to the DBA.
+    fn reject_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, outcomes: &mut RuleOutcomes) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
-        let reason = format!("no number can be had for it: {text}");
-        let hint = "Tell the DBA: docward asks for numbers as its own user, `service`, and could not.";
+        let reason = format!("no number could be allocated for it: {text}");
+        let hint = "Tell the DBA: docward allocates numbers as its own user, `service`, and this failed.";
         let rejection = Rejection::new(reason, hint);
         outcomes.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-        evaluated.refused = Some(RejectedBy { rule, rejection });
+        evaluated.rejected = Some(RejectedBy { rule, rejection });
     }
 
     pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = &'f Rule> + use<'_, 'f> {
@@ -112,7 +116,7 @@ impl<'f> BatchJob<'f> {
         sequences.iter().copied().filter(|rule| strategy(rule) == Some(Strategy::Optimistic))
     }
 
-    /// A rule whose next number the first run needs and does not know.
+    /// Returns a rule whose next number the first run needs and does not have yet.
     pub(super) fn missing_maximum(&self) -> Option<&'f Rule> {
         let run = self.runs.as_ref()?.front()?;
         let rules = run.statements.iter().flat_map(|index| self.optimistic_rules(*index));
@@ -126,7 +130,8 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// Inside a transaction only the transaction itself sees what it inserted, so the client's own session asks.
+    /// Queries the maximum. Inside a transaction only the client's own session sees its inserts, so the query runs
+    /// there.
     pub(super) fn ask_maximum(&mut self, rule: &Rule) -> Step {
         let first = self.runs.as_ref().and_then(|runs| runs.front()?.statements.first().copied()).unwrap_or(0);
         let Some(evaluated) = self.evaluated.get(first) else { return self.conclude() };
@@ -144,7 +149,8 @@ impl<'f> BatchJob<'f> {
         Step::Lookup(Lookup::Maximum(maximum))
     }
 
-    /// The server's own error is the client's: the transaction is over, as it would be for the statement.
+    /// Takes the reply to a query of the maximum. An error goes to the client; the transaction is aborted, as after
+    /// an error of the statement.
     pub(super) fn take_maximum_reply(&mut self, reply: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         match allocation::read_maximum(reply, self.optimistic_field()) {
             Some(found) => {
@@ -155,13 +161,19 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    pub(super) fn take_maximum(&mut self, found: Result<Found, LookupError>, outcomes: &mut RuleOutcomes) -> Flow {
+    pub(super) fn take_maximum(
+        &mut self,
+        found: Result<LookupResult, LookupError>,
+        outcomes: &mut RuleOutcomes,
+    ) -> Flow {
         let Some(rule) = self.missing_maximum() else { return Flow::Continue(()) };
         let Some(run) = self.runs.as_mut().and_then(VecDeque::front_mut) else { return Flow::Continue(()) };
         let next = match found {
-            Ok(Found::Maximum(maximum)) => allocation::after(rule, maximum.max(run.taken_of(rule)))
-                .ok_or_else(|| LookupError::Refused("the largest one there can be is taken".to_owned())),
-            Ok(Found::Numbers(_)) => return close("the service answered a maximum with something else"),
+            Ok(LookupResult::Maximum(maximum)) => allocation::after(rule, maximum.max(run.taken_of(rule)))
+                .ok_or_else(|| LookupError::Permanent("the largest possible number is already used".to_owned())),
+            Ok(LookupResult::Numbers(_)) => {
+                return close("internal error: unexpected answer to a query of the maximum");
+            }
             Err(error) => Err(error),
         };
         match next {
@@ -170,13 +182,13 @@ impl<'f> BatchJob<'f> {
                 Flow::Continue(())
             }
             Err(LookupError::Unavailable(text)) => Flow::Break(Step::Close(text)),
-            Err(LookupError::Refused(text)) => {
+            Err(LookupError::Permanent(text)) => {
                 let statements = std::mem::take(&mut run.statements);
                 if let Some(runs) = &mut self.runs {
                     runs.pop_front();
                 }
                 for index in statements {
-                    self.refuse_for_lookup(index, rule, &text, outcomes);
+                    self.reject_for_lookup(index, rule, &text, outcomes);
                 }
                 self.stopped |= self.stops_on_error();
                 Flow::Continue(())
@@ -184,8 +196,8 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    /// The place in the run of a statement whose optimistic number is taken, and that number if it is known. Inside a transaction
-    /// the server has aborted, and the client's driver repeats the whole.
+    /// Returns the position in the run of a statement whose optimistic number is a duplicate, and that number if it
+    /// is known. Returns `None` inside a transaction: the server has aborted it, and the client's driver repeats it.
     pub(super) fn retry_of(
         &self,
         run: &Run,
@@ -207,7 +219,7 @@ impl Run {
     }
 }
 
-fn wanting<'w, 'f>(
+fn demand_of<'w, 'f>(
     leases: &'w mut VecDeque<CounterDemand<'f>>,
     rule: &'f Rule,
     namespace: usize,
@@ -216,7 +228,7 @@ fn wanting<'w, 'f>(
     let at = leases.iter().position(same).unwrap_or(leases.len());
     if at == leases.len() {
         if leases.is_empty() {
-            // Most batches want one counter's numbers.
+            // Most batches need one counter.
             *leases = VecDeque::with_capacity(1);
         }
         leases.push_back(CounterDemand { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
@@ -224,11 +236,11 @@ fn wanting<'w, 'f>(
     &mut leases[at]
 }
 
-/// The numbers that a statement brings along.
-fn brought(rule: &Rule, statement: &Statement<'_>) -> Brought {
+/// Returns the numbers that a statement already contains.
+fn brought(rule: &Rule, statement: &Statement<'_>) -> ProvidedNumbers {
     match &rule.pattern {
-        Pattern::Sequence(sequence) => sequence.brought(&statement.operation),
-        _ => Brought::new(),
+        Pattern::Sequence(sequence) => sequence.provided_numbers(&statement.operation),
+        _ => ProvidedNumbers::new(),
     }
 }
 

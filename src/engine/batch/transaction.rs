@@ -1,9 +1,9 @@
-//! Statements that need more than themselves ([`Procedure`](crate::patterns::procedure::Procedure)): looks,
-//! further statements and the client's own, all in one transaction on the client's own connection.
+//! Carries out statements that need further commands ([`Procedure`](crate::patterns::procedure::Procedure)): finds,
+//! other writes and the client's own statement, all in one transaction on the client's own connection.
 //!
-//! Inside a transaction of the client's all of it belongs to that one, and every error is the client's.
-//! Elsewhere docward runs a transaction of its own and repeats it as long as others are in its way; what it
-//! says on the wire is in `asking.rs`, whose transaction it is in `ownership.rs`.
+//! Inside a client's transaction all commands belong to that one, and every error goes to the client. Otherwise
+//! docward uses its own transaction and repeats it after write conflicts. `commands.rs` builds the commands,
+//! `ownership.rs` chooses the session.
 
 use std::time::Duration;
 
@@ -14,79 +14,80 @@ use super::super::merge;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
 use super::{Awaiting, BatchJob, Flow, close, commands, conflicts, limits};
-use crate::command::{Form, OwnTransaction, Part, PartOptions, Reply, Statement, code, error_reply};
+use crate::command::{EncodeOptions, Form, OwnTransaction, Reply, Statement, StatementPart, code, error_reply};
 use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::patterns::{Rejection, Rule};
 
-/// How often a transaction is repeated for one statement: some seconds of writes that meet on one node.
+/// Maximum repetitions of a transaction for one statement: some seconds of conflicting writes on one node.
 const MAX_CONFLICTS: u32 = 300;
-/// How often a commit of unknown outcome is asked for again.
+/// Maximum repetitions of a commit with unknown outcome.
 const MAX_COMMITS: u32 = 3;
 /// The longest pause before a repetition is two to this power, in milliseconds.
 const MAX_BACKOFF_EXPONENT: u32 = 5;
-/// The same where somebody with the same write ended the transaction: longer than one takes on a busy machine.
-const LONGEST_TRUCE: u32 = 8;
+/// The same after another sender of the same write aborted the transaction: longer than a transaction takes on a busy
+/// machine.
+const MAX_RIVAL_BACKOFF_EXPONENT: u32 = 8;
 
-/// The field of a command that says how long it may take.
+/// The field with a command's time limit.
 pub(super) const MAX_TIME: &str = "maxTimeMS";
 
-/// A statement's transaction under way.
+/// The running transaction of a statement.
 #[derive(Debug)]
 pub(super) struct Transaction<'f> {
     index: usize,
-    /// After all rules, numbers included.
+    /// The statement after all rules, with its numbers.
     statement: Statement<'f>,
-    /// One for each rule that has a procedure. Each but the last applies the statement by way of the next one.
-    conversations: SmallVec<[(&'f Rule, Box<dyn ProcedureRun>); 1]>,
-    /// The conversation that is under way.
+    /// The procedure of each rule that has one. All but the last apply the statement through the next one.
+    procedures: SmallVec<[(&'f Rule, Box<dyn ProcedureRun>); 1]>,
+    /// Index of the running procedure.
     at: usize,
-    /// `None` inside the client's transaction.
+    /// docward's own transaction; `None` inside the client's.
     pub(super) own: Option<OwnTransaction>,
-    /// The server has done something in it, so that it was there.
+    /// A command in it succeeded, so the transaction existed on the server.
     answered: bool,
     /// The server's reply to the client's statement.
-    applied: Vec<u8>,
+    statement_reply: Vec<u8>,
     commits: u32,
 }
 
-/// What the server was told last.
+/// The last command sent to the server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LastSent {
     Find,
     Change,
     Apply,
     Commit,
-    /// To end a transaction whose number was used before: did that one happen?
-    EndEarlier,
+    /// An abort of a transaction whose number was used before: the reply shows whether that one was committed.
+    AbortEarlier,
     Abort(AfterAbort),
-    /// Nothing: it is the pause before the next attempt.
+    /// None: the plan waits before the next attempt.
     Pause,
 }
 
-/// Why a statement's transaction begins anew.
+/// Why a statement's transaction starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum RestartReason {
-    /// Its number is one of an attempt that is over.
-    Number,
-    /// Others write to the same nodes.
-    Others,
-    /// Somebody with the same write ended it, and carries that out now. Both would do so to each other for ever if
-    /// neither gave the other the time that a transaction takes.
-    Rival,
+    /// Its number belongs to an earlier attempt.
+    UsedNumber,
+    /// A write conflict on the same nodes.
+    WriteConflict,
+    /// Another sender of the same write aborted it and is carrying it out now. Without a longer pause the two would
+    /// abort each other forever.
+    SameWrite,
 }
 
-/// What follows when nothing of the transaction is left.
+/// What follows after the abort.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum AfterAbort {
-    /// The statement is refused, as it says itself.
-    GoOn,
-    /// What the server said of the client's statement, or instead, is the client's.
+    /// The statement is rejected; continue with the batch.
+    Continue,
+    /// Send the server's reply to the client.
     Deliver,
 }
 
 impl<'f> BatchJob<'f> {
-    /// Whether docward holds a transaction of its own open, which should end before the connection does.
+    /// Whether docward's own transaction is open. It should end before the connection closes.
     pub(in crate::engine) fn holds_transaction(&self) -> bool {
         self.transaction.as_ref().is_some_and(|transaction| transaction.own.is_some())
     }
@@ -95,165 +96,166 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).is_some_and(|evaluated| !evaluated.procedures.is_empty())
     }
 
-    /// Begins the first run's transaction.
+    /// Starts the first run's transaction.
     pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, outcomes: &mut RuleOutcomes) -> Step {
         let Some(evaluated) = self.evaluated.get(index) else { return self.conclude() };
-        let conversations = evaluated.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
+        let procedures = evaluated.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
         let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
         let transaction = Transaction {
             index,
             statement,
-            conversations,
+            procedures,
             at: 0,
             own,
             answered: false,
-            applied: Vec::new(),
+            statement_reply: Vec::new(),
             commits: 0,
         };
         self.transaction = Some(Box::new(transaction));
-        self.converse(ActionResult::Start, outcomes)
+        self.run_procedure(ActionResult::Start, outcomes)
     }
 
-    fn converse(&mut self, heard: ActionResult<'_>, outcomes: &mut RuleOutcomes) -> Step {
+    fn run_procedure(&mut self, result: ActionResult<'_>, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &mut self.transaction else { return self.conclude() };
         let statement = transaction.statement.clone();
-        let (at, last) = (transaction.at, transaction.conversations.len().saturating_sub(1));
-        let Some((_, conversation)) = transaction.conversations.get_mut(at) else { return self.conclude() };
-        match conversation.next(&statement.operation, heard) {
+        let (at, last) = (transaction.at, transaction.procedures.len().saturating_sub(1));
+        let Some((_, procedure)) = transaction.procedures.get_mut(at) else { return self.conclude() };
+        match procedure.next(&statement.operation, result) {
             NextAction::Select { limit, fields } => {
-                let message = self.asking().select(&statement, limit, &fields);
-                self.tell(LastSent::Find, message)
+                let message = self.commands().select(&statement, limit, &fields);
+                self.exchange(LastSent::Find, message)
             }
             NextAction::Find { filter, limit, fields } => {
-                let message = self.asking().find(&statement, &filter, limit, &fields);
-                self.tell(LastSent::Find, message)
+                let message = self.commands().find(&statement, &filter, limit, &fields);
+                self.exchange(LastSent::Find, message)
             }
             NextAction::FindIn { collection, filter, limit, fields } => {
-                let message = self.asking().find_in(&collection, &filter, limit, &fields);
-                self.tell(LastSent::Find, message)
+                let message = self.commands().find_in(&collection, &filter, limit, &fields);
+                self.exchange(LastSent::Find, message)
             }
             NextAction::UpdateIn { collection, statements } => {
-                let message = self.asking().update_in(&collection, &statements);
+                let message = self.commands().update_in(&collection, &statements);
                 self.change(message, statements.len(), outcomes)
             }
             NextAction::Update(statements) => {
-                let message = self.asking().write(&statement, "update", "updates", &statements);
+                let message = self.commands().write(&statement, "update", "updates", &statements);
                 self.change(message, statements.len(), outcomes)
             }
             NextAction::Delete(statements) => {
-                let message = self.asking().write(&statement, "delete", "deletes", &statements);
+                let message = self.commands().write(&statement, "delete", "deletes", &statements);
                 self.change(message, statements.len(), outcomes)
             }
             NextAction::Apply(operation) if at < last => {
                 transaction.statement = statement.with(operation);
                 transaction.at += 1;
-                self.converse(ActionResult::Start, outcomes)
+                self.run_procedure(ActionResult::Start, outcomes)
             }
             NextAction::Apply(operation) => {
                 let (index, statement) = (transaction.index, statement.with(operation));
-                if let Some(rejection) = limits::excess_of_applied(&statement) {
+                if let Some(rejection) = limits::excess_of_statement(&statement) {
                     return self.give_up(rejection, outcomes);
                 }
                 let own = transaction.own;
-                let options = PartOptions { transaction_begun: self.transaction_begun, ordered: false, own };
-                let part = Part { index, statement: &statement };
+                let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
+                let part = StatementPart { index, statement: &statement };
                 let message = self.batch.encode_part(&self.command, &[part], options);
-                self.tell(LastSent::Apply, message)
+                self.exchange(LastSent::Apply, message)
             }
             NextAction::Finish if at > 0 => {
                 transaction.at -= 1;
-                self.converse(ActionResult::Done, outcomes)
+                self.run_procedure(ActionResult::Done, outcomes)
             }
             NextAction::Finish if transaction.own.is_some() => self.commit(),
             NextAction::Finish => {
-                let applied = std::mem::take(&mut transaction.applied);
+                let applied = std::mem::take(&mut transaction.statement_reply);
                 self.deliver(&applied, outcomes)
             }
             NextAction::Reject(rejection) => self.give_up(rejection, outcomes),
         }
     }
 
-    /// Sends what belongs to the client's statement, if one command takes it.
+    /// Sends the writes that accompany the client's statement, if they fit into one command.
     fn change(&mut self, message: Vec<u8>, statements: usize, outcomes: &mut RuleOutcomes) -> Step {
-        match limits::excess_of_change(&message, statements) {
+        match limits::excess_of_writes(&message, statements) {
             Some(rejection) => self.give_up(rejection, outcomes),
-            None => self.tell(LastSent::Change, message),
+            None => self.exchange(LastSent::Change, message),
         }
     }
 
     /// Sends a command of the transaction.
-    fn tell(&mut self, told: LastSent, message: Vec<u8>) -> Step {
+    fn exchange(&mut self, last_sent: LastSent, message: Vec<u8>) -> Step {
         match self.transaction.as_mut().and_then(|transaction| transaction.own.as_mut()) {
             Some(own) => own.begun = true,
             None => self.transaction_begun = true,
         }
-        self.awaiting = Awaiting::Transaction(told);
+        self.awaiting = Awaiting::Transaction(last_sent);
         Step::Exchange(message)
     }
 
     fn commit(&mut self) -> Step {
-        let message = self.asking().end("commitTransaction");
-        self.tell(LastSent::Commit, message)
+        let message = self.commands().end("commitTransaction");
+        self.exchange(LastSent::Commit, message)
     }
 
     fn abort(&mut self, afterwards: AfterAbort) -> Step {
-        let message = self.asking().end("abortTransaction");
-        self.tell(LastSent::Abort(afterwards), message)
+        let message = self.commands().end("abortTransaction");
+        self.exchange(LastSent::Abort(afterwards), message)
     }
 
-    /// The server's error is the client's. A command that it refuses before it looks for the transaction, for an
-    /// unknown field or name, leaves that open; to abort one that is over does no harm.
+    /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
+    /// for the transaction, which then stays open. Aborting a finished one does no harm.
     fn end_with(&mut self, error: &[u8]) -> Step {
         if let Some(transaction) = &mut self.transaction {
-            transaction.applied = error.to_vec();
+            transaction.statement_reply = error.to_vec();
         }
         self.abort(AfterAbort::Deliver)
     }
 
-    /// Goes on after a reply of the server.
-    pub(super) fn take_transaction(&mut self, told: LastSent, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
+    /// Takes a reply within the transaction and continues.
+    pub(super) fn take_transaction(&mut self, last_sent: LastSent, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply within a transaction cannot be read");
+            return close("the server's reply within a transaction cannot be parsed");
         };
         let Some(transaction) = &mut self.transaction else {
-            return close("docward lost its place in a transaction");
+            return close("internal error: unexpected input within a transaction");
         };
-        transaction.answered |= reply.is_ok() && matches!(told, LastSent::Find | LastSent::Change | LastSent::Apply);
-        if let (LastSent::Abort(_), Some(evaluated)) = (told, self.evaluated.get_mut(transaction.index)) {
-            // Its number is used, should the statement be sent once more in another form.
+        transaction.answered |=
+            reply.is_ok() && matches!(last_sent, LastSent::Find | LastSent::Change | LastSent::Apply);
+        if let (LastSent::Abort(_), Some(evaluated)) = (last_sent, self.evaluated.get_mut(transaction.index)) {
+            // The number is used up if the statement is sent again in another form.
             evaluated.attempts += 1;
         }
-        let step = match told {
-            LastSent::Abort(AfterAbort::GoOn) => {
+        let step = match last_sent {
+            LastSent::Abort(AfterAbort::Continue) => {
                 self.transaction = None;
                 return Flow::Continue(());
             }
             LastSent::Abort(AfterAbort::Deliver) => {
-                let applied = std::mem::take(&mut transaction.applied);
+                let applied = std::mem::take(&mut transaction.statement_reply);
                 self.deliver(&applied, outcomes)
             }
-            LastSent::EndEarlier => match error_code(&reply) {
+            LastSent::AbortEarlier => match error_code(&reply) {
                 Some(code::TRANSACTION_COMMITTED) => self.was_done_before(outcomes),
-                _ => self.again(RestartReason::Number, outcomes),
+                _ => self.again(RestartReason::UsedNumber, outcomes),
             },
             LastSent::Commit => return self.take_commit(&reply, frame, outcomes),
             LastSent::Find | LastSent::Change | LastSent::Apply if !reply.is_ok() => {
-                return self.take_failure(told, &reply, frame, outcomes);
+                return self.take_failure(last_sent, &reply, frame, outcomes);
             }
             LastSent::Find => match commands::documents(&reply) {
-                Some(documents) => self.converse(ActionResult::Documents(&documents), outcomes),
-                None => return close("the server's answer to a find cannot be read"),
+                Some(documents) => self.run_procedure(ActionResult::Documents(&documents), outcomes),
+                None => return close("the server's reply to a find cannot be parsed"),
             },
             LastSent::Change => match reply.body.get("writeErrors") {
-                None => self.converse(ActionResult::Done, outcomes),
+                None => self.run_procedure(ActionResult::Done, outcomes),
                 Some(errors) => {
                     let text = first_message(errors).unwrap_or("no reason given");
-                    let reason = format!("the server refused what belongs to it: {text}");
-                    self.give_up(Rejection::new(reason, "Tell the DBA."), outcomes)
+                    let reason = format!("the server rejected a write that the rule adds: {text}");
+                    self.give_up(Rejection::new(reason, "Report this to the DBA."), outcomes)
                 }
             },
             LastSent::Apply => return self.take_applied(&reply, frame, outcomes),
-            LastSent::Pause => return close("docward lost its place in a transaction"),
+            LastSent::Pause => return close("internal error: unexpected input within a transaction"),
         };
         Flow::Break(step)
     }
@@ -261,16 +263,16 @@ impl<'f> BatchJob<'f> {
     fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         let own = transaction.own.is_some();
-        transaction.applied = frame.to_vec();
+        transaction.statement_reply = frame.to_vec();
         let errors = merge::errors_of(reply, self.batch.form);
         let step = match errors.first() {
-            // The server has aborted. No repetition mends a duplicate key: had another upsert been faster, the server
-            // would have reported a write conflict, since it is not in this transaction's snapshot. What is in there
-            // the statement's own filter did not match.
+            // The server has aborted. Repeating does not help against a duplicate key: the existing document is in
+            // this transaction's snapshot and the statement's filter did not match it. A concurrent upsert would have
+            // caused a write conflict instead.
             Some(_) => self.deliver(frame, outcomes),
             None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(AfterAbort::Deliver),
             None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, outcomes),
-            None => self.converse(ActionResult::Done, outcomes),
+            None => self.run_procedure(ActionResult::Done, outcomes),
         };
         Flow::Break(step)
     }
@@ -278,7 +280,7 @@ impl<'f> BatchJob<'f> {
     fn take_commit(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
         if reply.is_ok() {
-            let applied = std::mem::take(&mut transaction.applied);
+            let applied = std::mem::take(&mut transaction.statement_reply);
             let operation = &transaction.statement.operation;
             let repeatable = self.command.session().txn_number.is_some()
                 && commands::remembered_reply(&self.command, self.batch.form, operation).is_some();
@@ -287,12 +289,12 @@ impl<'f> BatchJob<'f> {
         }
         transaction.commits += 1;
         let step = match () {
-            () if is_over(reply) => self.again(RestartReason::Rival, outcomes),
+            () if is_over(reply) => self.again(RestartReason::SameWrite, outcomes),
             () if commands::has_label(reply, "TransientTransactionError") => {
-                self.again(RestartReason::Others, outcomes)
+                self.again(RestartReason::WriteConflict, outcomes)
             }
-            () if commands::is_gone(reply) || transaction.commits > MAX_COMMITS => Step::Close(
-                "the server did not say whether a transaction of docward's was committed; the driver asks again"
+            () if commands::is_state_change_error(reply) || transaction.commits > MAX_COMMITS => Step::Close(
+                "the server did not report whether docward's transaction was committed; the driver retries the write"
                     .to_owned(),
             ),
             () if commands::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
@@ -301,10 +303,16 @@ impl<'f> BatchJob<'f> {
         Flow::Break(step)
     }
 
-    /// The server refused a command of the transaction.
-    fn take_failure(&mut self, told: LastSent, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
+    /// Takes the error of a command of the transaction.
+    fn take_failure(
+        &mut self,
+        last_sent: LastSent,
+        reply: &Reply<'_>,
+        frame: &[u8],
+        outcomes: &mut RuleOutcomes,
+    ) -> Flow {
         let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
-        if told == LastSent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
+        if last_sent == LastSent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
             let (index, own) = (transaction.index, transaction.own);
             return self.fail_in_transaction(index, own.is_some(), reply);
         }
@@ -313,21 +321,23 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(self.pass_on(frame));
         }
         let step = match error_code(reply) {
-            _ if transaction.answered && is_over(reply) => self.again(RestartReason::Rival, outcomes),
-            Some(code::TRANSACTION_TOO_OLD) => self.again(RestartReason::Number, outcomes),
-            // This number was used, by the statement as it was sent before.
+            _ if transaction.answered && is_over(reply) => self.again(RestartReason::SameWrite, outcomes),
+            Some(code::TRANSACTION_TOO_OLD) => self.again(RestartReason::UsedNumber, outcomes),
+            // The number was used by an earlier send of the statement.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
-                let message = self.asking().end("abortTransaction");
-                self.tell(LastSent::EndEarlier, message)
+                let message = self.commands().end("abortTransaction");
+                self.exchange(LastSent::AbortEarlier, message)
             }
-            _ if commands::is_gone(reply) => {
-                Step::Close("the server went away from a transaction of docward's".to_owned())
+            _ if commands::is_state_change_error(reply) => {
+                Step::Close("the server stopped or stepped down during docward's transaction".to_owned())
             }
-            _ if commands::has_label(reply, "TransientTransactionError") => self.again(RestartReason::Others, outcomes),
-            // Drivers would report that as a want of retryable writes.
-            Some(code::ILLEGAL_OPERATION) if told == LastSent::Find => {
+            _ if commands::has_label(reply, "TransientTransactionError") => {
+                self.again(RestartReason::WriteConflict, outcomes)
+            }
+            // Drivers would report this error as missing support for retryable writes.
+            Some(code::ILLEGAL_OPERATION) if last_sent == LastSent::Find => {
                 transaction.own = None;
-                let reason = "it takes a transaction, which only replica sets and sharded clusters have";
+                let reason = "it needs a transaction, which only replica sets and sharded clusters support";
                 self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), outcomes)
             }
             _ => self.end_with(frame),
@@ -335,49 +345,50 @@ impl<'f> BatchJob<'f> {
         Flow::Break(step)
     }
 
-    /// A filter that the server cannot read is the statement's own error.
+    /// Reports an invalid filter as the statement's own error.
     fn fail_in_transaction(&mut self, index: usize, is_own: bool, reply: &Reply<'_>) -> Flow {
         if let Some(runs) = &mut self.runs {
             runs.pop_front();
         }
         if is_own {
             let _ = self.fail(index, reply);
-            return Flow::Break(self.abort(AfterAbort::GoOn));
+            return Flow::Break(self.abort(AfterAbort::Continue));
         }
-        // The server has ended the client's transaction.
+        // The server has aborted the client's transaction.
         self.transaction = None;
         self.fail(index, reply)
     }
 
-    /// The same from the beginning, after a pause if somebody is in the way.
-    fn again(&mut self, obstacle: RestartReason, outcomes: &mut RuleOutcomes) -> Step {
+    /// Starts the transaction again, after a pause if other writes are in progress.
+    fn again(&mut self, reason: RestartReason, outcomes: &mut RuleOutcomes) -> Step {
         let Some(mut transaction) = self.transaction.take() else { return self.conclude() };
-        let (attempts, rivalries) = self.evaluated.get_mut(transaction.index).map_or((MAX_CONFLICTS, 0), |evaluated| {
+        let evaluated = self.evaluated.get_mut(transaction.index);
+        let (attempts, rival_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
             evaluated.attempts += 1;
-            evaluated.rivalries += u32::from(obstacle == RestartReason::Rival);
-            (evaluated.attempts, evaluated.rivalries)
+            evaluated.rival_aborts += u32::from(reason == RestartReason::SameWrite);
+            (evaluated.attempts, evaluated.rival_aborts)
         });
         if attempts >= MAX_CONFLICTS {
             transaction.own = None;
             self.transaction = Some(transaction);
             let rejection = Rejection {
                 code: code::WRITE_CONFLICT,
-                reason: format!("{attempts} attempts met other writes to the same nodes"),
+                reason: format!("{attempts} attempts had write conflicts on the same nodes"),
                 hint: "Try again later.".to_owned(),
             };
             return self.give_up(rejection, outcomes);
         }
-        let pause = match obstacle {
-            RestartReason::Number => Duration::ZERO,
-            RestartReason::Others => self.pause(attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
-            RestartReason::Rival => self.pause(attempts, rivalries.min(LONGEST_TRUCE)),
+        let pause = match reason {
+            RestartReason::UsedNumber => Duration::ZERO,
+            RestartReason::WriteConflict => self.pause(attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
+            RestartReason::SameWrite => self.pause(attempts, rival_aborts.min(MAX_RIVAL_BACKOFF_EXPONENT)),
         };
         self.awaiting = Awaiting::Transaction(LastSent::Pause);
         Step::Pause(self.max_time().map_or(pause, |left| pause.min(left)))
     }
 
-    /// Goes on after a pause, `elapsed` after the first exchange. Its maxTimeMS bounds all attempts together:
-    /// what is sent from now on has only what is left of it.
+    /// Continues after a pause, `elapsed` after the first exchange. The command's maxTimeMS limits all attempts
+    /// together: later commands get the remaining time.
     pub(super) fn resume(&mut self, elapsed: Duration) -> Flow {
         let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Flow::Continue(()) };
         self.time_limit = Some(limit);
@@ -393,7 +404,7 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(())
     }
 
-    /// The time that the client, or a rule, gave the command, or what is left of it.
+    /// Returns the command's time limit, from the client or a rule, or what remains of it.
     pub(super) fn max_time(&self) -> Option<Duration> {
         let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
         let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
@@ -401,57 +412,58 @@ impl<'f> BatchJob<'f> {
         (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
     }
 
-    /// Two to this power milliseconds at most, and random enough that two who met do not meet again.
+    /// Returns a random pause of at most two to this power milliseconds, so that two conflicting senders do not meet
+    /// again.
     fn pause(&self, attempts: u32, power: u32) -> Duration {
         let [a, b, c, d, ..] = self.own_session.id;
-        let dice = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
-        Duration::from_millis(u64::from(1 + dice % (1 << power)))
+        let random = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
+        Duration::from_millis(u64::from(1 + random % (1 << power)))
     }
 
-    /// The statement was carried out when the client sent it the first time. The members that the client's write
-    /// concern asks for may still lack it: to commit it again waits for them.
+    /// Handles a statement that was committed when the client sent it the first time. Commits again to wait for the
+    /// client's write concern, which may not be satisfied yet.
     fn was_done_before(&mut self, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &mut self.transaction else { return self.conclude() };
         match commands::remembered_reply(&self.command, self.batch.form, &transaction.statement.operation) {
             Some(reply) => {
-                transaction.applied = reply;
+                transaction.statement_reply = reply;
                 self.commit()
             }
             None => {
                 transaction.own = None;
                 let rejection = Rejection {
                     code: code::INCOMPLETE_TRANSACTION_HISTORY,
-                    reason: "it was carried out when it was sent the first time, and the answer was lost".to_owned(),
-                    hint: "Read what it left; do not send it again.".to_owned(),
+                    reason: "it was carried out when it was first sent, and the reply was lost".to_owned(),
+                    hint: "Read the documents to see its result; do not send it again.".to_owned(),
                 };
                 self.give_up(rejection, outcomes)
             }
         }
     }
 
-    /// Nothing of the statement is to happen.
+    /// Rejects the statement and aborts its transaction.
     fn give_up(&mut self, rejection: Rejection, outcomes: &mut RuleOutcomes) -> Step {
         let Some(transaction) = &self.transaction else { return self.conclude() };
         let (index, own) = (transaction.index, transaction.own);
-        let Some((rule, _)) = transaction.conversations.get(transaction.at) else { return self.conclude() };
+        let Some((rule, _)) = transaction.procedures.get(transaction.at) else { return self.conclude() };
         let rule = *rule;
         let namespace = self.batch.namespace(&transaction.statement);
         outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         if let Some(evaluated) = self.evaluated.get_mut(index) {
-            evaluated.refused = Some(RejectedBy { rule, rejection });
+            evaluated.rejected = Some(RejectedBy { rule, rejection });
         }
         if let Some(runs) = &mut self.runs {
             runs.pop_front();
         }
         self.stopped |= self.stops_on_error();
         if own.is_some_and(|own| own.begun) {
-            return self.abort(AfterAbort::GoOn);
+            return self.abort(AfterAbort::Continue);
         }
         self.transaction = None;
         self.advance(outcomes)
     }
 
-    /// The transaction is over; its statement's reply is treated like any other.
+    /// Ends the transaction and handles its statement's reply like any other.
     fn deliver(&mut self, frame: &[u8], outcomes: &mut RuleOutcomes) -> Step {
         self.transaction = None;
         match self.take_reply(frame) {
@@ -461,7 +473,7 @@ impl<'f> BatchJob<'f> {
     }
 }
 
-/// Whether the transaction that the command was for is there no more.
+/// Whether the command's transaction no longer exists.
 fn is_over(reply: &Reply<'_>) -> bool {
     matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
 }

@@ -1,21 +1,21 @@
-//! A member's last word to the drivers that watch over it, before it goes: that it can be chosen for nothing.
+//! The hello reply of a draining member: drivers no longer select it.
 //!
-//! A driver fails what waits for a connection when it loses a member (the specification "Connection Monitoring And
-//! Pooling"). Of one that is neither primary nor secondary it only chooses none any more: operations wait until there
-//! is another, and those that have their connection go on.
+//! When a driver loses a member it fails the operations that wait for a connection (specification "Connection
+//! Monitoring And Pooling"). It does not select a member that is neither primary nor secondary: new operations wait
+//! for another member, and running ones continue.
 
 use crate::document::{Document, Writer};
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 
-/// What a member that drains says in place of `answer`, which is how it answered a hello last, to whoever awaits news
-/// by the request `response_to`; `streamed`: as one of many answers. `None` when it is no member of a set: where there
-/// is only one server, drivers choose it whatever it says.
+/// Returns the hello reply of a draining member. `answer` is its last reply, `response_to` the request of the waiting
+/// monitor, and `streamed` whether it is one of many replies. Returns `None` for standalone servers: drivers select
+/// the only server in any state.
 pub fn draining_hello(answer: &[u8], response_to: i32, streamed: bool) -> Option<Vec<u8>> {
     let message = Message::parse(answer).ok()?;
     let hello = Document::parse(message.body).ok().filter(|hello| hello.get("setName").is_some())?;
     let flags = if streamed { MORE_TO_COME } else { 0 };
-    let mut word = op_msg::Writer::new(message.header.request_id, response_to, flags, answer.len());
-    word.body(|out| {
+    let mut reply = op_msg::Writer::new(message.header.request_id, response_to, flags, answer.len());
+    reply.body(|out| {
         Writer::document(out, |w| {
             for field in hello.elements() {
                 match field.key {
@@ -25,10 +25,10 @@ pub fn draining_hello(answer: &[u8], response_to: i32, streamed: bool) -> Option
             }
         });
     });
-    Some(word.finish())
+    Some(reply.finish())
 }
 
-/// Whether the client takes many answers for its one hello.
+/// Returns whether the client accepts a stream of replies to its hello.
 pub fn streams(hello: &[u8]) -> bool {
     Message::parse(hello).is_ok_and(|message| message.flags & EXHAUST_ALLOWED != 0)
 }
@@ -46,28 +46,28 @@ mod tests {
     }
 
     #[test]
-    fn a_member_that_retires_is_still_a_member_of_its_set() {
+    fn a_draining_member_is_neither_primary_nor_secondary() {
         let version = doc! {"processId": bson::oid::ObjectId::new(), "counter": 6_i64};
         let primary = doc! {
             "isWritablePrimary": true, "ismaster": true, "secondary": false, "setName": "rs0", "hosts": ["a:1"],
             "me": "a:1", "topologyVersion": version, "logicalSessionTimeoutMinutes": 30, "ok": 1.0,
         };
         for (streamed, flags) in [(true, MORE_TO_COME), (false, 0)] {
-            let word = draining_hello(&answer(&primary), 7, streamed).unwrap();
-            let message = Message::parse(&word).unwrap();
+            let reply = draining_hello(&answer(&primary), 7, streamed).unwrap();
+            let message = Message::parse(&reply).unwrap();
             assert_eq!((message.header.response_to, message.flags), (7, flags));
             let mut expected = primary.clone();
             expected.extend(doc! {"isWritablePrimary": false, "ismaster": false});
             assert_eq!(Bson::from_reader(message.body).unwrap(), expected);
         }
         let secondary = doc! {"isWritablePrimary": false, "secondary": true, "setName": "rs0"};
-        let word = draining_hello(&answer(&secondary), 7, true).unwrap();
-        let body = Bson::from_reader(Message::parse(&word).unwrap().body).unwrap();
+        let reply = draining_hello(&answer(&secondary), 7, true).unwrap();
+        let body = Bson::from_reader(Message::parse(&reply).unwrap().body).unwrap();
         assert_eq!(body, doc! {"isWritablePrimary": false, "secondary": false, "setName": "rs0"});
     }
 
     #[test]
-    fn others_have_no_last_word() {
+    fn a_standalone_has_no_draining_hello() {
         assert_eq!(draining_hello(&answer(&doc! {"isWritablePrimary": true, "ok": 1.0}), 7, true), None);
         assert_eq!(draining_hello(&[0; 40], 7, true), None);
     }

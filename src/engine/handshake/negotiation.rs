@@ -1,8 +1,8 @@
-//! Which compressors each side of a connection applies: heard and said in the hellos, and held until the next.
+//! Negotiates compression with the client and the upstream in hellos; the result holds until the next hello.
 //!
-//! Unless docward has a list of its own for the upstream, the client's goes through, less what docward cannot
-//! read, and the server's answer is the client's: both sides then speak the same. With a list of its own docward
-//! agrees with each side for itself, and messages are converted between them.
+//! By default docward forwards the client's list without the compressors it does not support, and the server's answer
+//! goes to the client: both connections use the same ones. If docward has its own list for the upstream, it
+//! negotiates with each side separately and converts messages between them.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ pub(super) const COMPRESSION: &str = "compression";
 
 type List = SmallVec<[Compressor; 3]>;
 
-/// What is agreed with the two sides.
+/// The compressors agreed with client and upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Negotiation {
-    /// What docward offers the upstream, the best first; `None`: what the client offers.
+    /// docward's own list for the upstream, preferred first; `None`: forward the client's list.
     #[serde(skip)]
     own: Option<Arc<[Method]>>,
     client: List,
@@ -27,23 +27,23 @@ pub struct Negotiation {
 }
 
 impl Negotiation {
-    /// `own`: what docward offers the upstream whatever the client does, the best first.
+    /// Creates the state before the first hello. `own` is docward's own list for the upstream, preferred first.
     pub fn new(own: Option<Arc<[Method]>>) -> Self {
         Self { own, ..Self::default() }
     }
 
-    /// What both sides agreed on with another process, which may have had another list.
+    /// Returns the state `agreed` that another process negotiated, with this process's own list.
     #[must_use]
     pub fn resumed(self, agreed: Self) -> Self {
         Self { own: self.own, ..agreed }
     }
 
-    /// Whether the client may send messages compressed so.
+    /// Returns whether the client may send messages with this compressor.
     pub fn is_agreed_with_client(&self, compressor: Compressor) -> bool {
         self.client.contains(&compressor)
     }
 
-    /// How a request goes upstream that came from the client as `came`: the same way if the upstream applies it.
+    /// Returns the compression for a request to the upstream: the client's compressor if the upstream accepts it.
     pub fn for_upstream(&self, came: Option<Compressor>) -> Option<Method> {
         if let Some(same) = came.filter(|came| self.upstream.contains(came)) {
             return Some(same.into());
@@ -51,35 +51,35 @@ impl Negotiation {
         self.own.iter().flat_map(|own| own.iter()).find(|method| self.upstream.contains(&method.compressor)).copied()
     }
 
-    /// The hello with what is to be offered to the upstream; `None` when that is what it offers already.
+    /// Returns the hello with the list for the upstream; `None` when it is unchanged.
     pub(super) fn offer(&mut self, hello: Document<'_>) -> Option<Vec<u8>> {
-        let asked = hello.get(COMPRESSION);
-        if asked.is_some() {
-            // As a server does: who asks again begins anew.
+        let requested = hello.get(COMPRESSION);
+        if requested.is_some() {
+            // Like a server: a new list replaces the previous agreement.
             self.client.clear();
         }
         if let Some(own) = self.own.clone() {
-            if asked.is_some() {
-                self.client = known(asked);
+            if requested.is_some() {
+                self.client = known(requested);
             }
             self.upstream.clear();
             let offered: List = own.iter().map(|method| method.compressor).collect();
             return Some(with_compression(hello, &offered));
         }
-        let offered = known(Some(asked?));
+        let offered = known(Some(requested?));
         self.upstream.clear();
-        let names = asked.and_then(Value::as_array).map_or(0, |names| names.values().count());
+        let names = requested.and_then(Value::as_array).map_or(0, |names| names.values().count());
         (offered.len() != names).then(|| with_compression(hello, &offered))
     }
 
-    /// Takes the upstream's answer; gives what the client is told.
+    /// Takes the upstream's answer and returns the list for the client.
     pub(super) fn agree(&mut self, reply: Document<'_>) -> SmallVec<[Compressor; 3]> {
         let answer = reply.get(COMPRESSION);
         if answer.is_some() {
             self.upstream = known(answer);
         }
         match &self.own {
-            // A server that was not asked names what was agreed before, so silence changes nothing.
+            // A server repeats the previous agreement if the hello has no list, so a missing list changes nothing.
             None if answer.is_some() => self.client = self.upstream.clone(),
             Some(own) => self.upstream.retain(|known| own.iter().any(|method| method.compressor == *known)),
             None => return List::new(),
@@ -88,7 +88,7 @@ impl Negotiation {
     }
 }
 
-/// The compressors of a list that docward applies, each once.
+/// Returns the supported compressors of a list, without duplicates.
 fn known(list: Option<Value<'_>>) -> List {
     let names = list.and_then(Value::as_array).unwrap_or(Document::EMPTY);
     let mut known = List::new();
@@ -116,7 +116,7 @@ fn with_compression(hello: Document<'_>, offered: &[Compressor]) -> Vec<u8> {
     })
 }
 
-/// Writes the field of a reply, which a server leaves out when nothing is agreed.
+/// Writes the field of a reply; like a server, leaves it out if nothing is agreed.
 pub(super) fn write(w: &mut Writer<'_>, agreed: &[Compressor]) {
     if !agreed.is_empty() {
         write_list(w, agreed);
@@ -127,8 +127,8 @@ fn write_list(w: &mut Writer<'_>, compressors: &[Compressor]) {
     w.array(COMPRESSION, |a| compressors.iter().for_each(|compressor| a.string(compressor.name())));
 }
 
-/// Whether a command carries secrets: the specification wants those sent as they are, because the length of
-/// compressed secrets tells something about them.
+/// Returns whether a command must not be compressed. The specification excludes commands with secrets, because the
+/// compressed length reveals something about them.
 pub fn is_never_compressed(command: &[u8]) -> bool {
     matches!(
         command,
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn both_sides_speak_what_client_and_server_agree_on() {
+    fn both_connections_use_the_compressor_that_client_and_server_agree_on() {
         let mut both = Negotiation::default();
         let hello = doc! {"hello": 1, "compression": ["zstd", "snappy"]};
         assert_eq!(offer(&mut both, hello.clone()), hello);
@@ -182,7 +182,7 @@ mod tests {
         assert!(both.is_agreed_with_client(Snappy) && !both.is_agreed_with_client(Zstd));
         assert_eq!(both.for_upstream(Some(Snappy)), Some(Snappy.into()));
         assert_eq!(both.for_upstream(None), None);
-        // A hello without the field changes nothing, whether the server repeats itself or not.
+        // A hello without the field changes nothing, whether or not the server repeats its answer.
         for reply in [doc! {}, doc! {"compression": ["snappy"]}] {
             assert_eq!(offer(&mut both, doc! {"hello": 1}), doc! {"hello": 1});
             agree(&mut both, reply);
@@ -194,16 +194,16 @@ mod tests {
     }
 
     #[test]
-    fn a_server_cannot_make_docward_agree_to_what_it_does_not_speak() {
+    fn compressors_that_docward_does_not_support_are_not_agreed() {
         let mut both = Negotiation::default();
         offer(&mut both, doc! {"hello": 1, "compression": ["zlib"]});
         assert_eq!(agree(&mut both, doc! {"compression": ["lz4", "zlib", 7, "zlib"]}), [Zlib]);
     }
 
     #[test]
-    fn with_a_list_of_its_own_docward_agrees_with_each_side() {
+    fn with_its_own_list_docward_negotiates_with_each_side() {
         let list = [Method { compressor: Zlib, level: Some(9) }, Zstd.into()];
-        for (client, server, told, came, goes) in [
+        for (client, server, for_client, came, expected) in [
             (doc! {}, &["zlib"][..], &[][..], None, Some(list[0])),
             (doc! {"compression": ["snappy", "lz4"]}, &["zstd", "zlib"], &[Snappy], Some(Snappy), Some(list[0])),
             (doc! {"compression": ["zstd"]}, &["zstd", "zlib"], &[Zstd], Some(Zstd), Some(Zstd.into())),
@@ -219,12 +219,12 @@ mod tests {
             } else {
                 doc! {"compression": server}
             };
-            assert_eq!(agree(&mut each, reply), told);
-            assert_eq!(each.for_upstream(came), goes);
-            assert!(told.iter().all(|compressor| each.is_agreed_with_client(*compressor)));
-            // What was agreed is said again to whoever does not ask.
+            assert_eq!(agree(&mut each, reply), for_client);
+            assert_eq!(each.for_upstream(came), expected);
+            assert!(for_client.iter().all(|compressor| each.is_agreed_with_client(*compressor)));
+            // A hello without the field gets the previous agreement again.
             offer(&mut each, doc! {"hello": 1});
-            assert_eq!(agree(&mut each, doc! {"compression": server}), told);
+            assert_eq!(agree(&mut each, doc! {"compression": server}), for_client);
         }
     }
 }

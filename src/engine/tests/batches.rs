@@ -1,9 +1,9 @@
-//! Statements together: order, indexes, conflicts, numbers, transactions.
+//! Batches of statements: order, indexes, conflicts, numbers, transactions.
 
 use super::*;
 
 #[test]
-fn an_ordered_batch_ends_at_its_first_rejection() {
+fn an_ordered_batch_stops_at_its_first_rejection() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}};
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
@@ -25,7 +25,7 @@ fn an_ordered_batch_ends_at_its_first_rejection() {
 }
 
 #[test]
-fn an_unordered_batch_goes_on_and_indexes_are_the_clients() {
+fn an_unordered_batch_continues_and_errors_have_the_clients_indexes() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}, "upsert": true};
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
@@ -52,7 +52,7 @@ fn an_unordered_batch_goes_on_and_indexes_are_the_clients() {
 }
 
 #[test]
-fn a_guarded_replacement_that_matches_nothing_is_a_conflict_for_itself_alone() {
+fn a_checked_replacement_that_matches_nothing_fails_alone() {
     let rules = rules(&[("d.c", "replacement: { policy: check_version, version: v }")]);
     let replace = |v: i32| doc! {"q": {"_id": 1}, "u": {"v": v}};
     let set = doc! {"q": {"_id": 2}, "u": {"$set": {"a": 1}, "$inc": {"v": 1}}};
@@ -87,7 +87,7 @@ fn a_guarded_replacement_that_matches_nothing_is_a_conflict_for_itself_alone() {
 }
 
 #[test]
-fn a_batch_takes_its_numbers_in_document_order_with_one_lease() {
+fn a_batch_gets_its_numbers_in_document_order_from_one_lease() {
     let rules =
         rules(&[("d.*", "sequence: { field: no, counter: c, collection: k.counters, block: 5, start: after_max }")]);
     let body = doc! {"insert": "c", "$db": "d"};
@@ -100,13 +100,13 @@ fn a_batch_takes_its_numbers_in_document_order_with_one_lease() {
         (counter.database.as_str(), counter.collection.as_str(), lease.count, lease.block),
         ("k", "counters", 2, 5)
     );
-    let found = Input::Found(Ok(Found::Numbers(vec![4, 5])));
+    let found = Input::Found(Ok(LookupResult::Numbers(vec![4, 5])));
     let Step::Forward { message, .. } = plan.next(found, &mut session) else { panic!("not sent") };
     assert_eq!(documents(&message).1, [doc! {"a": 1, "no": 4}, doc! {"no": 7}, doc! {"a": 2, "no": 5}]);
 }
 
 #[test]
-fn a_lease_that_fails_is_told_or_closes_the_connection() {
+fn a_failed_lease_is_reported_or_closes_the_connection() {
     let rules = rules(&[("d.c", "sequence: { field: no, counter: c }")]);
     let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
     let step = |error: LookupError| {
@@ -115,13 +115,13 @@ fn a_lease_that_fails_is_told_or_closes_the_connection() {
         plan.next(Input::Found(Err(error)), &mut session())
     };
     assert!(matches!(step(LookupError::Unavailable("no primary".into())), Step::Close(text) if text == "no primary"));
-    let Step::Reply(reply) = step(LookupError::Refused("seq is a string".into())) else { panic!("no reply") };
+    let Step::Reply(reply) = step(LookupError::Permanent("seq is a string".into())) else { panic!("no reply") };
     let error = documents(&reply).0.get_array("writeErrors").unwrap()[0].as_document().unwrap().clone();
     assert!(error.get_str("errmsg").unwrap().contains("seq is a string"), "{error}");
 }
 
 #[test]
-fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
+fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
     let rules = rules(&[("d.c", "sequence: { field: no, strategy: optimistic }")]);
     let message = frame(
         &doc! {"insert": "c", "ordered": false, "$db": "d"},
@@ -133,7 +133,7 @@ fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
     let mut plan = Plan::new(&message, &rules, NOW);
     let maximum = |plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session, value: i64| {
         assert!(matches!(plan.next(input, session), Step::Lookup(Lookup::Maximum(_))));
-        match plan.next(Input::Found(Ok(Found::Maximum(Some(value)))), session) {
+        match plan.next(Input::Found(Ok(LookupResult::Maximum(Some(value)))), session) {
             Step::Exchange(sent) => documents(&sent),
             other => panic!("{other:?}"),
         }
@@ -146,7 +146,7 @@ fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
     });
     let (_, sent) = maximum(&mut plan, Input::Reply(&taken), &mut session, 7);
     assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
-    // An error of the document's own is reported; its number goes to the next one.
+    // The document's own error is reported; its number goes to the next one.
     let own = replies(doc! {
         "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
     });
@@ -160,7 +160,7 @@ fn an_optimistic_number_that_is_taken_is_tried_again_from_there() {
 }
 
 #[test]
-fn a_rejection_ends_the_transaction_on_the_server_too() {
+fn a_rejection_aborts_the_transaction_on_the_server() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let transaction = |starts: bool, statements: &[Bson]| {
         let mut body = doc! {"update": "c", "lsid": {"id": 1}, "txnNumber": 3i64, "autocommit": false, "$db": "d"};
@@ -175,8 +175,8 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
 
     let first = transaction(true, std::slice::from_ref(&replace));
     let mut plan = Plan::new(&first, &rules, NOW);
-    let Step::Exchange(look) = plan.next(Input::Start, &mut session) else { panic!("not looked") };
-    assert!(documents(&look).0.get_bool("startTransaction").unwrap(), "the look begins the transaction");
+    let Step::Exchange(check) = plan.next(Input::Start, &mut session) else { panic!("no match check") };
+    assert!(documents(&check).0.get_bool("startTransaction").unwrap(), "the match check starts the transaction");
     let found = replies(doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0});
     let Step::Exchange(abort) = plan.next(Input::Reply(&found), &mut session) else { panic!("not aborted") };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
@@ -189,7 +189,7 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
     let failed = replies(doc! {"ok": 0.0, "code": 251});
     assert!(matches!(plan.next(Input::Reply(&failed), &mut session), Step::Reply(_)));
 
-    // Even an unordered batch stops at its first error inside a transaction.
+    // Inside a transaction even an unordered batch stops at its first error.
     let mixed = transaction(true, &[set.clone(), replace, set.clone()]);
     let mut plan = Plan::new(&mixed, &rules, NOW);
     let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
@@ -199,9 +199,9 @@ fn a_rejection_ends_the_transaction_on_the_server_too() {
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 }
 
-/// Documents with and without a number as version have their turn one after the other; the client has one result.
+/// Documents with and without a numeric version are updated one kind after the other; the client gets one result.
 #[test]
-fn the_parts_of_one_bulk_write_operation_have_one_result() {
+fn the_parts_of_a_bulk_write_operation_have_one_result() {
     let rules = rules(&[("d.c", "replacement: { policy: check_version, version: v }")]);
     let set = doc! {"update": 0, "filter": {}, "updateMods": {"$set": {"a": 1}}, "multi": true};
     let insert = doc! {"insert": 0, "document": {"_id": 9}};
@@ -234,9 +234,9 @@ fn the_parts_of_one_bulk_write_operation_have_one_result() {
     assert_eq!((reply.get_i32("nMatched").unwrap(), reply.get_i32("nInserted").unwrap()), (5, 1));
 }
 
-/// Drivers send a write again only where the error says so, and the server does not say it of a find.
+/// Drivers retry a write only if the error has the label, and the server does not add it to errors of a find.
 #[test]
-fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {
+fn a_step_down_during_a_match_check_is_retryable_if_the_write_is() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let save = doc! {"q": {"_id": 1}, "u": {"a": 1}};
     let number = doc! {"lsid": {"id": 1}, "txnNumber": 5i64};
@@ -247,7 +247,7 @@ fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {
         let message = frame(&body, "updates", std::slice::from_ref(&save), 0);
         let mut plan = Plan::new(&message, &rules, NOW);
         let step = plan.next(Input::Start, &mut session());
-        assert!(matches!(step, Step::Exchange(_)) && plan.looks(), "{step:?}");
+        assert!(matches!(step, Step::Exchange(_)) && plan.awaits_match_check(), "{step:?}");
         let gone = replies(doc! {"ok": 0.0, "code": 13435, "errmsg": "not primary and secondaryOk=false"});
         let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session()) else { panic!("no reply") };
         let reply = documents(&reply).0;
@@ -258,7 +258,7 @@ fn a_step_down_during_a_look_may_be_retried_as_the_write_may() {
 }
 
 #[test]
-fn a_look_for_many_that_meets_a_step_down_is_the_writes_own() {
+fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
     let gone = replies(doc! {"ok": 0.0, "code": 10107, "errmsg": "not primary"});
@@ -270,10 +270,10 @@ fn a_look_for_many_that_meets_a_step_down_is_the_writes_own() {
         let message = frame(&body, "updates", &[replace.clone(), replace.clone()], 0);
         let mut session = session();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let Step::Exchange(look) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
-        let (look, _) = documents(&look);
-        assert_eq!(look.get_array("updates").unwrap().len(), 2);
-        assert!(!look.contains_key("txnNumber"));
+        let Step::Exchange(check) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+        let (check, _) = documents(&check);
+        assert_eq!(check.get_array("updates").unwrap().len(), 2);
+        assert!(!check.contains_key("txnNumber"));
         let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session) else { panic!("no reply") };
         let (reply, _) = documents(&reply);
         assert_eq!(reply.get_i32("code").unwrap(), 10107);

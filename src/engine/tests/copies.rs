@@ -1,4 +1,4 @@
-//! `copies`: which writes of references pass, and that a rule evaluates the collections its copies are in.
+//! `copies`: which writes of references are accepted, and that a rule evaluates the collections that contain copies.
 
 use super::*;
 
@@ -15,21 +15,21 @@ fn references_change_with_their_copies() {
     check_rejected(FRIENDS, set(doc! {"f": {"id": 7}, "town": "London"}), "without 'f.name'");
     check_rejected(FRIENDS, doc! {"q": {}, "u": {"f": {"id": 7}}}, "it sets 'f.id' without 'f.name', 'town'");
 
-    // Without a reference there is nothing to be true to.
+    // Without a reference there are no copies to check.
     check_unchanged(FRIENDS, doc! {"q": {}, "u": {"f": {"name": "a stranger"}, "a": 1}});
     check_unchanged(FRIENDS, doc! {"q": {}, "u": {"$unset": {"f": ""}}});
     check_unchanged(FRIENDS, doc! {"q": {}, "u": {"$unset": {"f.id": "", "town": ""}}});
     check_unchanged(FRIENDS, set(doc! {"f.id": bson::Bson::Null}));
     check_unchanged(FRIENDS, set(doc! {"f": {"name": "a stranger"}}));
 
-    // A copy alone, except in an application's own propagation.
+    // A copy must not change alone, except when an application updates all copies itself.
     check_rejected(FRIENDS, set(doc! {"f.name": "Ada"}), "it changes 'f.name', which is a copy");
     check_rejected(FRIENDS, doc! {"q": {}, "u": {"$unset": {"town": ""}}}, "'town', which is a copy");
     check_unchanged(FRIENDS, doc! {"q": {"f.id": 7}, "u": {"$set": {"f.name": "Ada"}}, "multi": true});
     check_rejected(FRIENDS, doc! {"q": {"f.id": 7}, "u": {"$push": {"f.name": 1}}}, "which is a copy");
     check_rejected(FRIENDS, doc! {"q": {"f.id": {"$gt": 7}}, "u": {"$set": {"town": 1}}}, "which is a copy");
 
-    // What an upsert inserts.
+    // Documents that an upsert inserts.
     let upsert = |q: Bson, u: Bson| doc! {"q": q, "u": u, "upsert": true};
     let whole = doc! {"$setOnInsert": {"f": {"id": 7, "name": "Ada"}, "town": "London"}};
     check_unchanged(FRIENDS, upsert(doc! {"_id": 1}, whole));
@@ -38,7 +38,7 @@ fn references_change_with_their_copies() {
     check_unchanged(FRIENDS, upsert(doc! {"f": {"id": 7, "name": "Ada"}}, doc! {"$setOnInsert": {"town": 1}}));
     check_unchanged(FRIENDS, upsert(doc! {"_id": 1}, doc! {"$setOnInsert": {"town": 1}}));
 
-    // What cannot be told.
+    // Writes whose result docward cannot determine.
     for unclear in [
         doc! {"$inc": {"f.id": 1}},
         doc! {"$set": {"f.id.part": 1}},
@@ -49,13 +49,13 @@ fn references_change_with_their_copies() {
         doc! {"$rename": {"g": "f"}},
         doc! {"f": [{"id": 1, "name": 1}]},
     ] {
-        check_rejected(FRIENDS, doc! {"q": {}, "u": unclear}, "does not tell its new value, or inside an array");
+        check_rejected(FRIENDS, doc! {"q": {}, "u": unclear}, "inside an array, or with an operator whose result");
     }
     check_rejected(FRIENDS, doc! {"q": {}, "u": [{"$set": {"a": "$b"}}]}, "pipeline");
 }
 
 #[test]
-fn what_an_upsert_inserts_is_what_the_model_says() {
+fn an_upsert_inserts_what_the_model_predicts() {
     const FRIENDS: &str = "copies:\n- { into: d.c, key: f.id, fields: { name: f.name, city: town } }";
     let upsert = |q: Bson, u: Bson| doc! {"q": q, "u": u, "upsert": true};
     let set = || doc! {"$set": {"a": 1}};
@@ -143,7 +143,7 @@ fn references_in_arrays_change_with_their_copies() {
         update(doc! {"$push": {"hobbies.0.id": 1}}),
         set(doc! {"hobbies.0.id.part": 1, "hobbies.0.n": "a"}),
     ] {
-        check_rejected(HOBBIES, unclear, "does not tell its new value, or inside an array");
+        check_rejected(HOBBIES, unclear, "inside an array, or with an operator whose result");
     }
 }
 
@@ -210,8 +210,8 @@ fn the_array_may_be_any_field_around_the_references() {
     check_rejected(ITEMS, set(doc! {"items": [{"product": [product()]}]}), "inside an array");
 }
 
-/// What is sent, one command after the other, when the server's finds find these.
-fn conversation(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson> {
+/// Returns the sent commands in order, when the server's finds return `finds`.
+fn sent_commands(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson> {
     let (mut plan, mut session) = (Plan::new(message, rules, NOW), Session::default());
     let mut finds = finds.iter();
     let mut step = plan.next(Input::Start, &mut session);
@@ -238,33 +238,33 @@ fn conversation(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson>
 }
 
 #[test]
-fn a_delete_looks_for_references_and_their_writes_touch_the_original() {
+fn a_delete_queries_references_and_writes_of_references_update_the_original() {
     let held = "copies:\n- { into: d.c, key: hobbies.id, fields: { name: hobbies.n }, on_delete: reject }";
     let rules = rules(&[("d.hobbies", held)]);
     let delete = frame(&doc! {"delete": "hobbies", "$db": "d"}, "deletes", &[doc! {"q": {"_id": 7}, "limit": 1}], 0);
     let names = |sent: &[Bson]| sent.iter().map(|body| body.iter().next().unwrap().0.clone()).collect::<Vec<_>>();
-    let sent = conversation(&rules, &delete, &[&[doc! {"_id": 7}], &[]]);
+    let sent = sent_commands(&rules, &delete, &[&[doc! {"_id": 7}], &[]]);
     assert_eq!(names(&sent), ["find", "find", "delete", "commitTransaction", "n"]);
     assert_eq!(sent[1].get_str("find").unwrap(), "c");
     assert_eq!(sent[1].get_document("filter").unwrap(), &doc! {"hobbies.id": {"$in": [7]}});
-    let sent = conversation(&rules, &delete, &[&[doc! {"_id": 7}], &[doc! {"_id": "somebody"}]]);
+    let sent = sent_commands(&rules, &delete, &[&[doc! {"_id": 7}], &[doc! {"_id": "somebody"}]]);
     assert_eq!(names(&sent), ["find", "find", "abortTransaction", "n"]);
-    assert!(sent[3].to_string().contains("a document it deletes is referred to by 'hobbies.id' in d.c"));
+    assert!(sent[3].to_string().contains("a document that it deletes is still referenced by 'hobbies.id' in d.c"));
 
     let insert = |hobbies: Bson| {
         frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"_id": 1, "hobbies": [hobbies]}], 0)
     };
-    let sent = conversation(&rules, &insert(doc! {"id": 7, "n": "a"}), &[&[doc! {"_id": 7}]]);
+    let sent = sent_commands(&rules, &insert(doc! {"id": 7, "n": "a"}), &[&[doc! {"_id": 7}]]);
     assert_eq!(names(&sent), ["find", "update", "insert", "commitTransaction", "n"]);
     assert_eq!(sent[1].get_str("update").unwrap(), "hobbies");
-    let sent = conversation(&rules, &insert(doc! {"id": 7, "n": "a"}), &[&[]]);
+    let sent = sent_commands(&rules, &insert(doc! {"id": 7, "n": "a"}), &[&[]]);
     assert_eq!(names(&sent), ["find", "insert", "commitTransaction", "n"]);
     assert!(matches!(first_step(&rules, &insert(doc! {"n": "a"})), Step::ForwardOriginal { .. }));
     let pull = update(&[doc! {"q": {"_id": 1}, "u": {"$pull": {"hobbies": {"id": 7}}}}]);
     assert!(matches!(first_step(&rules, &pull), Step::ForwardOriginal { .. }));
 }
 
-/// The procedures of several rules are carried out one inside the other.
+/// The procedures of several rules are nested.
 #[test]
 fn procedures_of_several_rules_share_a_transaction() {
     let held = "copies:\n- { into: d.c, key: of, fields: { name: name }, on_delete: reject }";
@@ -272,7 +272,7 @@ fn procedures_of_several_rules_share_a_transaction() {
     let insert = |document: Bson| frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[document], 0);
     let node = doc! {"_id": "b", "parent": "a", "of": 7, "name": "x"};
     let sent =
-        conversation(&rules, &insert(node), &[&[doc! {"_id": 7}], &[doc! {"_id": "a", "path": Option::<i32>::None}]]);
+        sent_commands(&rules, &insert(node), &[&[doc! {"_id": 7}], &[doc! {"_id": "a", "path": Option::<i32>::None}]]);
     let of = |body: &Bson| {
         let (name, value) = body.iter().next().unwrap();
         format!("{name} {}", value.as_str().unwrap_or_default())
@@ -285,14 +285,14 @@ fn procedures_of_several_rules_share_a_transaction() {
     assert_eq!(path.as_document().unwrap().get_str("path").unwrap(), ",a,");
 
     let delete = frame(&doc! {"delete": "c", "$db": "d"}, "deletes", &[doc! {"q": {"_id": "a"}, "limit": 1}], 0);
-    let sent = conversation(&rules, &delete, &[&[doc! {"_id": "a"}], &[], &[doc! {"_id": "a"}], &[doc! {"_id": "b"}]]);
+    let sent = sent_commands(&rules, &delete, &[&[doc! {"_id": "a"}], &[], &[doc! {"_id": "a"}], &[doc! {"_id": "b"}]]);
     let expected = ["find c", "find other", "find c", "find c", "abortTransaction ", "n "];
     assert_eq!(sent.iter().map(of).collect::<Vec<_>>(), expected);
     assert!(sent[5].to_string().contains("a node it deletes has children"));
 }
 
 #[test]
-fn a_rule_judges_where_its_copies_are() {
+fn a_rule_evaluates_the_collection_of_its_copies() {
     let rules = rules(&[("d.originals", "copies:\n- { into: d.c, key: of, fields: { name: name } }")]);
     let step = |collection: &str, fields: Bson| {
         let body = doc! {"insert": collection, "$db": "d"};

@@ -1,13 +1,13 @@
-//! What `coverage` claims against what plans do: a command for every way of every pattern, chosen so that the
-//! pattern would act if it looked.
+//! Compares the claims of `coverage` with the plans: one command for every way of every pattern, chosen so that an
+//! evaluating pattern must act on it.
 
 use super::*;
-use crate::engine::coverage::{Outcome, Way, coverage};
+use crate::engine::coverage::{AccessForm, CoverageOutcome, coverage};
 
-/// A pattern on `d.c`, and what it cannot leave alone.
+/// A pattern on `d.c`, with a document and operators that it must act on.
 struct Sample {
     pattern: &'static str,
-    /// Where it evaluates statements.
+    /// The collection whose statements it evaluates.
     collection: &'static str,
     document: Bson,
     operators: Bson,
@@ -117,15 +117,15 @@ fn samples() -> Vec<Sample> {
     ]
 }
 
-/// What became of a command, and what was said of it.
+/// Returns the first step for a command, and the kinds of its outcomes.
 fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<OutcomeKind>) {
     if let Triage::Forward { expects_reply } = triage(message, rules) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);
     let step = plan.next(Input::Start, &mut session());
-    let said = plan.take_outcomes().iter().map(|outcome| outcome.said).collect();
-    (step, said)
+    let kinds = plan.take_outcomes().iter().map(|outcome| outcome.kind).collect();
+    (step, kinds)
 }
 
 fn legacy(op_code: i32) -> Vec<u8> {
@@ -134,29 +134,29 @@ fn legacy(op_code: i32) -> Vec<u8> {
     message
 }
 
-fn check(rules: &RuleSet, sample: &Sample, way: &Way, name: &str) {
+fn check(rules: &RuleSet, sample: &Sample, way: &AccessForm, name: &str) {
     let op_codes = [("OP_INSERT", 2002), ("OP_UPDATE", 2001), ("OP_DELETE", 2006), ("OP_QUERY", 2004)];
     let message = match op_codes.iter().find(|(known, _)| *known == name) {
         Some((_, op_code)) => legacy(*op_code),
         None => frame(&sample.command(name, &way.what), "", &[], 0),
     };
-    let (step, said) = carried_out(rules, &message);
+    let (step, kinds) = carried_out(rules, &message);
     let forwarded = matches!(step, Step::ForwardOriginal { .. });
     let as_claimed = match way.outcome {
-        Outcome::Enforced => !forwarded || !said.is_empty(),
-        Outcome::Rejected => matches!(step, Step::Reply(_) | Step::Close(_)),
-        // Hidden fields may still be left out of what findAndModify returns.
-        Outcome::Allowed => {
-            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && said == [OutcomeKind::Allow]
+        CoverageOutcome::Enforced => !forwarded || !kinds.is_empty(),
+        CoverageOutcome::Rejected => matches!(step, Step::Reply(_) | Step::Close(_)),
+        // Hidden fields may still be removed from what findAndModify returns.
+        CoverageOutcome::Allowed => {
+            matches!(step, Step::ForwardOriginal { .. } | Step::Forward { .. }) && kinds == [OutcomeKind::Allow]
         }
-        Outcome::Passes => forwarded && said.is_empty(),
+        CoverageOutcome::Passes => forwarded && kinds.is_empty(),
     };
     let pattern = sample.pattern;
-    assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {said:?}", way.what, way.outcome);
+    assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {kinds:?}", way.what, way.outcome);
 }
 
 #[test]
-fn what_coverage_claims_is_what_plans_do() {
+fn plans_do_what_coverage_claims() {
     let mut checked = std::collections::HashSet::new();
     for sample in samples() {
         for unsupported in ["reject", "allow"] {
@@ -175,7 +175,7 @@ fn what_coverage_claims_is_what_plans_do() {
             }
         }
     }
-    // Every pattern there is has a sample, and every outcome occurs.
+    // Every pattern has a sample, and every outcome occurs.
     for name in <crate::patterns::Pattern as crate::rules::Pattern>::NAMES {
         assert!(checked.iter().any(|(pattern, ..)| pattern.starts_with(name)), "{name}");
     }
@@ -183,7 +183,7 @@ fn what_coverage_claims_is_what_plans_do() {
 }
 
 #[test]
-fn patterns_differ_in_what_they_look_at() {
+fn patterns_evaluate_different_statements() {
     let outcome = |pattern: &str, what: &str, name: &str| {
         let rules = rules(&[("d.c", pattern)]);
         let covered = coverage(&rules);
@@ -191,25 +191,25 @@ fn patterns_differ_in_what_they_look_at() {
         way.unwrap().outcome
     };
     for (pattern, what, name, expected) in [
-        ("replacement: {}", "insert", "insert", Outcome::Passes),
-        ("replacement: {}", "replacement", "findandmodify", Outcome::Enforced),
-        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Rejected),
-        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", Outcome::Allowed),
-        ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", Outcome::Allowed),
-        ("bounds: { field: n, min: 0 }", "delete", "delete", Outcome::Passes),
+        ("replacement: {}", "insert", "insert", CoverageOutcome::Passes),
+        ("replacement: {}", "replacement", "findandmodify", CoverageOutcome::Enforced),
+        ("bounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Rejected),
+        ("unsupported: allow\nbounds: { field: n, min: 0 }", "update by pipeline", "update", CoverageOutcome::Allowed),
+        ("unsupported: allow\nreplacement: {}", "renameCollection of it", "renameCollection", CoverageOutcome::Allowed),
+        ("bounds: { field: n, min: 0 }", "delete", "delete", CoverageOutcome::Passes),
         (
             "queue: { fields: { locked: l, locked_at: s, attempts: t }, lease: 5m }",
             "delete",
             "bulkWrite",
-            Outcome::Enforced,
+            CoverageOutcome::Enforced,
         ),
-        ("sequence: { field: n, counter: n }", "update by pipeline", "update", Outcome::Passes),
-        ("timestamps: { source: t, hide: true }", "read", "find", Outcome::Enforced),
-        ("timestamps: { source: t, hide: true }", "read", "count", Outcome::Passes),
-        ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", Outcome::Passes),
-        ("defaults: { maxTimeMS: 5 }", "insert", "insert", Outcome::Enforced),
-        ("replacement: {}", "definition of it", "drop", Outcome::Passes),
-        ("replacement: {}", "legacy opcode", "OP_UPDATE", Outcome::Rejected),
+        ("sequence: { field: n, counter: n }", "update by pipeline", "update", CoverageOutcome::Passes),
+        ("timestamps: { source: t, hide: true }", "read", "find", CoverageOutcome::Enforced),
+        ("timestamps: { source: t, hide: true }", "read", "count", CoverageOutcome::Passes),
+        ("defaults: { maxTimeMS: 5 }", "insert", "bulkWrite", CoverageOutcome::Passes),
+        ("defaults: { maxTimeMS: 5 }", "insert", "insert", CoverageOutcome::Enforced),
+        ("replacement: {}", "definition of it", "drop", CoverageOutcome::Passes),
+        ("replacement: {}", "legacy opcode", "OP_UPDATE", CoverageOutcome::Rejected),
     ] {
         assert_eq!(outcome(pattern, what, name), expected, "{pattern}: {what} by {name}");
     }

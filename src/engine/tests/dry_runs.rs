@@ -1,6 +1,6 @@
-//! Commands without a server: what becomes of them, who spoke, what was guessed.
+//! Dry runs: results, outcomes and made-up answers.
 
-use super::super::{DryRun, Need, Now, Outcome, OutcomeKind, dry_run, statements};
+use super::super::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, dry_run, statements};
 use super::{NOW, Session, rules};
 use crate::shell::{parse, render};
 
@@ -10,16 +10,16 @@ fn run_dry(rule: &str, command: &str, session: &mut Session) -> DryRun {
     dry_run(parsed.commands[0].as_document(), &rules, NOW, session)
 }
 
-/// What becomes of a command of a client that is nobody: commands that are sent, or words.
+/// Returns the result for a command of an unauthenticated client: the commands that are sent, or a word.
 fn outcome(rule: &str, command: &str) -> String {
     let shown = |sent: &[crate::document::CowDocument<'static>]| {
         sent.iter().map(|command| render(command.as_document(), "d")).collect::<Vec<_>>().join("; ")
     };
     match run_dry(rule, command, &mut Session::default()).outcome {
-        Outcome::Unchanged => "unchanged".to_owned(),
-        Outcome::Undecided => "undecided".to_owned(),
-        Outcome::Rewritten(sent) => shown(&sent),
-        Outcome::Rejected { message, sent } => {
+        DryRunOutcome::Unchanged => "unchanged".to_owned(),
+        DryRunOutcome::Undecided => "undecided".to_owned(),
+        DryRunOutcome::Rewritten(sent) => shown(&sent),
+        DryRunOutcome::Rejected { message, sent } => {
             let start: String = message.chars().take(40).collect();
             format!("{start}… {}", shown(&sent)).trim_end().to_owned()
         }
@@ -27,8 +27,8 @@ fn outcome(rule: &str, command: &str) -> String {
 }
 
 #[test]
-fn every_road_comes_to_an_end() {
-    const GUARD: &str = "replacement: { policy: check_version, version: v }";
+fn a_dry_run_has_a_result_for_every_kind_of_command() {
+    const CHECK_VERSION: &str = "replacement: { policy: check_version, version: v }";
     const NUMBERS: &str = "sequence: { field: no, counter: no, start: 100 }";
     const OPTIMISTIC: &str = "sequence: { field: no, strategy: optimistic }";
     const TREE: &str = "tree: {}";
@@ -55,10 +55,10 @@ fn every_road_comes_to_an_end() {
             "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}], {ordered: false})",
             "docward rule 'rule-0' rejects this repla… db.c.updateOne({}, {$set: {a: 1}}, {ordered: false})",
         ),
-        (GUARD, "db.c.replaceOne({}, {v: 1})", "db.c.replaceOne({v: 1}, {v: 2})"),
-        (GUARD, "db.c.findOneAndReplace({}, {v: 1})", "db.c.findOneAndReplace({v: 1}, {v: 2})"),
+        (CHECK_VERSION, "db.c.replaceOne({}, {v: 1})", "db.c.replaceOne({v: 1}, {v: 2})"),
+        (CHECK_VERSION, "db.c.findOneAndReplace({}, {v: 1})", "db.c.findOneAndReplace({v: 1}, {v: 2})"),
         (
-            GUARD,
+            CHECK_VERSION,
             "db.c.bulkWrite([{replaceOne: {filter: {}, replacement: {v: 1}}}, {updateOne: {filter: {}, update: {$set: {a: 1}}}}])",
             "db.c.replaceOne({v: 1}, {v: 2}); db.c.updateOne({}, {$set: {a: 1}, $inc: {v: 1}})",
         ),
@@ -79,7 +79,7 @@ fn every_road_comes_to_an_end() {
 }
 
 #[test]
-fn a_bulk_write_of_mongodb_8_is_rehearsed_too() {
+fn a_dry_run_supports_the_bulk_write_command_of_mongodb_8() {
     let command = r#"{"bulkWrite": 1, "ops": [{"update": 0, "filter": {}, "updateMods": {"v": 1}}],
         "nsInfo": [{"ns": "d.c"}], "$db": "admin"}"#;
     let shown = outcome("replacement: { policy: check_version, version: v }", command);
@@ -87,7 +87,7 @@ fn a_bulk_write_of_mongodb_8_is_rehearsed_too() {
 }
 
 #[test]
-fn what_was_guessed_is_told() {
+fn a_dry_run_reports_the_answers_it_made_up() {
     let needs = |rule: &str, command: &str| {
         let needs = run_dry(rule, command, &mut Session::default()).needs;
         let name = |need: &Need| match need {
@@ -114,24 +114,24 @@ fn what_was_guessed_is_told() {
 }
 
 #[test]
-fn rules_speak_for_themselves_and_for_each_client() {
-    let said = |rule: &str, session: &mut Session| {
+fn outcomes_depend_on_mode_and_client() {
+    let outcomes_of = |rule: &str, session: &mut Session| {
         let outcomes = run_dry(rule, "db.c.replaceOne({}, {a: 1})", session).outcomes;
-        outcomes.iter().map(|one| (one.said, one.hint.is_empty())).collect::<Vec<_>>()
+        outcomes.iter().map(|one| (one.kind, one.hint.is_empty())).collect::<Vec<_>>()
     };
     let root = || Session { users: Some(vec![("admin".to_owned(), "root".to_owned())]), ..Session::default() };
     let migrator = || Session { app_name: Some("migrator-1".to_owned()), ..Session::default() };
     const RULE: &str = "replacement: {}\nexcept: { apps: [migrator-*], users: [admin.root] }";
-    assert_eq!(said(RULE, &mut Session::default()), [(OutcomeKind::Reject, false)]);
-    assert_eq!(said(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);
-    assert_eq!(said(RULE, &mut migrator()), [(OutcomeKind::ExceptReject, false)]);
-    assert_eq!(said("replacement: {}\nmode: shadow", &mut root()), [(OutcomeKind::ShadowReject, false)]);
+    assert_eq!(outcomes_of(RULE, &mut Session::default()), [(OutcomeKind::Reject, false)]);
+    assert_eq!(outcomes_of(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);
+    assert_eq!(outcomes_of(RULE, &mut migrator()), [(OutcomeKind::ExceptReject, false)]);
+    assert_eq!(outcomes_of("replacement: {}\nmode: shadow", &mut root()), [(OutcomeKind::ShadowReject, false)]);
     let defaults = run_dry("defaults: { maxTimeMS: 5 }", "db.c.find({})", &mut root()).outcomes;
-    assert_eq!(defaults.iter().map(|one| one.said).collect::<Vec<_>>(), [OutcomeKind::Rewrite]);
+    assert_eq!(defaults.iter().map(|one| one.kind).collect::<Vec<_>>(), [OutcomeKind::Rewrite]);
 }
 
 #[test]
-fn a_batch_is_also_rehearsed_statement_by_statement() {
+fn a_batch_is_split_into_statements_for_dry_runs() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let text = "db.c.bulkWrite([{updateOne: {filter: {}, update: {$set: {a: 1}}}}, {replaceOne: {filter: {}, replacement: {}}}])";
     let parsed = parse(text, "d").unwrap();
@@ -140,7 +140,10 @@ fn a_batch_is_also_rehearsed_statement_by_statement() {
     assert_eq!(shown, ["db.c.updateOne({}, {$set: {a: 1}})", "db.c.replaceOne({}, {})"]);
     let now = Now { milliseconds: 0 };
     let of = |single: &crate::document::CowDocument<'_>| {
-        matches!(dry_run(single.as_document(), &rules, now, &mut Session::default()).outcome, Outcome::Rejected { .. })
+        matches!(
+            dry_run(single.as_document(), &rules, now, &mut Session::default()).outcome,
+            DryRunOutcome::Rejected { .. }
+        )
     };
     assert_eq!(singles.iter().map(of).collect::<Vec<_>>(), [false, true]);
     assert!(statements(parse("db.c.insertOne({})", "d").unwrap().commands[0].as_document()).is_empty());

@@ -1,9 +1,9 @@
-//! What rules make too large, and replies that would be.
+//! Statements and messages that rules make too large, and replies that would be too large.
 
 use super::*;
 use crate::wire::{MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
 
-const STAMPED: &str = "timestamps: { source: at }";
+const TIMESTAMPS: &str = "timestamps: { source: at }";
 
 fn sized(id: i32, size: usize) -> Bson {
     let mut document = doc! {"_id": id, "at": bson::DateTime::now(), "text": ""};
@@ -17,8 +17,8 @@ fn insert(documents: &[Bson], flags: u32) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_that_a_rule_makes_too_long_goes_in_several_and_is_answered_as_one() {
-    let rules = rules(&[("d.c", STAMPED)]);
+fn a_message_that_a_rule_makes_too_long_is_split_and_gets_one_reply() {
+    let rules = rules(&[("d.c", TIMESTAMPS)]);
     let documents: Vec<Bson> = (0..4).map(|id| sized(id, MAX_MESSAGE_LENGTH / 4 - 50)).collect();
     for flags in [0, crate::wire::op_msg::MORE_TO_COME] {
         let message = insert(&documents, flags);
@@ -42,20 +42,20 @@ fn a_message_that_a_rule_makes_too_long_goes_in_several_and_is_answered_as_one()
             other => panic!("{other:?}"),
         }
     }
-    // One byte less to add, and it is one message still.
+    // Slightly smaller documents fit into one message.
     let fitting: Vec<Bson> = (0..4).map(|id| sized(id, MAX_MESSAGE_LENGTH / 4 - 1000)).collect();
     assert!(matches!(first_step(&rules, &insert(&fitting, 0)), Step::Forward { .. }));
 }
 
-/// The body, and the `_id` of each statement.
+/// Returns the body, and the `_id` of each statement.
 fn documents_of(message: &[u8]) -> (Bson, Vec<i32>) {
     let (body, documents) = super::documents(message);
     (body, documents.iter().map(|document| document.get_i32("_id").unwrap()).collect())
 }
 
 #[test]
-fn only_the_statement_that_became_too_large_is_refused() {
-    let rules = rules(&[("d.c", STAMPED)]);
+fn only_the_statement_that_became_too_large_is_rejected() {
+    let rules = rules(&[("d.c", TIMESTAMPS)]);
     let message = insert(&[sized(0, 100), sized(1, MAX_DOCUMENT_LENGTH), sized(2, 100)], 0);
     let mut session = session();
     let mut plan = Plan::new(&message, &rules, NOW);
@@ -63,7 +63,7 @@ fn only_the_statement_that_became_too_large_is_refused() {
     assert_eq!(documents_of(&sent).1, [0, 2]);
     let noted = plan.take_outcomes();
     assert!(
-        noted.iter().any(|noted| noted.said == OutcomeKind::Reject && noted.reason.contains("16777216 bytes")),
+        noted.iter().any(|noted| noted.kind == OutcomeKind::Reject && noted.reason.contains("16777216 bytes")),
         "{noted:?}"
     );
     let Step::Reply(reply) = plan.next(Input::Reply(&replies(doc! {"n": 2, "ok": 1.0})), &mut session) else {
@@ -73,13 +73,13 @@ fn only_the_statement_that_became_too_large_is_refused() {
     let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().clone();
     assert_eq!((error.get_i32("index").unwrap(), error.get_i32("code").unwrap()), (1, 121));
     assert!(error.get_str("errmsg").unwrap().contains("'rule-0'"));
-    // What was too large before is the server's to refuse.
+    // The server rejects documents that were too large as sent by the client.
     let before = insert(&[sized(1, MAX_DOCUMENT_LENGTH + 1)], 0);
     assert!(matches!(first_step(&rules, &before), Step::Forward { .. }));
 }
 
 #[test]
-fn a_merged_reply_stays_a_document_and_says_what_was_not_sent() {
+fn a_merged_reply_stays_within_a_document_and_reports_unsent_statements() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let upsert = |id: usize| doc! {"q": {"_id": format!("{id:06}{}", "x".repeat(50_000))}, "u": {"$set": {"a": 1}}, "upsert": true};
     let mut statements: Vec<Bson> = (0..400).map(upsert).collect();
@@ -126,11 +126,11 @@ fn a_merged_reply_stays_a_document_and_says_what_was_not_sent() {
 }
 
 #[test]
-fn a_read_without_room_for_the_rules_field_is_refused() {
+fn a_read_without_room_for_the_rules_field_is_rejected() {
     let rules = rules(&[("d.c", "defaults: { maxTimeMS: 1000 }")]);
     let find = |length: usize| frame(&doc! {"find": "c", "filter": {"a": "x".repeat(length)}, "$db": "d"}, "", &[], 0);
     let limit = crate::wire::MAX_COMMAND_DOCUMENT_LENGTH;
-    let Step::Reply(reply) = first_step(&rules, &find(limit - 100)) else { panic!("not refused") };
+    let Step::Reply(reply) = first_step(&rules, &find(limit - 100)) else { panic!("not rejected") };
     let (reply, _) = super::documents(&reply);
     assert_eq!(reply.get_i32("code").unwrap(), 121);
     assert!(reply.get_str("errmsg").unwrap().contains("'rule-0'"));

@@ -1,4 +1,4 @@
-//! Whole messages: stances, users, indirect_writes around statements, what cannot be read, triage, explain.
+//! Whole messages: modes and exceptions, users, indirect writes, malformed messages, triage, explain.
 
 use super::*;
 
@@ -31,38 +31,38 @@ fn explain_shows_the_plan_of_what_would_be_sent() {
 }
 
 #[test]
-fn shadow_and_except_speak_but_do_not_act() {
+fn shadow_and_except_note_outcomes_but_do_not_act() {
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
-    let said = |text: &str, session: &mut Session| {
+    let run = |text: &str, session: &mut Session| {
         let rules = rules(&[("d.c", text)]);
         let mut plan = Plan::new(&replace, &rules, NOW);
         let step = plan.next(Input::Start, session);
-        (step, plan.take_outcomes().iter().map(|o| (o.said, o.statements)).collect::<Vec<_>>())
+        (step, plan.take_outcomes().iter().map(|o| (o.kind, o.statements)).collect::<Vec<_>>())
     };
-    let mut nobody = session();
-    let (step, heard) = said("mode: shadow\nreplacement: {}", &mut nobody);
+    let mut client = session();
+    let (step, outcomes) = run("mode: shadow\nreplacement: {}", &mut client);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
-    assert_eq!(heard, [(OutcomeKind::ShadowReject, 1)]);
-    let (step, heard) = said("mode: disabled\nreplacement: {}", &mut nobody);
-    assert!(matches!(step, Step::ForwardOriginal { .. }) && heard.is_empty());
+    assert_eq!(outcomes, [(OutcomeKind::ShadowReject, 1)]);
+    let (step, outcomes) = run("mode: disabled\nreplacement: {}", &mut client);
+    assert!(matches!(step, Step::ForwardOriginal { .. }) && outcomes.is_empty());
 
     let mut migrator = Session { app_name: Some("migrator-7".into()), ..Session::default() };
-    let (step, heard) = said("except: { apps: [\"migrator-*\"] }\nreplacement: {}", &mut migrator);
+    let (step, outcomes) = run("except: { apps: [\"migrator-*\"] }\nreplacement: {}", &mut migrator);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
-    assert_eq!(heard, [(OutcomeKind::ExceptReject, 1)]);
+    assert_eq!(outcomes, [(OutcomeKind::ExceptReject, 1)]);
 
     let mut root = Session { users: Some(vec![("admin".into(), "root".into())]), ..Session::default() };
-    let (step, _) = said("except: { users: [admin.root] }\nreplacement: {}", &mut root);
+    let (step, _) = run("except: { users: [admin.root] }\nreplacement: {}", &mut root);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
 }
 
 #[test]
-fn who_is_authenticated_is_asked_once() {
+fn the_users_are_queried_once() {
     let rules = rules(&[("d.c", "except: { users: [admin.root] }\nreplacement: {}")]);
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
     let mut session = session();
     let mut plan = Plan::new(&replace, &rules, NOW);
-    let Step::Exchange(question) = plan.next(Input::Start, &mut session) else { panic!("no question") };
+    let Step::Exchange(question) = plan.next(Input::Start, &mut session) else { panic!("no query of users") };
     assert!(documents(&question).0.contains_key("connectionStatus"));
     let answer = replies(doc! {"authInfo": {"authenticatedUsers": [{"user": "root", "db": "admin"}]}, "ok": 1.0});
     assert!(matches!(plan.next(Input::Reply(&answer), &mut session), Step::ForwardOriginal { .. }));
@@ -72,7 +72,7 @@ fn who_is_authenticated_is_asked_once() {
 }
 
 #[test]
-fn roads_around_statements_are_refused_unless_allowed() {
+fn indirect_writes_are_rejected_unless_allowed() {
     let reject = rules(&[("d.c", "replacement: {}")]);
     let allow = rules(&[("d.c", "unsupported: allow\nreplacement: {}")]);
     let indirect_writes = [
@@ -114,10 +114,10 @@ fn roads_around_statements_are_refused_unless_allowed() {
 }
 
 #[test]
-fn a_read_by_uuid_is_refused_where_it_could_be_one_that_a_rule_judges() {
+fn a_read_by_uuid_is_rejected_if_a_rule_may_evaluate_it() {
     let uuid = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![1; 16] };
     let find = |database: &str| frame(&doc! {"find": uuid.clone(), "$db": database}, "", &[], 0);
-    for (pattern, database, refused) in [
+    for (pattern, database, rejected) in [
         ("deny: { operations: [find] }", "d", true),
         ("deny: { operations: [find] }", "e", false),
         ("deny: { operations: [count] }", "d", false),
@@ -129,13 +129,13 @@ fn a_read_by_uuid_is_refused_where_it_could_be_one_that_a_rule_judges() {
     ] {
         let rules = rules(&[("d.c", pattern), ("d.x", "replacement: {}")]);
         let step = first_step(&rules, &find(database));
-        assert_eq!(matches!(step, Step::Reply(_)), refused, "{pattern} {database}: {step:?}");
-        assert_eq!(matches!(step, Step::ForwardOriginal { .. }), !refused, "{pattern} {database}: {step:?}");
+        assert_eq!(matches!(step, Step::Reply(_)), rejected, "{pattern} {database}: {step:?}");
+        assert_eq!(matches!(step, Step::ForwardOriginal { .. }), !rejected, "{pattern} {database}: {step:?}");
     }
 }
 
 #[test]
-fn an_unknown_command_is_refused_wherever_it_names_a_guarded_collection() {
+fn an_unknown_command_that_names_a_protected_collection_is_rejected() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let forwards = |command: Bson| {
         let step = first_step(&rules, &frame(&command, "", &[], 0));
@@ -158,7 +158,7 @@ fn an_unknown_command_is_refused_wherever_it_names_a_guarded_collection() {
 }
 
 #[test]
-fn what_cannot_be_read_is_refused_whole() {
+fn messages_that_cannot_be_parsed_get_an_error() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};
     let both =
@@ -169,13 +169,13 @@ fn what_cannot_be_read_is_refused_whole() {
         let Step::Reply(reply) = first_step(&rules, &message) else { panic!("passes") };
         assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 9);
     }
-    // Nobody waits for an answer: the connection says it.
+    // The client expects no reply, so the connection closes.
     let silent = frame(&doc! {"update": "c", "updates": 1, "$db": "d"}, "", &[], crate::wire::op_msg::MORE_TO_COME);
     assert!(matches!(first_step(&rules, &silent), Step::Close(_)));
 }
 
 #[test]
-fn triage_tells_from_the_first_bytes() {
+fn triage_decides_from_the_first_bytes() {
     let rules = rules(&[("d.c", "replacement: {}")]);
     let big = "x".repeat(1000);
     let elsewhere = frame(&doc! {"insert": "other", "$db": "d"}, "documents", &[doc! {"a": big.clone()}], 0);
@@ -183,7 +183,7 @@ fn triage_tells_from_the_first_bytes() {
     assert_eq!(triage(&elsewhere[..30], &rules), Triage::More);
     let protected = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": big}], 0);
     assert_eq!(triage(&protected, &rules), Triage::Evaluate);
-    assert_eq!(triage(&protected[..40], &rules), Triage::Evaluate, "$db is not here to tell");
+    assert_eq!(triage(&protected[..40], &rules), Triage::Evaluate, "$db is not among the bytes");
     let hello = frame(&doc! {"hello": 1, "$db": "admin"}, "", &[], 0);
     assert_eq!(triage(&hello, &rules), Triage::Hello);
     let sasl = frame(&doc! {"saslStart": 1, "$db": "admin"}, "", &[], 0);
@@ -194,9 +194,9 @@ fn triage_tells_from_the_first_bytes() {
 }
 
 #[test]
-fn a_login_by_certificate_is_refused_and_every_other_passes() {
+fn only_a_login_by_certificate_is_rejected() {
     let rules = RuleSet::default();
-    for (command, refused) in [
+    for (command, rejected) in [
         (doc! {"authenticate": 1, "mechanism": "MONGODB-X509", "user": "CN=x", "$db": "$external"}, true),
         (doc! {"authenticate": 1, "$db": "$external"}, true),
         (doc! {"saslStart": 1, "payload": 1, "mechanism": "MONGODB-X509", "$db": "$external"}, true),
@@ -206,13 +206,13 @@ fn a_login_by_certificate_is_refused_and_every_other_passes() {
         (doc! {"logout": 1, "$db": "admin"}, false),
     ] {
         let whole = frame(&command, "", &[], 0);
-        let expected = if refused { Triage::Evaluate } else { Triage::Authenticate { expects_reply: true } };
+        let expected = if rejected { Triage::Evaluate } else { Triage::Authenticate { expects_reply: true } };
         assert_eq!(triage(&whole, &rules), expected, "{command}");
         let early = (16..whole.len()).map(|end| triage(&whole[..end], &rules));
         assert!(early.into_iter().all(|triage| triage == Triage::More || triage == expected), "{command}");
         match first_step(&rules, &whole) {
-            Step::Reply(reply) if refused => assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 18),
-            Step::ForwardOriginal { .. } if !refused => {}
+            Step::Reply(reply) if rejected => assert_eq!(documents(&reply).0.get_i32("code").unwrap(), 18),
+            Step::ForwardOriginal { .. } if !rejected => {}
             other => panic!("{command}: {other:?}"),
         }
     }

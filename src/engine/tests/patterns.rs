@@ -1,9 +1,9 @@
-//! What each pattern makes of one statement or command.
+//! The verdict of each pattern on one statement or command.
 
 use super::*;
 
 #[test]
-fn replacement_rejects_merges_and_guards() {
+fn replacement_rejects_merges_and_checks_versions() {
     const REJECT: &str = "replacement: { version: v }";
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {"a": 1}}, "replaces the whole document");
     check_rejected(REJECT, doc! {"q": {"_id": 1}, "u": {}}, "replaces the whole document");
@@ -33,39 +33,39 @@ fn replacement_rejects_merges_and_guards() {
         doc! {"q": {"n": 1}, "u": {"_id": 5, "n": 1}, "upsert": true},
         doc! {"q": {"n": 1}, "u": {"$set": {"_id": 5, "n": 1}}, "upsert": true},
     );
-    check_rejected(MERGE, doc! {"q": {"e": 1}, "u": {"n": 1}, "upsert": true}, "upsert by 'e'");
+    check_rejected(MERGE, doc! {"q": {"e": 1}, "u": {"n": 1}, "upsert": true}, "upsert with 'e' in the filter");
     check_rejected(MERGE, doc! {"q": {"_id": 1}, "u": {"a.b": 1}}, "'a.b' cannot be merged");
-    const GUARD: &str = "replacement: { policy: check_version, version: m.v }";
+    const CHECK_VERSION: &str = "replacement: { policy: check_version, version: m.v }";
     check_rewrite(
-        GUARD,
+        CHECK_VERSION,
         doc! {"q": {"_id": 1}, "u": {"m": {"v": 2147483647, "w": 1}}},
         doc! {"q": {"_id": 1, "m.v": 2147483647}, "u": {"m": {"v": 2147483648i64, "w": 1}}},
     );
     check_rewrite(
-        GUARD,
+        CHECK_VERSION,
         doc! {"q": {"_id": 1}, "u": {"a": 1}, "upsert": true},
         doc! {"q": {"_id": 1, "m.v": bson::Bson::Null}, "u": {"a": 1, "m": {"v": 1}}, "upsert": false},
     );
     check_rewrite(
-        GUARD,
+        CHECK_VERSION,
         doc! {"q": {"_id": 1}, "u": {"m": {"v": "x"}}},
         doc! {"q": {"_id": 1, "m.v": "x"}, "u": {"m": {"v": "x"}}},
     );
-    check_rejected(GUARD, doc! {"q": {"_id": 1}, "u": {"m": 3}}, "cannot be reached");
+    check_rejected(CHECK_VERSION, doc! {"q": {"_id": 1}, "u": {"m": 3}}, "cannot be set: a field on its path");
 }
 
 #[test]
-fn updates_by_operators_count_the_version_up() {
+fn updates_by_operators_increment_the_version() {
     const REJECT: &str = "replacement: { version: v }";
-    const GUARD: &str = "replacement: { policy: check_version, version: v }";
+    const CHECK_VERSION: &str = "replacement: { policy: check_version, version: v }";
     let by = |q: Bson, u: Bson| doc! {"q": q, "u": u};
     let id = || doc! {"_id": 1};
-    for rule in [REJECT, GUARD] {
+    for rule in [REJECT, CHECK_VERSION] {
         check_rewrite(rule, by(id(), doc! {"$set": {"a": 1}}), by(id(), doc! {"$set": {"a": 1}, "$inc": {"v": 1}}));
         check_rewrite(rule, by(id(), doc! {"$inc": {"a": 1}}), by(id(), doc! {"$inc": {"a": 1, "v": 1}}));
         let both = doc! {"$setOnInsert": {"v": 0}, "$push": {"a": 1}};
         check_rewrite(rule, by(id(), both), by(id(), doc! {"$push": {"a": 1}, "$inc": {"v": 1}}));
-        // Mongoose and MikroORM count by themselves.
+        // Mongoose and MikroORM increment the version themselves.
         check_unchanged(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1}, "$inc": {"v": 1}}));
         check_unchanged(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
         check_rewrite(
@@ -73,36 +73,37 @@ fn updates_by_operators_count_the_version_up() {
             by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 3}}),
             by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}),
         );
-        check_rejected(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"v": 2}}), "sets the version 'v' back");
-        check_rejected(rule, by(id(), doc! {"$unset": {"v": 1}}), "sets the version 'v' back");
-        check_rejected(rule, by(id(), doc! {"$inc": {"v": -1}}), "sets the version 'v' back");
-        check_rejected(rule, by(id(), doc! {"$min": {"v": 1}}), "by other means");
+        check_rejected(rule, by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"v": 2}}), "decreases or removes");
+        check_rejected(rule, by(id(), doc! {"$unset": {"v": 1}}), "decreases or removes the version 'v'");
+        check_rejected(rule, by(id(), doc! {"$inc": {"v": -1}}), "decreases or removes the version 'v'");
+        check_rejected(rule, by(id(), doc! {"$min": {"v": 1}}), "with an operator other than");
     }
-    // What all ODMs send that write all their fields: the version that they read.
+    // ODMs that write all fields send the version that they read.
     let save = by(id(), doc! {"$set": {"a": 1, "v": 3}});
-    check_rewrite(GUARD, save.clone(), by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
+    check_rewrite(CHECK_VERSION, save.clone(), by(doc! {"_id": 1, "v": 3}, doc! {"$set": {"a": 1, "v": 4}}));
     check_rewrite(REJECT, save, by(doc! {"_id": 1, "v": {"$not": {"$gte": 3}}}, doc! {"$set": {"a": 1, "v": 3}}));
     let django = doc! {"q": {"_id": 1}, "u": [{"$set": {"a": {"$literal": 1}, "v": {"$literal": 3}}}], "multi": true};
-    check_rewrite(GUARD, django, doc! {"q": {"_id": 1, "v": 3}, "u": {"$set": {"a": 1, "v": 4}}, "multi": true});
+    let with_version = doc! {"q": {"_id": 1, "v": 3}, "u": {"$set": {"a": 1, "v": 4}}, "multi": true};
+    check_rewrite(CHECK_VERSION, django, with_version);
     check_unchanged("replacement: { version: v, count_updates: false }", by(id(), doc! {"$set": {"a": 1}}));
 }
 
 #[test]
-fn timestamps_reject_what_is_no_register_write() {
+fn timestamps_reject_writes_that_depend_on_the_stored_value() {
     const ALL: &str = "timestamps: { source: t }";
     let t = bson::DateTime::from_millis(5);
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1}}}, "without its source time");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1, "t": 5}}}, "is of type int");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1}}}, "without the source time");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"a": 1, "t": 5}}}, "has type int");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$inc": {"a": 1}}}, "depends on the order");
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "a.b": 1}}}, "overlaps the protected field 'a'");
-    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "writes no protected field");
+    check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t, "last_modified.a": t}}}, "without the protected field");
     check_rejected(
         ALL,
         doc! {"q": {}, "u": {"$set": {"t": t}, "$max": {"last_modified.t": t}}},
-        "where the timestamps are",
+        "which holds timestamps",
     );
     check_rejected(ALL, doc! {"q": {}, "u": {"$set": {"t": t}, "$unset": {"t": ""}}}, "twice");
-    check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "timestamps are kept per field");
+    check_rejected(ALL, doc! {"q": {}, "u": {"t": t}}, "timestamps are stored per field");
     let filtered = doc! {"q": {}, "u": {"$set": {"t": t}}, "arrayFilters": [{"x": 1}], "multi": true};
     check_rejected(ALL, filtered, "arrayFilters");
     check_unchanged(ALL, doc! {"q": {}, "u": {"$unset": {"last_modified": ""}}});
@@ -115,7 +116,7 @@ fn timestamps_reject_what_is_no_register_write() {
         doc! {"q": {}, "u": {"$set": {"t": t}, "$push": {"log": 1}}, "multi": true},
         "cannot be combined",
     );
-    // Written as a pipeline each part nests several levels; a client must not have docward nest without end.
+    // As a pipeline each path part nests several levels; clients must not cause unbounded nesting.
     for parts in [26, 200_000] {
         let deep = vec!["x"; parts].join(".");
         check_rejected(LISTED, doc! {"q": {}, "u": {"$set": {"t": t, deep: 1}}, "multi": true}, "more than 25 parts");
@@ -123,7 +124,7 @@ fn timestamps_reject_what_is_no_register_write() {
 }
 
 #[test]
-fn the_deepest_path_that_timestamps_take_nests_no_deeper_than_servers_read() {
+fn the_longest_accepted_path_stays_within_the_nesting_limit() {
     let t = bson::DateTime::from_millis(5);
     let deep = vec!["x"; 25].join(".");
     for (operator, value) in [("$set", bson::Bson::from(doc! {"y": 1})), ("$inc", 1.into())] {
@@ -148,7 +149,7 @@ fn the_deepest_path_that_timestamps_take_nests_no_deeper_than_servers_read() {
 }
 
 #[test]
-fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
+fn each_protected_field_is_checked_for_stale_writes_separately() {
     let t = bson::DateTime::from_millis(5);
     let stale = |timestamp: &str| doc! {"$and": [{"$eq": [{"$type": timestamp}, "date"]}, {"$gt": [timestamp, t]}]};
     check_rewrite(
@@ -174,7 +175,7 @@ fn a_guarded_field_decides_for_itself_whether_a_write_is_stale() {
 }
 
 #[test]
-fn bounds_go_into_the_filter_that_mongod_checks() {
+fn bounds_are_added_to_the_filter() {
     const STOCK: &str = "bounds: { field: n, min: 0, max: 1000 }";
     check_rewrite(
         STOCK,
@@ -235,10 +236,10 @@ fn bounds_go_into_the_filter_that_mongod_checks() {
         check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "must be a number from 0 to 1000");
     }
     for rejected in [doc! {"$mul": {"n": 2}}, doc! {"$rename": {"m": "n"}}, doc! {"$bit": {"n": {"or": 1}}}] {
-        check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "cannot be bounded");
+        check_rejected(STOCK, doc! {"q": {"_id": 1}, "u": rejected}, "docward cannot check the result of");
     }
     const NESTED: &str = "bounds: { field: a.n, min: 0 }";
-    check_rejected(NESTED, doc! {"q": {}, "u": {"$inc": {"a.0.n": -1}}}, "cannot be bounded");
+    check_rejected(NESTED, doc! {"q": {}, "u": {"$inc": {"a.0.n": -1}}}, "docward cannot check the result of");
     check_rejected(NESTED, doc! {"q": {}, "u": {"$set": {"a": {"n": -1}}}}, "of at least 0");
     check_rejected(
         "bounds: { field: n, min: 0, policy: reject }",
@@ -269,7 +270,7 @@ fn fields_that_change_only_together() {
 }
 
 #[test]
-fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
+fn queue_jobs_are_claimed_by_lease_and_saved_by_attempt() {
     const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
     let now = bson::DateTime::from_millis(NOW.milliseconds);
     let time = doc! {"input": "$tlocked", "to": "long", "onError": i64::MAX, "onNull": 0i64};
@@ -299,7 +300,7 @@ fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
         doc! {"q": {"kind": "mail"}, "u": {"$set": {"locked": true, "tlocked": 1_600_000_000_000i64, "by": "w"}, "$inc": {"try": 7}}},
         doc! {"q": with_free(doc! {"kind": "mail"}), "u": {"$set": {"locked": true, "by": "w", "tlocked": NOW.milliseconds}, "$inc": {"try": 1}}},
     );
-    // A claim by a replacement that counts, and a save by whoever holds the job.
+    // A claim by a replacement that increments the attempt, and a save by the holder of the job.
     check_rewrite(
         ENDLESS,
         doc! {"q": {"_id": 1, "try": 0}, "u": {"locked": "w1", "try": 1.0, "tlocked": bson::DateTime::MIN}},
@@ -327,14 +328,14 @@ fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
     );
     let token = doc! {"_id": 1, "try": 2};
     check_unchanged(JOBS, doc! {"q": token.clone(), "u": {"$set": {"a": 1}}, "multi": true});
-    check_rejected(JOBS, doc! {"q": {"try": 1}, "u": {"$set": {"a": 1}}, "multi": true}, "whoever holds it");
+    check_rejected(JOBS, doc! {"q": {"try": 1}, "u": {"$set": {"a": 1}}, "multi": true}, "jobs of all workers");
     check_rejected(
         JOBS,
         doc! {"q": {"_id": 1}, "u": {"$set": {"locked": true, "tlocked": 1_700_000_000}}},
         "milliseconds since 1970",
     );
     check_rejected(JOBS, doc! {"q": {"_id": 1}, "u": {"$set": {"locked": [false]}}}, "to an array");
-    check_rejected(JOBS, doc! {"q": token.clone(), "u": {"locked": true, "try": 2}}, "drops its time");
+    check_rejected(JOBS, doc! {"q": token.clone(), "u": {"locked": true, "try": 2}}, "removes its time");
     check_rejected(JOBS, doc! {"q": token.clone(), "u": {"$inc": {"locked": 1}}}, "neither a claim nor a release");
     check_rejected(JOBS, doc! {"q": {"_id": 1, "locked": {"$ne": true}}, "u": {"$set": {"a": 1}}}, "nor locked: false");
     check_rejected(JOBS, doc! {"q": {"_id": 1, "try": bson::Bson::Null}, "u": {"$set": {"a": 1}}}, "neither the job's");
@@ -346,9 +347,9 @@ fn queue_jobs_are_claimed_by_lease_and_spoken_for_by_attempt() {
         doc! {"q": {"_id": 1}, "u": {"$set": {"done": true}}},
         "neither the job's 'try' nor locked: false",
     );
-    check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$inc": {"try": 1}}}, "only a claim counts up");
+    check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"$inc": {"try": 1}}}, "only a claim may increment");
     check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "multi": true}, "several jobs at once");
-    check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "upsert": true}, "claimed already");
+    check_rejected(JOBS, doc! {"q": {}, "u": {"$set": {"locked": true}}, "upsert": true}, "already claimed");
     check_rejected(JOBS, doc! {"q": {"_id": 1, "try": 2}, "u": {"done": true}}, "replaces a job");
 
     let rules = rules(&[("d.c", JOBS)]);
@@ -372,7 +373,7 @@ fn buckets_open_when_none_has_room() {
             "upsert": true,
         },
     );
-    // Not every driver says upsert: false.
+    // Not every driver sends upsert: false.
     check_rewrite(
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}},
@@ -386,12 +387,12 @@ fn buckets_open_when_none_has_room() {
     check_rejected(
         INBOX,
         doc! {"q": {"owner": 1}, "u": {"$push": {"m": {"$each": [1, 2, 3, 4]}}}},
-        "more than a bucket's 3",
+        "exceed the bucket's limit of 3",
     );
     check_rejected(INBOX, doc! {"q": {"_id": 1}, "u": {"$push": {"m": 1}}}, "by _id");
     check_rejected(INBOX, doc! {"q": {"owner": 1}, "u": {"$push": {"m": 1}}, "multi": true}, "several buckets");
     check_rejected(INBOX, doc! {"q": {}, "u": {"$push": {"m": {"$each": [1], "$slice": 2}}}}, "$slice");
-    check_rejected(INBOX, doc! {"q": {}, "u": {"$inc": {"n": 1}}}, "without adding anything");
+    check_rejected(INBOX, doc! {"q": {}, "u": {"$inc": {"n": 1}}}, "without a $push");
     for apart in [
         doc! {"$pull": {"m": 1}},
         doc! {"$pop": {"m": 1}},
@@ -399,7 +400,7 @@ fn buckets_open_when_none_has_room() {
         doc! {"$set": {"m.7": 1}},
         doc! {"$addToSet": {"m": 1}},
     ] {
-        check_rejected(INBOX, doc! {"q": {}, "u": apart}, "could leave array and count apart");
+        check_rejected(INBOX, doc! {"q": {}, "u": apart}, "could make the count wrong or exceed the limit");
     }
     check_rewrite(INBOX, doc! {"q": {}, "u": {"m": [1], "n": 7}}, doc! {"q": {}, "u": {"m": [1], "n": 1, "t": now}});
 }

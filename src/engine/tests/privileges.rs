@@ -1,4 +1,4 @@
-//! What a client may do is asked before docward draws a number for it.
+//! docward checks the client's privileges before it allocates a number.
 
 use super::*;
 
@@ -12,7 +12,7 @@ fn status(users: i32, privileges: &[(Bson, &[&str])]) -> Vec<u8> {
     replies(doc! {"authInfo": info, "ok": 1.0})
 }
 
-fn refusal(code: i32) -> Vec<u8> {
+fn error(code: i32) -> Vec<u8> {
     replies(doc! {"ok": 0.0, "errmsg": "no", "code": code})
 }
 
@@ -25,8 +25,9 @@ fn insert(collection: &str, flags: u32) -> Vec<u8> {
     )
 }
 
-/// What becomes of a command when the server answers so: "leased", what is replied (its code) or what is asked.
-fn told(command: &[u8], session: &mut Session, answers: &[Vec<u8>]) -> String {
+/// Returns the result of a command with these answers of the server: "leased", the code of the reply, or the next
+/// query.
+fn result(command: &[u8], session: &mut Session, answers: &[Vec<u8>]) -> String {
     let rules = rules(&[("d.*", NUMBERED)]);
     let mut plan = Plan::new(command, &rules, NOW);
     let mut answers = answers.iter();
@@ -46,19 +47,19 @@ fn told(command: &[u8], session: &mut Session, answers: &[Vec<u8>]) -> String {
 }
 
 #[test]
-fn the_server_is_asked_without_api_strict_and_then_probed() {
+fn the_server_is_queried_without_api_strict_and_then_probed() {
     let mut session = Session::default();
     assert_eq!(
-        told(&insert("c", 0), &mut session, &[]),
+        result(&insert("c", 0), &mut session, &[]),
         r#"{ "connectionStatus": 1, "showPrivileges": true, "apiVersion": "1", "$db": "admin" }"#
     );
-    let probe = told(&insert("c", 0), &mut session, &[status(1, &[])]);
+    let probe = result(&insert("c", 0), &mut session, &[status(1, &[])]);
     assert!(probe.starts_with(r#"{ "explain": { "update": "c", "updates": [{ "q": { "_id": 0 }"#), "{probe}");
     assert!(probe.ends_with(r#""upsert": true }] }, "verbosity": "queryPlanner", "apiVersion": "1", "$db": "d" }"#));
 }
 
 #[test]
-fn a_privilege_counts_as_mongod_counts_it() {
+fn privileges_are_matched_as_mongod_matches_them() {
     let upsert = |collection: &str| {
         let statement = doc! {"q": {"_id": 1}, "u": {"$set": {"a": 1}}, "upsert": true};
         frame(&doc! {"update": collection, "$db": "d"}, "updates", &[statement], 0)
@@ -82,41 +83,41 @@ fn a_privilege_counts_as_mongod_counts_it() {
         (doc! {"anyResource": true}, &["find"], insert("c", 0), false),
     ];
     for (resource, actions, command, granted) in cases {
-        let answer = told(&command, &mut Session::default(), &[status(1, &[(resource.clone(), actions)])]);
+        let answer = result(&command, &mut Session::default(), &[status(1, &[(resource.clone(), actions)])]);
         assert_eq!(answer == "leased", granted, "{resource} {actions:?}: {answer}");
     }
 }
 
 #[test]
-fn what_is_granted_is_remembered_until_the_login_changes() {
+fn granted_privileges_are_kept_until_the_login_changes() {
     let mut session = Session::default();
     let granted = status(1, &[(doc! {"db": "d", "collection": "c"}, &["insert"])]);
-    assert_eq!(told(&insert("c", 0), &mut session, std::slice::from_ref(&granted)), "leased");
-    assert_eq!(told(&insert("c", 0), &mut session, &[]), "leased");
-    assert!(told(&insert("other", 0), &mut session, &[]).contains("connectionStatus"));
+    assert_eq!(result(&insert("c", 0), &mut session, std::slice::from_ref(&granted)), "leased");
+    assert_eq!(result(&insert("c", 0), &mut session, &[]), "leased");
+    assert!(result(&insert("other", 0), &mut session, &[]).contains("connectionStatus"));
     session.forget_users();
-    assert!(told(&insert("c", 0), &mut session, &[]).contains("connectionStatus"));
+    assert!(result(&insert("c", 0), &mut session, &[]).contains("connectionStatus"));
 }
 
 #[test]
-fn what_is_refused_is_the_answer_and_is_asked_again() {
+fn a_missing_privilege_is_reported_and_checked_again() {
     let mut session = Session::default();
     for _ in 0..2 {
-        assert_eq!(told(&insert("c", 0), &mut session, &[status(0, &[]), refusal(13)]), "13");
-        assert_eq!(told(&insert("c", 2), &mut session, &[status(0, &[]), refusal(13)]), "silent");
-        // The server is about to go, and says nothing about privileges.
-        assert_eq!(told(&insert("c", 0), &mut session, &[status(0, &[]), refusal(11600)]), "11600");
+        assert_eq!(result(&insert("c", 0), &mut session, &[status(0, &[]), error(13)]), "13");
+        assert_eq!(result(&insert("c", 2), &mut session, &[status(0, &[]), error(13)]), "silent");
+        // The server is shutting down and does not check privileges.
+        assert_eq!(result(&insert("c", 0), &mut session, &[status(0, &[]), error(11600)]), "11600");
     }
 }
 
-/// Whatever else an `explain` comes to, nobody has asked for a privilege.
+/// Any error of an `explain` other than Unauthorized means that access control is off.
 #[test]
-fn a_server_without_access_control_is_asked_once() {
-    for probe in [replies(doc! {"ok": 1.0}), refusal(166), refusal(59)] {
-        for status in [status(0, &[]), status(1, &[]), refusal(59)] {
+fn a_server_without_access_control_is_queried_once() {
+    for probe in [replies(doc! {"ok": 1.0}), error(166), error(59)] {
+        for status in [status(0, &[]), status(1, &[]), error(59)] {
             let mut session = Session::default();
-            assert_eq!(told(&insert("c", 0), &mut session, &[status, probe.clone()]), "leased");
-            assert_eq!(told(&insert("other", 0), &mut session, &[]), "leased");
+            assert_eq!(result(&insert("c", 0), &mut session, &[status, probe.clone()]), "leased");
+            assert_eq!(result(&insert("other", 0), &mut session, &[]), "leased");
         }
     }
 }

@@ -1,7 +1,7 @@
-//! What rules with copies have against each other: two that write one copied field, and copies that follow
-//! each other in a circle and would never come to rest.
+//! Conflicts between rules with copies: two rules that write one copied field, and copies that follow each other in a
+//! cycle, so that updates would never end.
 //!
-//! A copy of a copy is fine: each rule watches what it copies from, whoever writes it.
+//! A copy of a copy is allowed: each rule watches its originals for changes from any writer.
 
 use std::collections::HashMap;
 
@@ -12,40 +12,40 @@ use crate::rules::{Code, Diagnostic, Mode};
 
 /// One entry of one rule.
 #[derive(Clone, Copy)]
-struct Node<'r> {
+struct CopyEdge<'r> {
     rule: &'r Rule,
     originals: &'r Collection,
     entry: &'r Entry,
 }
 
-/// How far the search for circles has come with an entry.
+/// The state of an entry in the search for cycles.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Seen {
+enum VisitState {
     Not,
-    OnTheWay,
+    OnPath,
     Done,
 }
 
 pub(in crate::patterns) fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {
-    let nodes: Vec<Node<'_>> = rules.iter().flat_map(|rule| nodes(rule)).collect();
+    let nodes: Vec<CopyEdge<'_>> = rules.iter().flat_map(|rule| nodes(rule)).collect();
     let mut found = claimed_twice(&nodes);
     let enforced: Vec<_> = nodes.into_iter().filter(|node| node.rule.mode == Mode::Enforce).collect();
-    found.extend(circle(&enforced));
+    found.extend(cycle(&enforced));
     found
 }
 
-fn nodes(rule: &Rule) -> impl Iterator<Item = Node<'_>> {
+fn nodes(rule: &Rule) -> impl Iterator<Item = CopyEdge<'_>> {
     let copies = match &rule.pattern {
         Pattern::Copies(copies) => Some(copies),
         _ => None,
     };
     copies.into_iter().flat_map(move |copies| {
-        copies.entries.iter().map(move |entry| Node { rule, originals: &copies.originals, entry })
+        copies.entries.iter().map(move |entry| CopyEdge { rule, originals: &copies.originals, entry })
     })
 }
 
-/// A copied field has one original. Within one rule the settings have been checked already.
-fn claimed_twice(nodes: &[Node<'_>]) -> Vec<Diagnostic> {
+/// Finds copied fields with two originals in different rules. Conflicts within one rule are errors of its settings.
+fn claimed_twice(nodes: &[CopyEdge<'_>]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     let mut writers: HashMap<_, Vec<(&Rule, &Field)>> = HashMap::new();
     for node in nodes {
@@ -69,8 +69,8 @@ fn claimed_twice(nodes: &[Node<'_>]) -> Vec<Diagnostic> {
     found
 }
 
-/// The first circle, if there is one.
-fn circle(nodes: &[Node<'_>]) -> Option<Diagnostic> {
+/// Returns an error for the first cycle, if there is one.
+fn cycle(nodes: &[CopyEdge<'_>]) -> Option<Diagnostic> {
     let mut readers: HashMap<&Collection, Vec<usize>> = HashMap::new();
     for (at, node) in nodes.iter().enumerate() {
         readers.entry(node.originals).or_default().push(at);
@@ -78,25 +78,26 @@ fn circle(nodes: &[Node<'_>]) -> Option<Diagnostic> {
             readers.entry(&node.entry.into).or_default().push(at);
         }
     }
-    let mut seen = vec![Seen::Not; nodes.len()];
+    let mut seen = vec![VisitState::Not; nodes.len()];
     for start in 0..nodes.len() {
-        // The way from `start`, each with the followers not yet tried; no recursion, rules may be many.
-        let mut way = vec![(start, followers(nodes, &readers, start))];
-        if seen[start] != Seen::Not {
+        // The path from `start`, each entry with its followers not yet tried. It is not recursive: there may be many
+        // rules.
+        let mut path = vec![(start, followers(nodes, &readers, start))];
+        if seen[start] != VisitState::Not {
             continue;
         }
-        seen[start] = Seen::OnTheWay;
-        while let Some((at, untried)) = way.last_mut() {
+        seen[start] = VisitState::OnPath;
+        while let Some((at, untried)) = path.last_mut() {
             let at = *at;
             match untried.pop() {
                 None => {
-                    seen[at] = Seen::Done;
-                    way.pop();
+                    seen[at] = VisitState::Done;
+                    path.pop();
                 }
-                Some(next) if seen[next] == Seen::OnTheWay => return Some(circular(&nodes[at], &nodes[next])),
-                Some(next) if seen[next] == Seen::Not => {
-                    seen[next] = Seen::OnTheWay;
-                    way.push((next, followers(nodes, &readers, next)));
+                Some(next) if seen[next] == VisitState::OnPath => return Some(circular(&nodes[at], &nodes[next])),
+                Some(next) if seen[next] == VisitState::Not => {
+                    seen[next] = VisitState::OnPath;
+                    path.push((next, followers(nodes, &readers, next)));
                 }
                 Some(_) => {}
             }
@@ -105,27 +106,27 @@ fn circle(nodes: &[Node<'_>]) -> Option<Diagnostic> {
     None
 }
 
-/// The entries whose copies change when those of `at` do.
-fn followers(nodes: &[Node<'_>], readers: &HashMap<&Collection, Vec<usize>>, at: usize) -> Vec<usize> {
+/// Returns the entries whose copies change when the copies of `at` change.
+fn followers(nodes: &[CopyEdge<'_>], readers: &HashMap<&Collection, Vec<usize>>, at: usize) -> Vec<usize> {
     let node = &nodes[at];
     let candidates = readers.get(&node.entry.into).into_iter().flatten().copied();
     candidates.filter(|candidate| follows(&nodes[*candidate], node)).collect()
 }
 
-/// Whether `one` reads what `other` writes: as an original's field or as its key.
-fn follows(one: &Node<'_>, other: &Node<'_>) -> bool {
+/// Returns whether `one` reads a field that `other` writes: as an original's field or as its key.
+fn follows(one: &CopyEdge<'_>, other: &CopyEdge<'_>) -> bool {
     let into = &other.entry.into;
     let writes = |path: &Path| other.entry.fields.iter().any(|field| field.copied.overlaps(path.as_str().as_bytes()));
     (one.originals == into && one.entry.fields.iter().any(|field| writes(&field.original)))
         || (one.entry.into == *into && writes(&one.entry.key))
 }
 
-fn circular(last: &Node<'_>, first: &Node<'_>) -> Diagnostic {
+fn circular(last: &CopyEdge<'_>, first: &CopyEdge<'_>) -> Diagnostic {
     let (one, two) = (&first.rule.name.value, &last.rule.name.value);
     let message = if one == two {
-        format!("`{one}` copies in a circle: what it writes into {} is what it copies from", last.entry.into)
+        format!("`{one}` copies in a cycle: it copies from the fields that it writes in {}", last.entry.into)
     } else {
-        format!("`{one}` and `{two}` copy in a circle, which would never come to rest")
+        format!("`{one}` and `{two}` copy in a cycle, so updates would never end")
     };
     let place = last.entry.fields.first().map_or(last.rule.name.span, |field| field.span);
     let mistake = Diagnostic::error(Code::Contradiction, place, message);

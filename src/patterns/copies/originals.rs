@@ -1,8 +1,8 @@
-//! What `on_delete: reject` takes: a transaction with every delete of originals, and with every write of references.
+//! The transactions of `on_delete: reject`: around every delete of originals and every write of references.
 //!
-//! A delete looks for references first. A write of references changes its originals and changes them back, so that it
-//! conflicts with a delete at the same time: one of the two is repeated and sees the other. All of this is done on
-//! the client's own connection, so that the client needs the privileges for it.
+//! A delete first looks for references. A write of references changes its originals and changes them back, so that it
+//! conflicts with a concurrent delete: one of the two is repeated and sees the other. All statements use the client's
+//! own connection, so the client needs the privileges for them.
 
 use super::settings::{Collection, Entry};
 use crate::command::{Delete, Operation};
@@ -12,14 +12,14 @@ use crate::patterns::copies::is_reference;
 use crate::patterns::filter::narrowed;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun, TOUCH};
 
-/// How many originals one statement may delete: each is named in the queries for references.
+/// How many originals one statement may delete: the queries for references list all of their ids.
 const MAX_ORIGINALS: usize = 1000;
 
 /// A statement that deletes originals.
 #[derive(Debug, Clone)]
 pub(super) struct Releasing {
     pub(super) originals: Collection,
-    /// Those that reject.
+    /// The entries with `on_delete: reject`.
     pub(super) entries: Vec<Entry>,
 }
 
@@ -27,7 +27,7 @@ pub(super) struct Releasing {
 #[derive(Debug, Clone)]
 pub(super) struct Holding {
     pub(super) originals: Collection,
-    /// The `_id`s it refers to.
+    /// The `_id`s that the statement refers to.
     pub(super) keys: Vec<OwnedValue>,
 }
 
@@ -54,15 +54,15 @@ struct Release {
 enum ReleaseStage {
     Start,
     Originals,
-    /// References of this entry were looked for.
+    /// docward looked for references of the entry with this number.
     References(usize),
     Applied,
 }
 
 impl ProcedureRun for Release {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
-        match (self.stage, heard) {
+        match (self.stage, result) {
             (ReleaseStage::Start, _) => {
                 self.stage = ReleaseStage::Originals;
                 let limit = if multi { MAX_ORIGINALS as i32 + 1 } else { 1 };
@@ -70,10 +70,8 @@ impl ProcedureRun for Release {
             }
             (ReleaseStage::Originals, ActionResult::Documents(found)) if found.len() > MAX_ORIGINALS => {
                 NextAction::Reject(Rejection::new(
-                    format!(
-                        "it deletes more than {MAX_ORIGINALS} documents, to which references cannot all be looked for"
-                    ),
-                    "Delete in parts.",
+                    format!("it deletes more than {MAX_ORIGINALS} documents, too many to check for references"),
+                    "Delete fewer documents at a time.",
                 ))
             }
             (ReleaseStage::Originals, ActionResult::Documents(found)) => {
@@ -99,7 +97,7 @@ impl Release {
         let filter = document(|w| {
             let ids = self.ids.iter().filter(|id| is_reference(id.as_value()));
             w.nested(entry.key.as_str(), |w| w.array("$in", |a| ids.for_each(|id| a.value(id.as_value()))));
-            // What is deleted along with its original is not left behind.
+            // A reference that is deleted together with its original does not count.
             if entry.into == self.statement.originals {
                 w.nested("_id", |w| w.array("$nin", |a| self.ids.iter().for_each(|id| a.value(id.as_value()))));
             }
@@ -107,7 +105,7 @@ impl Release {
         NextAction::FindIn { collection: entry.into.clone(), filter, limit: 1, fields: ids_only() }
     }
 
-    /// One document is the one that was looked at.
+    /// Restricts a delete of one document to the document that was checked.
     fn pinned<'a>(&self, operation: &Operation<'a>) -> Operation<'a> {
         match (operation, self.ids.as_slice()) {
             (Operation::Delete(delete), [id]) if !delete.multi => {
@@ -122,7 +120,7 @@ impl Release {
         let place = self.statement.entries.get(number);
         let place = place.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
         Rejection::new(
-            format!("a document it deletes is referred to{place}"),
+            format!("a document that it deletes is still referenced{place}"),
             "Remove the references first. (For the DBA: `on_delete: unset` removes them, `keep` leaves them.)",
         )
     }
@@ -143,9 +141,9 @@ enum HoldStage {
 }
 
 impl ProcedureRun for Hold {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let Holding { originals, keys } = &self.statement;
-        match (self.stage, heard) {
+        match (self.stage, result) {
             (HoldStage::Start, _) => {
                 self.stage = HoldStage::Originals;
                 let filter = document(|w| {
@@ -154,7 +152,7 @@ impl ProcedureRun for Hold {
                 let limit = i32::try_from(keys.len()).unwrap_or(i32::MAX);
                 NextAction::FindIn { collection: originals.clone(), filter, limit, fields: ids_only() }
             }
-            // An original that is not there cannot be deleted either.
+            // A missing original cannot be deleted.
             (HoldStage::Originals, ActionResult::Documents([])) | (HoldStage::Touched, _) => {
                 self.stage = HoldStage::Applied;
                 NextAction::Apply(operation.clone())
@@ -170,7 +168,7 @@ impl ProcedureRun for Hold {
     }
 }
 
-/// Changes a document and changes it back. As two statements: mongod skips one that does nothing.
+/// Returns statements that change a document and change it back. There are two because mongod skips a no-op.
 fn touch(id: &OwnedValue) -> [Vec<u8>; 2] {
     ["$set", "$unset"].map(|operator| {
         document(|w| {
@@ -189,5 +187,5 @@ fn ids_only() -> Vec<u8> {
 }
 
 fn lost() -> Rejection {
-    Rejection::new("docward lost its place in it", "Tell the DBA.")
+    Rejection::new("docward received an unexpected reply", "Report this to the DBA.")
 }

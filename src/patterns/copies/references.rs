@@ -1,16 +1,16 @@
-//! Where the references of an entry are in a document: the key and its copied fields are in one document, its
-//! holder. The holder is the whole document, a document inside of it, or an element of an array.
+//! Finds the references of an entry in a document. The key and its copied fields are in one document, the holder. The
+//! holder is the whole document, a nested document, or an element of an array.
 
 use smallvec::SmallVec;
 
 use super::settings::Entry;
 use crate::document::{Document, Kind, Lookup, Path, Value};
 
-/// The documents that can have a key of an entry in them.
+/// The documents that can contain the key of an entry.
 #[derive(Debug, Default)]
 pub struct Holders<'d> {
     pub documents: SmallVec<[Document<'d>; 4]>,
-    /// There is an array inside an array. References in it are neither found nor followed.
+    /// Whether there is an array inside an array. docward does not find or update references in it.
     pub nested: bool,
 }
 
@@ -19,24 +19,25 @@ pub struct Holders<'d> {
 pub enum Reference<'d> {
     Nothing,
     To(Value<'d>),
-    /// The key is an array or in one, or is nothing that an `_id` can be.
+    /// The key is an array, is inside one, or has a type that an `_id` cannot have.
     Misshapen,
 }
 
 impl Entry {
-    /// The fields that may be an array of references, outermost first.
+    /// Returns the fields that may be an array of references, outermost first.
     pub fn lists(&self) -> impl Iterator<Item = &str> {
         let holder = self.holder.as_ref().map_or("", Path::as_str);
         let ends = holder.match_indices('.').map(|(at, _)| at).chain([holder.len()]);
         ends.filter_map(move |end| holder.get(..end)).filter(|list| !list.is_empty())
     }
 
+    /// Returns the holders in a document.
     pub fn holders<'d>(&self, document: Document<'d>) -> Holders<'d> {
-        let way = self.holder.as_ref().map_or("", Path::as_str);
-        holders_of(Value::document(document), way, false)
+        let path = self.holder.as_ref().map_or("", Path::as_str);
+        holders_of(Value::document(document), path, false)
     }
 
-    /// What this holder refers to.
+    /// Returns the reference in this holder.
     pub fn reference<'d>(&self, holder: Document<'d>) -> Reference<'d> {
         match self.local_key.lookup(holder) {
             Lookup::Found(key) if matches!(key.kind, Kind::Null) => Reference::Nothing,
@@ -47,32 +48,32 @@ impl Entry {
     }
 }
 
-/// What can be an original's `_id` and a key that points to it.
+/// Returns whether the value can be an original's `_id` and a key that refers to it.
 pub fn is_reference(id: Value<'_>) -> bool {
     !matches!(id.kind, Kind::Null | Kind::Undefined | Kind::Array | Kind::Regex)
 }
 
-/// The holders in a value, to which `way` leads from there. `listed`: the value is an element of an array already.
-pub(super) fn holders_of<'d>(value: Value<'d>, way: &str, listed: bool) -> Holders<'d> {
+/// Returns the holders at `path` in a value. `listed`: the value is already an element of an array.
+pub(super) fn holders_of<'d>(value: Value<'d>, path: &str, listed: bool) -> Holders<'d> {
     let mut found = Holders::default();
-    descend(value, way, listed, &mut found);
+    descend(value, path, listed, &mut found);
     found
 }
 
-fn descend<'d>(value: Value<'d>, way: &str, listed: bool, found: &mut Holders<'d>) {
+fn descend<'d>(value: Value<'d>, path: &str, listed: bool, found: &mut Holders<'d>) {
     if let Some(elements) = value.as_array() {
         match listed {
             true => found.nested = true,
-            false => elements.values().for_each(|element| descend(element, way, true, found)),
+            false => elements.values().for_each(|element| descend(element, path, true, found)),
         }
         return;
     }
     let Some(document) = value.as_document() else { return };
-    if way.is_empty() {
+    if path.is_empty() {
         found.documents.push(document);
         return;
     }
-    let (part, rest) = way.split_once('.').unwrap_or((way, ""));
+    let (part, rest) = path.split_once('.').unwrap_or((path, ""));
     if let Some(value) = document.get(part) {
         descend(value, rest, listed, found);
     }

@@ -1,7 +1,7 @@
-//! What the user writes under `copies`, read strictly.
+//! Reads the settings of `copies` strictly.
 //!
-//! The rule's namespace holds the originals; each entry names a collection whose documents carry copies. What
-//! rules of this pattern have against each other is checked in `contradictions.rs`.
+//! The rule's namespace holds the originals. Each entry names a collection whose documents contain copies.
+//! `contradictions.rs` checks for conflicts between rules of this pattern.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub struct Copies {
     pub entries: Vec<Entry>,
 }
 
-/// Documents that carry copies: those of `into` whose `key` equals an original's `_id`.
+/// Documents that contain copies: those of `into` whose `key` equals an original's `_id`.
 #[derive(Debug, Clone)]
 pub struct Entry {
     pub into: Collection,
@@ -62,7 +62,7 @@ pub struct Collection {
     pub(super) pattern: NamespacePattern,
 }
 
-/// The same for equal settings: it names what has been propagated.
+/// Returns the same text for equal settings: stored progress of the copies is found by it.
 impl fmt::Display for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}", self.originals)?;
@@ -122,7 +122,7 @@ impl Copies {
         copies.check_apart(context).then_some(copies)
     }
 
-    /// Whether no two copies want one place.
+    /// Returns whether no two copied fields overlap.
     fn check_apart(&self, context: &mut ReadContext<'_>) -> bool {
         let all = || self.entries.iter().flat_map(|entry| entry.fields.iter().map(move |field| (entry, field)));
         for (at, (entry, field)) in all().enumerate() {
@@ -140,7 +140,7 @@ impl Copies {
 }
 
 fn read_originals(context: &mut ReadContext<'_>) -> Option<Collection> {
-    // Nothing is left of namespaces that are wrong themselves.
+    // There are no namespaces if they are invalid themselves.
     let (first, more) = context.namespaces().split_first()?;
     if let (true, Some(originals)) = (more.is_empty(), Collection::new(first)) {
         return Some(originals);
@@ -161,7 +161,7 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
     reader.finish();
     let (into, key, fields) = (into?, key?, fields?);
     if key.root() == "_id" {
-        let message = "the key cannot be `_id`: a document says by another field whose copy it has";
+        let message = "the key cannot be `_id`: it must be a field that holds the original's `_id`";
         context.error(Code::InvalidValue, key.span, message);
         return None;
     }
@@ -182,7 +182,7 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
     Some(Entry { into, local_key, fields: fields.collect::<Option<_>>()?, on_delete, key: key.value, holder })
 }
 
-/// The innermost field around all of them. None of them is another, nor inside another.
+/// Returns the innermost field around all of them. No field equals or contains another.
 fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
     let mut parts: Vec<&str> = key.parts().collect();
     for field in fields {
@@ -197,7 +197,7 @@ fn read_collection(reader: &mut MapReader<'_, '_, '_>, text: &Located<String>) -
         Ok(pattern) => {
             let collection = Collection::new(&pattern);
             if collection.is_none() {
-                let message = format!("`into` is one collection; `{}` stands for several", text.value);
+                let message = format!("`into` must be one collection; `{}` matches several", text.value);
                 reader.context().error(Code::InvalidNamespace, text.span, message);
             }
             collection
@@ -237,7 +237,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Vec<Field>> {
         let (original, span) = (original.value, copied.span);
         Some(Field { original, local: copied.value.clone(), copied: copied.value, span })
     };
-    // All are read before one that is wrong ends it.
+    // All pairs are read before the function returns, so that every error is reported.
     let fields: Vec<_> = pairs.iter().map(read).collect();
     fields.into_iter().collect()
 }

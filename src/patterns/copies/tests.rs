@@ -1,4 +1,4 @@
-//! Settings of `copies` as a table: what is wrong with them, and what rules have against each other.
+//! Settings of `copies` as tables: errors within one rule and conflicts between rules.
 
 use crate::patterns::{Pattern, RuleSet};
 use crate::rules::{Report, Source};
@@ -36,18 +36,18 @@ fn settings_are_read_strictly() {
     let Pattern::Copies(copies) = &rejects.rules()[0].pattern else { panic!("another pattern") };
     assert_eq!(copies.to_string(), "a.a -> b.c by k, x as y, held");
     assert!(rules.rules_for("b", "c").is_some() && rules.rules_for("b", "d").is_none());
-    assert!(rules.may_concern_collection("c"));
+    assert!(rules.may_apply_to_collection("c"));
     for (namespace, entries, code, message) in [
         ("a.a", "{}", "R0011", "must be a list"),
         ("a.a", "[]", "R0011", "must be a list"),
         ("a.a", "[{}]", "R0010", "`into` is missing"),
         ("a.a", "[{ into: b, key: k, fields: { x: y } }]", "R0017", "the namespace `b` has no database"),
-        ("a.a", "[{ into: 'b.*', key: k, fields: { x: y } }]", "R0017", "stands for several"),
+        ("a.a", "[{ into: 'b.*', key: k, fields: { x: y } }]", "R0017", "matches several"),
         ("a.a", "[{ into: b.b, key: k, fields: {} }]", "R0013", "at least one field"),
         ("a.a", "[{ into: b.b, key: k, fields: [x] }]", "R0011", "must be a mapping"),
         ("a.a", "[{ into: b.b, key: k, fields: { x: 1 } }]", "R0011", "must be text"),
-        ("a.a", "[{ into: b.b, key: k.$.id, fields: { x: y } }]", "R0013", "`k.$.id` is no field path"),
-        ("a.a", "[{ into: b.b, key: k.0, fields: { x: y } }]", "R0013", "`k.0` is no field path"),
+        ("a.a", "[{ into: b.b, key: k.$.id, fields: { x: y } }]", "R0013", "`k.$.id` is not a field path"),
+        ("a.a", "[{ into: b.b, key: k.0, fields: { x: y } }]", "R0013", "`k.0` is not a field path"),
         ("a.a", "[{ into: b.b, key: _id, fields: { x: y } }]", "R0013", "cannot be `_id`"),
         ("a.a", "[{ into: b.b, key: k, fields: { _id: y } }]", "R0013", "`_id` never changes"),
         ("a.a", "[{ into: b.b, key: k, fields: { x: k.x } }]", "R0025", "overlaps the key `k`"),
@@ -56,14 +56,14 @@ fn settings_are_read_strictly() {
         ("a.a", "[{ into: b.b, key: k, fields: { x: y }, on_delete: cascade }]", "R0012", "`cascade`"),
         ("'a.*'", "[{ into: b.b, key: k, fields: { x: y } }]", "R0025", "one collection with the originals"),
         ("[a.a, a.b]", "[{ into: b.b, key: k, fields: { x: y } }]", "R0025", "one collection with the originals"),
-        ("a.a", "[{ into: a.a, key: k, fields: { x.y: x } }]", "R0021", "`r0` copies in a circle"),
+        ("a.a", "[{ into: a.a, key: k, fields: { x.y: x } }]", "R0021", "`r0` copies in a cycle"),
     ] {
         check(namespace, entries, code, message);
     }
 }
 
 #[test]
-fn rules_do_not_copy_into_one_field_or_in_circles() {
+fn rules_do_not_copy_into_one_field_or_in_cycles() {
     const INTO_B: &str = "[{ into: d.b, key: a, fields: { x: ax } }]";
     const INTO_C: &str = "[{ into: d.c, key: b, fields: { ax: ax } }]";
     const BACK: &str = "[{ into: d.a, key: c, fields: { ax: x.deep } }]";
@@ -74,12 +74,12 @@ fn rules_do_not_copy_into_one_field_or_in_circles() {
     };
     let nothing: [&str; 0] = [];
     assert_eq!(enforced(&[("d.a", INTO_B), ("d.b", INTO_C)]), nothing, "a copy of a copy");
-    let circle = enforced(&[("d.a", INTO_B), ("d.b", INTO_C), ("d.c", BACK)]);
-    assert_eq!(circle, ["`r0` and `r2` copy in a circle, which would never come to rest"]);
+    let cycle = enforced(&[("d.a", INTO_B), ("d.b", INTO_C), ("d.c", BACK)]);
+    assert_eq!(cycle, ["`r0` and `r2` copy in a cycle, so updates would never end"]);
     assert_eq!(enforced(&[("d.a", INTO_B), ("d.x", INTO_B)]), ["`r0` and `r1` both copy into `ax` of d.b"]);
     let key = "[{ into: d.b, key: k, fields: { x: a.b } }]";
     let by_copied_key = "[{ into: d.b, key: a.b, fields: { x: y } }]";
     assert_eq!(enforced(&[("d.a", key), ("d.c", by_copied_key)]), nothing, "a copied key");
-    assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "shadow", INTO_B)]).is_ok(), "a rule_test beside the rule");
+    assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "shadow", INTO_B)]).is_ok(), "a shadow rule beside the rule");
     assert!(load(&[("d.a", "enforce", INTO_B), ("d.x", "disabled", INTO_B)]).is_ok());
 }

@@ -1,7 +1,7 @@
-//! Which writes of references pass: a reference is written together with its copied fields.
+//! Evaluates writes of references: a reference must be written together with its copied fields.
 //!
-//! What a write does is asked of [`crate::effect`]. References in arrays are evaluated one by one, each by the elements
-//! that a value contains, or by the position that an operator names (`hobbies.0`, `hobbies.$`, `hobbies.$[x]`).
+//! [`crate::effect`] describes what a write does. References in arrays are evaluated one by one: by the elements of a
+//! written value, or by the position in an operator's path (`hobbies.0`, `hobbies.$`, `hobbies.$[x]`).
 
 use smallvec::SmallVec;
 
@@ -16,7 +16,7 @@ use crate::patterns::{Rejection, Verdict};
 #[derive(Debug)]
 pub(super) enum Fault {
     Rejected(Rejection),
-    /// It cannot be analysed.
+    /// docward cannot analyse it.
     Unclear(Rejection),
 }
 
@@ -33,20 +33,21 @@ impl From<Fault> for Verdict<'_> {
 pub(super) struct Writes<'e> {
     pub(super) entry: &'e Entry,
     pub(super) originals: &'e Collection,
-    /// The keys that are written, where `on_delete: reject` has to know.
+    /// The written keys, collected for entries with `on_delete: reject`.
     pub(super) keys: &'e mut Vec<OwnedValue>,
 }
 
-/// What an operator's path means to references.
+/// The relation of an operator's path to references.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place<'u> {
+enum ReferenceWrite<'u> {
     Apart,
-    /// It is the holder or a field around it, or an element of an array there. `way` leads on to the holder.
+    /// The path is the holder or a field around it, or an element of an array there. `way` is the rest of the path to
+    /// the holder.
     Holder {
         way: &'u str,
         listed: bool,
     },
-    /// It is in the holder that this text leads to; empty for a holder that is no element of an array.
+    /// The path is in the holder at this locator; empty for a holder that is not an element of an array.
     Inside(&'u [u8]),
 }
 
@@ -72,7 +73,7 @@ impl<'e> Writes<'e> {
         }
         let on_insert = touched(operators).filter(|(operator, ..)| *operator == b"$setOnInsert");
         let touches = touches | self.evaluate_elements(on_insert)?;
-        // Operators on other fields may be such that nothing can be told of the whole document.
+        // Operators on other fields may prevent the analysis of the whole document.
         let upsert = match touches {
             true => inserted(&statement.operation),
             false => None,
@@ -93,7 +94,7 @@ impl<'e> Writes<'e> {
         self.evaluate_upsert(|path| upsert.at(path), update.filter.as_document())
     }
 
-    /// A document that is inserted, or takes a stored one's place.
+    /// Evaluates a document that is inserted, or replaces a stored one.
     fn evaluate_document(&mut self, document: Document<'_>) -> Result<(), Fault> {
         let holders = self.entry.holders(document);
         self.evaluate_holders(&holders)
@@ -111,7 +112,7 @@ impl<'e> Writes<'e> {
         })
     }
 
-    /// Judges what operators do to a stored document's references. Whether they do anything to them.
+    /// Evaluates operators on a stored document's references. Returns whether they change any.
     fn evaluate_operators<'u>(
         &mut self,
         operators: Document<'u>,
@@ -124,7 +125,7 @@ impl<'e> Writes<'e> {
         let mut touches = self.evaluate_elements(writes())?;
         let mut locators: SmallVec<[&[u8]; 2]> = SmallVec::new();
         for (_, path, _) in writes() {
-            if let Place::Inside(locator) = place(self.entry, path)
+            if let ReferenceWrite::Inside(locator) = place(self.entry, path)
                 && !locators.contains(&locator)
             {
                 locators.push(locator);
@@ -133,13 +134,13 @@ impl<'e> Writes<'e> {
         touches |= !locators.is_empty();
         let entry = self.entry;
         for locator in locators {
-            let within = || writes().filter(|(_, path, _)| place(entry, path) == Place::Inside(locator));
+            let within = || writes().filter(|(_, path, _)| place(entry, path) == ReferenceWrite::Inside(locator));
             self.evaluate_changes(|field, _| change(field, locator, within()), || names_key(locator))?;
         }
         Ok(touches)
     }
 
-    /// Judges what is written as a holder or around it: every reference in the value. Whether there is anything.
+    /// Evaluates every reference in values written as a holder or around it. Returns whether there are any.
     fn evaluate_elements<'u>(
         &mut self,
         writes: impl Iterator<Item = (&'u [u8], &'u [u8], Value<'u>)>,
@@ -150,12 +151,12 @@ impl<'e> Writes<'e> {
         let mut touches = false;
         for (operator, path, value) in writes {
             let (way, listed) = match place(self.entry, path) {
-                Place::Holder { way, listed } => (way, listed),
-                Place::Inside(_) => {
+                ReferenceWrite::Holder { way, listed } => (way, listed),
+                ReferenceWrite::Inside(_) => {
                     touches = true;
                     continue;
                 }
-                Place::Apart => continue,
+                ReferenceWrite::Apart => continue,
             };
             touches = true;
             match operator {
@@ -171,7 +172,7 @@ impl<'e> Writes<'e> {
                     }
                 }
                 b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => {}
-                // It is moved to another field.
+                // A rename moves the holder to another field.
                 b"$rename" if value.as_string_bytes() != Some(path) => {}
                 _ => return Err(self.unclear(&self.entry.key)),
             }
@@ -179,13 +180,13 @@ impl<'e> Writes<'e> {
         Ok(touches)
     }
 
-    /// Judges the document that an upsert inserts.
+    /// Evaluates the document that an upsert inserts.
     fn evaluate_upsert<'i>(&mut self, at: impl Fn(&Path) -> Held<'i>, filter: Document<'i>) -> Result<(), Fault> {
         for list in self.entry.lists() {
             let Some(path) = Path::parse(list) else { continue };
             let array = match at(&path) {
                 Held::Value(value) if value.kind == Kind::Array => Some(value),
-                // What was pushed is evaluated already; the filter may have put an array there.
+                // Pushed elements are evaluated already; the filter may have set the array.
                 Held::Some(Some(Kind::Array)) => equality(filter, list),
                 Held::Some(None) | Held::Unknown => return Err(self.unclear(&path)),
                 _ => continue,
@@ -193,15 +194,15 @@ impl<'e> Writes<'e> {
             let way = self.entry.key_way(list);
             return array.map_or(Ok(()), |array| self.evaluate_holders(&holders_of(array, way, false)));
         }
-        // A document without a reference is nobody's copy.
+        // A document without a reference has no copies.
         if at(&self.entry.key) == Held::Missing {
             return Ok(());
         }
         self.evaluate_changes(|field, _| of_held(at(field)), || false)
     }
 
-    /// `change` says what becomes of a field, which it gets by its whole path and by its path in the holder.
-    /// `names_key`: the filter names the original, as an application does that updates the copies itself.
+    /// `change` returns the change of a field, given its whole path and its path in the holder. `names_key`: whether
+    /// the filter names the original, as in an application that updates the copies itself.
     fn evaluate_changes<'u>(
         &mut self,
         change: impl Fn(&'u Path, &'u Path) -> Change<'u>,
@@ -231,7 +232,7 @@ impl<'e> Writes<'e> {
                 let originals = self.originals;
                 Err(Fault::Rejected(Rejection::new(
                     format!("it sets '{}' without {copied}", entry.key),
-                    format!("Set {copied} in the same statement, as {original} of that document in {originals} says."),
+                    format!("Set {copied} in the same statement, to {original} of that document in {originals}."),
                 )))
             }
             Change::Untouched => match changes().find(|(_, change)| *change != Change::Untouched) {
@@ -240,7 +241,7 @@ impl<'e> Writes<'e> {
                 Some((field, _)) => Err(Fault::Rejected(Rejection::new(
                     format!("it changes '{}', which is a copy", field.copied),
                     format!(
-                        "Change '{}' in {}; the copies follow. To point to another document, set '{}' too.",
+                        "Change '{}' in {}; docward updates the copies. To refer to another document, set '{}' too.",
                         field.original, self.originals, entry.key
                     ),
                 ))),
@@ -251,9 +252,9 @@ impl<'e> Writes<'e> {
 
     fn unclear(&self, field: &Path) -> Fault {
         Fault::Unclear(Rejection::new(
-            format!("it changes '{field}' in a way that does not tell its new value, or inside an array"),
+            format!("it changes '{field}' inside an array, or with an operator whose result docward cannot know"),
             format!(
-                "Write '{}' together with its copied fields, by $set, or by $push of whole elements.",
+                "Write '{}' together with its copied fields, with $set or with $push of whole elements.",
                 self.entry.key
             ),
         ))
@@ -261,14 +262,14 @@ impl<'e> Writes<'e> {
 }
 
 impl Entry {
-    /// What leads from an array of references to the holder in an element.
+    /// Returns the path to the holder inside an element of an array of references.
     fn key_way(&self, list: &str) -> &str {
         let holder = self.holder.as_ref().map_or("", Path::as_str);
         holder.get(list.len()..).unwrap_or_default().trim_start_matches('.')
     }
 }
 
-/// What docward's own pipeline was made of.
+/// Returns the client's modification that docward's own pipeline was built from.
 fn meaning<'m, 'a>(modification: &'m Modification<'a>) -> &'m Modification<'a> {
     match modification {
         Modification::Pipeline(pipeline) => meaning(&pipeline.meaning),
@@ -295,7 +296,7 @@ fn of_held(held: Held<'_>) -> Change<'_> {
     }
 }
 
-/// What operators make of a field in the holder that `locator` leads to.
+/// Returns the change of a field in the holder at `locator`.
 fn change<'u>(
     field: &Path,
     locator: &[u8],
@@ -313,15 +314,15 @@ fn change<'u>(
     changes.find(|change| *change != Change::Untouched).unwrap_or(Change::Untouched)
 }
 
-/// Whether the filter names the original of the holder that `locator` leads to: by the key, or by the condition that
-/// selects the array's element.
+/// Returns whether the filter names the original of the holder at `locator`: by the key, or by the condition that
+/// selects the array element.
 fn names_key(entry: &Entry, locator: &[u8], statement: &Statement<'_>, update: &Update<'_>) -> bool {
     let filter = update.filter.as_document();
     let Some((list, _)) = position(locator) else { return equality(filter, entry.key.as_str()).is_some() };
     let Some(key) = below(&entry.key, list) else { return false };
     match locator.get(list.len() + 1..).unwrap_or_default() {
         b"$" => {
-            // Of two conditions on the array either may have chosen the element.
+            // If there are two conditions on the array, either may select the element.
             let on_list = filter.elements().filter(|condition| {
                 condition.key.strip_prefix(list).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
             });
@@ -347,7 +348,7 @@ fn names_key(entry: &Entry, locator: &[u8], statement: &Statement<'_>, update: &
     }
 }
 
-/// The first part of a written path that is a position in an array: what is before it, and where it ends.
+/// Finds the first part of a written path that is a position in an array. Returns the path before it, and its end.
 fn position(written: &[u8]) -> Option<(&[u8], usize)> {
     let mut start = 0;
     for part in written.split(|byte| *byte == b'.') {
@@ -361,36 +362,36 @@ fn position(written: &[u8]) -> Option<(&[u8], usize)> {
     None
 }
 
-/// A field's path inside the elements of `list`.
+/// Returns a field's path inside the elements of `list`.
 fn below(field: &Path, list: &[u8]) -> Option<Path> {
     Path::parse(field.as_str().get(list.len() + 1..)?)
 }
 
-fn place<'u>(entry: &'u Entry, written: &'u [u8]) -> Place<'u> {
+fn place<'u>(entry: &'u Entry, written: &'u [u8]) -> ReferenceWrite<'u> {
     let holder = entry.holder.as_ref().map_or("", Path::as_str);
     let fields = || entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
     let Some((list, position_end)) = position(written) else {
         return match leads(holder, written) {
-            Some(way) => Place::Holder { way, listed: false },
-            None if fields().any(|field| field.overlaps(written)) => Place::Inside(b""),
-            None => Place::Apart,
+            Some(way) => ReferenceWrite::Holder { way, listed: false },
+            None if fields().any(|field| field.overlaps(written)) => ReferenceWrite::Inside(b""),
+            None => ReferenceWrite::Apart,
         };
     };
     let Some(way) = leads(holder, list) else {
         let touches = fields().any(|field| touch(field, written) != Touch::Apart);
-        return if touches { Place::Inside(b"") } else { Place::Apart };
+        return if touches { ReferenceWrite::Inside(b"") } else { ReferenceWrite::Apart };
     };
     let (locator, rest) = written.split_at(position_end);
-    let Some(rest) = rest.strip_prefix(b".") else { return Place::Holder { way, listed: true } };
+    let Some(rest) = rest.strip_prefix(b".") else { return ReferenceWrite::Holder { way, listed: true } };
     if let Some(way) = leads(way, rest) {
-        return Place::Holder { way, listed: true };
+        return ReferenceWrite::Holder { way, listed: true };
     }
     let mut inside = fields().filter_map(|field| below(field, list));
     let touches = inside.any(|field| touch(&field, rest) != Touch::Apart);
-    if touches { Place::Inside(locator) } else { Place::Apart }
+    if touches { ReferenceWrite::Inside(locator) } else { ReferenceWrite::Apart }
 }
 
-/// What is left of the path `holder` after `path`, which is that or a field around.
+/// Returns the rest of the path `holder` after `path`, which is the holder or a field around it.
 fn leads<'h>(holder: &'h str, path: &[u8]) -> Option<&'h str> {
     let rest = holder.as_bytes().strip_prefix(path).filter(|_| !path.is_empty())?;
     let rest = holder.get(holder.len() - rest.len()..)?;

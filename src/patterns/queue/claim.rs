@@ -7,11 +7,11 @@ use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, Touch, change, touch, touched};
 
-/// Milliseconds since 1970 that no lease of today began at: such a number counts seconds.
+/// The first plausible time of a lease, in milliseconds since 1970. A smaller number is a time in seconds.
 const FIRST_MILLISECONDS: i64 = 100_000_000_000;
 
 impl Queue {
-    /// A claim: it takes a job that is free, sets the time and counts the attempts up.
+    /// Rewrites a claim: it matches a free job, sets the time and increments the attempts.
     pub(super) fn claim<'a>(
         &self,
         operation: &Operation<'a>,
@@ -24,8 +24,8 @@ impl Queue {
         }
         if update.upsert {
             return Err(Rejection::new(
-                "as an upsert it could insert a job that is claimed already",
-                "Insert jobs by insert.",
+                "as an upsert it could insert a job that is already claimed",
+                "Insert jobs with insert.",
             ));
         }
         if self.is_claim(operation, update, attempt) {
@@ -34,8 +34,8 @@ impl Queue {
         let modification = match &update.modification {
             Modification::Operators(operators) => {
                 let operators = operators.as_document();
-                if let Some(refusal) = self.odd_bookkeeping(operators) {
-                    return Ok(refusal);
+                if let Some(unsupported) = self.odd_bookkeeping(operators) {
+                    return Ok(unsupported);
                 }
                 let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
                 Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))
@@ -65,7 +65,7 @@ impl Queue {
             lock::write_free_or_over(w, &self.locked, &self.locked_at, self.lease);
         }));
         if let Some(max) = self.max_attempts {
-            // A job without the field has never been claimed.
+            // A job without the field was never claimed.
             conditions.push(CowDocument::build(|w| {
                 w.nested(self.attempts.as_str(), |w| w.nested("$not", |w| w.integer("$gte", max)));
             }));
@@ -73,7 +73,7 @@ impl Queue {
         conditions
     }
 
-    /// Whether it is a claim with everything that belongs to it, as this rule has written it.
+    /// Returns whether it is a complete claim, as this rule writes it.
     fn is_claim(&self, operation: &Operation<'_>, update: &Update<'_>, attempt: Attempt) -> bool {
         let counts = match change(operation, &self.attempts) {
             Change::Incremented(amount) => amount.as_integer() == Some(1),
@@ -83,7 +83,7 @@ impl Queue {
         counts && is_timed && has_all(update, &self.claim_conditions())
     }
 
-    /// A claim's bookkeeping is replaced by this rule's; only what is written by the fields' own paths can be.
+    /// Rejects a claim that writes its fields in a way this rule cannot replace: only the fields' own paths can be.
     fn odd_bookkeeping<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
         let odd = |field, path, operator: &[u8]| match touch(field, path) {
             Touch::Apart => false,
@@ -95,12 +95,12 @@ impl Queue {
         })?;
         let (operator, path) = (super::text(operator), super::text(path));
         Some(Verdict::unsupported(
-            format!("{operator} on '{path}' reaches the fields that a claim sets"),
-            format!("Leave '{}' and '{}' to docward.", self.locked_at, self.attempts),
+            format!("{operator} on '{path}' changes the fields that a claim sets"),
+            format!("Leave '{}' and '{}' out; docward sets them.", self.locked_at, self.attempts),
         ))
     }
 
-    /// The client's operators without its own bookkeeping, then ours.
+    /// Writes the client's operators without its values for the claim's fields, then adds docward's.
     fn write_operators(&self, w: &mut Writer<'_>, operators: Document<'_>, own_time: Option<OwnedValue>) {
         let (truth, one) = (OwnedValue::boolean(true), OwnedValue::int32(1));
         let time = match &own_time {
@@ -127,7 +127,7 @@ impl Queue {
         }
     }
 
-    /// The time of a claim that sets it as a number: the same in docward's clock, for applications that compare numbers.
+    /// Returns the time for a claim that sets it as a number, from docward's clock: applications may compare numbers.
     /// `None` for the server's date.
     fn own_time(&self, written: Option<Value<'_>>, now: i64) -> Result<Option<OwnedValue>, Rejection> {
         let Some(written) = written else { return Ok(None) };
@@ -138,14 +138,14 @@ impl Queue {
             Kind::Double if is_time => Ok(Some(OwnedValue::double(now as f64))),
             _ if is_number && is_time => Ok(Some(OwnedValue::int64(now))),
             _ => Err(Rejection::new(
-                format!("it sets '{}' to what is neither a date nor milliseconds since 1970", self.locked_at),
-                format!("Leave '{}' out: a claim sets it.", self.locked_at),
+                format!("it sets '{}' to a value that is neither a date nor milliseconds since 1970", self.locked_at),
+                format!("Leave '{}' out; docward sets it.", self.locked_at),
             )),
         }
     }
 
-    /// A save of the whole job with its lock and its attempt number. Only the worker that holds the job sends one: whoever
-    /// locked a free job without counting would not be told from another that does the same.
+    /// Evaluates a save of the whole job with its lock and its attempt number. Only the worker that holds the job sends
+    /// one: two workers that lock a free job without incrementing could not be distinguished.
     pub(super) fn save<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
         if update.upsert {
             return Err(upsert_of_a_job());
@@ -158,7 +158,7 @@ impl Queue {
         };
         if timeless {
             return Err(Rejection::new(
-                format!("it keeps the lock and drops its time, '{}'", self.locked_at),
+                format!("it keeps the lock but removes its time '{}'", self.locked_at),
                 format!("Send '{}' as it was read, or set {}: false.", self.locked_at, self.locked),
             ));
         }
@@ -173,7 +173,7 @@ impl Queue {
     }
 }
 
-/// What operators set the time of a claim to.
+/// Returns the value that operators set the time of a claim to.
 fn written_time<'o>(operators: Document<'o>, locked_at: &str) -> Option<Value<'o>> {
     let sets = |operator: &[u8]| matches!(operator, b"$set" | b"$min" | b"$max");
     let mut writes = touched(operators).filter(|(operator, path, _)| sets(operator) && *path == locked_at.as_bytes());

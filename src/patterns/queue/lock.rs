@@ -1,23 +1,23 @@
-//! Free locks: as values, in filters, and for the server.
+//! Free locks: as values, in filters, and as conditions for the server.
 //!
-//! A lock is free when it is false, null, zero or missing. Any other value is somebody's, until the lease is over.
+//! A lock is free when it is false, null, zero or missing. With any other value the job is taken until the lease ends.
 
 use std::time::Duration;
 
 use super::super::number::sign;
 use crate::document::{Document, Kind, Path, Value, Writer};
 
-/// Filters nest as deep as documents may; conditions below this depth are left as they are.
+/// Conditions below this depth are left as they are.
 const MAX_DEPTH: usize = 100;
 
-/// Whether a job with this value in its lock is free.
+/// Returns whether a job with this value in its lock is free.
 pub(super) fn is_free(value: Value<'_>) -> bool {
     matches!(value.kind, Kind::Null | Kind::Undefined)
         || value.as_bool() == Some(false)
         || sign(value) == Some(std::cmp::Ordering::Equal)
 }
 
-/// Whether the filter matches only jobs whose lock is free.
+/// Returns whether the filter matches only jobs whose lock is free.
 pub(super) fn proves_free(filter: Document<'_>, locked: &Path) -> bool {
     proves_free_at(filter, locked, 0)
 }
@@ -33,7 +33,7 @@ fn proves_free_at(filter: Document<'_>, locked: &Path, depth: usize) -> bool {
     })
 }
 
-/// `{$eq: false}`, `{$in: [false, null]}`, `{$exists: false}`
+/// Returns whether an operator matches only free locks: `{$eq: false}`, `{$in: [false, null]}`, `{$exists: false}`.
 fn demands_free(operator: &[u8], operand: Value<'_>) -> bool {
     match operator {
         b"$eq" => is_free(operand),
@@ -43,7 +43,7 @@ fn demands_free(operator: &[u8], operand: Value<'_>) -> bool {
     }
 }
 
-/// Whether an operator of the client's keeps jobs out that are locked, and would so keep out those whose lease is over.
+/// Returns whether a client's operator excludes locked jobs: it would also exclude those whose lease has ended.
 fn keeps_locked_out(operator: &[u8], operand: Value<'_>) -> bool {
     let is_true = |value: Value<'_>| value.as_flag() == Some(true);
     match operator {
@@ -56,7 +56,7 @@ fn keeps_locked_out(operator: &[u8], operand: Value<'_>) -> bool {
     }
 }
 
-/// Writes a claim's own conditions without those that the lock is free: whether it is, the lease decides.
+/// Writes a claim's conditions except those that require a free lock: the rule's own condition replaces them.
 pub(super) fn write_others(w: &mut Writer<'_>, filter: Document<'_>, locked: &Path) {
     write_others_at(w, filter, locked, 0);
 }
@@ -93,13 +93,14 @@ fn branches(value: Value<'_>) -> impl Iterator<Item = Document<'_>> {
     value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document)
 }
 
-/// The operators of a condition, if it is no value.
+/// Returns the operators of a condition; `None` if the condition is a value.
 fn operators(condition: Value<'_>) -> Option<Document<'_>> {
     condition.as_document().filter(|document| document.first().is_some_and(|first| first.key.starts_with(b"$")))
 }
 
-/// The condition of a claim: the lock is free, or it was taken longer ago than the lease by the server's clock. Dates and
-/// milliseconds since 1970 count; a lock without its time is over, one with anything else there never.
+/// Writes the condition of a claim: the lock is free, or its time is longer ago than the lease by the server's clock.
+/// The time is a date or milliseconds since 1970. A lock without a time has expired; one with another value never
+/// expires.
 pub(super) fn write_free_or_over(w: &mut Writer<'_>, locked: &Path, locked_at: &Path, lease: Duration) {
     let lease = i64::try_from(lease.as_millis()).unwrap_or(i64::MAX);
     w.array("$or", |a| {
@@ -129,7 +130,7 @@ fn write_milliseconds(w: &mut Writer<'_>, locked_at: &Path) {
     });
 }
 
-/// The condition of a save that keeps the lock: somebody has it.
+/// Writes the condition of a save that keeps the lock: the job is locked.
 pub(super) fn write_taken(w: &mut Writer<'_>, locked: &Path) {
     w.nested(locked.as_str(), |w| write_free_values(w, "$nin"));
 }
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn a_claims_conditions_on_the_lock_give_way() {
+    fn a_claim_drops_conditions_on_the_lock() {
         let locked = Path::parse("l").unwrap();
         for (filter, kept) in [
             (doc! {"a": 1, "l": false}, doc! {"a": 1}),

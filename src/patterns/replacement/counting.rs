@@ -1,5 +1,6 @@
-//! Counting a version up beside an update: `$inc` beside operators, a last stage behind a pipeline's. What is no number is
-//! only compared, and `$inc` of it is an error: so there is a statement for each kind of what may be stored.
+//! Increments the version of an update: with `$inc` beside operators, or with a last stage of a pipeline. A version
+//! that is not a number is only compared, and `$inc` of it fails. So there is one statement for each kind of stored
+//! value.
 
 use super::{blocked, cannot_be_set};
 use crate::command::{Modification, Operation, Pipeline, Update};
@@ -9,10 +10,10 @@ use crate::patterns::{Rejection, Stored, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
 const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 127];
-/// The types that have no fields; an array's are its elements'.
+/// The types that have no fields. An array has the types of its elements.
 const NO_DOCUMENTS: [i32; 20] = [-1, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 127];
 
-/// The update with its version counted up, unless it does that itself.
+/// Returns the update with its version incremented, unless the update does that itself.
 pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
@@ -41,14 +42,14 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
     }
 }
 
-/// Whether docward is to count these operators: they change something, and not the version.
+/// Returns whether docward increments the version for these operators: they change something, but not the version.
 fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
     let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
     written.peek().is_some() && !written.any(|(_, path, _)| version_field.overlaps(path))
 }
 
-/// `$inc` of the version beside the operators. It takes the place of what they set the version to on insert; a document
-/// around it is set field by field, since the server takes no path that two operators write.
+/// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version
+/// is set field by field there, because the server refuses a path that two operators write.
 fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, version_field) {
         return Ok(None);
@@ -81,7 +82,7 @@ fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<O
     }))))
 }
 
-/// What is set at `path`, without the version: the fields of a document around it one by one.
+/// Collects the fields set at `path` without the version: a document around the version is split into its fields.
 fn beside<'v>(
     version_field: &Path,
     path: &[u8],
@@ -97,8 +98,8 @@ fn beside<'v>(
     }
     if !version_field.is_below(path) {
         return Err(Rejection::new(
-            format!("it changes the version '{version_field}' by other means than $set and $inc"),
-            format!("Leave '{version_field}' out; it is counted up by itself."),
+            format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
+            format!("Leave '{version_field}' out; docward increments it."),
         ));
     }
     let around = value.as_document().ok_or_else(|| blocked(version_field, value.kind))?;
@@ -111,9 +112,8 @@ fn beside<'v>(
     Ok(())
 }
 
-/// The update with its `$inc` of the version as a document whose version is of this kind needs it. Of another type than a
-/// number it stays; but `null` becomes 1, as if the version were missing: `$max` takes the larger value, and null
-/// comes before all numbers, what is no number after them.
+/// Returns the update for documents whose version is of this kind. A version that is not a number stays, except that
+/// `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
 pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: Stored) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
     let around: Vec<&str> =
@@ -148,7 +148,7 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
     Some(Operation::Update(update))
 }
 
-/// The operators without the `$inc` of the version.
+/// Returns the operators without the `$inc` of the version.
 fn without_inc<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
     CowDocument::build(|w| operators.elements().for_each(|operator| write_without_inc(w, operator, version_field)))
 }
@@ -162,7 +162,7 @@ fn write_without_inc(w: &mut Writer<'_>, operator: Element<'_>, version_field: &
     }
 }
 
-/// The operators with `$max: 1` of the version in the place of its `$inc`.
+/// Returns the operators with `$max: 1` of the version instead of its `$inc`.
 fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocument<'a> {
     let begin = |w: &mut Writer<'_>| w.int32(version_field.as_str(), 1);
     CowDocument::build(|w| {
@@ -185,8 +185,8 @@ fn at_least_one<'a>(operators: Document<'_>, version_field: &Path) -> CowDocumen
     })
 }
 
-/// A last stage that counts the version up, if it is a number or missing. A field around it is written only where it is a
-/// document or without: a stage writes through arrays, and over everything else.
+/// Adds a last stage that increments the version if it is a number or missing. It writes a field around the version
+/// only if that is a document or missing: a stage would write through arrays and overwrite other values.
 fn with_stage<'a>(
     mut stages: Vec<CowDocument<'a>>,
     meaning: Modification<'a>,
@@ -199,7 +199,7 @@ fn with_stage<'a>(
     Some(Modification::Pipeline(Box::new(Pipeline { stages, meaning })))
 }
 
-/// The value of the field whose name ends at `end` of the version's path, with the version in it counted up.
+/// Writes the value of the field whose name ends at `end` of the version's path, with the version incremented.
 fn write_counted(w: &mut Writer<'_>, path: &str, end: usize) {
     let reference = format!("${}", path.get(..end).unwrap_or(path));
     let Some(rest) = path.get(end + 1..) else {

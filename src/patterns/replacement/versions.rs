@@ -1,16 +1,17 @@
-//! Versions beside replacements: updates by operators and pipelines count them up, and none sets them back.
+//! Versions in other statements than replacements: updates by operators and pipelines increment them and cannot
+//! decrease them.
 
 use std::cmp::Ordering;
 
-use super::{NONE, OnConflict, Policy, Replacement, next_version};
+use super::{NONE, OnConflict, Replacement, ReplacementPolicy, next_version};
 use crate::command::{Modification, Operation, Statement, Update, code};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, compare_numbers, edit};
 use crate::effect::{Change, change, equality};
 use crate::patterns::{Rejection, Rewrite, Verdict};
 
 impl Replacement {
-    /// An update by operators. One that sets the version to a number is the save of an application that writes all its
-    /// fields (TypeORM, Beanie), and that number is what it read.
+    /// Evaluates an update by operators. An application that writes all fields in each save (TypeORM, Beanie) also sets
+    /// the version, to the number that it read.
     pub(super) fn operators<'a>(
         &self,
         statement: &Statement<'a>,
@@ -21,12 +22,12 @@ impl Replacement {
         let pinned = equality(update.filter.as_document(), version_field.as_str());
         match change(&statement.operation, version_field) {
             Change::Untouched => Ok(Verdict::Forward),
-            // The application counts by itself.
+            // The application increments the version itself.
             Change::Incremented(amount) if amount.as_integer().is_some_and(|amount| amount > 0) => Ok(Verdict::Forward),
             Change::Set(version) => self.set(update, operators, version_field, version, pinned),
             Change::Removed | Change::Incremented(_) => Err(set_back(version_field)),
             Change::Either(_) | Change::Now | Change::Inside(_) | Change::Unclear(_) => Ok(Verdict::unsupported(
-                format!("it changes the version '{version_field}' by other means than $set and $inc"),
+                format!("it changes the version '{version_field}' with an operator other than $set and $inc"),
                 format!("Leave '{version_field}' out, or set it to the version that you read."),
             )),
         }
@@ -41,7 +42,7 @@ impl Replacement {
         pinned: Option<Value<'_>>,
     ) -> Result<Verdict<'a>, Rejection> {
         let Some(next) = next_version(version) else {
-            // A revision that its application changes with each save is in its filter too.
+            // An application that stores a new revision with each save has the old one in its filter.
             let is_checked = pinned.is_some_and(|pinned| pinned.kind == Kind::Null || next_version(pinned).is_none());
             return if is_checked { Ok(Verdict::Forward) } else { Err(no_number(version_field)) };
         };
@@ -50,8 +51,8 @@ impl Replacement {
             Some(pinned) if pinned.kind == Kind::Null || version.kind == Kind::Null => Err(set_back(version_field)),
             Some(pinned) if compare_numbers(version, pinned) != Some(Ordering::Equal) => Err(set_back(version_field)),
             Some(_) => Ok(Verdict::rewrite(Operation::Update(with_version(update, operators, version_field, &next)))),
-            // Null stands for no version: it was read without.
-            None if self.policy == Policy::CheckVersion || version.kind == Kind::Null => {
+            // Null means that the document was read without a version.
+            None if self.policy == ReplacementPolicy::CheckVersion || version.kind == Kind::Null => {
                 Ok(self.conditional(with_version(update, operators, version_field, &next), version_field, version))
             }
             None => {
@@ -66,7 +67,7 @@ impl Replacement {
     }
 }
 
-/// The operators with another version in their `$set`.
+/// Returns the update with another version in its `$set`.
 fn with_version<'a>(
     update: &Update<'a>,
     operators: Document<'_>,
@@ -97,13 +98,13 @@ fn with_version<'a>(
     Update { modification: Modification::Operators(operators), ..update.clone() }
 }
 
-/// The rest of a path below a field around it.
+/// Returns the rest of a path below a field around it.
 fn below(path: &Path, around: &[u8]) -> Option<Path> {
     let rest = path.as_str().as_bytes().strip_prefix(around)?.strip_prefix(b".")?;
     std::str::from_utf8(rest).ok().and_then(Path::parse)
 }
 
-/// Whether a version comes after the other: null comes before all numbers.
+/// Returns whether a version comes after the other: null comes before all numbers.
 pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
     match (version.kind, other.kind) {
         (Kind::Null, _) => false,
@@ -114,19 +115,23 @@ pub(super) fn is_above(version: Value<'_>, other: Value<'_>) -> bool {
 
 fn no_number(version_field: &Path) -> Rejection {
     Rejection::new(
-        format!("it sets the version '{version_field}' to what is no number, without the one that was read"),
-        format!("Leave '{version_field}' out, or put the one that you read into the filter."),
+        format!(
+            "it sets the version '{version_field}' to a value that is not a number, \
+             and its filter does not check the old version"
+        ),
+        format!("Leave '{version_field}' out, or add the one that you read to the filter."),
     )
 }
 
 fn set_back(version_field: &Path) -> Rejection {
     Rejection::new(
-        format!("it sets the version '{version_field}' back, or removes it"),
-        format!("Leave '{version_field}' out; it is counted up by itself."),
+        format!("it decreases or removes the version '{version_field}'"),
+        format!("Leave '{version_field}' out; docward increments it."),
     )
 }
 
-/// The verdict on a client's pipeline that cannot pass: one that may replace the whole document, or writes the version.
+/// Returns the verdict on a client's pipeline that cannot pass: it may replace the whole document, or writes the
+/// version.
 pub(super) fn pipeline<'a>(stages: Document<'_>, version_field: Option<&Path>) -> Option<Verdict<'a>> {
     let stages = || stages.values().filter_map(Value::as_document).filter_map(Document::first);
     if stages().any(|stage| replaces(&stage)) {
@@ -148,7 +153,7 @@ pub(super) fn pipeline<'a>(stages: Document<'_>, version_field: Option<&Path>) -
     })
 }
 
-/// Whether a stage can remove fields that it does not name.
+/// Returns whether a stage can remove fields that it does not name.
 fn replaces(stage: &Element<'_>) -> bool {
     match stage.key {
         b"$set" | b"$addFields" | b"$unset" => false,
@@ -160,14 +165,14 @@ fn replaces(stage: &Element<'_>) -> bool {
     }
 }
 
-/// The names that an `$unset` stage takes.
+/// Returns the names of an `$unset` stage.
 fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
     let listed = value.as_array().unwrap_or(Document::EMPTY).values();
     value.as_string_bytes().into_iter().chain(listed.filter_map(Value::as_string_bytes))
 }
 
-/// What to say of a stored document that has another version than the statement's condition wants; `None` if its version is
-/// not what the statement failed by.
+/// Returns the rejection if the stored document does not have the version that the statement requires; `None` if the
+/// statement failed for another reason.
 pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Document<'_>) -> Option<Rejection> {
     let wanted = update.conditions.iter().find_map(|condition| condition.as_document().get(version_field.as_str()))?;
     let found = match version_field.lookup(stored) {
@@ -186,17 +191,17 @@ pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Docume
     let (reason, hint) = match limit {
         Some(limit) => (
             format!(
-                "it sets '{version_field}' to {}, and the stored document has {stored}: versions only go up",
+                "it sets '{version_field}' to {}, but the stored document has {stored}; versions only increase",
                 text(limit)
             ),
             format!(
-                "Leave '{version_field}' out, or put the one you read into the filter. (For the DBA: `policy: check_version` takes it \
-                 for the version that was read.)"
+                "Leave '{version_field}' out, or put the one you read into the filter. (For the DBA: \
+                 `policy: check_version` treats it as the version that was read.)"
             ),
         ),
         None => (
             format!("the stored document has {stored}, the one you sent has {}", sent_version(sent)),
-            "Read the document again, repeat the change on what you find, and send that.".to_owned(),
+            "Read the document again, apply the change to it, and save it.".to_owned(),
         ),
     };
     Some(Rejection { code: code::WRITE_CONFLICT, reason, hint })
@@ -218,7 +223,7 @@ fn described(version_field: &Path, version: Value<'_>) -> String {
     }
 }
 
-/// A version as people write it.
+/// Formats a version for people.
 fn text(version: Value<'_>) -> String {
     match (version.as_integer(), version.as_str()) {
         (Some(number), _) => number.to_string(),

@@ -1,14 +1,14 @@
-//! A replacement as a pipeline that keeps the number of the document that is stored.
+//! Writes a replacement as a pipeline that keeps the number of the stored document.
 //!
-//! The server evaluates `$field` against the document as it was before the replacement, so no number is read beforehand
-//! that could be another one by then.
+//! The server evaluates `$field` on the document before the replacement. So docward need not read the number first,
+//! which could change in between.
 
 use crate::command::{Modification, Pipeline};
 use crate::document::{ArrayWriter, CowDocument, Document, Lookup, OwnedValue, Path, Slot, Value, Writer, edit};
 use crate::patterns::literal;
 
-/// The same replacement, but what the stored document holds at `path` stays, and a document without it gets `number`.
-/// `None` for what is no replacement.
+/// Returns the same replacement, except that the stored value at `path` stays and a document without it gets `number`.
+/// `None` if the modification is not a replacement.
 pub(super) fn keeping<'a>(
     modification: &Modification<'a>,
     path: &Path,
@@ -33,7 +33,7 @@ pub(super) fn keeping<'a>(
     Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
 }
 
-/// What an upsert inserts by a replacement without a number of its own.
+/// Returns the document that an upsert by replacement inserts, with `number`.
 fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modification<'a> {
     let has_room = matches!(path.lookup(document.as_document()), Lookup::Missing);
     Modification::Replacement(match has_room {
@@ -44,7 +44,7 @@ fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modific
     })
 }
 
-/// `{$replaceWith: ...}`: `new` and in it the number that is kept, if there is one.
+/// Writes `{$replaceWith: ...}`: the new document with the kept number in it, if there is one.
 fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(Slot<'_>)) -> CowDocument<'a> {
     CowDocument::build(|w| {
         w.nested("$replaceWith", |w| {
@@ -59,7 +59,7 @@ fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(Slot<'_>)) -> Co
     })
 }
 
-/// The variable `new` with the variable `kept` at `path` below it, unless that is missing.
+/// Writes the variable `new` with the variable `kept` at `path` in it, unless `kept` is missing.
 fn new_with_kept(w: &mut Writer<'_>, path: &str) {
     w.array("$cond", |a| {
         a.nested(|w| {
@@ -73,7 +73,7 @@ fn new_with_kept(w: &mut Writer<'_>, path: &str) {
     });
 }
 
-/// What the stored document holds; null counts as nothing, and so does what the elements of an array hold.
+/// Writes an expression for the stored value. Null and values in elements of an array count as missing.
 fn kept(w: &mut Writer<'_>, path: &str, number: Option<i64>) {
     w.array("$ifNull", |a| {
         match path.rsplit_once('.') {
@@ -102,7 +102,7 @@ fn in_document(a: &mut ArrayWriter<'_>, parent: &str, path: &str) {
     });
 }
 
-/// `base`, an expression, with the number at `path` below it and all else as it is.
+/// Writes the expression `base` with the number at `path` in it.
 fn with_number(w: &mut Writer<'_>, base: &str, path: &str) {
     w.array("$mergeObjects", |a| {
         a.string(base);
@@ -113,7 +113,7 @@ fn with_number(w: &mut Writer<'_>, base: &str, path: &str) {
     });
 }
 
-/// A stage that puts `number` into a document without one.
+/// Returns a stage that sets `number` in a document without one.
 pub(super) fn missing<'a>(path: &Path, number: i64) -> CowDocument<'a> {
     CowDocument::build(|w| {
         w.nested("$set", |w| {
@@ -127,8 +127,8 @@ pub(super) fn missing<'a>(path: &Path, number: i64) -> CowDocument<'a> {
     })
 }
 
-/// An update whose only operator sets whole fields, one of them around `path`, as a pipeline that gives the same and keeps
-/// the stored number, or else puts `number` in. `None` where the pipeline would do something else than the operators.
+/// Returns an update by `$set` of whole fields, one of them around `path`, as a pipeline that keeps the stored number
+/// or sets `number`. `None` if a pipeline would differ from the operators.
 pub(super) fn setting_around<'a>(
     modification: &Modification<'a>,
     path: &Path,
@@ -159,12 +159,12 @@ pub(super) fn setting_around<'a>(
     Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: modification.clone() })))
 }
 
-/// What an update that is nothing but a `$set` of whole fields, one of them a document around `path`, writes at `path`.
+/// Returns the value at `path` in an update by `$set` of whole fields only, one of them a document around `path`.
 pub(super) fn set_around<'d>(operators: Document<'d>, path: &Path) -> Option<Lookup<'d>> {
     only_set(operators, path).map(|set| path.lookup(set))
 }
 
-/// The fields of such an update.
+/// Returns the fields of such an update.
 fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
     let mut all = operators.elements();
     let set = all.next().filter(|first| first.key == b"$set" && all.next().is_none())?;
@@ -174,7 +174,7 @@ fn only_set<'d>(operators: Document<'d>, path: &Path) -> Option<Document<'d>> {
     (is_whole && set.get(name).is_some_and(|value| value.as_document().is_some())).then_some(set)
 }
 
-/// The operators without what their `$set` does to the field at `path` by its own name. `None` if it does not name it.
+/// Returns the operators without `path` in their `$set`. `None` if `$set` does not name it.
 pub(super) fn without_set<'a>(operators: Document<'_>, path: &Path) -> Option<CowDocument<'a>> {
     let name = path.as_str();
     operators.get("$set").and_then(Value::as_document)?.get(name)?;

@@ -1,5 +1,5 @@
-//! Counters that several rules, or several collections, share. A counter that does not exist yet begins behind the numbers
-//! of all of them: a number that one of them has stored must not be issued to another.
+//! Counters that several rules or collections share. A new counter starts after the numbers of all of them: a number
+//! that one of them has stored must not be issued to another.
 
 use std::sync::Arc;
 
@@ -7,23 +7,23 @@ use super::{Sequence, Start, Strategy};
 use crate::patterns::{Pattern, Rule};
 use crate::rules::{Mode, NamespacePattern};
 
-/// The rules that share a counter, each with its own wish.
+/// The rules that share a counter, each with its own start.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Beginning(Arc<[Origin]>);
 
-/// One rule's part in where a counter begins.
+/// One rule's part in the first number of a counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origin {
     pub start: Start,
-    /// Where its numbers are.
+    /// The collections that contain its numbers.
     pub namespaces: Vec<NamespacePattern>,
     pub field: String,
-    /// The database where its counter lives; `None`: each database that it guards has one.
+    /// The database of its counter; `None`: each protected database has one.
     database: Option<String>,
 }
 
 impl Beginning {
-    /// The rules that count by the counter of this name in this database.
+    /// Returns the rules that use the counter of this name in this database.
     pub fn origins<'b>(&'b self, database: &'b str) -> impl Iterator<Item = &'b Origin> {
         self.0.iter().filter(move |origin| match &origin.database {
             Some(own) => own == database,
@@ -31,32 +31,32 @@ impl Beginning {
         })
     }
 
-    /// The first number where no document has one.
+    /// Returns the first number if no document has one.
     pub fn least(&self, database: &str) -> i64 {
-        let wished = self.origins(database).filter_map(|origin| match origin.start {
+        let starts = self.origins(database).filter_map(|origin| match origin.start {
             Start::At(first) => Some(first),
             Start::AfterMax => None,
         });
-        wished.max().unwrap_or(1)
+        starts.max().unwrap_or(1)
     }
 
-    /// The first number behind the largest one that is stored.
+    /// Returns the first number after the largest stored one.
     pub fn behind(&self, database: &str, largest: i64) -> Option<i64> {
-        let wished = self.origins(database).any(|origin| matches!(origin.start, Start::At(_)));
+        let has_start = self.origins(database).any(|origin| matches!(origin.start, Start::At(_)));
         let next = largest.checked_add(1)?;
-        Some(if wished { next.max(self.least(database)) } else { next })
+        Some(if has_start { next.max(self.least(database)) } else { next })
     }
 }
 
 impl Origin {
-    /// Whether documents of this collection get their numbers from the counter in `counter`, a database.
+    /// Returns whether documents of this collection get their numbers from the counter in the database `counter`.
     pub fn covers(&self, counter: &str, database: &str, collection: &str) -> bool {
         let is_counted_there = self.database.is_some() || database == counter;
         let matches = |of: &NamespacePattern| of.matches(database.as_bytes(), collection.as_bytes());
         is_counted_there && self.namespaces.iter().any(matches)
     }
 
-    /// The database of all its documents that count by the counter in `counter`, where there is only one.
+    /// Returns the database of all documents that use the counter in `counter`; `None` if there can be several.
     pub fn only_database<'c>(&self, counter: &'c str) -> Option<&'c str> {
         self.database.is_none().then_some(counter)
     }
@@ -71,13 +71,13 @@ impl Origin {
     }
 }
 
-/// Tells each rule with which others it shares its counter.
+/// Sets, for each rule, the rules that it shares its counter with.
 pub(in crate::patterns) fn share_counters(rules: &mut [Rule]) {
     let counters: Vec<Counter> = rules.iter().filter_map(Counter::of).collect();
     for rule in rules {
         let own = Counter::of(rule);
         let (Some(own), Pattern::Sequence(sequence)) = (own, &mut rule.pattern) else { continue };
-        // Its own wish comes first: a rule that is tried alone has it whatever its mode.
+        // Its own start comes first: a rule that is tested alone uses it in any mode.
         let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
         sequence.beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
     }

@@ -1,8 +1,8 @@
-//! `hide: true`: reads do not return the timestamps' field unless they ask for it by name.
+//! `hide: true`: reads return the field with the timestamps only if they ask for it by name.
 
 use crate::document::{Document, Kind, OwnedValue, Value, document, edit};
 
-/// A projection that does not return `field`; `None` when the one that is there may stay.
+/// Returns a projection that does not return `field`; `None` if the current one needs no change.
 pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<OwnedValue> {
     let current = current.unwrap_or(Document::EMPTY);
     if names(current, field) || includes(current) {
@@ -11,8 +11,8 @@ pub(super) fn projection(current: Option<Document<'_>>, field: &str) -> Option<O
     Some(OwnedValue::document(&edit::append(current, |w| w.int32(field, 0))))
 }
 
-/// A pipeline, as the array's document, with `$unset` of `field` where it costs no index; `None` when it names the field, or
-/// reads no documents of the collection, or writes what it reads: a copy keeps the timestamps.
+/// Returns the pipeline with `$unset` of `field`, placed after stages that use indexes. `None` if it names the field,
+/// does not read documents of the collection, or writes its result: a copy keeps the timestamps.
 pub(super) fn pipeline(stages: Document<'_>, field: &str) -> Option<OwnedValue> {
     if mentions(Value { kind: Kind::Array, bytes: stages.as_bytes() }, field) {
         return None;
@@ -41,8 +41,8 @@ fn writes(stage: Value<'_>) -> bool {
     matches!(name, Some(b"$out" | b"$merge"))
 }
 
-/// Stages that only choose and order documents, or must come first: `$unset` goes behind them, so that they
-/// still use the collection's indexes.
+/// Stages that only select and order documents, or must come first. `$unset` follows them, so that they can use the
+/// collection's indexes.
 const LEADING: [&[u8]; 9] =
     [b"$match", b"$sort", b"$limit", b"$skip", b"$sample", b"$geoNear", b"$search", b"$searchMeta", b"$vectorSearch"];
 
@@ -50,12 +50,12 @@ const LEADING: [&[u8]; 9] =
 const NO_DOCUMENTS: [&[u8]; 6] =
     [b"$changeStream", b"$collStats", b"$indexStats", b"$planCacheStats", b"$documents", b"$listSearchIndexes"];
 
-/// Whether a projection names `field`, or something inside it.
+/// Returns whether a projection names `field` or a field inside it.
 fn names(projection: Document<'_>, field: &str) -> bool {
     projection.elements().any(|element| is_or_below(element.key, field))
 }
 
-/// Whether a projection lists what to return, rather than what to leave out.
+/// Returns whether a projection lists the fields to return, rather than those to exclude.
 fn includes(projection: Document<'_>) -> bool {
     let mut id_alone = None;
     for element in projection.elements() {
@@ -77,7 +77,8 @@ fn includes(projection: Document<'_>) -> bool {
     id_alone == Some(true)
 }
 
-/// `{a: {b: 0}}` excludes, `{a: {$slice: 1}}` and `{$meta: ...}` leave the question open, other expressions include.
+/// Returns whether a nested specification includes: `{a: {b: 0}}` does not, other expressions do. It is undecided for
+/// `{a: {$slice: 1}}` and `{$meta: ...}`.
 fn includes_nested(nested: Document<'_>) -> Option<bool> {
     match nested.first() {
         None => Some(true),
@@ -87,7 +88,7 @@ fn includes_nested(nested: Document<'_>) -> Option<bool> {
     }
 }
 
-/// Whether any field name or string of a value is `field`, a path below it, or a reference to one.
+/// Returns whether any field name or string of a value is `field`, a path below it, or a reference to one.
 fn mentions(value: Value<'_>, field: &str) -> bool {
     let mut unread = vec![value];
     while let Some(value) = unread.pop() {
@@ -107,7 +108,8 @@ fn mentions(value: Value<'_>, field: &str) -> bool {
     false
 }
 
-/// `$field`, `$field.a`, `$$ROOT.field`, `$$CURRENT.field.a`, given without the first `$`.
+/// Returns whether a reference is to the field: `$field`, `$field.a`, `$$ROOT.field`, `$$CURRENT.field.a`, given
+/// without the first `$`.
 fn refers(path: &[u8], field: &str) -> bool {
     if is_or_below(path, field) {
         return true;
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn projections_lose_the_stamps_unless_they_name_them() {
+    fn projections_exclude_timestamps_unless_they_name_them() {
         let hidden = |before: bson::Document, mut after: bson::Document| {
             after.insert("lm", 0);
             let raw = bytes(before.clone());
@@ -162,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn pipelines_lose_the_stamps_behind_the_stages_that_use_indexes() {
+    fn pipelines_remove_timestamps_after_stages_that_use_indexes() {
         let run = |stages: Array| {
             let raw = bytes(doc! {"p": stages});
             let document = Document::parse(&raw).unwrap();

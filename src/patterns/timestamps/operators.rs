@@ -1,7 +1,7 @@
-//! Writes to protected fields beside operators that a pipeline cannot express (`$push` with `$sort`, array filters,
-//! positional paths, `$setOnInsert` of an upsert): the operators themselves, without the writes that are late.
+//! Writes to protected fields together with operators that a pipeline cannot express (`$push` with `$sort`, array
+//! filters, positional paths, `$setOnInsert` of an upsert). The operators are sent without the stale writes.
 //!
-//! Which ones are late is read from the stored document's timestamps, in one transaction with the statement.
+//! The stored document's timestamps, read in one transaction with the statement, show which writes are stale.
 
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
@@ -18,9 +18,9 @@ pub(super) struct InOperators {
     store: String,
     per: Per,
     timestamp_type: TimestampType,
-    /// The protected paths that it writes, and when.
+    /// The protected paths that it writes, and their times.
     protected: Vec<(String, Time)>,
-    /// Protected paths that its filter puts into a document that it inserts.
+    /// Protected paths of its filter, which an upsert inserts.
     pinned: Vec<(String, Time)>,
 }
 
@@ -38,8 +38,8 @@ impl InOperators {
         }
     }
 
-    /// Whether the write of the field at `path` is late for the document with these timestamps.
-    fn is_late(&self, stored: Document<'_>, path: &str, time: Time) -> bool {
+    /// Returns whether the write of the field at `path` is stale for a document with these timestamps.
+    fn is_stale(&self, stored: Document<'_>, path: &str, time: Time) -> bool {
         let timestamp = match self.per {
             Per::Document => stored.get(self.store.as_str()),
             Per::Field => stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|timestamps| {
@@ -52,32 +52,32 @@ impl InOperators {
         timestamp.is_some_and(|timestamp| self.timestamp_type.is_newer(timestamp, time))
     }
 
-    /// The protected writes that are not late.
-    fn timely<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, Time)> {
-        self.protected.iter().filter(|(path, time)| !self.is_late(stored, path, *time)).collect()
+    /// Returns the protected writes that are not stale.
+    fn current<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, Time)> {
+        self.protected.iter().filter(|(path, time)| !self.is_stale(stored, path, *time)).collect()
     }
 
-    /// `operators` with the protected writes of `timely` only, and their timestamps, for this stored document.
+    /// Returns `operators` with only the protected writes in `current`, and their timestamps, for this stored document.
     fn applied<'a>(
         &self,
         operators: Document<'_>,
-        timely: &[&(String, Time)],
+        current: &[&(String, Time)],
         stored: Document<'_>,
     ) -> CowDocument<'a> {
         let path_is = |path: &str, key: &[u8]| path.as_bytes() == key;
-        let is_late = |key: &[u8]| {
+        let is_stale = |key: &[u8]| {
             self.protected.iter().any(|(path, _)| path_is(path, key))
-                && !timely.iter().any(|(path, _)| path_is(path, key))
+                && !current.iter().any(|(path, _)| path_is(path, key))
         };
-        let is_stamp = |key: &[u8]| {
+        let is_timestamp = |key: &[u8]| {
             key.strip_prefix(self.store.as_bytes()).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
         };
-        let is_kept = |key: &[u8]| !is_late(key) && !is_stamp(key);
+        let is_kept = |key: &[u8]| !is_stale(key) && !is_timestamp(key);
         CowDocument::build(|w| {
             w.nested("$set", |w| {
                 let set = operators.get("$set").and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 set.elements().filter(|field| is_kept(field.key)).for_each(|field| w.element(field));
-                self.write_timestamps(w, timely, stored);
+                self.write_timestamps(w, current, stored);
             });
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 let name = match operator.key {
@@ -96,25 +96,25 @@ impl InOperators {
         })
     }
 
-    /// A store that is no document holds no timestamps: one takes its place, as it does in a pipeline.
-    fn write_timestamps(&self, w: &mut Writer<'_>, timely: &[&(String, Time)], stored: Document<'_>) {
+    /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
+    fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, Time)], stored: Document<'_>) {
         let is_document = stored.get(self.store.as_str()).is_none_or(|store| store.as_document().is_some());
         match self.per {
-            Per::Field if !is_document && !timely.is_empty() => {
-                let writes = timely.iter().map(|(path, time)| {
+            Per::Field if !is_document && !current.is_empty() => {
+                let writes = current.iter().map(|(path, time)| {
                     let value = self.timestamp_type.value(time);
                     Write { path, change: Change::Put(Put::Value(value)) }
                 });
-                // Protected paths are distinct, and none lies in another.
+                // Protected paths are distinct and do not contain each other.
                 if let Ok(timestamps) = Writes::new(writes.collect()) {
                     w.nested(&self.store, |w| timestamps.tree().write_values(w));
                 }
             }
-            Per::Field => timely.iter().for_each(|(path, time)| {
+            Per::Field => current.iter().for_each(|(path, time)| {
                 w.value(format!("{}.{path}", self.store), self.timestamp_type.value(time));
             }),
             Per::Document => {
-                if let Some((_, time)) = timely.first() {
+                if let Some((_, time)) = current.first() {
                     w.value(&self.store, self.timestamp_type.value(time));
                 }
             }
@@ -124,37 +124,37 @@ impl InOperators {
 
 impl Procedure for InOperators {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Applying { statement: self.clone(), stage: Stage::Start })
+        Box::new(Applying { statement: self.clone(), stage: OperatorsStage::Start })
     }
 }
 
 #[derive(Debug)]
 struct Applying {
     statement: InOperators,
-    stage: Stage,
+    stage: OperatorsStage,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum OperatorsStage {
     Start,
     Selected,
     Applied,
 }
 
 impl ProcedureRun for Applying {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
-        match (self.stage, heard) {
-            (Stage::Start, _) => {
-                self.stage = Stage::Selected;
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
+        match (self.stage, result) {
+            (OperatorsStage::Start, _) => {
+                self.stage = OperatorsStage::Selected;
                 let fields = document(|w| w.int32(self.statement.store.as_str(), 1));
                 NextAction::Select { limit: 1, fields }
             }
-            (Stage::Selected, ActionResult::Documents(found)) => {
-                self.stage = Stage::Applied;
+            (OperatorsStage::Selected, ActionResult::Documents(found)) => {
+                self.stage = OperatorsStage::Applied;
                 self.apply(operation, found.first().copied())
             }
-            (Stage::Applied, _) => NextAction::Finish,
-            (Stage::Selected, _) => NextAction::Reject(lost()),
+            (OperatorsStage::Applied, _) => NextAction::Finish,
+            (OperatorsStage::Selected, _) => NextAction::Reject(lost()),
         }
     }
 }
@@ -163,7 +163,7 @@ impl Applying {
     fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
         let Operation::Update(update) = operation else { return NextAction::Reject(lost()) };
         let Modification::Operators(operators) = &update.modification else { return NextAction::Reject(lost()) };
-        let mut timestamped = self.statement.timely(stored.unwrap_or(Document::EMPTY));
+        let mut timestamped = self.statement.current(stored.unwrap_or(Document::EMPTY));
         if stored.is_none() {
             timestamped.extend(&self.statement.pinned);
         }
@@ -172,7 +172,7 @@ impl Applying {
             Modification::Operators(self.statement.applied(operators.as_document(), &timestamped, document));
         let mut update = Update { modification: operators, ..update.clone() };
         if let Some(id) = stored.and_then(|stored| stored.get("_id")) {
-            // The one that was looked at.
+            // The document that docward read.
             update.conditions.push(CowDocument::build(|w| w.value("_id", id)));
             update.upsert = false;
         }
@@ -181,5 +181,5 @@ impl Applying {
 }
 
 fn lost() -> Rejection {
-    Rejection::new("docward lost its place in it", "Tell the DBA.")
+    Rejection::new("docward received an unexpected reply", "Report this to the DBA.")
 }

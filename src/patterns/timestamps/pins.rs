@@ -1,5 +1,5 @@
-//! What an upsert inserts because its filter demands it: protected fields get timestamps as if the update had written them, and
-//! a demanded timestamp would be a forged one.
+//! Equalities in the filter of an upsert, which it inserts. Protected fields among them get timestamps as if the update
+//! had written them. A timestamp among them would be forged.
 
 use super::super::Rejection;
 use super::super::filter::remade;
@@ -10,11 +10,11 @@ use crate::command::{Modification, Update};
 use crate::document::{CowDocument, Document, Path, Value};
 use crate::effect::{Held, inserted};
 
-/// Protected fields that the filter puts into the inserted document and the update does not write.
+/// Protected fields that the filter sets in the inserted document and the update does not write.
 #[derive(Debug, Default)]
 pub(super) struct Pinned {
     pub(super) paths: Vec<String>,
-    /// The filter gives the `_id`, so that an inserted document cannot be told from a stored one by that.
+    /// Whether the filter gives the `_id`: then the `_id` cannot show whether the document is inserted or stored.
     pub(super) id: bool,
 }
 
@@ -25,24 +25,25 @@ impl Pinned {
 }
 
 impl Timestamps {
-    /// What an upsert's filter pins besides what `is_written`.
+    /// Returns the protected fields in an upsert's filter, except those in `is_written`.
     ///
     /// # Errors
-    /// It pins a timestamp.
+    /// The filter contains a timestamp.
     pub(super) fn pinned(&self, update: &Update<'_>, is_written: impl Fn(&[u8]) -> bool) -> Result<Pinned, Rejection> {
         let filter = update.filter.as_document();
         if !update.upsert || pins_only_id(filter) {
             return Ok(Pinned { paths: Vec::new(), id: true });
         }
-        // What the operators write is known without the model.
+        // The operators' own writes are known, so only the filter is evaluated.
         let nothing = Modification::Operators(CowDocument::from(Document::EMPTY));
         let operation = remade(update, update.filter.clone(), nothing, true);
         let Some(inserted) = inserted(&operation) else { return Ok(Pinned::default()) };
         let names = inserted.names();
         if names.contains(&self.store.as_bytes()) {
             return Err(Rejection::new(
-                format!("its filter demands a timestamp in '{}', which an upsert would insert", self.store),
-                "Leave the timestamp out of the filter (docward compares it), compare it by $lt or $exists, or do not upsert.",
+                format!("its filter requires a timestamp in '{}', and an upsert would insert it", self.store),
+                "Leave the timestamp out of the filter (docward compares it), use $lt or $exists for it, \
+                 or do not upsert.",
             ));
         }
         let pinned: Vec<&str> = match &self.fields {
@@ -59,7 +60,7 @@ impl Timestamps {
         })
     }
 
-    /// `operators` with timestamps for pinned fields, in case it inserts them.
+    /// Returns `operators` with timestamps for pinned fields in `$setOnInsert`.
     pub(super) fn timestamped_on_insert<'a>(
         &self,
         operators: Document<'_>,
@@ -83,15 +84,15 @@ impl Timestamps {
     }
 }
 
-/// Why an upsert that could insert protected fields of its filter needs a time.
+/// Adds to a rejection for a missing time that the upsert could insert protected fields from its filter.
 pub(super) fn without_time(pinned: &Pinned, rejection: Rejection) -> Rejection {
     let path = pinned.paths.first().map_or("", String::as_str);
     let reason =
-        format!("as an upsert it could insert the protected field '{path}' of its filter: {}", rejection.reason);
+        format!("as an upsert it could insert the protected field '{path}' from its filter: {}", rejection.reason);
     Rejection { reason, ..rejection }
 }
 
-/// Most upserts pick their document by its `_id` alone.
+/// Returns whether the filter has only `_id`, which is true for most upserts.
 fn pins_only_id(filter: Document<'_>) -> bool {
     filter.elements().all(|element| element.key == b"_id")
 }

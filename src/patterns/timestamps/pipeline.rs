@@ -1,9 +1,9 @@
-//! An update's operators as one `$set` stage whose every field decides for itself whether the write is stale.
+//! Writes an update's operators as one `$set` stage in which each field checks whether the write is stale.
 //!
-//! The stage gives what the operators would have given: a path is never created through a scalar or an array
-//! (the server fails the statement, as it does for the operator), `$unset` creates no parents, values are
-//! literals whatever they look like. Uses `$setField`, hence mongod 5.0 or later for dotted paths. All
-//! expressions of one stage see the document as it was before, so timestamps and fields change together.
+//! The stage has the same result as the operators. It never creates a path through a scalar or an array: the server
+//! fails the statement, as it does for the operator. `$unset` creates no parents. All values are literals. Dotted paths
+//! need `$setField`, so mongod 5.0 or later. All expressions of a stage see the document before the update, so
+//! timestamps and fields change together.
 
 use super::super::literal;
 use super::settings::{Per, Time, TimestampType};
@@ -12,25 +12,25 @@ use crate::document::{
     CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
 };
 
-/// Bytes a written field or a timestamp usually takes in the stage: a first guess at its length.
+/// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.
 const FIELD_LENGTH: usize = 256;
 
-/// The expressions that differ from write to write by a register's path, the write's time and a value only: written
-/// when the rule is loaded.
+/// The expressions that depend only on a register's path, the write's time and a value. They are written when the rule
+/// is loaded.
 #[derive(Debug, Clone)]
 pub(super) struct Forms {
     per: Per,
     timestamp_type: TimestampType,
-    /// What a timestamp's path begins with: the field of the timestamps, and a dot where each register has its own.
+    /// The start of a timestamp's path: the field of the timestamps, with a dot if each register has its own.
     store: String,
-    /// True when the timestamp is newer than the write. A timestamp of another type (the rule's `type` was changed) counts as
-    /// missing.
+    /// True if the timestamp is newer than the write. A timestamp of another type is ignored: the rule's `type` was
+    /// changed.
     stale: Template,
     /// The timestamp after the write.
     timestamp: Template,
     /// A register after the write.
     register: Template,
-    /// The same for a value that could be taken for an expression.
+    /// A register after the write of a value that could be an expression.
     literal: Template,
 }
 
@@ -82,7 +82,7 @@ pub(super) struct Stage<'r> {
     forms: &'r Forms,
 }
 
-/// A register that is written, and when.
+/// A written register and its time.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FieldTimestamp<'u> {
     pub(super) path: &'u str,
@@ -94,8 +94,8 @@ impl<'r> Stage<'r> {
         Self { forms }
     }
 
-    /// `{$set: {...}}` for the writes of `tree` and the timestamps of the registers `protected`; those of `pinned` for a document
-    /// that an upsert inserts without an `_id`.
+    /// Returns `{$set: {...}}` for the writes of `tree` and the timestamps of `protected`. It sets the timestamps of
+    /// `pinned` only in a document that an upsert inserts without an `_id`.
     pub(super) fn update<'a>(
         self,
         tree: Tree<'_>,
@@ -122,7 +122,8 @@ impl<'r> Stage<'r> {
         })
     }
 
-    /// The timestamp of a field that only an inserted document gets. There the field is, and the `_id` not yet.
+    /// Writes the timestamp of a field that only an inserted document gets: at that point it has the field but no
+    /// `_id`.
     fn pinned_timestamp(self, slot: Slot<'_>, path: &str, time: Time) {
         cond(
             slot,
@@ -141,7 +142,7 @@ impl<'r> Stage<'r> {
         );
     }
 
-    /// `{$replaceWith: ...}`: `stored`, or the document as it is when the write is stale.
+    /// Returns `{$replaceWith: ...}`: `stored`, or the unchanged document if the write is stale.
     pub(super) fn replacement<'a>(self, stored: Document<'_>, time: Time) -> CowDocument<'a> {
         CowDocument::build(|w| {
             cond(
@@ -153,12 +154,12 @@ impl<'r> Stage<'r> {
         })
     }
 
-    /// Whether the timestamp of the register at `path` is newer.
+    /// Writes the test whether the timestamp of the register at `path` is newer.
     fn stale(self, slot: Slot<'_>, path: &str, time: Time) {
         self.forms.stale.write(slot, filling(path, time, VALUE_HOLE));
     }
 
-    /// The value of the field at `path` after the write.
+    /// Writes the value of the field at `path` after the update.
     fn child(self, slot: Slot<'_>, path: &str, child: Child<'_>) {
         match child {
             Child::Leaf(write) => self.leaf(slot, path, write.change),
@@ -181,7 +182,7 @@ impl<'r> Stage<'r> {
         }
     }
 
-    /// A document some of whose fields are written.
+    /// Writes a document in which some fields are written.
     fn inner(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
         slot.nested(|w| {
             w.nested("$switch", |w| {
@@ -201,7 +202,7 @@ impl<'r> Stage<'r> {
         });
     }
 
-    /// `$setField` around `$setField`: the stored document with each child set, or removed where it is missing.
+    /// Writes nested `$setField` expressions: the stored document with each child set, or removed if it is missing.
     fn set_fields(self, slot: Slot<'_>, path: &str, children: &[(&str, Child<'_>)]) {
         let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
         slot.nested(|w| {
@@ -213,9 +214,9 @@ impl<'r> Stage<'r> {
         });
     }
 
-    /// The document that did not exist. With a timestamp for each field it is made even if all that would create it
-    /// is stale: what has overtaken this write was an `$unset`, and in source-time order that one leaves the
-    /// document around its field. With one timestamp for all, a stale write leaves nothing.
+    /// Writes a document that did not exist. With a timestamp per field it is created even if all its writes are stale:
+    /// a newer `$unset` of the field leaves the document around it, so the result is the same as in source-time order.
+    /// With one timestamp for all, a stale write creates nothing.
     fn created(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
         let creating = tree.creating();
         let times = || creating.clone().map(Write::time);
@@ -243,8 +244,8 @@ impl<'r> Stage<'r> {
         });
     }
 
-    /// The path runs through a scalar or an array: nothing happens if nothing would be created, else the
-    /// statement fails as it does for the operator (PathNotViable).
+    /// Writes the value if the path leads through a scalar or an array: it stays if nothing would be created; otherwise
+    /// the statement fails as it does for the operator (PathNotViable).
     fn blocked(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
         let creating = tree.creating();
         let fail =
@@ -270,7 +271,7 @@ fn filling<'f>(path: &'f str, time: Time, value: Value<'f>) -> Filling<'f> {
     Filling { text: path, number: time, value }
 }
 
-/// What a field is given, and whether that must be marked as a literal, because it could be an expression.
+/// Returns the new value of a field, and whether it needs `$literal` because it could be an expression.
 fn value_after(put: Put<'_>) -> (Value<'_>, bool) {
     const REMOVE: Value<'static> = Value { kind: Kind::String, bytes: b"\x09\0\0\0$$REMOVE\0" };
     const NOW: Value<'static> = Value { kind: Kind::String, bytes: b"\x06\0\0\0$$NOW\0" };
@@ -281,8 +282,8 @@ fn value_after(put: Put<'_>) -> (Value<'_>, bool) {
     }
 }
 
-/// What `$inc` does: a missing field becomes the amount, a field that is no number fails the statement, and
-/// whole numbers that overflow 64 bits fail it too.
+/// Writes the effect of `$inc`: a missing field becomes the amount. The statement fails if the field is not a number or
+/// the sum of integers overflows 64 bits.
 fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
     let sum = |w: &mut Writer<'_>| {
         w.array("$add", |a| {
@@ -336,8 +337,8 @@ fn has_type(w: &mut Writer<'_>, of: impl FnOnce(Slot<'_>), type_name: &str) {
     });
 }
 
-/// There is no expression that fails on purpose; `$toInt` of a text does, and the server quotes the text. It
-/// depends on the document, lest the optimizer evaluate it for everybody.
+/// Writes an expression that fails with a text. `$toInt` of a string fails, and the server quotes the string. It
+/// depends on the document, so that the optimizer does not evaluate it in advance.
 fn failure(slot: Slot<'_>, text: &str, path: &str) {
     slot.nested(|w| {
         w.nested("$toInt", |w| {

@@ -1,4 +1,4 @@
-//! What the user writes for `timestamps`, read and checked; what is done with it: `timestamps.rs`.
+//! Reads and checks the settings of `timestamps`; `timestamps.rs` uses them.
 
 use super::super::read_path;
 use super::pipeline::{FieldTimestamp, Forms};
@@ -8,7 +8,7 @@ use crate::rules::{Code, MapReader};
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Timestamps {
-    pub(super) source: Source,
+    pub(super) source: TimeSource,
     pub(super) timestamp_type: TimestampType,
     pub(super) fields: Fields,
     /// Top-level field that holds the timestamps.
@@ -22,16 +22,16 @@ pub struct Timestamps {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Source {
+pub(super) enum TimeSource {
     /// A field of the write.
     Field(Path),
     /// A field of the command's comment.
     Comment(Path),
-    /// Arrival at the proxy.
+    /// The time at which the message arrives at docward.
     Clock,
 }
 
-/// A timestamp's eight bytes as BSON has them; its type is the rule's.
+/// The eight bytes of a timestamp in BSON; the rule gives the type.
 pub(super) type Time = [u8; 8];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -84,7 +84,7 @@ impl Timestamps {
         }
         let store = store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned());
         let (source, fields) = (source?, fields?);
-        refuse_own_fields(reader, &source, &fields, &store)?;
+        check_own_fields(reader, &source, &fields, &store)?;
         let timestamp_type = timestamp_type.map_or(TimestampType::Date, |word| word.value);
         let per = per.map_or(Per::Field, |word| word.value);
         Some(Self {
@@ -102,7 +102,7 @@ impl Timestamps {
 }
 
 impl TimestampType {
-    /// The name `$type` gives.
+    /// Returns the type's name as in `$type`.
     pub(super) fn name(self) -> &'static str {
         match self {
             Self::Date => "date",
@@ -111,7 +111,7 @@ impl TimestampType {
         }
     }
 
-    pub(super) fn wanted(self) -> &'static str {
+    pub(super) fn description(self) -> &'static str {
         match self {
             Self::Date => "a date",
             Self::Long => "a whole number",
@@ -119,13 +119,13 @@ impl TimestampType {
         }
     }
 
-    /// The value as timestamps are stored, if it is of this type. A long may come as any whole number, because
-    /// drivers choose the width: all become int64, so that timestamps compare within one type.
+    /// Returns the value as timestamps are stored, if it is of this type. A long may be any integer type, because
+    /// drivers choose the width. All are stored as int64, so that timestamps compare within one type.
     pub(super) fn accept(self, value: Value<'_>) -> Option<Time> {
         match (self, value.kind) {
             (Self::Date, Kind::DateTime) => value.as_raw_i64().map(i64::to_le_bytes),
             (Self::Long, _) => value.as_integer().map(i64::to_le_bytes),
-            // mongod puts its own time in the place of Timestamp(0, 0).
+            // mongod replaces Timestamp(0, 0) with its own time.
             (Self::Timestamp, Kind::Timestamp) => value.as_raw_i64().filter(|bits| *bits != 0).map(i64::to_le_bytes),
             _ => None,
         }
@@ -139,12 +139,12 @@ impl TimestampType {
         }
     }
 
-    /// The time as a value.
+    /// Returns the time as a value.
     pub(super) fn value(self, time: &Time) -> Value<'_> {
         Value { kind: self.kind(), bytes: time }
     }
 
-    /// Whether a stored timestamp is newer. One of another type counts as missing.
+    /// Returns whether a stored timestamp is newer. A timestamp of another type counts as missing.
     pub(super) fn is_newer(self, stored: Value<'_>, time: Time) -> bool {
         let bits = stored.as_raw_i64().filter(|_| stored.kind == self.kind());
         bits.is_some_and(|bits| match self {
@@ -161,7 +161,7 @@ impl TimestampType {
         timestamps.iter().map(|timestamp| timestamp.time).max_by_key(rank)
     }
 
-    /// Milliseconds since 1970, as far as the type tells: a long may count them.
+    /// Returns the time in milliseconds since 1970. A long is assumed to be in milliseconds.
     pub(super) fn milliseconds(self, time: Time) -> i64 {
         let bits = i64::from_le_bytes(time);
         match self {
@@ -170,7 +170,7 @@ impl TimestampType {
         }
     }
 
-    /// The timestamp of these 64 bits.
+    /// Returns the timestamp of these 64 bits.
     pub(super) fn of_bits(self, bits: i64) -> OwnedValue {
         match self {
             Self::Date => OwnedValue::date(bits),
@@ -179,7 +179,7 @@ impl TimestampType {
         }
     }
 
-    /// `now` in milliseconds since 1970.
+    /// Returns `now`, in milliseconds since 1970, as a timestamp.
     pub(super) fn clock(self, now: i64) -> Time {
         match self {
             Self::Date | Self::Long => now.to_le_bytes(),
@@ -191,29 +191,29 @@ impl TimestampType {
     }
 }
 
-fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<Source> {
+fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<TimeSource> {
     let text = reader.required_text("source")?;
     let wrong = |reader: &mut MapReader<'_, '_, '_>| {
-        let message = format!("`{}` is no source: a field path, $comment.PATH or $clock", text.value);
+        let message = format!("`{}` is not a source; write a field path, $comment.PATH or $clock", text.value);
         reader.context().error(Code::InvalidValue, text.span, message);
         None
     };
     if text.value == "$clock" {
-        return Some(Source::Clock);
+        return Some(TimeSource::Clock);
     }
     match text.value.strip_prefix("$comment.") {
         Some(path) => match Path::parse(path) {
-            Some(path) => Some(Source::Comment(path)),
+            Some(path) => Some(TimeSource::Comment(path)),
             None => wrong(reader),
         },
         None => match super::super::read_path(reader, "source") {
-            Some(path) => Some(Source::Field(path.value)),
+            Some(path) => Some(TimeSource::Field(path.value)),
             None => None,
         },
     }
 }
 
-/// `all`, or disjoint paths.
+/// Reads `all`, or paths that do not overlap.
 fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     let Some(texts) = reader.entry("fields").is_some().then(|| reader.texts("fields")) else {
         return Some(Fields::All);
@@ -228,7 +228,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     for text in texts {
         let path = super::super::located_path(reader.context(), text.clone())?.value;
         if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
-            let message = format!("`{path}` overlaps `{other}`: protected fields must be disjoint");
+            let message = format!("`{path}` overlaps `{other}`: protected fields must not overlap");
             reader.context().error(Code::ConflictingSettings, text.span, message);
             return None;
         }
@@ -237,21 +237,26 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
     Some(Fields::Listed(paths))
 }
 
-/// The timestamps and `_id` can be neither protected nor a source.
-fn refuse_own_fields(reader: &mut MapReader<'_, '_, '_>, source: &Source, fields: &Fields, store: &str) -> Option<()> {
+/// Checks that the timestamps' field and `_id` are neither protected nor a source.
+fn check_own_fields(
+    reader: &mut MapReader<'_, '_, '_>,
+    source: &TimeSource,
+    fields: &Fields,
+    store: &str,
+) -> Option<()> {
     let place = reader.place();
     let listed = match fields {
         Fields::All => &[][..],
         Fields::Listed(paths) => paths,
     };
     let source = match source {
-        Source::Field(path) => Some(path),
-        Source::Comment(_) | Source::Clock => None,
+        TimeSource::Field(path) => Some(path),
+        TimeSource::Comment(_) | TimeSource::Clock => None,
     };
     let own = |path: &&Path| path.root() == store || path.root() == "_id";
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
     let message =
-        format!("`{taken}` can be neither protected nor a source: it is `_id` or where the timestamps are kept");
+        format!("`{taken}` can be neither protected nor a source: it is `_id` or inside the field with the timestamps");
     reader.context().error(Code::ConflictingSettings, place, message);
     None
 }

@@ -1,43 +1,43 @@
-//! When a write happened: its source time, and the timestamps that it brings along.
+//! The time of a write: its source time, and the timestamps that the client sets itself.
 
 use super::super::{Context, Rejection};
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
-use super::settings::{Per, Source, Time, TimestampType, WithoutSource};
+use super::settings::{Per, Time, TimeSource, TimestampType, WithoutSource};
 use crate::document::{Document, Lookup, Path, Value};
 use crate::shell::to_iso;
 
 impl Timestamps {
-    /// The write's own time, or else `brought`; `None` when it has none and passes without a timestamp.
+    /// Returns the write's source time, or else `sent`; `None` if there is neither and the rule allows that.
     pub(super) fn source_time<'v>(
         &self,
         context: &Context<'v>,
-        brought: Option<Time>,
+        sent: Option<Time>,
         of_write: impl FnOnce(&Path) -> Lookup<'v>,
     ) -> Result<Option<Time>, Rejection> {
         match (self.source_value(context, of_write), self.without_source) {
-            _ if matches!(self.source, Source::Clock) => Ok(Some(self.timestamp_type.clock(context.now))),
+            _ if matches!(self.source, TimeSource::Clock) => Ok(Some(self.timestamp_type.clock(context.now))),
             (Lookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
-            _ if brought.is_some() => Ok(brought),
+            _ if sent.is_some() => Ok(sent),
             (_, WithoutSource::Clock) => Ok(Some(self.timestamp_type.clock(context.now))),
             (_, WithoutSource::Pass) => Ok(None),
             (_, WithoutSource::Reject) => Err(Rejection::new(
-                format!("it writes protected fields without its source time, {}", self.source_place()),
-                format!("Send {} along, as {}.", self.source_place(), self.timestamp_type.wanted()),
+                format!("it writes protected fields without the source time in {}", self.source_place()),
+                format!("Add {} as {}.", self.source_place(), self.timestamp_type.description()),
             )),
         }
     }
 
-    /// Whether the source says when the write happened.
-    pub(super) fn tells_time<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> bool {
-        matches!(self.source, Source::Clock) || matches!(self.source_value(context, of_write), Lookup::Found(_))
+    /// Returns whether the source gives the time of the write.
+    pub(super) fn has_time<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> bool {
+        matches!(self.source, TimeSource::Clock) || matches!(self.source_value(context, of_write), Lookup::Found(_))
     }
 
     fn source_value<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> Lookup<'v> {
         match &self.source {
-            Source::Clock => Lookup::Missing,
-            Source::Field(path) => of_write(path),
-            Source::Comment(path) => {
+            TimeSource::Clock => Lookup::Missing,
+            TimeSource::Field(path) => of_write(path),
+            TimeSource::Comment(path) => {
                 let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 path.lookup(comment)
             }
@@ -46,23 +46,23 @@ impl Timestamps {
 
     fn source_place(&self) -> String {
         match &self.source {
-            Source::Clock => "the proxy's clock".to_owned(),
-            Source::Field(path) => format!("field '{path}'"),
-            Source::Comment(path) => format!("field '{path}' of the comment"),
+            TimeSource::Clock => "the proxy's clock".to_owned(),
+            TimeSource::Field(path) => format!("field '{path}'"),
+            TimeSource::Comment(path) => format!("field '{path}' of the comment"),
         }
     }
 
-    /// A timestamp that the client sends itself, at `path` of the stored document.
-    pub(super) fn brought(&self, context: &Context<'_>, path: &str, value: Value<'_>) -> Result<Time, Rejection> {
+    /// Returns a timestamp that the client sends itself, at `path` of the stored document.
+    pub(super) fn sent_time(&self, context: &Context<'_>, path: &str, value: Value<'_>) -> Result<Time, Rejection> {
         self.accepted(context, value, || format!("field '{path}'"))
     }
 
-    /// `value` as a timestamp: of the rule's type, and not too far ahead of the clock.
+    /// Returns `value` as a timestamp: of the rule's type, and not too far ahead of the clock.
     fn accepted(&self, context: &Context<'_>, value: Value<'_>, place: impl Fn() -> String) -> Result<Time, Rejection> {
         let Some(time) = self.timestamp_type.accept(value) else {
             return Err(Rejection::new(
-                format!("its source time, {}, is of type {}", place(), value.kind.name()),
-                format!("Send it as {}.", self.timestamp_type.wanted()),
+                format!("its source time in {} has type {}", place(), value.kind.name()),
+                format!("Send it as {}.", self.timestamp_type.description()),
             ));
         };
         let Some(max_ahead) = self.max_ahead else { return Ok(time) };
@@ -72,16 +72,16 @@ impl Timestamps {
         }
         Err(Rejection::new(
             format!(
-                "its source time, {}, is {}: more than `max_ahead` ahead of docward's clock, {}",
+                "its source time in {} is {}, more than `max_ahead` ahead of docward's clock, {}",
                 place(),
                 moment(milliseconds),
                 moment(context.now)
             ),
-            "Set the clock of the source right.",
+            "Correct the clock of the source.",
         ))
     }
 
-    /// The timestamp that an operator writes inside the timestamps' field.
+    /// Returns the timestamp that an operator writes inside the timestamps' field.
     pub(super) fn written_timestamp<'u>(
         &self,
         context: &Context<'_>,
@@ -102,16 +102,16 @@ impl Timestamps {
         };
         let path = register.ok_or_else(|| match self.per {
             Per::Field => Rejection::new(
-                format!("it sets '{}' as a whole, and would erase the timestamps of other fields", self.store),
-                format!("Set the timestamp of each field by its path, such as '{}.FIELD'.", self.store),
+                format!("it replaces the whole of '{}', which would remove the timestamps of other fields", self.store),
+                format!("Set the timestamp of each field with its path, such as '{}.FIELD'.", self.store),
             ),
             Per::Document => self.forged_timestamp(path),
         })?;
-        let time = time.map_or_else(|| self.brought(context, text, value), Ok)?;
+        let time = time.map_or_else(|| self.sent_time(context, text, value), Ok)?;
         Ok(FieldTimestamp { path, time })
     }
 
-    /// Whether `$currentDate` gives a timestamp of the rule's type.
+    /// Returns whether `$currentDate` sets a timestamp of the rule's type.
     fn is_clock(&self, value: Value<'_>) -> bool {
         match self.timestamp_type {
             TimestampType::Date => super::sets_a_date(value),
@@ -124,16 +124,16 @@ impl Timestamps {
 
     fn forged_timestamp(&self, path: &[u8]) -> Rejection {
         Rejection::new(
-            format!("it writes '{}', where the timestamps are kept", String::from_utf8_lossy(path)),
+            format!("it writes '{}', which holds timestamps", String::from_utf8_lossy(path)),
             format!(
-                "Set a timestamp together with its field, to the time at the source; or $unset '{}' in a statement of its \
-                 own, which lets the next write win.",
+                "Set a timestamp together with its field, to the source time. Or $unset '{}' in a separate \
+                 statement; the next write then applies.",
                 self.store
             ),
         )
     }
 
-    /// Each timestamp belongs to one protected field that the same statement writes.
+    /// Checks that each timestamp belongs to one protected field that the same statement writes.
     pub(super) fn check_timestamps<'u>(
         &self,
         timestamps: &[FieldTimestamp<'_>],
@@ -152,7 +152,7 @@ impl Timestamps {
             };
             if !written {
                 return Err(Rejection::new(
-                    format!("it sets the timestamp '{place}', and writes no protected field that it belongs to"),
+                    format!("it sets the timestamp '{place}' without the protected field that it belongs to"),
                     "Write a timestamp only together with its field.",
                 ));
             }

@@ -1,4 +1,4 @@
-//! What a statement writes, by path, in the order in which the server's operators add fields: by name.
+//! The writes of a statement by path, sorted by field name: the order in which the server's operators add fields.
 
 use std::cmp::Ordering;
 
@@ -6,16 +6,16 @@ use super::super::Rejection;
 use super::settings::Time;
 use crate::document::{Value, Writer};
 
-/// What a write does to one path.
+/// The effect of a write on one path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Change<'v> {
     Put(Put<'v>),
-    /// The same, unless the path's timestamp is newer than this.
+    /// Writes it unless the path's timestamp is newer than this time.
     ProtectedPut(Put<'v>, Time),
     Add(Value<'v>),
 }
 
-/// What is at a path afterwards, whatever is there before.
+/// The new value of a path, independent of the old one.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Put<'v> {
     Value(Value<'v>),
@@ -35,7 +35,7 @@ pub(super) struct Write<'v> {
 pub(super) type WriteList<'v> = Vec<Write<'v>>;
 
 impl Write<'_> {
-    /// The write's time, if a timestamp guards it.
+    /// Returns the write's time, if the path has a timestamp.
     pub(super) fn time(&self) -> Option<Time> {
         match self.change {
             Change::ProtectedPut(_, time) => Some(time),
@@ -44,18 +44,18 @@ impl Write<'_> {
     }
 }
 
-/// Writes to distinct paths, none of them inside another; sorted.
+/// Sorted writes to distinct paths, none of them inside another.
 #[derive(Debug)]
 pub(super) struct Writes<'v>(WriteList<'v>);
 
-/// The writes in one document: those whose paths begin alike, up to `depth` bytes.
+/// The writes in one document: all have the same path up to `depth` bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Tree<'w> {
     writes: &'w [Write<'w>],
     depth: usize,
 }
 
-/// What is written at one field of a document.
+/// The writes at one field of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Child<'w> {
     Leaf(&'w Write<'w>),
@@ -63,8 +63,10 @@ pub(super) enum Child<'w> {
 }
 
 impl<'v> Writes<'v> {
+    /// Sorts the writes.
+    ///
     /// # Errors
-    /// Two writes to one path, or one inside another, which mongod refuses too (ConflictingUpdateOperators).
+    /// There are two writes to one path, or one inside another: mongod refuses these too (ConflictingUpdateOperators).
     pub(super) fn new(mut writes: WriteList<'v>) -> Result<Self, Rejection> {
         writes.sort_unstable_by(|one, other| by_names(one.path, other.path));
         for pair in writes.windows(2) {
@@ -85,21 +87,21 @@ impl<'v> Writes<'v> {
     }
 }
 
-/// The order of paths by their parts' names: everything inside a field stands right behind it.
+/// Compares paths by the names of their parts. A field is directly followed by everything inside it.
 fn by_names(one: &str, other: &str) -> Ordering {
-    // The end of a name comes before all that a name can go on with.
+    // The end of a name sorts before every continuation of the name.
     let rank = |byte: &u8| if *byte == b'.' { 0 } else { *byte };
     let differing = one.as_bytes().iter().zip(other.as_bytes()).find(|(one, other)| one != other);
     differing.map_or_else(|| one.len().cmp(&other.len()), |(one, other)| rank(one).cmp(&rank(other)))
 }
 
-/// Whether `outer` is `inner`, or holds it.
+/// Returns whether `outer` is `inner`, or contains it.
 fn is_around(outer: &str, inner: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
 impl<'w> Tree<'w> {
-    /// Fields of this document that are written, or something in them is; sorted by name.
+    /// Returns the fields of this document that are written, or contain a written field; sorted by name.
     pub(super) fn children(self) -> impl Iterator<Item = (&'w str, Child<'w>)> {
         let Self { mut writes, depth } = self;
         std::iter::from_fn(move || {
@@ -121,7 +123,7 @@ impl<'w> Tree<'w> {
         self.writes.len()
     }
 
-    /// The writes that would create their paths.
+    /// Returns the writes that would create their paths.
     pub(super) fn creating(self) -> impl Iterator<Item = &'w Write<'w>> + Clone {
         let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::ProtectedPut(Put::Nothing, _));
         self.writes.iter().filter(move |write| !unset(write.change))
@@ -158,7 +160,7 @@ mod tests {
     #[test]
     fn paths_become_documents_in_the_order_of_their_names() {
         let found = written(&["b", "a.c.d", "a-b", "a.b", "a.c.a", "ab.c"]).unwrap();
-        // '-' stands before '.' among the bytes, but not before the end of a name.
+        // As bytes '-' sorts before '.', but not before the end of a name.
         let expected = bson::doc! {
             "a": {"b": 1, "c": {"a": 1, "d": 1}}, "a-b": 1, "ab": {"c": 1}, "b": 1,
         };
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_inside_another_is_found_wherever_it_stands() {
+    fn a_path_inside_another_is_found_at_any_position() {
         for paths in [["a", "x", "a"], ["a.b", "a-b", "a"], ["a", "a-b", "a.b.c"]] {
             assert!(written(&paths).is_err_and(|reason| reason.starts_with("it writes 'a' twice")), "{paths:?}");
         }

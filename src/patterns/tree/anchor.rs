@@ -1,25 +1,25 @@
-//! Reads by a regular expression on the path that no index can serve, because it does not begin at the root.
-//!
+//! Evaluates reads with a regular expression on the path that cannot use an index, because it does not start at the
+//! root.
 //! before: `find({path: /,Programming,/})`; after, where "Programming" lies below "Books":
 //! `find({path: /^,Books,Programming,/})`
 //!
-//! The two give the same documents, because a node's `_id` stands in paths at one place only: behind its own
-//! path. What else an expression may match cannot be told, and is only reported.
+//! Both return the same documents, because a node's `_id` is at one position in paths only: after the node's own path.
+//! docward cannot predict the matches of other expressions, so it only reports them.
 
 use std::sync::Arc;
 
 use super::id::Id;
 use super::layout::Layout;
-use crate::command::Class;
+use crate::command::CommandClass;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::{CollectionQuery, CommandVerdict, Rejection, WholeCommand};
 
-/// What becomes of a read by an unanchored expression.
+/// The action for a read with an unanchored expression.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unanchored {
     Warn,
     Reject,
-    /// It is anchored where that gives the same result; else reported.
+    /// docward anchors it if the result is the same; otherwise it warns.
     Rewrite,
 }
 
@@ -30,8 +30,8 @@ pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeC
     };
     let field = &layout.path;
     let report = Rejection::new(
-        format!("its regular expression on '{field}' is not anchored at the root, so that no index can serve it"),
-        format!("Begin it with ^ and the whole path from the root, as in /^{0}Books{0}/.", layout.separator),
+        format!("its regular expression on '{field}' is not anchored at the root, so it cannot use an index"),
+        format!("Start it with ^ and the full path from the root, as in /^{0}Books{0}/.", layout.separator),
     );
     match unanchored {
         Unanchored::Reject => CommandVerdict::Reject(report),
@@ -45,13 +45,13 @@ pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeC
     }
 }
 
-/// Looks for the node whose `_id` the expression begins with.
+/// Looks for the node whose `_id` is the first segment of the expression.
 #[derive(Debug)]
 struct Anchoring {
     layout: Layout,
     /// The command's field that holds the filter.
     key: &'static str,
-    /// What the expression looks for: whole segments between separators.
+    /// The text that the expression matches: whole segments between separators.
     literal: String,
     report: Rejection,
 }
@@ -70,7 +70,7 @@ impl CollectionQuery for Anchoring {
     fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict {
         let node = match found {
             [node] => self.layout.node(*node).ok(),
-            // Two nodes with one text lie at two places.
+            // Nodes with the same text have different paths.
             _ => None,
         };
         let (Some(node), Some(filter)) = (node, filter_of(command)) else {
@@ -101,8 +101,8 @@ struct Expression<'f> {
 }
 
 impl Expression<'_> {
-    /// Whether an index on the path can bound the search: the server takes the literal text behind `^` for
-    /// that, unless cases are ignored, or alternatives begin elsewhere.
+    /// Returns whether an index on the path can limit the search. The server uses the literal text after `^` for that,
+    /// except if the expression ignores case or has alternatives.
     fn is_anchored(&self) -> bool {
         let rest = self.pattern.strip_prefix('^').or_else(|| self.pattern.strip_prefix("\\A"));
         let begins_literally = rest.is_some_and(|rest| match rest.strip_prefix('\\') {
@@ -112,14 +112,14 @@ impl Expression<'_> {
         begins_literally && !self.options.contains(['i', 'm']) && !self.pattern.contains('|')
     }
 
-    /// The text it looks for, if it is nothing but whole segments between separators.
+    /// Returns the text it matches, if that is only whole segments between separators.
     fn literal(&self, separator: char) -> Option<String> {
         let mut literal = String::new();
         let mut rest = self.pattern.chars();
         while let Some(next) = rest.next() {
             match next {
                 '\\' => literal.push(rest.next().filter(char::is_ascii_punctuation)?),
-                // A separator that is special unescaped, such as `|` or `.`, means something else here.
+                // An unescaped separator that is a metacharacter, such as `|` or `.`, is not a separator here.
                 meta if META.contains(meta) => return None,
                 plain => literal.push(plain),
             }
@@ -137,23 +137,23 @@ fn escaped(text: &str) -> String {
 }
 
 fn write_regex(w: &mut Writer<'_>, field: &str, pattern: &str) {
-    // An `_id` can hold a NUL, where a BSON regex would end; `$regex` takes a string.
+    // An `_id` can contain a NUL, which would end a BSON regex; `$regex` takes a string.
     w.nested(field, |w| w.string("$regex", pattern));
 }
 
-/// The command's field that holds its filter, where it can be replaced.
-fn filter_key(class: Class) -> Option<&'static str> {
+/// Returns the command's field with its filter, if docward can replace it.
+fn filter_key(class: CommandClass) -> Option<&'static str> {
     match class {
-        Class::Find => Some("filter"),
-        Class::Count | Class::Distinct | Class::MapReduce => Some("query"),
+        CommandClass::Find => Some("filter"),
+        CommandClass::Count | CommandClass::Distinct | CommandClass::MapReduce => Some("query"),
         _ => None,
     }
 }
 
-/// The filter of a read; an aggregation's is its first `$match`.
+/// Returns the filter of a read; an aggregation's filter is its first `$match`.
 fn filter_of<'c>(command: &WholeCommand<'c>) -> Option<Document<'c>> {
     match command.class {
-        Class::Aggregate => {
+        CommandClass::Aggregate => {
             let stages = command.body.get("pipeline")?.as_array()?;
             stages.values().next()?.as_document()?.get("$match")?.as_document()
         }
@@ -161,7 +161,7 @@ fn filter_of<'c>(command: &WholeCommand<'c>) -> Option<Document<'c>> {
     }
 }
 
-/// All expressions on `field`, also inside `$and`, `$or`, `$nor` and `$in`.
+/// Returns all expressions on `field`, also inside `$and`, `$or`, `$nor` and `$in`.
 fn expressions<'f>(filter: Document<'f>, field: &str) -> impl Iterator<Item = Expression<'f>> {
     let (mut found, mut unread) = (Vec::new(), vec![filter]);
     while let Some(document) = unread.pop() {
@@ -193,7 +193,7 @@ fn collect<'f>(condition: Value<'f>, found: &mut Vec<Expression<'f>>) {
     found.extend(listed.values().filter_map(bson_regex));
 }
 
-/// A BSON regex: two strings, each with its NUL.
+/// Reads a BSON regex: two strings, each with a terminating NUL.
 fn bson_regex(value: Value<'_>) -> Option<Expression<'_>> {
     if value.kind != Kind::Regex {
         return None;
@@ -202,7 +202,7 @@ fn bson_regex(value: Value<'_>) -> Option<Expression<'_>> {
     Some(Expression { pattern: strings.next()?, options: strings.next()? })
 }
 
-/// Whether the filter's condition on `field` is one expression at the top level and nothing else.
+/// Returns whether the filter's condition on `field` is one expression at the top level and nothing else.
 fn is_whole_condition(filter: Document<'_>, field: &str) -> bool {
     if expressions(filter, field).count() != 1 {
         return false;
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_anchor_counts_where_the_index_can_use_it() {
+    fn anchored_expressions_can_use_the_index() {
         let anchored = |pattern, options| Expression { pattern, options }.is_anchored();
         for pattern in ["^,Books,", "\\A,Books,", "^\\.Books", "^/a", "^\\Q.a"] {
             assert!(anchored(pattern, ""), "{pattern}");

@@ -1,30 +1,30 @@
-//! The `_id`s of nodes and how they stand in paths.
+//! The `_id`s of nodes and their text in paths.
 //!
-//! Strings, whole numbers and ObjectIds have one text each. Two `_id`s of different types may share a text
-//! (`7` and `"7"`), so a tree holds one type of `_id` only, and whoever looks for texts asks for the type too.
+//! Strings, whole numbers and ObjectIds have one text each. `_id`s of different types can have the same text (`7` and
+//! `"7"`). So a tree uses only one type of `_id`, and queries for a text also check the type.
 
 use crate::document::{Kind, OwnedValue, Value, Writer};
 
-/// A node's `_id` that can stand in a path.
+/// A node's `_id` that can be part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Id {
-    pub(super) class: Class,
-    /// As it stands in paths.
+    pub(super) class: IdClass,
+    /// The text in paths.
     pub(super) text: String,
 }
 
-/// The types that `$type` and comparison tell apart.
+/// The types that `$type` and comparison distinguish.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Class {
+pub(super) enum IdClass {
     Text,
     Number,
     ObjectId,
 }
 
-impl Class {
+impl IdClass {
     pub(super) const ALL: [Self; 3] = [Self::Text, Self::Number, Self::ObjectId];
 
-    /// The alias `$type` takes.
+    /// Returns the type's alias for `$type`.
     pub(super) fn alias(self) -> &'static str {
         match self {
             Self::Text => "string",
@@ -35,35 +35,35 @@ impl Class {
 }
 
 impl Id {
-    /// `None` when the value cannot stand in a path: another type, an empty string, or text that contains the
-    /// separator.
+    /// Reads an `_id`. Returns `None` if it cannot be part of a path: another type, an empty string, or a text that
+    /// contains the separator.
     pub(super) fn read(value: Value<'_>, separator: char) -> Option<Self> {
         let (class, text) = match value.kind {
-            Kind::String => (Class::Text, value.as_str()?.to_owned()),
-            Kind::ObjectId => (Class::ObjectId, value.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
-            _ => (Class::Number, whole(value)?.to_string()),
+            Kind::String => (IdClass::Text, value.as_str()?.to_owned()),
+            Kind::ObjectId => (IdClass::ObjectId, value.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+            _ => (IdClass::Number, whole(value)?.to_string()),
         };
         (!text.is_empty() && !text.contains(separator)).then_some(Self { class, text })
     }
 
-    /// Every `_id` that has this text.
+    /// Returns every `_id` that has this text.
     pub(super) fn with_text(text: &str) -> Vec<Self> {
-        let fits = |class: &Class| match class {
-            Class::Text => true,
-            Class::Number => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
-            Class::ObjectId => {
+        let fits = |class: &IdClass| match class {
+            IdClass::Text => true,
+            IdClass::Number => text.parse::<i64>().is_ok_and(|number| number.to_string() == text),
+            IdClass::ObjectId => {
                 text.len() == 24 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
             }
         };
-        Class::ALL.into_iter().filter(fits).map(|class| Self { class, text: text.to_owned() }).collect()
+        IdClass::ALL.into_iter().filter(fits).map(|class| Self { class, text: text.to_owned() }).collect()
     }
 
-    /// The value; numbers in the narrowest type, which equals all others.
+    /// Returns the value; numbers have the narrowest type, and the server treats all types as equal.
     pub(super) fn value(&self) -> OwnedValue {
         match self.class {
-            Class::Text => OwnedValue::string(&self.text),
-            Class::Number => OwnedValue::integer(self.text.parse().unwrap_or_default()),
-            Class::ObjectId => {
+            IdClass::Text => OwnedValue::string(&self.text),
+            IdClass::Number => OwnedValue::integer(self.text.parse().unwrap_or_default()),
+            IdClass::ObjectId => {
                 let digits = self.text.as_bytes().chunks_exact(2);
                 let byte =
                     |pair: &[u8]| std::str::from_utf8(pair).ok().and_then(|hex| u8::from_str_radix(hex, 16).ok());
@@ -78,7 +78,7 @@ impl Id {
     }
 }
 
-/// A whole number of 64 bits in any numeric type: the server takes those of one value for equal, and -0 for 0.
+/// Returns a whole number of 64 bits in any numeric type. The server treats equal numbers as equal ids, also -0 and 0.
 fn whole(value: Value<'_>) -> Option<i64> {
     /// 2⁶³, which a double holds exactly.
     const BEYOND: f64 = 9_223_372_036_854_775_808.0;
@@ -90,13 +90,13 @@ fn whole(value: Value<'_>) -> Option<i64> {
     }
 }
 
-/// A Decimal128 in its binary form (IEEE 754-2008, the encoding with a binary coefficient): a sign, 14 bits of
-/// exponent, 113 of the coefficient.
+/// Reads a Decimal128 in its binary form (IEEE 754-2008 with a binary coefficient): a sign, 14 bits of exponent, 113
+/// bits of coefficient.
 fn whole_decimal(bits: u128) -> Option<i64> {
     const COEFFICIENT: u128 = (1 << 113) - 1;
     const LARGEST: u128 = 10_u128.pow(34) - 1;
     const BIAS: i32 = 6176;
-    // Infinities, NaN, and a form that only holds coefficients that are too large.
+    // Infinities, NaN, and a form with coefficients that are too large.
     if (bits >> 125) & 0b11 == 0b11 {
         return None;
     }
@@ -125,17 +125,17 @@ mod tests {
     }
 
     #[test]
-    fn ids_have_one_text_and_come_back_from_it() {
+    fn ids_can_be_read_back_from_their_text() {
         let object_id: [u8; 12] = [0xab; 12];
         let cases = [
-            (id(|w| w.string("v", "Books")), Class::Text, "Books"),
-            (id(|w| w.string("v", "7")), Class::Text, "7"),
-            (id(|w| w.int32("v", 7)), Class::Number, "7"),
-            (id(|w| w.double("v", -7.0)), Class::Number, "-7"),
-            (id(|w| w.integer("v", 1 << 40)), Class::Number, "1099511627776"),
+            (id(|w| w.string("v", "Books")), IdClass::Text, "Books"),
+            (id(|w| w.string("v", "7")), IdClass::Text, "7"),
+            (id(|w| w.int32("v", 7)), IdClass::Number, "7"),
+            (id(|w| w.double("v", -7.0)), IdClass::Number, "-7"),
+            (id(|w| w.integer("v", 1 << 40)), IdClass::Number, "1099511627776"),
             (
                 id(|w| w.value("v", Value { kind: Kind::ObjectId, bytes: &object_id })),
-                Class::ObjectId,
+                IdClass::ObjectId,
                 "abababababababababababab",
             ),
         ];
@@ -147,7 +147,7 @@ mod tests {
         }
     }
 
-    /// mongod finds `_id: 7` by each of these, and refuses a second one as a duplicate.
+    /// mongod finds `_id: 7` by each of these, and refuses another one as a duplicate.
     #[test]
     fn numbers_of_one_value_are_one_id_in_every_type() {
         let decimal = |text: &str| {
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_unambiguous_text_is_none() {
+    fn values_without_an_unambiguous_text_are_none() {
         assert_eq!(id(|w| w.string("v", "")), None);
         assert_eq!(id(|w| w.string("v", "a,b")), None);
         assert_eq!(id(|w| w.double("v", 0.5)), None);

@@ -1,4 +1,4 @@
-//! What a statement says of a node's place, before anything stored is known.
+//! Reads a node's place from a statement, without any stored document.
 
 use super::id::Id;
 use super::layout::{Layout, present};
@@ -7,29 +7,29 @@ use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, Path, Val
 use crate::effect::{Change, Held, Inserted, Touch, change, touch, touched};
 use crate::patterns::Rejection;
 
-/// What a statement says of a node's place.
+/// A node's place as a statement sets it.
 #[derive(Debug, Clone)]
 pub(super) struct Intent {
-    pub(super) kind: Kind,
+    pub(super) kind: StatementForm,
     pub(super) wanted: Wanted,
-    /// Only the document that the statement leaves says where the node lies: the statement may be late, or writes the
-    /// fields in a way that depends on the stored document.
+    /// Whether only the document after the statement shows the node's place: the statement may be stale, or the result
+    /// depends on the stored document.
     pub(super) follows: bool,
 }
 
 /// What kind of statement it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum StatementForm {
     Insert,
-    /// By operators: what it does not name stays.
+    /// An update by operators: other fields stay.
     Change,
-    /// Of the whole document: what it does not name goes.
+    /// A replacement: other fields are removed.
     Replacement,
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Wanted {
-    /// `Some(None)`: it makes the node a root; `None`: it does not say.
+    /// `Some(None)`: the node becomes a root; `None`: the statement does not set it.
     pub(super) parent: Option<Option<Id>>,
     /// The path the client wrote, `Some(None)` for null.
     pub(super) path: Option<Option<String>>,
@@ -39,15 +39,15 @@ pub(super) struct Wanted {
 #[derive(Debug, Clone)]
 pub(super) enum InsertedId {
     Known(OwnedValue),
-    /// The server makes an ObjectId.
+    /// The server generates an ObjectId.
     Generated,
 }
 
 impl Intent {
-    /// What the statement does to a stored node; for an insert, to its own.
+    /// Returns the place that the statement gives to a stored node; for an insert, to its own node.
     ///
     /// # Errors
-    /// No node can lie there.
+    /// The place is not possible.
     pub(super) fn of(operation: &Operation<'_>, layout: &Layout) -> Result<Self, Rejection> {
         let kind = kind_of(operation);
         match written_document(operation) {
@@ -76,7 +76,7 @@ impl Intent {
         let path = match change(operation, &layout.path) {
             Change::Untouched => None,
             Change::Set(value) => Some(layout.read_path(value)?),
-            // A field around it is written as a whole, which says of the path as much as a replacement does.
+            // A write of a whole field around it sets the path like a replacement does.
             Change::Removed if follows && !names(operation, &layout.path) => None,
             Change::Removed => Some(None),
             _ => {
@@ -84,30 +84,30 @@ impl Intent {
                 None
             }
         };
-        Ok(Self { kind: Kind::Change, wanted: Wanted { parent, path }, follows })
+        Ok(Self { kind: StatementForm::Change, wanted: Wanted { parent, path }, follows })
     }
 
-    /// Whether a stored node may come to lie elsewhere, or its path may change.
+    /// Returns whether the statement can change a stored node's place or path.
     pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &Layout) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
-        self.kind == Kind::Replacement || written(&layout.parent) || written(&layout.path)
+        self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
     }
 
-    /// What the document that an upsert inserts says of its place, and its `_id`.
+    /// Returns the place of the document that an upsert inserts, and its `_id`.
     ///
     /// # Errors
-    /// No node can lie there, or it cannot be told.
+    /// The place is not possible, or docward cannot predict it.
     pub(super) fn of_inserted(
         operation: &Operation<'_>,
         inserted: &Inserted<'_>,
         layout: &Layout,
     ) -> Result<(Self, InsertedId), Rejection> {
         let id = match Path::parse("_id").map(|path| owned(inserted.at(&path))) {
-            Some(Found::Value(value)) => {
+            Some(InsertedFields::Value(value)) => {
                 Id::read(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
                 InsertedId::Known(value)
             }
-            Some(Found::Missing) => InsertedId::Generated,
+            Some(InsertedFields::Missing) => InsertedId::Generated,
             _ => return Err(unknown_node()),
         };
         check_parts(operation, layout, inserted.at(&layout.parent) != Held::Missing)?;
@@ -117,47 +117,47 @@ impl Intent {
             intent.wanted = Wanted::of_document(document, layout)?;
         } else {
             match owned(inserted.at(&layout.parent)) {
-                // An operator takes it away, which the path must not bring back.
-                Found::Missing if names(operation, &layout.parent) => intent.wanted.parent = Some(None),
-                Found::Missing => {}
-                Found::Value(value) => intent.wanted.parent = Some(layout.read_parent(value.as_value())?),
-                Found::Blocked(kind) => return Err(no_room(&layout.parent, kind)),
-                Found::Unknown => intent.follows = true,
+                // An operator removes the parent; the path must not restore it.
+                InsertedFields::Missing if names(operation, &layout.parent) => intent.wanted.parent = Some(None),
+                InsertedFields::Missing => {}
+                InsertedFields::Value(value) => intent.wanted.parent = Some(layout.read_parent(value.as_value())?),
+                InsertedFields::Blocked(kind) => return Err(no_room(&layout.parent, kind)),
+                InsertedFields::Unknown => intent.follows = true,
             }
             match owned(inserted.at(&layout.path)) {
-                Found::Missing => {}
-                Found::Value(value) => intent.wanted.path = Some(layout.read_path(value.as_value())?),
-                Found::Blocked(kind) => return Err(no_room(&layout.path, kind)),
-                Found::Unknown => intent.follows = true,
+                InsertedFields::Missing => {}
+                InsertedFields::Value(value) => intent.wanted.path = Some(layout.read_path(value.as_value())?),
+                InsertedFields::Blocked(kind) => return Err(no_room(&layout.path, kind)),
+                InsertedFields::Unknown => intent.follows = true,
             }
         }
         match id {
-            // What it leaves could not be looked at.
+            // docward could not find the inserted document.
             InsertedId::Generated if intent.follows => Err(unknown_node()),
             id => Ok((intent, id)),
         }
     }
 }
 
-/// What an inserted document holds, as far as it matters here.
-enum Found {
+/// The value of a field in an inserted document.
+enum InsertedFields {
     Missing,
     Value(OwnedValue),
     Blocked(ValueKind),
     Unknown,
 }
 
-fn owned(held: Held<'_>) -> Found {
+fn owned(held: Held<'_>) -> InsertedFields {
     match held {
-        Held::Missing => Found::Missing,
-        Held::Value(value) => Found::Value(value.into()),
-        Held::Blocked(kind) => Found::Blocked(kind),
-        Held::Some(_) | Held::Unknown => Found::Unknown,
+        Held::Missing => InsertedFields::Missing,
+        Held::Value(value) => InsertedFields::Value(value.into()),
+        Held::Blocked(kind) => InsertedFields::Blocked(kind),
+        Held::Some(_) | Held::Unknown => InsertedFields::Unknown,
     }
 }
 
 impl Wanted {
-    /// What a whole document says: without a parent and a path it is a root.
+    /// Returns the place in a whole document: without a parent and a path it is a root.
     pub(super) fn of_document(document: Document<'_>, layout: &Layout) -> Result<Self, Rejection> {
         for field in [&layout.parent, &layout.path] {
             if let Lookup::Blocked(kind) = field.lookup(document) {
@@ -174,7 +174,7 @@ impl Wanted {
 }
 
 impl Layout {
-    /// The parent that a statement names.
+    /// Reads the parent that a statement sets.
     fn read_parent(&self, value: Value<'_>) -> Result<Option<Id>, Rejection> {
         match value.kind {
             ValueKind::Null => Ok(None),
@@ -196,22 +196,22 @@ impl Layout {
 }
 
 fn unknown_node() -> Rejection {
-    Rejection::new("as an upsert it could insert a node that cannot be told beforehand", "Pick it by _id.")
+    Rejection::new("as an upsert it could insert a node that docward cannot predict", "Select it by _id.")
 }
 
 fn no_room(field: &Path, kind: ValueKind) -> Rejection {
     Rejection::new(
-        format!("there is no room for '{field}': a field on the way is of type {}", kind.name()),
+        format!("'{field}' cannot be set: a field on its path has type {}", kind.name()),
         "Leave that field out, or make it an object.",
     )
 }
 
-/// Whether a later rule has made a pipeline of the statement, which may leave the stored fields as they are.
+/// Returns whether a later rule made a pipeline of the statement; it may leave the stored fields as they are.
 fn is_pipeline(operation: &Operation<'_>) -> bool {
     matches!(operation, Operation::Update(update) if matches!(update.modification, Modification::Pipeline(_)))
 }
 
-/// The client's modification, whatever later rules have made of it.
+/// Returns the client's modification, before later rules changed it.
 fn meaning<'o, 'a>(operation: &'o Operation<'a>) -> Option<&'o Modification<'a>> {
     let Operation::Update(update) = operation else { return None };
     match &update.modification {
@@ -220,15 +220,15 @@ fn meaning<'o, 'a>(operation: &'o Operation<'a>) -> Option<&'o Modification<'a>>
     }
 }
 
-fn kind_of(operation: &Operation<'_>) -> Kind {
+fn kind_of(operation: &Operation<'_>) -> StatementForm {
     match (operation, meaning(operation)) {
-        (Operation::Insert(_), _) => Kind::Insert,
-        (_, Some(Modification::Replacement(_))) => Kind::Replacement,
-        _ => Kind::Change,
+        (Operation::Insert(_), _) => StatementForm::Insert,
+        (_, Some(Modification::Replacement(_))) => StatementForm::Replacement,
+        _ => StatementForm::Change,
     }
 }
 
-/// The whole document that an insert or a replacement stores.
+/// Returns the whole document that an insert or a replacement stores.
 fn written_document<'o>(operation: &'o Operation<'_>) -> Option<Document<'o>> {
     match (operation, meaning(operation)) {
         (Operation::Insert(insert), _) => Some(insert.document.as_document()),
@@ -237,7 +237,7 @@ fn written_document<'o>(operation: &'o Operation<'_>) -> Option<Document<'o>> {
     }
 }
 
-/// The kind of what is put around the path and is no document: the server could not create the path in it.
+/// Returns the type of a value set around the path that is not a document: the server could not create the path in it.
 fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return None };
     let mut around = touched(operators.as_document())
@@ -245,8 +245,8 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     around.find_map(|(_, _, value)| value.as_document().is_none().then_some(value.kind))
 }
 
-/// A node that gets a parent gets its path as a whole, which no operator can write beside a part of it, or beside what a
-/// `$rename` may bring there.
+/// Checks that a statement with a new parent writes no part of the path. docward sets the whole path, which the server
+/// refuses beside a write to a part of it, or beside a `$rename` to it.
 fn check_parts(operation: &Operation<'_>, layout: &Layout, gets_parent: bool) -> Result<(), Rejection> {
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
@@ -258,19 +258,23 @@ fn check_parts(operation: &Operation<'_>, layout: &Layout, gets_parent: bool) ->
     let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };
     let text = String::from_utf8_lossy;
     Err(Rejection::new(
-        format!("{} on '{}' cannot go with a parent, by which docward writes the path", text(operator), text(written)),
+        format!(
+            "{} on '{}' cannot be combined with a new parent, for which docward writes the path",
+            text(operator),
+            text(written)
+        ),
         format!("Set '{}' only; docward writes '{}'.", layout.parent, layout.path),
     ))
 }
 
-/// Whether an operator names just this field.
+/// Returns whether an operator names exactly this field.
 fn names(operation: &Operation<'_>, path: &Path) -> bool {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return false };
     touched(operators.as_document()).any(|(_, written, _)| written == path.as_str().as_bytes())
 }
 
-/// Whether docward's own path can take the place of what the operators write there: one operator at most writes it, by
-/// `$set` if it gives it a value, and none writes a field around it or a part of it.
+/// Returns whether docward's path can replace the operators' writes of it: at most one operator writes it, and none
+/// writes a part of it or a field around it. A value must be written with `$set`.
 fn writes_path_alone(operation: &Operation<'_>, path: &Path) -> bool {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return true };
     let mut writes = touched(operators.as_document()).filter(|(_, written, _)| touch(path, written) != Touch::Apart);

@@ -1,6 +1,7 @@
-//! Where a node lies: its `_id`, its parent and its path, read from documents and written into statements.
+//! A node's place: its `_id`, its parent and its path, read from documents and written into statements.
 //!
-//! Knows the fields and the form of paths, not what may be done with them: `placement.rs`, `removal.rs`.
+//! This file defines the fields and the form of paths. `placement.rs` and `removal.rs` decide which changes are
+//! allowed.
 
 use super::id::Id;
 use crate::command::{Insert, Modification, Operation, Update};
@@ -10,7 +11,7 @@ use crate::patterns::Rejection;
 use crate::patterns::filter::{narrowed, remade};
 use crate::patterns::procedure::TOUCH;
 
-/// Where the tree's fields are.
+/// The fields of the tree.
 #[derive(Debug, Clone)]
 pub(super) struct Layout {
     pub(super) path: Path,
@@ -20,8 +21,8 @@ pub(super) struct Layout {
 
 /// A stored node.
 #[derive(Debug, Clone)]
-pub(super) struct Node {
-    /// `None` when it cannot stand in a path, so that the node has no children.
+pub(super) struct TreeNode {
+    /// `None` if it cannot be part of a path; such a node has no children.
     pub(super) id: Option<Id>,
     pub(super) raw_id: OwnedValue,
     pub(super) parent: Option<Id>,
@@ -30,7 +31,7 @@ pub(super) struct Node {
 }
 
 impl Layout {
-    /// The projection for [`node`](Self::node).
+    /// Returns the projection for [`node`](Self::node).
     pub(super) fn fields(&self) -> Vec<u8> {
         crate::document::document(|w| {
             w.int32("_id", 1);
@@ -39,13 +40,15 @@ impl Layout {
         })
     }
 
+    /// Reads a stored node.
+    ///
     /// # Errors
-    /// What is stored is no node: its parent or its path has a wrong form.
-    pub(super) fn node(&self, document: Document<'_>) -> Result<Node, Rejection> {
+    /// The stored parent or path has an invalid form.
+    pub(super) fn node(&self, document: Document<'_>) -> Result<TreeNode, Rejection> {
         let broken = |field: &Path| {
             Rejection::new(
-                format!("a stored node's '{field}' is not as this rule keeps it"),
-                "Tell the DBA: documents from before the rule must be mended first.",
+                format!("a stored node has an invalid '{field}'"),
+                "Report this to the DBA: documents from before the rule must be repaired first.",
             )
         };
         let raw_id = document.get("_id").map(OwnedValue::from).ok_or_else(|| broken(&self.path))?;
@@ -58,10 +61,10 @@ impl Layout {
             None => return Err(broken(&self.path)),
             Some(value) => Some(value.as_str().ok_or_else(|| broken(&self.path))?.to_owned()),
         };
-        Ok(Node { id: Id::read(raw_id.as_value(), self.separator), raw_id, parent, path })
+        Ok(TreeNode { id: Id::read(raw_id.as_value(), self.separator), raw_id, parent, path })
     }
 
-    /// The path of the children of a node: that node's own path, and its `_id`.
+    /// Returns the path of a node's children: the node's own path and its `_id`.
     pub(super) fn below(&self, path: Option<&str>, id: &Id) -> String {
         let separator = self.separator;
         match path {
@@ -70,15 +73,15 @@ impl Layout {
         }
     }
 
-    /// The `_id` texts of a path, root first.
+    /// Returns the `_id` texts of a path, root first; `None` if the path is malformed.
     pub(super) fn segments<'p>(&self, path: &'p str) -> Option<Vec<&'p str>> {
         let inner = path.strip_prefix(self.separator)?.strip_suffix(self.separator)?;
         let segments: Vec<&str> = inner.split(self.separator).collect();
         segments.iter().all(|segment| !segment.is_empty()).then_some(segments)
     }
 
-    /// Writes a condition for all nodes whose path begins with `below`. A range, because an `_id` may hold
-    /// anything; the separator is ASCII punctuation, which always has a successor.
+    /// Writes a condition for all nodes whose path starts with `below`. It is a range, because an `_id` may contain any
+    /// character. The separator is ASCII punctuation, so it always has a successor.
     pub(super) fn write_subtree(&self, w: &mut Writer<'_>, below: &str, id: &Id) {
         let end = below.strip_suffix(self.separator).unwrap_or(below);
         let end = format!("{end}{}", char::from(self.separator as u8 + 1));
@@ -89,22 +92,22 @@ impl Layout {
         w.nested("_id", |w| w.string("$type", id.class.alias()));
     }
 
-    /// A write to a node that changes nothing in the end, but conflicts with every other write to it. As two
-    /// statements: mongod skips one that does nothing.
+    /// Returns writes to a node that change nothing in the end, but conflict with every other write to it. There are
+    /// two statements because mongod skips a no-op.
     pub(super) fn touch(&self, id: &Id) -> [Vec<u8>; 2] {
         ["$set", "$unset"].map(|operator| {
             statement(|w| id.write(w, "_id"), |w| w.nested("u", |w| w.nested(operator, |w| w.int32(TOUCH, 1))), false)
         })
     }
 
-    /// Gives one node its path.
+    /// Returns the statement that sets the path of one node.
     pub(super) fn set_path_of(&self, id: Value<'_>, path: Option<&str>) -> Vec<u8> {
         let path = path.map_or_else(OwnedValue::null, OwnedValue::string);
         let set = |w: &mut Writer<'_>| w.nested("$set", |w| w.value(self.path.as_str(), path.as_value()));
         statement(|w| w.value("_id", id), |w| w.nested("u", set), false)
     }
 
-    /// Gives all nodes below the path `from` the path `to` in its place.
+    /// Returns the statement that replaces the path `from` with `to` in all nodes below it.
     pub(super) fn rebase(&self, from: &str, to: &str, id: &Id) -> Vec<u8> {
         let reference = format!("${}", self.path);
         let update = |w: &mut Writer<'_>| {
@@ -130,7 +133,7 @@ impl Layout {
         statement(|w| self.write_subtree(w, from, id), update, true)
     }
 
-    /// The operation with this path in what it stores, and with this parent if one is given.
+    /// Returns the operation with this path in the stored document, and with this parent if one is given.
     pub(super) fn place<'a>(
         &self,
         operation: &Operation<'a>,
@@ -159,7 +162,7 @@ impl Layout {
                         let parent = parent.as_ref().map(OwnedValue::as_value);
                         Modification::Operators(self.set_path(operators.as_document(), path.as_value(), parent))
                     }
-                    // Its path follows what it decides.
+                    // The path is set after the statement.
                     other @ (Modification::Pipeline(_) | Modification::ClientPipeline(_)) => other.clone(),
                 };
                 remade(update, update.filter.clone(), modification, update.upsert)
@@ -168,7 +171,7 @@ impl Layout {
         }
     }
 
-    /// `parent` is set too where the statement says nothing of it.
+    /// Returns the operators with the path. `parent` is given if the statement does not set it.
     fn set_path<'a>(&self, operators: Document<'_>, path: Value<'_>, parent: Option<Value<'_>>) -> CowDocument<'a> {
         let field = self.path.as_str();
         let kept = |w: &mut Writer<'_>, operator: Document<'_>| {
@@ -177,7 +180,7 @@ impl Layout {
         CowDocument::build(|w| {
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 match operator.value.as_document() {
-                    // An operator without fields is refused by servers before 5.0.
+                    // Servers before 5.0 refuse an operator without fields.
                     Some(fields) if touched_only(fields, field) => {}
                     Some(fields) => w.nested(operator.key, |w| kept(w, fields)),
                     None => w.element(operator),
@@ -194,7 +197,7 @@ impl Layout {
     }
 }
 
-/// What is there and not null.
+/// Returns a value that is present and not null.
 pub(super) fn present(found: Lookup<'_>) -> Option<Value<'_>> {
     match found {
         Lookup::Found(value) => (value.kind != Kind::Null).then_some(value),
@@ -206,7 +209,7 @@ fn touched_only(fields: Document<'_>, field: &str) -> bool {
     fields.elements().all(|element| element.key == field.as_bytes())
 }
 
-/// The operation on exactly the document that was looked at.
+/// Returns the operation restricted to the document that was read.
 pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<'a> {
     let pin = |filter: &CowDocument<'a>| match equality(filter.as_document(), "_id") {
         Some(_) => filter.clone(),
@@ -221,7 +224,8 @@ pub(super) fn pinned<'a>(operation: &Operation<'a>, id: Value<'_>) -> Operation<
     }
 }
 
-/// An element of `updates`. Paths and `_id`s are compared byte by byte, whatever the collection's collation.
+/// Writes an element of `updates`. Paths and `_id`s are compared byte by byte, independent of the collection's
+/// collation.
 fn statement(filter: impl FnOnce(&mut Writer<'_>), update: impl FnOnce(&mut Writer<'_>), multi: bool) -> Vec<u8> {
     crate::document::document(|w| {
         w.nested("q", filter);

@@ -1,16 +1,15 @@
-//! Giving a node its place: inserts, upserts, and updates that change the parent, the path or everything.
+//! Places a node: inserts, upserts, and updates that change the parent, the path or the whole document.
 //!
-//! The conversation: look at the node (updates), look at its new parent, touch that parent and give the
-//! subtree its new paths, then carry out the client's statement with the node's own path in it. The touch
-//! makes every two writes conflict of which one relies on what the other changes: a parent that is moved or
-//! deleted, or two moves that would close a circle.
+//! The steps: read the node (updates), read its new parent, touch that parent, give the subtree its new paths, then run
+//! the client's statement with the node's own path. The touch causes a write conflict between two statements if one
+//! depends on a change of the other: a parent that is moved or deleted, or two moves that would create a cycle.
 //!
-//! A statement that decides for itself whether it is late comes first: only the document that it leaves says
-//! whether there is a new parent at all.
+//! A statement that checks itself whether it is stale runs first: only the resulting document shows whether there is a
+//! new parent.
 
-use super::id::{Class, Id};
-use super::intent::{InsertedId, Intent, Kind, Wanted};
-use super::layout::{Layout, Node, pinned, present};
+use super::id::{Id, IdClass};
+use super::intent::{InsertedId, Intent, StatementForm, Wanted};
+use super::layout::{Layout, TreeNode, pinned, present};
 use crate::command::Operation;
 use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, document};
 use crate::effect::{Change, change, inserted};
@@ -25,8 +24,14 @@ pub(super) struct Placement {
 
 impl Procedure for Placement {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        let intent = Intent { kind: Kind::Change, wanted: Wanted::default(), follows: false };
-        Box::new(Placing { layout: self.layout.clone(), intent, node: None, inserted: None, stage: Stage::Start })
+        let intent = Intent { kind: StatementForm::Change, wanted: Wanted::default(), follows: false };
+        Box::new(Placing {
+            layout: self.layout.clone(),
+            intent,
+            node: None,
+            inserted: None,
+            stage: PlacementStage::Start,
+        })
     }
 }
 
@@ -34,65 +39,66 @@ impl Procedure for Placement {
 struct Placing {
     layout: Layout,
     intent: Intent,
-    /// The stored node, once it is known.
-    node: Option<Node>,
-    /// The `_id` of the node that an upsert inserts, once it is known that it does.
+    /// The stored node, if it has been read.
+    node: Option<TreeNode>,
+    /// The `_id` of the node that an upsert inserts, if it does insert.
     inserted: Option<InsertedId>,
-    stage: Stage,
+    stage: PlacementStage,
 }
 
 #[derive(Debug)]
-enum Stage {
+enum PlacementStage {
     Start,
     Node,
-    /// The parent is looked for: by its `_id`, or by the path the client gave.
+    /// docward looks for the parent, by its `_id` or by the client's path.
     Parent,
-    Touched(Place),
-    /// The statement was carried out as it is; what it left is to be looked at.
-    Decided,
-    Left,
-    /// The server refuses to make the document that the upsert would insert.
+    Touched(NodePlace),
+    /// The statement has been executed as it is; its result must be read.
+    Executed,
+    /// The result is being read.
+    ReadingResult,
+    /// The server refuses to create the document of this upsert.
     Failing,
     Applied,
 }
 
 /// The place that was found for the node.
 #[derive(Debug, Clone)]
-struct Place {
+struct NodePlace {
     path: Option<String>,
     parent: Option<Id>,
-    /// The statement gave only a path.
+    /// The statement sets only a path, so docward adds the parent.
     adds_parent: bool,
 }
 
 impl ProcedureRun for Placing {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
-        let wish = match (std::mem::replace(&mut self.stage, Stage::Start), heard) {
-            (Stage::Start, _) => self.start(operation),
-            (Stage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
-            (Stage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
-            (Stage::Touched(place), _) => Ok(self.apply(operation, &place)),
-            (Stage::Decided, _) => Ok(self.look_again()),
-            (Stage::Left, ActionResult::Documents(found)) => self.follow(operation, found),
-            (Stage::Applied, _) => Ok(NextAction::Finish),
-            (Stage::Failing, _) => {
-                Err(Rejection::new("it inserts a document that cannot be told beforehand", "Tell the DBA."))
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
+        let action = match (std::mem::replace(&mut self.stage, PlacementStage::Start), result) {
+            (PlacementStage::Start, _) => self.start(operation),
+            (PlacementStage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
+            (PlacementStage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
+            (PlacementStage::Touched(place), _) => Ok(self.apply(operation, &place)),
+            (PlacementStage::Executed, _) => Ok(self.read_result()),
+            (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
+            (PlacementStage::Applied, _) => Ok(NextAction::Finish),
+            (PlacementStage::Failing, _) => {
+                Err(Rejection::new("it inserts a document that docward cannot predict", "Report this to the DBA."))
             }
-            (Stage::Node | Stage::Parent | Stage::Left, _) => {
-                Err(Rejection::new("docward lost its place in it", "Tell the DBA."))
+            (PlacementStage::Node | PlacementStage::Parent | PlacementStage::ReadingResult, _) => {
+                Err(Rejection::new("docward received an unexpected reply", "Report this to the DBA."))
             }
         };
-        wish.unwrap_or_else(NextAction::Reject)
+        action.unwrap_or_else(NextAction::Reject)
     }
 }
 
 impl Placing {
     fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::of(operation, &self.layout)?;
-        if self.intent.kind == Kind::Insert {
+        if self.intent.kind == StatementForm::Insert {
             return self.seek_parent(operation);
         }
-        self.stage = Stage::Node;
+        self.stage = PlacementStage::Node;
         Ok(NextAction::Select { limit: 1, fields: self.layout.fields() })
     }
 
@@ -104,51 +110,54 @@ impl Placing {
         let Some(document) = found.first() else { return self.insert(operation) };
         let node = self.layout.node(*document)?;
         if !self.intent.concerns_stored(operation, &self.layout) {
-            self.stage = Stage::Applied;
+            self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
         if self.intent.follows {
             self.node = Some(node);
-            return Ok(self.decide(operation));
+            return Ok(self.execute_first(operation));
         }
         let wanted = &self.intent.wanted;
         let stays = match (&wanted.parent, &wanted.path) {
             (Some(parent), _) => *parent == node.parent,
-            (None, Some(Some(path))) if self.intent.kind == Kind::Replacement => Some(path) == node.path.as_ref(),
-            (None, _) => self.intent.kind == Kind::Change || node.parent.is_none(),
+            (None, Some(Some(path))) if self.intent.kind == StatementForm::Replacement => {
+                Some(path) == node.path.as_ref()
+            }
+            (None, _) => self.intent.kind == StatementForm::Change || node.parent.is_none(),
         };
         if !stays {
             self.node = Some(node);
             return self.seek_parent(operation);
         }
         self.check_path(node.path.as_deref())?;
-        if wanted.path.is_none() && self.intent.kind == Kind::Change {
-            self.stage = Stage::Applied;
+        if wanted.path.is_none() && self.intent.kind == StatementForm::Change {
+            self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
-        let adds_parent = wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == Kind::Replacement;
-        let place = Place { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
+        let adds_parent =
+            wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == StatementForm::Replacement;
+        let place = NodePlace { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
         self.node = Some(node);
         Ok(self.apply(operation, &place))
     }
 
-    /// The statement matches nothing: an upsert inserts.
+    /// Handles a statement that matches nothing: an upsert inserts.
     fn insert<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         if !matches!(operation, Operation::Update(update) if update.upsert) {
-            // That is what the client is to hear.
-            self.stage = Stage::Applied;
+            // The client gets the server's reply to its own statement.
+            self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(operation.clone()));
         }
         let Some(inserted) = inserted(operation) else {
-            self.stage = Stage::Failing;
+            self.stage = PlacementStage::Failing;
             return Ok(NextAction::Apply(operation.clone()));
         };
         let (intent, id) = Intent::of_inserted(operation, &inserted, &self.layout)?;
         (self.intent, self.inserted) = (intent, Some(id));
-        if self.intent.follows { Ok(self.decide(operation)) } else { self.seek_parent(operation) }
+        if self.intent.follows { Ok(self.execute_first(operation)) } else { self.seek_parent(operation) }
     }
 
-    /// Asks for the new parent, if there is to be one.
+    /// Reads the new parent, if there is one.
     fn seek_parent<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let candidates = match (&self.intent.wanted.parent, &self.intent.wanted.path) {
@@ -159,13 +168,13 @@ impl Placing {
             }
             (Some(None), _) | (None, _) => {
                 self.check_path(None)?;
-                return self.put(operation, Place { path: None, parent: None, adds_parent: false });
+                return self.put(operation, NodePlace { path: None, parent: None, adds_parent: false });
             }
         };
         let filter = document(|w| {
             w.nested("_id", |w| w.array("$in", |a| candidates.iter().for_each(|id| a.value(id.value().as_value()))));
         });
-        self.stage = Stage::Parent;
+        self.stage = PlacementStage::Parent;
         Ok(NextAction::Find { filter, limit: candidates.len() as i32, fields: layout.fields() })
     }
 
@@ -192,21 +201,21 @@ impl Placing {
         let Some((parent, below)) = parent else {
             return Err(match &by_path {
                 Some(path) => Rejection::new(
-                    format!("there are no nodes along the path {path:?}"),
-                    format!("Insert the ancestors first, or set '{}' and leave the path to docward.", layout.parent),
+                    format!("there are no nodes for the path {path:?}"),
+                    format!("Insert the ancestors first, or set only '{}'; docward writes the path.", layout.parent),
                 ),
-                None => Rejection::new("its parent does not exist", "Insert the parent first, or name another."),
+                None => Rejection::new("its parent does not exist", "Insert the parent first, or set another one."),
             });
         };
         self.check_kin(operation, &parent, &below)?;
         self.check_path(Some(&below))?;
-        self.put(operation, Place { path: Some(below), parent: Some(parent), adds_parent: by_path.is_some() })
+        self.put(operation, NodePlace { path: Some(below), parent: Some(parent), adds_parent: by_path.is_some() })
     }
 
-    /// A node and its parent have `_id`s of one type, and a node does not come to lie below itself.
+    /// Checks that a node and its parent have `_id`s of one type, and that the node does not move below itself.
     fn check_kin(&self, operation: &Operation<'_>, parent: &Id, below: &str) -> Result<(), Rejection> {
         let layout = &self.layout;
-        let generated = || Some(Id { class: Class::ObjectId, text: String::new() });
+        let generated = || Some(Id { class: IdClass::ObjectId, text: String::new() });
         let own = match (operation, self.raw_id()) {
             (_, Some(id)) => Id::read(id.as_value(), layout.separator),
             (Operation::Insert(insert), None) => match insert.document.as_document().get("_id") {
@@ -217,26 +226,30 @@ impl Placing {
         };
         let own = own.ok_or_else(|| super::unusable_id(layout))?;
         if own == *parent {
-            return Err(circle());
+            return Err(cycle());
         }
         if own.class != parent.class {
             return Err(Rejection::new(
-                format!("its _id is of type {}, its parent's of type {}", own.class.alias(), parent.class.alias()),
-                "Use one type of _id in a tree: paths tell them apart by their text only.",
+                format!(
+                    "its _id has type {}, but its parent's _id has type {}",
+                    own.class.alias(),
+                    parent.class.alias()
+                ),
+                "Use one type of _id in a tree: paths contain only the text of each _id.",
             ));
         }
         let is_below =
             self.node.as_ref().is_some_and(|node| below.starts_with(&layout.below(node.path.as_deref(), &own)));
         if is_below {
-            return Err(circle());
+            return Err(cycle());
         }
         Ok(())
     }
 
-    /// The client's own path must be the one that the parent gives; null stands for "docward knows".
+    /// Checks that the client's own path is the parent's; null means that docward sets it.
     fn check_path(&self, path: Option<&str>) -> Result<(), Rejection> {
         let Some(Some(given)) = &self.intent.wanted.path else {
-            let emptied = self.intent.wanted.path.is_some() && self.intent.kind == Kind::Change;
+            let emptied = self.intent.wanted.path.is_some() && self.intent.kind == StatementForm::Change;
             return match path.filter(|_| emptied) {
                 Some(path) => Err(self.wrong_path(Some(path))),
                 None => Ok(()),
@@ -252,7 +265,7 @@ impl Placing {
         let Layout { path: field, parent, .. } = &self.layout;
         let right = path.map_or_else(|| "null".to_owned(), |path| format!("{path:?}"));
         Rejection::new(
-            format!("it sets '{field}' to something else than its parent gives, which is {right}"),
+            format!("it sets '{field}' to a path that does not match its parent; the correct value is {right}"),
             format!("Set '{parent}' only; docward writes '{field}'."),
         )
     }
@@ -260,45 +273,45 @@ impl Placing {
     fn malformed(&self, path: &str) -> Rejection {
         let Layout { separator, path: field, .. } = &self.layout;
         Rejection::new(
-            format!("{path:?} is no path"),
-            format!("'{field}' is null for a root, else every ancestor's _id between '{separator}', root first."),
+            format!("{path:?} is not a valid path"),
+            format!("'{field}' is null for a root, otherwise every ancestor's _id between '{separator}', root first."),
         )
     }
 
-    /// Touches the new parent and moves the subtree; then the statement follows, unless it came first.
-    fn put<'a>(&mut self, operation: &Operation<'a>, place: Place) -> Result<NextAction<'a>, Rejection> {
+    /// Touches the new parent and moves the subtree. Then it runs the statement, unless that has been executed already.
+    fn put<'a>(&mut self, operation: &Operation<'a>, place: NodePlace) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let mut changes: Vec<Vec<u8>> = place.parent.iter().flat_map(|id| layout.touch(id)).collect();
         changes.extend(self.move_subtree(&place));
         if self.intent.follows {
             changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), place.path.as_deref())));
-            self.stage = Stage::Applied;
+            self.stage = PlacementStage::Applied;
             return Ok(NextAction::Update(changes));
         }
         if changes.is_empty() {
             return Ok(self.apply(operation, &place));
         }
-        self.stage = Stage::Touched(place);
+        self.stage = PlacementStage::Touched(place);
         Ok(NextAction::Update(changes))
     }
 
-    fn move_subtree(&self, place: &Place) -> Option<Vec<u8>> {
+    fn move_subtree(&self, place: &NodePlace) -> Option<Vec<u8>> {
         let (layout, node) = (&self.layout, self.node.as_ref()?);
         let id = node.id.as_ref()?;
         let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(place.path.as_deref(), id));
         (from != to).then(|| layout.rebase(&from, &to, id))
     }
 
-    /// The client's statement, with the path in it.
-    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &Place) -> NextAction<'a> {
-        self.stage = Stage::Applied;
+    /// Runs the client's statement with the path in it.
+    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &NodePlace) -> NextAction<'a> {
+        self.stage = PlacementStage::Applied;
         let parent = place.parent.as_ref().filter(|_| place.adds_parent);
         self.on_node(&self.layout.place(operation, place.path.as_deref(), parent))
     }
 
-    /// The client's statement as it is, before anything else.
-    fn decide<'a>(&mut self, operation: &Operation<'a>) -> NextAction<'a> {
-        self.stage = Stage::Decided;
+    /// Runs the client's statement unchanged, before any other step.
+    fn execute_first<'a>(&mut self, operation: &Operation<'a>) -> NextAction<'a> {
+        self.stage = PlacementStage::Executed;
         self.on_node(operation)
     }
 
@@ -309,7 +322,7 @@ impl Placing {
         })
     }
 
-    /// The `_id` of the document that is stored, or inserted by an upsert.
+    /// Returns the `_id` of the stored document, or of the one that an upsert inserts.
     fn raw_id(&self) -> Option<&OwnedValue> {
         match (&self.node, &self.inserted) {
             (Some(node), _) => Some(&node.raw_id),
@@ -318,22 +331,22 @@ impl Placing {
         }
     }
 
-    /// Asks what the statement has left.
-    fn look_again<'a>(&mut self) -> NextAction<'a> {
+    /// Reads the document that the statement wrote.
+    fn read_result<'a>(&mut self) -> NextAction<'a> {
         let filter = document(|w| {
             if let Some(id) = self.raw_id() {
                 w.value("_id", id.as_value());
             }
         });
-        self.stage = Stage::Left;
+        self.stage = PlacementStage::ReadingResult;
         NextAction::Find { filter, limit: 1, fields: self.layout.fields() }
     }
 
-    /// The path follows the parent, if the statement was not too late to change that.
+    /// Updates the path if the statement changed the parent.
     fn follow<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let Some(document) = found.first() else { return Ok(NextAction::Finish) };
-        if self.intent.kind == Kind::Change
+        if self.intent.kind == StatementForm::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
         {
@@ -349,7 +362,7 @@ impl Placing {
             _ => {
                 let own = self.raw_id().and_then(|id| Id::read(id.as_value(), layout.separator));
                 if own.is_some() && own == parent {
-                    return Err(circle());
+                    return Err(cycle());
                 }
                 self.intent.wanted.parent = Some(parent);
                 self.seek_parent(operation)
@@ -357,8 +370,8 @@ impl Placing {
         }
     }
 
-    /// The node lies where it lay. Its path may have changed nevertheless: it was in the document that was replaced,
-    /// or came with a parent that was too late.
+    /// Keeps the path of a node that did not move. The statement may have changed the path: a replacement contained
+    /// another one, or the path belongs to a parent that was stale.
     fn keep_path<'a>(
         &mut self,
         operation: &Operation<'a>,
@@ -366,11 +379,11 @@ impl Placing {
         left: Document<'_>,
     ) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
-        self.stage = Stage::Applied;
+        self.stage = PlacementStage::Applied;
         let is_kept = match layout.path.lookup(left) {
             Lookup::Found(value) if value.kind == ValueKind::Null => path.is_none(),
             Lookup::Found(value) => value.as_str().is_some() && value.as_str() == path.as_deref(),
-            // A root from before the rule may have none.
+            // A root from before the rule may have no path.
             Lookup::Missing | Lookup::Blocked(_) => {
                 path.is_none() && change(operation, &layout.path) == Change::Untouched
             }
@@ -388,6 +401,6 @@ impl Placing {
     }
 }
 
-fn circle() -> Rejection {
+fn cycle() -> Rejection {
     Rejection::new("it would move a node below itself", "Choose a parent outside of its subtree.")
 }

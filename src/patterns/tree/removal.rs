@@ -1,18 +1,17 @@
-//! Deleting nodes: not while they have children, or with all that is below them.
+//! Deletes nodes: rejects the delete if they have children, or deletes everything below them.
 //!
-//! The conversation: look at what the statement would delete, then at children that would be left behind
-//! (`reject`) or take them along (`cascade`). A child that somebody inserts meanwhile touches its parent,
-//! which conflicts with the parent's deletion.
+//! The steps: read the nodes that the statement would delete, then look for children (`reject`) or delete them
+//! (`cascade`). A concurrent insert of a child touches its parent, which conflicts with the parent's deletion.
 
 use super::OnDelete;
-use super::id::{Class, Id};
-use super::layout::{Layout, Node, pinned};
+use super::id::{Id, IdClass};
+use super::layout::{Layout, TreeNode, pinned};
 use crate::command::{Delete, Operation};
 use crate::document::{Document, document};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
-/// How many nodes one statement may pick: each is named in a query for its children.
+/// How many nodes one statement may delete: the query for children lists all of them.
 const MAX_NODES: usize = 1000;
 
 /// A statement that deletes nodes.
@@ -24,49 +23,53 @@ pub(super) struct Removal {
 
 impl Procedure for Removal {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Removing { statement: self.clone(), nodes: Vec::new(), stage: Stage::Start })
+        Box::new(Removing { statement: self.clone(), nodes: Vec::new(), stage: RemovalStage::Start })
     }
 }
 
 #[derive(Debug)]
 struct Removing {
     statement: Removal,
-    nodes: Vec<Node>,
-    stage: Stage,
+    nodes: Vec<TreeNode>,
+    stage: RemovalStage,
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Stage {
+enum RemovalStage {
     Start,
     Nodes,
     Children,
-    /// The client's statement is done, what is below is not.
+    /// The client's statement has been executed; the nodes below have not been deleted yet.
     Applied,
     Finished,
 }
 
 impl ProcedureRun for Removing {
-    fn next<'a>(&mut self, operation: &Operation<'a>, heard: ActionResult<'_>) -> NextAction<'a> {
+    fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
-        let wish = match (std::mem::replace(&mut self.stage, Stage::Finished), heard) {
-            // Where all nodes go, none is left behind.
-            (Stage::Start, _) if multi && is_unconditional(operation) => Ok(NextAction::Apply(operation.clone())),
-            (Stage::Start, _) => {
-                self.stage = Stage::Nodes;
+        let action = match (std::mem::replace(&mut self.stage, RemovalStage::Finished), result) {
+            // If all nodes are deleted, no child remains.
+            (RemovalStage::Start, _) if multi && is_unconditional(operation) => {
+                Ok(NextAction::Apply(operation.clone()))
+            }
+            (RemovalStage::Start, _) => {
+                self.stage = RemovalStage::Nodes;
                 let limit = if multi { MAX_NODES as i32 + 1 } else { 1 };
                 Ok(NextAction::Select { limit, fields: self.statement.layout.fields() })
             }
-            (Stage::Nodes, ActionResult::Documents(found)) => self.take_nodes(operation, multi, found),
-            (Stage::Children, ActionResult::Documents([])) => Ok(self.apply(operation, multi)),
-            (Stage::Children, _) => Err(Rejection::new(
+            (RemovalStage::Nodes, ActionResult::Documents(found)) => self.take_nodes(operation, multi, found),
+            (RemovalStage::Children, ActionResult::Documents([])) => Ok(self.apply(operation, multi)),
+            (RemovalStage::Children, _) => Err(Rejection::new(
                 "a node it deletes has children",
                 "Delete or move the children first. (For the DBA: `on_delete: cascade` deletes them too.)",
             )),
-            (Stage::Applied, _) => Ok(NextAction::Delete(vec![self.subtrees()])),
-            (Stage::Finished, _) => Ok(NextAction::Finish),
-            (Stage::Nodes, _) => Err(Rejection::new("docward lost its place in it", "Tell the DBA.")),
+            (RemovalStage::Applied, _) => Ok(NextAction::Delete(vec![self.subtrees()])),
+            (RemovalStage::Finished, _) => Ok(NextAction::Finish),
+            (RemovalStage::Nodes, _) => {
+                Err(Rejection::new("docward received an unexpected reply", "Report this to the DBA."))
+            }
         };
-        wish.unwrap_or_else(NextAction::Reject)
+        action.unwrap_or_else(NextAction::Reject)
     }
 }
 
@@ -79,8 +82,8 @@ impl Removing {
     ) -> Result<NextAction<'a>, Rejection> {
         if found.len() > MAX_NODES {
             return Err(Rejection::new(
-                format!("it picks more than {MAX_NODES} nodes, whose children cannot all be looked for"),
-                "Delete in parts, or delete all with an empty filter.",
+                format!("it deletes more than {MAX_NODES} nodes, too many to check for children"),
+                "Delete fewer nodes at a time, or delete all with an empty filter.",
             ));
         }
         let layout = &self.statement.layout;
@@ -89,11 +92,11 @@ impl Removing {
             return Ok(NextAction::Apply(operation.clone()));
         }
         if self.statement.on_delete == OnDelete::Cascade {
-            let wish = self.apply(operation, multi);
-            self.stage = Stage::Applied;
-            return Ok(wish);
+            let action = self.apply(operation, multi);
+            self.stage = RemovalStage::Applied;
+            return Ok(action);
         }
-        self.stage = Stage::Children;
+        self.stage = RemovalStage::Children;
         Ok(NextAction::Find { filter: self.children(), limit: 1, fields: layout.fields() })
     }
 
@@ -104,7 +107,7 @@ impl Removing {
         }
     }
 
-    /// The nodes that can have children, with the paths of those.
+    /// Returns the nodes that can have children, with their children's path.
     fn parents(&self) -> impl Iterator<Item = (&Id, String)> {
         let layout = &self.statement.layout;
         self.nodes.iter().filter_map(|node| {
@@ -113,12 +116,12 @@ impl Removing {
         })
     }
 
-    /// Children of what is deleted that are not deleted themselves.
+    /// Returns the filter for children of the deleted nodes that are not deleted themselves.
     fn children(&self) -> Vec<u8> {
         let path = self.statement.layout.path.as_str();
         document(|w| {
             w.array("$or", |a| {
-                for class in Class::ALL {
+                for class in IdClass::ALL {
                     let paths: Vec<String> =
                         self.parents().filter(|(id, _)| id.class == class).map(|(_, below)| below).collect();
                     if paths.is_empty() {

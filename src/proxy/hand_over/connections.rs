@@ -1,7 +1,7 @@
-//! Connections on their way to the next process: both sockets, and what the relay knew between two messages.
+//! Connections passed to the next process: both sockets, and the relay's state between two messages.
 //!
-//! Neither side notices: the sockets stay open, and bytes that nobody has read yet wait in them. What a relay knows
-//! is [`QuiescentState`].
+//! Clients and servers do not notice: the sockets stay open, and unread bytes wait in them. [`QuiescentState`] holds
+//! the relay's state.
 
 use std::io::{self, ErrorKind};
 use std::net::TcpStream;
@@ -16,38 +16,38 @@ use super::messages;
 use crate::proxy::relay::QuiescentState;
 use crate::proxy::upstream::Address;
 
-/// A connection that stands between two messages.
+/// A quiescent connection.
 #[derive(Debug)]
 pub(in crate::proxy) struct PassedConnection {
     pub(in crate::proxy) client: TcpStream,
     pub(in crate::proxy) upstream: TcpStream,
-    pub(in crate::proxy) memo: ConnectionSnapshot,
+    pub(in crate::proxy) snapshot: ConnectionSnapshot,
 }
 
-/// What the next process must know to go on.
+/// The state the next process needs to resume a connection.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::proxy) struct ConnectionSnapshot {
-    /// What its listener is for; listening sockets are passed by the same names.
+    /// The purpose of its listener; listening sockets are passed by the same names.
     pub(in crate::proxy) purpose: String,
-    /// Whom it was paired with.
+    /// The server the client is connected to.
     pub(in crate::proxy) server: Address,
     pub(in crate::proxy) quiescent: QuiescentState,
 }
 
-/// Where connections leave for the next process, once there is one.
+/// Queue of connections for the next process; closed until there is one.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct HandOverSender(OnceLock<mpsc::UnboundedSender<PassedConnection>>);
 
 impl HandOverSender {
-    /// Opens it; called once.
+    /// Opens the queue; called once.
     pub(in crate::proxy) fn open(&self) -> mpsc::UnboundedReceiver<PassedConnection> {
-        let (sender, leaving) = mpsc::unbounded_channel();
-        // A second call would get a queue at its end.
+        let (sender, receiver) = mpsc::unbounded_channel();
+        // An error cannot occur: a second call would only return a closed queue.
         let _ = self.0.set(sender);
-        leaving
+        receiver
     }
 
-    /// Has a connection leave. Where nobody waits for it, it closes.
+    /// Queues a connection for the next process. If the queue is not open, the connection closes.
     pub(in crate::proxy) fn send(&self, connection: PassedConnection) {
         if let Some(sender) = self.0.get() {
             let _ = sender.send(connection);
@@ -57,21 +57,22 @@ impl HandOverSender {
 
 impl PassedConnection {
     /// # Errors
-    /// The socket's.
+    /// I/O errors of the socket.
     pub(super) async fn send(&self, stream: &mut UnixStream) -> io::Result<()> {
-        let memo = serde_json::to_vec(&self.memo).map_err(io::Error::other)?;
-        messages::send(stream, &memo, &[self.client.as_fd(), self.upstream.as_fd()]).await
+        let snapshot = serde_json::to_vec(&self.snapshot).map_err(io::Error::other)?;
+        messages::send(stream, &snapshot, &[self.client.as_fd(), self.upstream.as_fd()]).await
     }
 
-    /// The next one; `None` when no more come.
+    /// The next connection; `None` when no more come.
     ///
     /// # Errors
-    /// The socket's, or `InvalidData` for what is no connection.
+    /// I/O errors of the socket, or `InvalidData` for an invalid message.
     pub(super) async fn receive(stream: &mut UnixStream) -> io::Result<Option<Self>> {
-        let Some((memo, sockets)) = messages::receive(stream).await? else { return Ok(None) };
-        let memo = serde_json::from_slice(&memo).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        let Some((snapshot, sockets)) = messages::receive(stream).await? else { return Ok(None) };
+        let snapshot =
+            serde_json::from_slice(&snapshot).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         let [client, upstream] = <[OwnedFd; 2]>::try_from(sockets)
             .map_err(|sockets| io::Error::new(ErrorKind::InvalidData, format!("{} sockets, not 2", sockets.len())))?;
-        Ok(Some(Self { client: client.into(), upstream: upstream.into(), memo }))
+        Ok(Some(Self { client: client.into(), upstream: upstream.into(), snapshot }))
     }
 }

@@ -1,5 +1,5 @@
-//! Messages over a Unix stream, with descriptors: a length (u32, little endian) and as many bytes. Descriptors come
-//! with the first byte (`SCM_RIGHTS`).
+//! Messages with file descriptors over a Unix stream: a length (u32, little endian) and that many bytes. Descriptors
+//! come with the first byte (`SCM_RIGHTS`).
 
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -12,16 +12,16 @@ use rustix::net::{
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
 
-/// Descriptors of one message (the kernel's `SCM_MAX_FD`); a set has at most 50 members.
+/// Descriptors in one message (the kernel's `SCM_MAX_FD`). A replica set has at most 50 members.
 const MAX_DESCRIPTORS: usize = 253;
-/// Bytes of one message: lists of host names with at most 255 bytes, or a connection's users.
+/// Bytes of one message: a list of host names of at most 255 bytes each, or the users of a connection.
 const MAX_LENGTH: usize = 128 * 1024;
 
-/// What was sent, with its descriptors.
+/// Received bytes with their descriptors.
 pub(super) type Message = (Vec<u8>, Vec<OwnedFd>);
 
 /// # Errors
-/// The socket's, or `Other`: there are more descriptors than one message may have.
+/// I/O errors of the socket, or `Other` for more descriptors than one message may have.
 pub(super) async fn send(stream: &mut UnixStream, content: &[u8], descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let length = u32::try_from(content.len()).map_err(io::Error::other)?;
     let message = [&length.to_le_bytes()[..], content].concat();
@@ -32,7 +32,7 @@ pub(super) async fn send(stream: &mut UnixStream, content: &[u8], descriptors: &
 /// The next message; `None` at the end of the stream.
 ///
 /// # Errors
-/// The socket's, `UnexpectedEof` within a message, `InvalidData` for one that is too long.
+/// I/O errors of the socket, `UnexpectedEof` within a message, `InvalidData` for a message that is too long.
 pub(super) async fn receive(stream: &mut UnixStream) -> io::Result<Option<Message>> {
     let mut length = [0; 4];
     let mut descriptors = Vec::new();

@@ -1,4 +1,5 @@
-//! A relay whose process is about to go: a monitor is told, others tell whether anything goes on.
+//! Draining a relay before its process ends: a monitor gets a last hello reply, other connections report their
+//! activity.
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
@@ -8,13 +9,13 @@ use crate::engine::handshake::rewrite_reply;
 use crate::proxy::activity::BusyGuard;
 use crate::proxy::interceptor::Interceptor;
 
-/// How a relay drains.
+/// The progress of draining.
 #[derive(Debug, Default)]
 pub(super) struct DrainState {
-    /// It was told to.
+    /// Draining has begun.
     begun: bool,
-    /// The monitor has heard the last word; what its server says afterwards is kept from it.
-    pub(super) silent: bool,
+    /// The monitor has got its last hello reply; later replies of its server are not forwarded.
+    pub(super) last_reply_sent: bool,
     busy: Option<BusyGuard>,
 }
 
@@ -24,17 +25,17 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
     P: Interceptor,
 {
-    /// Has drivers choose other members, or wait for the next process.
+    /// Makes drivers select other members, or wait for the next process.
     pub(in crate::proxy) fn drain(&mut self) {
         self.drain_state.begun = true;
-        if let Some(word) = self.draining_hello() {
-            self.to_client.push(word);
-            self.drain_state.silent = true;
+        if let Some(reply) = self.draining_hello() {
+            self.to_client.push(reply);
+            self.drain_state.last_reply_sent = true;
         }
         self.note_activity_of(true);
     }
 
-    /// Tells whether anything goes on, once it was told to drain; `moved`: bytes came.
+    /// Reports activity while draining; `moved`: bytes arrived.
     pub(super) fn note_activity_of(&mut self, moved: bool) {
         if !self.drain_state.begun || self.handshake.watched {
             return;
@@ -49,13 +50,13 @@ where
         }
     }
 
-    /// What a monitor hears that awaits news.
+    /// The last hello reply for a monitor that awaits a topology change.
     fn draining_hello(&mut self) -> Option<Vec<u8>> {
         let (request_id, compressor) =
-            self.pending.awaited_hello().filter(|_| self.handshake.watched && self.stands())?;
-        let word = draining_hello(self.listener_context.last_answer.get()?, request_id, self.handshake.streams)?;
+            self.pending.awaited_hello().filter(|_| self.handshake.watched && self.is_quiescent())?;
+        let reply = draining_hello(self.listener_context.last_answer.get()?, request_id, self.handshake.streams)?;
         let presentation = self.listener_context.presentation(self.local);
-        let rewritten = rewrite_reply(&word, &presentation, &mut self.negotiation).ok()?;
-        Some(pack(rewritten.unwrap_or(word).into(), compressor).into_owned())
+        let rewritten = rewrite_reply(&reply, &presentation, &mut self.negotiation).ok()?;
+        Some(pack(rewritten.unwrap_or(reply).into(), compressor).into_owned())
     }
 }

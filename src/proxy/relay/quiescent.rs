@@ -1,4 +1,4 @@
-//! A relay between two messages: what it knows, so that another process can go on with its sockets.
+//! The state of a relay between two messages, from which another process can resume its sockets.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -13,19 +13,20 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listener::ListenerContext;
 use crate::proxy::pending_replies::PendingReplies;
 
-/// What a relay knows between two messages, beside its sockets and its listener_context.
+/// The state of a relay between two messages, without its sockets and its listener context.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::proxy) struct QuiescentState {
     session: Session,
     negotiation: Negotiation,
-    /// Replies that have not begun to come.
+    /// Replies that have not begun to arrive.
     pending: PendingReplies,
-    heard: bool,
+    #[serde(rename = "heard")]
+    message_received: bool,
     handshake: HandshakeState,
 }
 
 impl QuiescentState {
-    /// Whether its client still has to log in.
+    /// Whether its client must still log in.
     pub(in crate::proxy) fn must_log_in(&self) -> bool {
         self.session.must_log_in
     }
@@ -37,8 +38,8 @@ where
     U: AsyncRead + AsyncWrite + Unpin,
     P: Interceptor,
 {
-    /// Whether both directions are between two messages, and nothing is here that was read. Replies may be pending.
-    pub(super) fn stands(&self) -> bool {
+    /// Whether both directions are between two messages and no read bytes are buffered. Replies may be pending.
+    pub(super) fn is_quiescent(&self) -> bool {
         self.evaluated.is_none()
             && self.unread.is_none()
             && self.requests.between_frames()
@@ -47,19 +48,19 @@ where
             && self.to_upstream.is_empty()
     }
 
-    /// Takes a relay that stands apart: client, upstream and what it knows.
+    /// Splits a quiescent relay into client, upstream and state.
     pub(in crate::proxy) fn into_quiescent(self) -> (C, U, QuiescentState) {
         let quiescent = QuiescentState {
             session: self.session,
             negotiation: self.negotiation,
             pending: self.pending,
-            heard: self.activity.heard,
+            message_received: self.activity.message_received,
             handshake: self.handshake,
         };
         (self.client, self.upstream, quiescent)
     }
 
-    /// Goes on where another process stood.
+    /// Resumes a relay that another process passed.
     pub(in crate::proxy) fn resume(
         client: C,
         upstream: U,
@@ -71,7 +72,7 @@ where
         let mut relay = Self::new(client, upstream, listener_context, local, session);
         relay.negotiation = relay.negotiation.resumed(quiescent.negotiation);
         relay.pending = quiescent.pending;
-        relay.activity.heard = quiescent.heard;
+        relay.activity.message_received = quiescent.message_received;
         relay.handshake = quiescent.handshake;
         relay
     }

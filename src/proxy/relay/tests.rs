@@ -1,4 +1,4 @@
-//! The relay between two in-memory pipes, with a policy that reads its script from the message itself.
+//! Tests the relay between two in-memory pipes, with an interceptor that reads its script from the message itself.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -11,16 +11,16 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use super::*;
-use crate::engine::lookup::{Found, Lookup, Maximum};
+use crate::engine::lookup::{Lookup, LookupResult, Maximum};
 use crate::engine::{Admission, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
 use crate::proxy::connection::Connection;
 use crate::proxy::interceptor::Steps;
 use crate::proxy::limits::{IdleTimeouts, LimitSettings, Limits};
 use crate::proxy::listener::{Backend, Closing};
 use crate::proxy::rule_outcomes::RuleOutcomes;
-use crate::proxy::topology::{Member, Place, Topology};
+use crate::proxy::topology::{ListenerSlot, Member, Topology};
 use crate::proxy::upstream::Address;
-use crate::service::{Answer, Service};
+use crate::service::{LookupReply, Service};
 use crate::wire::OpCode;
 use crate::wire::compressed::Method;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
@@ -29,13 +29,14 @@ mod compressed;
 mod ending;
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
-/// A limit for what waits for no clock; only a mistake reaches it.
+/// Bound for tests without timers; a test reaches it only if the code is wrong.
 const SOON: Duration = Duration::from_secs(60);
 
-/// Content byte 0 says what a frame is: `\0` (an OP_MSG body) a hello, `j` evaluated, anything else goes through.
+/// Content byte 0 selects the triage: `\0` (an OP_MSG body) for a hello, `j` for evaluation, anything else for
+/// forwarding.
 struct Script;
 
-/// Content byte 1 of a evaluated frame says how it is carried out.
+/// Content byte 1 of an evaluated frame selects its plan.
 struct ScriptedPlan<'p>(&'p [u8]);
 
 impl Interceptor for Script {
@@ -76,7 +77,7 @@ impl Steps for ScriptedPlan<'_> {
             (Input::Start, b'f') => Step::ForwardOriginal { expects_reply: true },
             (Input::Start, b'm') => Step::Forward { message: frame(request_id, 0, 0, b"other"), expects_reply: true },
             (Input::Start, b's') => Step::Silent,
-            (Input::Start, b'c') => Step::Close("the test says so".into()),
+            (Input::Start, b'c') => Step::Close("the test closes it".into()),
             (Input::Reply(_), _) if self.0[16] == MORE_TO_COME as u8 => Step::Silent,
             (Input::Reply(reply), _) => Step::Reply(frame(901, request_id, 0, &reply[20..])),
             (Input::Found(found), _) => Step::Reply(frame(901, request_id, 0, format!("{found:?}").as_bytes())),
@@ -93,14 +94,16 @@ impl Steps for ScriptedPlan<'_> {
     }
 }
 
-/// Knows one number, except where it is asked to keep silent.
-struct Oracle;
+/// A service with one fixed maximum; it never answers for the field "never".
+struct FixedService;
 
-impl Service for Oracle {
-    fn find(&self, lookup: Lookup) -> Answer {
+impl Service for FixedService {
+    fn find(&self, lookup: Lookup) -> LookupReply {
         match lookup {
-            Lookup::Maximum(maximum) if maximum.field == "never" => Answer::Coming(Box::pin(std::future::pending())),
-            _ => Answer::Here(Ok(Found::Maximum(Some(7)))),
+            Lookup::Maximum(maximum) if maximum.field == "never" => {
+                LookupReply::Pending(Box::pin(std::future::pending()))
+            }
+            _ => LookupReply::Ready(Ok(LookupResult::Maximum(Some(7)))),
         }
     }
 }
@@ -123,21 +126,21 @@ fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -
 
 fn listener_context(compressors: Option<Arc<[Method]>>) -> ListenerContext<Script> {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
-    let place = Place { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
+    let slot = ListenerSlot { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
     ListenerContext {
-        behind: Backend::Member { place: 0, closing: Arc::default() },
-        topology: Arc::new(Topology::new(vec![place])),
+        backend: Backend::Member { slot: 0, closing: Arc::default() },
+        topology: Arc::new(Topology::new(vec![slot])),
         transactions: Arc::default(),
         connection_counters: Arc::default(),
         meter: Arc::default(),
         memory: crate::proxy::memory::Memory::new(1 << 30),
         recheck: Arc::default(),
-        leaving: Arc::default(),
+        hand_over_queue: Arc::default(),
         activity: Arc::default(),
         last_answer: OnceLock::from(Arc::from(answer)),
         rules: Arc::new(ArcSwap::from_pointee(Script)),
-        service: Arc::new(Oracle),
+        service: Arc::new(FixedService),
         outcomes: Arc::new(RuleOutcomes::default()),
         compressors,
     }
@@ -156,12 +159,12 @@ fn timeouts() -> IdleTimeouts {
     IdleTimeouts::new(limits.admitted(LOCAL), tokio::time::Instant::now() + SOON, false)
 }
 
-/// Both far ends of a running session; a word to `shutdown` drains it.
+/// The test's ends of a running connection; changing `shutdown` drains it.
 struct Ends {
     client: DuplexStream,
     upstream: DuplexStream,
     shutdown: watch::Sender<Closing>,
-    session: JoinHandle<()>,
+    connection: JoinHandle<()>,
 }
 
 fn start(pipe: usize) -> Ends {
@@ -173,12 +176,12 @@ fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
     let (upstream, near_upstream) = duplex(pipe);
     let (shutdown, closing) = watch::channel(Closing::Open);
     let sender = shutdown.clone();
-    let session = tokio::spawn(async move {
+    let connection = tokio::spawn(async move {
         let relay = relay(near_client, near_upstream, compressors);
         Connection { relay, closing, timeouts: timeouts() }.run().await;
         drop(sender);
     });
-    Ends { client, upstream, shutdown, session }
+    Ends { client, upstream, shutdown, connection }
 }
 
 async fn read_frame(stream: &mut DuplexStream) -> Vec<u8> {
@@ -198,14 +201,14 @@ async fn rest_of(stream: &mut DuplexStream) -> Vec<u8> {
     rest
 }
 
-/// Nothing comes, though everything that can run has run.
+/// Asserts that nothing arrives, although everything that can run has run.
 async fn assert_silent(stream: &mut DuplexStream) {
     let byte = timeout(Duration::from_millis(30), stream.read_u8()).await;
     assert!(byte.is_err(), "nothing should come, {byte:?} did");
 }
 
 #[tokio::test]
-async fn what_goes_through_is_cut_nowhere_and_keeps_its_order() {
+async fn messages_cut_anywhere_arrive_whole_and_in_order() {
     let body = doc! {"hello": 1, "compression": ["lz4", "zlib"], "$db": "admin"};
     let requests = [
         frame(1, 0, 0, b"first"),
@@ -250,7 +253,7 @@ async fn what_goes_through_is_cut_nowhere_and_keeps_its_order() {
 }
 
 #[tokio::test]
-async fn a_judged_message_waits_for_all_that_is_owed() {
+async fn an_evaluated_message_waits_for_all_pending_replies() {
     let Ends { mut client, mut upstream, .. } = start(64 * 1024);
     let requests = [frame(1, 0, 0, b"a"), frame(2, 0, 0, b"jr"), frame(3, 0, 0, b"b"), frame(4, 0, 0, b"jr")];
     client.write_all(&requests.concat()).await.unwrap();
@@ -330,7 +333,7 @@ async fn neither_direction_waits_for_the_other() {
         }
     };
     let reading = async {
-        // Long after everything has filled up.
+        // Starts only after all buffers have filled up.
         tokio::time::sleep(Duration::from_millis(100)).await;
         for request_id in 1..=COUNT {
             let mut reply = vec![0; 20 + 20_000];
@@ -361,26 +364,26 @@ async fn a_client_that_does_not_read_is_not_read_either() {
 }
 
 #[tokio::test]
-async fn the_clients_first_message_is_told_once() {
+async fn the_clients_first_message_is_reported_once() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (_upstream, near_upstream) = duplex(64 * 1024);
     let mut relay = relay(near_client, near_upstream, None);
     let request = frame(1, 0, 0, b"x");
-    for (bytes, told) in [(&request[..9], false), (&request[9..], true), (&request[..], false)] {
+    for (bytes, reported) in [(&request[..9], false), (&request[9..], true), (&request[..], false)] {
         client.write_all(bytes).await.unwrap();
         let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
-        assert_eq!(matches!(event, Ok(Event::Arrived)), told);
+        assert_eq!(matches!(event, Ok(Event::Established)), reported);
     }
 }
 
-/// Whether it goes on waiting.
+/// Whether the relay keeps waiting.
 async fn poll(relay: &mut Relay<DuplexStream, DuplexStream, Script>) -> bool {
     let event = timeout(Duration::ZERO, std::future::poll_fn(|cx| relay.poll(cx))).await;
-    matches!(event, Err(_) | Ok(Event::Arrived))
+    matches!(event, Err(_) | Ok(Event::Established))
 }
 
 #[tokio::test]
-async fn memory_is_free_again_when_the_reply_is_sent_though_the_client_is_quiet() {
+async fn memory_is_released_when_the_reply_is_sent_even_if_the_client_is_idle() {
     let (_client, near_client) = duplex(64 * 1024);
     let (_upstream, near_upstream) = duplex(64 * 1024);
     let mut relay = relay(near_client, near_upstream, None);
@@ -390,7 +393,7 @@ async fn memory_is_free_again_when_the_reply_is_sent_though_the_client_is_quiet(
 }
 
 #[tokio::test]
-async fn nothing_is_kept_when_nothing_is_under_way() {
+async fn an_idle_relay_keeps_no_buffers() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
     let mut relay = relay(near_client, near_upstream, None);
@@ -413,19 +416,19 @@ async fn nothing_is_kept_when_nothing_is_under_way() {
 }
 
 #[tokio::test]
-async fn a_client_that_leaves_is_noticed_while_its_message_is_judged() {
+async fn a_client_that_closes_is_noticed_while_its_message_is_evaluated() {
     for evaluated in [&b"jlnever"[..], b"je"] {
-        let Ends { mut client, mut upstream, session, .. } = start(64 * 1024);
+        let Ends { mut client, mut upstream, connection, .. } = start(64 * 1024);
         client.write_all(&frame(1, 0, 0, evaluated)).await.unwrap();
         tokio::time::sleep(Duration::from_millis(10)).await;
         drop(client);
         rest_of(&mut upstream).await;
-        timeout(SOON, session).await.expect("the session should end").unwrap();
+        timeout(SOON, connection).await.expect("the connection should end").unwrap();
     }
 }
 
 #[tokio::test]
-async fn unacknowledged_messages_are_carried_out_though_the_client_has_left() {
+async fn unacknowledged_messages_are_processed_after_the_client_has_closed() {
     let Ends { mut client, mut upstream, .. } = start(64 * 1024);
     let requests =
         [frame(1, 0, MORE_TO_COME, b"je"), frame(2, 0, MORE_TO_COME, b"js"), frame(3, 0, MORE_TO_COME, b"x")];
@@ -437,7 +440,7 @@ async fn unacknowledged_messages_are_carried_out_though_the_client_has_left() {
 }
 
 #[tokio::test]
-async fn a_client_that_only_stops_sending_gets_its_replies() {
+async fn a_client_that_closes_its_sending_half_gets_its_replies() {
     let Ends { mut client, mut upstream, .. } = start(64 * 1024);
     client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
     client.shutdown().await.unwrap();
@@ -448,8 +451,8 @@ async fn a_client_that_only_stops_sending_gets_its_replies() {
 }
 
 #[tokio::test]
-async fn when_the_upstream_goes_the_client_gets_what_came_and_then_the_end() {
-    let Ends { mut client, mut upstream, session, .. } = start(256);
+async fn when_the_upstream_closes_the_client_gets_the_received_bytes_and_then_the_end() {
+    let Ends { mut client, mut upstream, connection, .. } = start(256);
     client.write_all(&frame(1, 0, 0, b"x")).await.unwrap();
     read_frame(&mut upstream).await;
     let reply = frame(50, 1, 0, &[b'y'; 1000]);
@@ -460,11 +463,11 @@ async fn when_the_upstream_goes_the_client_gets_what_came_and_then_the_end() {
         rest_of(&mut client)
     );
     assert_eq!(seen.len(), 500);
-    timeout(SOON, session).await.expect("the session should end").unwrap();
+    timeout(SOON, connection).await.expect("the connection should end").unwrap();
 }
 
 #[tokio::test]
-async fn a_stream_out_of_step_is_closed_behind_what_was_in_step() {
+async fn an_invalid_stream_closes_after_its_valid_messages() {
     let Ends { mut client, mut upstream, .. } = start(64 * 1024);
     let fine = frame(1, 0, MORE_TO_COME, b"x");
     let mut bad = frame(2, 0, 0, b"x");

@@ -1,4 +1,4 @@
-//! What the messages of one thread heard of each rule.
+//! The counters that one thread keeps for each rule.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex};
@@ -7,38 +7,38 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 
 use super::known_rules::{Key, KnownRules};
-use super::{SAID_OF_ONE, lock};
+use super::{MAX_PER_VERDICT, lock};
 use crate::audit::{Noted, RuleTally};
 use crate::proxy::history::History;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::rate_limit::Allowance;
 
-/// Counts by rule.
+/// Counters by rule.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// The set that `current` is about.
+    /// The version of the rule set that `current` belongs to.
     version: Option<u64>,
     current: Arc<[Key]>,
-    /// Of rules that have spoken.
+    /// Rules with outcomes.
     rules: HashMap<Key, RuleCounts, RandomState>,
 }
 
-/// What one rule has said since it was first loaded.
+/// Counters of one rule since it was first loaded.
 #[derive(Debug, Clone, Default)]
 pub struct RuleCounts {
-    /// By what it said: "reject", "shadow-reject".
+    /// By verdict: "reject", "shadow-reject".
     pub verdicts: BTreeMap<&'static str, u64>,
-    /// When it last said anything.
+    /// When it last matched a statement.
     pub last: Option<SystemTime>,
-    /// With applications; with examples where it is only tried.
+    /// With applications; in shadow mode also with examples.
     pub tally: RuleTally,
     pub history: History,
-    /// Decisions that may be said on, were there no other threads.
-    said: BTreeMap<&'static str, Allowance>,
+    /// The rate limit of this thread, by verdict.
+    limits: BTreeMap<&'static str, Allowance>,
 }
 
 impl Counts {
-    /// What is counted of a rule of `policy`, by its number there, and its key.
+    /// The key and counters of the rule with index `rule` in `policy`.
     pub(super) fn of<P: Interceptor>(
         &mut self,
         rule: usize,
@@ -55,14 +55,15 @@ impl Counts {
         Some((key, self.rules.entry(key).or_default()))
     }
 
-    /// Of every rule that has spoken.
+    /// The counters of every rule with outcomes.
     pub(super) fn all(&self) -> impl Iterator<Item = (Key, &RuleCounts)> {
         self.rules.iter().map(|(key, counts)| (*key, counts))
     }
 }
 
 impl RuleCounts {
-    /// Counts; `Some` when the decision may be said on, with how many like it were not since the last one.
+    /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
+    /// since the last one.
     pub(super) fn note(&mut self, noted: &Noted<'_>, verdict: &'static str, shape: Option<String>) -> Option<u64> {
         let now = SystemTime::now();
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
@@ -73,10 +74,10 @@ impl RuleCounts {
             Some(shape) => self.tally.note(noted, shape, || None),
             None => self.tally.count(noted),
         }
-        self.said.entry(verdict).or_default().take(SAID_OF_ONE)
+        self.limits.entry(verdict).or_default().take(MAX_PER_VERDICT)
     }
 
-    /// Adds what another thread counted.
+    /// Adds the counters of another thread.
     pub(super) fn merge(&mut self, other: &Self) {
         for (verdict, count) in &other.verdicts {
             *self.verdicts.entry(verdict).or_default() += count;

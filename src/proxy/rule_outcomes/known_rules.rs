@@ -1,48 +1,48 @@
-//! The rules that were ever loaded, as they are written, and what they may say together.
+//! Every version of a rule that has been loaded, and the rate limits all threads share.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::{SAID_OF_ALL, SAID_OF_ONE};
+use super::{MAX_DECISIONS, MAX_PER_VERDICT};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::rate_limit::Allowance;
 
-/// Rules remembered that are no longer loaded; of more the oldest are forgotten.
-const MAX_RETIRED: usize = 1000;
+/// Rules kept that are no longer loaded; beyond that the oldest are dropped.
+const MAX_UNLOADED: usize = 1000;
 
-/// Names a rule as it is written, whichever set it is in. Later rules have greater ones.
+/// Identifies one version of a rule across rule sets. Later versions have greater keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Key(u64);
 
-/// See above.
+/// The known rules, loaded and previously loaded.
 #[derive(Debug, Default)]
 pub(super) struct KnownRules {
-    /// The set that `current` is about.
+    /// The version of the rule set that `current` belongs to.
     version: Option<u64>,
-    /// The set's rules, by their numbers.
+    /// The rules of that set, by index.
     current: Arc<[Key]>,
-    /// In the order of their keys.
+    /// Ordered by key.
     rules: Vec<Known>,
     next: u64,
-    /// Decisions of one rule and verdict, and of all.
-    said: HashMap<(Key, &'static str), Allowance>,
-    said_of_all: Allowance,
+    /// Rate limits, per rule and verdict and for all rules.
+    limits: HashMap<(Key, &'static str), Allowance>,
+    limit_of_all: Allowance,
 }
 
-/// A rule as it is written; of one that is no longer loaded, as it was.
+/// A rule as written, or as it was when it was last loaded.
 #[derive(Debug)]
 pub(super) struct Known {
     pub(super) key: Key,
     pub(super) label: RuleLabel,
     pub(super) written: Arc<WrittenRule>,
     pub(super) since: SystemTime,
-    /// Whether it is in force now.
+    /// Whether it is loaded now.
     pub(super) loaded: bool,
 }
 
 impl KnownRules {
-    /// Makes `policy` the set in force; gives its rules by their numbers.
+    /// Makes `policy` the current rule set; returns the keys of its rules by index.
     pub(super) fn load<P: Interceptor>(&mut self, policy: &P) -> Arc<[Key]> {
         if self.version == Some(policy.version()) {
             return self.current.clone();
@@ -50,13 +50,13 @@ impl KnownRules {
         self.version = Some(policy.version());
         self.forget();
         self.rules.iter_mut().for_each(|rule| rule.loaded = false);
-        let mut places: HashMap<RuleLabel, usize> =
-            self.rules.iter().enumerate().map(|(place, rule)| (rule.label.clone(), place)).collect();
+        let mut indexes: HashMap<RuleLabel, usize> =
+            self.rules.iter().enumerate().map(|(index, rule)| (rule.label.clone(), index)).collect();
         let mut current = Vec::new();
         for (label, written) in policy.written() {
-            let place = *places.entry(label.clone()).or_insert(self.rules.len());
+            let index = *indexes.entry(label.clone()).or_insert(self.rules.len());
             let written = Arc::new(written);
-            match self.rules.get_mut(place) {
+            match self.rules.get_mut(index) {
                 Some(rule) => (rule.loaded, rule.written) = (true, written),
                 None => {
                     let key = Key(self.next);
@@ -64,49 +64,49 @@ impl KnownRules {
                     self.rules.push(Known { key, label, written, since: SystemTime::now(), loaded: true });
                 }
             }
-            current.extend(self.rules.get(place).map(|rule| rule.key));
+            current.extend(self.rules.get(index).map(|rule| rule.key));
         }
         self.current = current.into();
         self.current.clone()
     }
 
-    /// Those of the set in force, in the order of the files, then those that were loaded before.
+    /// The rules of the current set in the order of the files, then previously loaded ones.
     pub(super) fn in_order(&self) -> Vec<&Known> {
-        let current = self.current.iter().filter_map(|key| self.rules.get(self.place(*key)?));
+        let current = self.current.iter().filter_map(|key| self.rules.get(self.index(*key)?));
         current.chain(self.rules.iter().filter(|rule| !rule.loaded)).collect()
     }
 
-    /// Whether it has not been forgotten.
+    /// Whether the rule has not been dropped.
     pub(super) fn knows(&self, key: Key) -> bool {
-        self.place(key).is_some()
+        self.index(key).is_some()
     }
 
-    /// `Some` when a decision is to be said on, with how many like it were not since the last one; `left_out` of them
-    /// were not even asked for.
-    pub(super) fn may_say(&mut self, key: Key, verdict: &'static str, left_out: u64) -> Option<u64> {
-        let own = self.said.entry((key, verdict)).or_default();
-        own.leave_out(left_out);
-        let left_out = own.take(SAID_OF_ONE)?;
-        if self.said_of_all.take(SAID_OF_ALL).is_none() {
-            own.leave_out(left_out + 1);
+    /// Returns `Some` if a decision is to be published, with the number of similar ones suppressed since the last one.
+    /// `suppressed` of them were suppressed by the caller.
+    pub(super) fn may_publish(&mut self, key: Key, verdict: &'static str, suppressed: u64) -> Option<u64> {
+        let own = self.limits.entry((key, verdict)).or_default();
+        own.add_suppressed(suppressed);
+        let suppressed = own.take(MAX_PER_VERDICT)?;
+        if self.limit_of_all.take(MAX_DECISIONS).is_none() {
+            own.add_suppressed(suppressed + 1);
             return None;
         }
-        Some(left_out)
+        Some(suppressed)
     }
 
-    fn place(&self, key: Key) -> Option<usize> {
+    fn index(&self, key: Key) -> Option<usize> {
         self.rules.binary_search_by_key(&key, |rule| rule.key).ok()
     }
 
     fn forget(&mut self) {
-        let drained = self.rules.iter().filter(|rule| !rule.loaded).count();
-        let mut surplus = drained.saturating_sub(MAX_RETIRED);
+        let unloaded = self.rules.iter().filter(|rule| !rule.loaded).count();
+        let mut surplus = unloaded.saturating_sub(MAX_UNLOADED);
         self.rules.retain(|rule| {
             let forgotten = !rule.loaded && surplus > 0;
             surplus -= usize::from(forgotten);
             !forgotten
         });
         let rules = &self.rules;
-        self.said.retain(|(key, _), _| rules.binary_search_by_key(key, |rule| rule.key).is_ok());
+        self.limits.retain(|(key, _), _| rules.binary_search_by_key(key, |rule| rule.key).is_ok());
     }
 }

@@ -1,18 +1,18 @@
-//! What a failed handshake means, in words for the operator: what happened and what to do.
+//! Describes failed handshakes for the operator: what happened and what to do.
 
 use std::io;
 
 use rustls::{AlertDescription as Alert, CertificateError, Error};
 
-/// Why a client could not come in.
+/// Why the handshake with a client failed.
 pub(super) fn client(error: &io::Error) -> String {
     let Some(reason) = library_error(error) else {
         return format!(
-            "the client left during the TLS handshake ({error}); perhaps it does not trust docward's certificate"
+            "the client closed the connection in the TLS handshake ({error}); it may not trust docward's certificate"
         );
     };
     match reason {
-        Error::NoCertificatesPresented => "the client shows no certificate, and `client_ca` demands one: give it \
+        Error::NoCertificatesPresented => "the client presents no certificate, and `client_ca` requires one: set its \
              tlsCertificateKeyFile"
             .to_owned(),
         Error::InvalidCertificate(untrusted) if is_untrusted(untrusted) => {
@@ -21,7 +21,7 @@ pub(super) fn client(error: &io::Error) -> String {
         Error::InvalidCertificate(expired) if is_expired(expired) => {
             format!("the client's certificate is not valid at this time ({reason})")
         }
-        Error::InvalidCertificate(CertificateError::Other(cause)) => unusual("the client's", cause),
+        Error::InvalidCertificate(CertificateError::Other(cause)) => unsupported("the client's", cause),
         Error::AlertReceived(
             Alert::UnknownCA
             | Alert::BadCertificate
@@ -33,17 +33,17 @@ pub(super) fn client(error: &io::Error) -> String {
              that signed it, and the certificate must name the host the client connects to"
         ),
         Error::PeerIncompatible(_) => {
-            format!("the client offers nothing that docward applies, which is TLS 1.2 and 1.3 ({reason})")
+            format!("the client offers no TLS version or cipher suite that docward supports: TLS 1.2 or 1.3 ({reason})")
         }
         other => format!("the TLS handshake with the client failed: {other}"),
     }
 }
 
-/// Why the upstream cannot be reached.
+/// Why the handshake with the upstream failed.
 pub(super) fn upstream(error: &io::Error) -> io::Error {
     let text = match library_error(error) {
         None => format!(
-            "it closed the connection during the TLS handshake ({error}); if it does not speak TLS, remove tls=true, \
+            "it closed the connection during the TLS handshake ({error}); if it does not use TLS, remove tls=true, \
              or start mongod with --tlsMode"
         ),
         Some(reason) => refused_upstream(reason),
@@ -51,7 +51,7 @@ pub(super) fn upstream(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text)
 }
 
-/// An error on a connection to the upstream, also after the handshake: with TLS 1.3 a server looks at the
+/// Describes an error on a connection to the upstream, also after the handshake: with TLS 1.3 a server checks the
 /// client's certificate only then.
 pub(in crate::proxy) fn from_upstream(error: io::Error) -> io::Error {
     match library_error(&error) {
@@ -71,7 +71,7 @@ fn refused_upstream(reason: &Error) -> String {
                 .to_owned()
         }
         Error::InvalidCertificate(expired) if is_expired(expired) => {
-            format!("its certificate is not valid at this time ({reason}); renew it, or look at this machine's clock")
+            format!("its certificate is not valid at this time ({reason}); renew it, or check this machine's clock")
         }
         Error::InvalidCertificate(CertificateError::NotValidForNameContext { expected, presented }) => format!(
             "its certificate is not for {}, but for {}; connect by a name in the certificate, or add this one to it \
@@ -79,29 +79,29 @@ fn refused_upstream(reason: &Error) -> String {
             expected.to_str(),
             if presented.is_empty() { "no name at all".to_owned() } else { presented.join(", ") },
         ),
-        Error::InvalidCertificate(CertificateError::Other(cause)) => unusual("its", cause),
+        Error::InvalidCertificate(CertificateError::Other(cause)) => unsupported("its", cause),
         Error::AlertReceived(Alert::CertificateRequired | Alert::HandshakeFailure | Alert::CertificateUnknown) => {
             format!(
-                "it refuses the connection ({reason}); if it demands a client certificate, name one with \
+                "it refuses the connection ({reason}); if it requires a client certificate, name one with \
                  tlsCertificateKeyFile= in the connection string"
             )
         }
         Error::AlertReceived(Alert::UnknownCA | Alert::BadCertificate | Alert::CertificateExpired) => {
-            format!("it does not trust docward's certificate ({reason}); look at tlsCertificateKeyFile")
+            format!("it does not trust docward's certificate ({reason}); check tlsCertificateKeyFile")
         }
         other => format!("TLS failed: {other}"),
     }
 }
 
-/// What OpenSSL lets pass and rustls does not, found in files that `openssl req -x509` made.
-fn unusual(whose: &str, cause: &rustls::OtherError) -> String {
+/// Describes certificates that OpenSSL accepts and rustls does not, such as those made by `openssl req -x509`.
+fn unsupported(whose: &str, cause: &rustls::OtherError) -> String {
     format!(
         "{whose} certificate cannot be used ({cause:?}): it must be of X.509 version 3, and not an authority's own \
          (CA:TRUE); have an authority sign it, or make it with -addext basicConstraints=CA:FALSE"
     )
 }
 
-/// A bad signature is that of another authority with the same name, as after it got a new key.
+/// A bad signature means another authority with the same name, for example after its key was replaced.
 fn is_untrusted(error: &CertificateError) -> bool {
     matches!(error, CertificateError::UnknownIssuer | CertificateError::BadSignature)
 }

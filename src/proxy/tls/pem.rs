@@ -1,6 +1,6 @@
-//! PEM files: read, said plainly what is wrong with them, and read again when their content changes.
+//! Reads PEM files, describes what is wrong with them, and reloads them when their content changes.
 //!
-//! MongoDB's way of one file with key and certificate works for both. Knows files, not handshakes.
+//! One file with both key and certificate, as MongoDB uses, also works. This module knows files, not handshakes.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -15,19 +15,19 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
 use crate::rules::read_file;
 
-/// Bytes of a PEM file; a system's store of authorities has a few hundred thousand.
+/// Bytes of a PEM file; a system's certificate store has a few hundred thousand.
 const MAX_PEM_LENGTH: usize = 8 << 20;
 
-/// Why a side's TLS cannot be set up.
+/// Why TLS cannot be configured.
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     #[error("{0} cannot be read: {1}")]
     Unreadable(PathBuf, io::Error),
-    #[error("{0} is no PEM file: {1}")]
+    #[error("{0} is not a PEM file: {1}")]
     NotPem(PathBuf, String),
-    #[error("{0} holds no certificate; it needs a block that begins with -----BEGIN CERTIFICATE-----")]
+    #[error("{0} contains no certificate; it needs a block that begins with -----BEGIN CERTIFICATE-----")]
     NoCertificate(PathBuf),
-    #[error("{0} holds no private key; name the file that does (a key and its certificate may share one)")]
+    #[error("{0} contains no private key; name the file that does (a key and its certificate may share one)")]
     NoKey(PathBuf),
     #[error(
         "the private key in {0} is encrypted, and docward cannot ask for its passphrase; \
@@ -42,27 +42,31 @@ pub enum TlsError {
     Library(rustls::Error),
 }
 
-/// What a configuration is made from.
-pub trait Source: Send + Sync + 'static {
+/// The files a configuration is built from.
+pub trait PemSource: Send + Sync + 'static {
     type Config: Send + Sync;
 
     fn files(&self) -> Vec<&Path>;
 
+    /// Builds the configuration.
+    ///
     /// # Errors
-    /// [`TlsError`].
+    /// [`TlsError`]: a file cannot be used.
     fn build(&self) -> Result<Self::Config, TlsError>;
 }
 
-/// A configuration that can be made anew from its files.
+/// A configuration that can be reloaded from its files.
 #[derive(Debug)]
-pub struct FromFiles<S: Source> {
+pub struct FromFiles<S: PemSource> {
     source: S,
     current: ArcSwap<S::Config>,
-    /// A hash of the content that `current` was made from.
+    /// A hash of the content that `current` was built from.
     made_from: AtomicU64,
 }
 
-impl<S: Source> FromFiles<S> {
+impl<S: PemSource> FromFiles<S> {
+    /// Loads the configuration.
+    ///
     /// # Errors
     /// [`TlsError`]: what is wrong with a file, and what to do.
     pub fn load(source: S) -> Result<Self, TlsError> {
@@ -71,24 +75,24 @@ impl<S: Source> FromFiles<S> {
         Ok(Self { source, current, made_from })
     }
 
-    /// Makes it anew, for new handshakes.
+    /// Reloads the configuration for new handshakes.
     ///
     /// # Errors
-    /// [`TlsError`]; then nothing has changed.
+    /// [`TlsError`]; nothing has changed then.
     pub fn reload(&self) -> Result<(), TlsError> {
-        // Taken first: a file that changes meanwhile has another content then.
+        // Hashed first: if a file changes during the reload, the next check sees a different hash.
         let content = self.content();
         self.current.store(Arc::new(self.source.build()?));
         self.made_from.store(content, Ordering::Relaxed);
         Ok(())
     }
 
-    /// A hash of what the files say now. It tells contents apart, and proves nothing.
+    /// Returns a hash of the current content of the files. It detects changes and is not cryptographic.
     pub fn content(&self) -> u64 {
         content(&self.source)
     }
 
-    /// The same of what is in force.
+    /// Returns the hash of the content that is in use.
     pub fn made_from(&self) -> u64 {
         self.made_from.load(Ordering::Relaxed)
     }
@@ -98,7 +102,7 @@ impl<S: Source> FromFiles<S> {
     }
 }
 
-fn content(source: &impl Source) -> u64 {
+fn content(source: &impl PemSource) -> u64 {
     let mut hasher = DefaultHasher::new();
     for file in source.files() {
         read_file(file, MAX_PEM_LENGTH).ok().hash(&mut hasher);
@@ -110,7 +114,7 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
 }
 
-/// All certificates in a file, in its order.
+/// All certificates in a file, in file order.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let text = read(path)?;
     let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
@@ -130,13 +134,13 @@ pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
     })
 }
 
-/// PKCS #8's way and the older one of OpenSSL.
+/// PKCS #8, and OpenSSL's older format.
 fn is_encrypted(text: &[u8]) -> bool {
     let has = |mark: &[u8]| text.windows(mark.len()).any(|window| window == mark);
     has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")
 }
 
-/// The certificates in a file as authorities. A system's store may hold some that cannot be used.
+/// The certificates in a file as authorities. Unusable ones are skipped: a system's store may contain some.
 pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut authorities = RootCertStore::empty();
     let (usable, _) = authorities.add_parsable_certificates(certificates(path)?);

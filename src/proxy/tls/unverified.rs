@@ -1,6 +1,6 @@
-//! `tlsInsecure=true` and `tlsAllowInvalidCertificates=true`: the server's certificate is not looked at.
+//! `tlsInsecure=true` and `tlsAllowInvalidCertificates=true`: the server's certificate is not verified.
 //!
-//! The signature over the handshake still is, as the official driver does it.
+//! The handshake signature is still verified, as in the official driver.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use rustls::crypto::{CryptoProvider, verify_tls12_signature, verify_tls13_signat
 use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-/// Takes any certificate.
+/// Accepts any certificate.
 #[derive(Debug)]
 pub(super) struct Unverified(pub(super) Arc<CryptoProvider>);
 

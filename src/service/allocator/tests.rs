@@ -1,4 +1,4 @@
-//! The allocator over a store that fails, loses its answers and is slow at will.
+//! Tests the allocator over a store that can fail, lose replies and be slow.
 
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
@@ -9,32 +9,32 @@ use tokio::task::JoinSet;
 use super::*;
 use crate::engine::lookup::Beginning;
 
-/// A counter in memory. `script` tells what happens to each call in turn; when it is used up all go well.
+/// A counter in memory. `script` defines the outcome of each call in turn; further calls succeed.
 #[derive(Debug, Default)]
 struct FakeStore {
     seq: Mutex<HashMap<String, i64>>,
-    script: Mutex<VecDeque<Outcome>>,
+    script: Mutex<VecDeque<CallOutcome>>,
     calls: AtomicUsize,
-    /// How much the last call was for.
+    /// The count of the last call.
     last: AtomicI64,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CallOutcome {
     Granted,
-    /// The server never saw the question.
+    /// The server never received the request.
     Lost,
-    /// The server did it, and the answer was lost.
+    /// The server applied it, and the reply was lost.
     AnswerLost,
 }
 
 impl FakeStore {
-    /// One question, by the script.
+    /// Handles one request according to the script.
     async fn ask(&self, lease: &Lease, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
-        let outcome = lock(&self.script).pop_front().unwrap_or(Outcome::Granted);
+        let outcome = lock(&self.script).pop_front().unwrap_or(CallOutcome::Granted);
         tokio::task::yield_now().await;
-        if outcome == Outcome::Lost {
+        if outcome == CallOutcome::Lost {
             return Err(LookupError::Unavailable("lost".to_owned()));
         }
         let last = {
@@ -44,7 +44,7 @@ impl FakeStore {
             *seq
         };
         tokio::task::yield_now().await;
-        if outcome == Outcome::Granted { Ok(last) } else { Err(LookupError::Unavailable("answer lost".to_owned())) }
+        if outcome == CallOutcome::Granted { Ok(last) } else { Err(LookupError::Unavailable("answer lost".to_owned())) }
     }
 }
 
@@ -64,12 +64,12 @@ fn lease(counter: &str, count: u32, block: u32) -> Lease {
     Lease { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
 }
 
-fn allocator(script: &[Outcome]) -> Arc<Allocator<FakeStore>> {
+fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
     let store = FakeStore { script: Mutex::new(script.iter().copied().collect()), ..FakeStore::default() };
     Arc::new(Allocator::new(Arc::new(store), Handle::current()))
 }
 
-/// Asks at once, and waits if it must.
+/// Requests numbers immediately, and waits if necessary.
 fn numbers(
     allocator: &Allocator<FakeStore>,
     lease: Lease,
@@ -77,13 +77,13 @@ fn numbers(
     let numbers = allocator.numbers(lease);
     async {
         match numbers {
-            Numbers::Here(numbers) => Ok(numbers),
-            Numbers::Pending(numbers) => numbers.arrive().await,
+            Numbers::Ready(numbers) => Ok(numbers),
+            Numbers::Pending(numbers) => numbers.wait().await,
         }
     }
 }
 
-/// Several callers, each asking some times in a row; what each got, in its order.
+/// Runs several callers with a series of requests each; returns the numbers each one got, in order.
 async fn run(allocator: &Arc<Allocator<FakeStore>>, callers: Vec<Vec<(u32, u32)>>) -> Vec<Vec<i64>> {
     let mut tasks = JoinSet::new();
     for asks in callers {
@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn no_number_is_issued_twice_whatever_fails(
         callers in prop::collection::vec(prop::collection::vec((1u32..5, 1u32..6), 0..6), 1..8),
-        script in prop::collection::vec(prop_oneof![Just(Outcome::Granted), Just(Outcome::Lost), Just(Outcome::AnswerLost)], 0..20),
+        script in prop::collection::vec(prop_oneof![Just(CallOutcome::Granted), Just(CallOutcome::Lost), Just(CallOutcome::AnswerLost)], 0..20),
     ) {
         let all = block_on(async { run(&allocator(&script), callers).await });
         let mut seen = HashSet::new();
@@ -120,11 +120,11 @@ proptest! {
         }
     }
 
-    /// Nobody gets a number that a client has brought before; whoever fails to bring one, brings none.
+    /// A number that a client has supplied is not issued later. A failed request supplies none.
     #[test]
-    fn no_number_is_issued_that_was_brought(
+    fn no_number_is_issued_that_was_supplied(
         callers in prop::collection::vec(prop::collection::vec((0u32..4, 1u32..8, prop::collection::vec(1i64..40, 0..3)), 0..6), 1..6),
-        script in prop::collection::vec(prop_oneof![4 => Just(Outcome::Granted), 1 => Just(Outcome::Lost), 1 => Just(Outcome::AnswerLost)], 0..20),
+        script in prop::collection::vec(prop_oneof![4 => Just(CallOutcome::Granted), 1 => Just(CallOutcome::Lost), 1 => Just(CallOutcome::AnswerLost)], 0..20),
     ) {
         let allocator = || allocator(&script);
         let (issued, brought) = block_on(async {
@@ -141,7 +141,7 @@ proptest! {
                         let done = order.fetch_add(1, Ordering::Relaxed);
                         issued.extend(numbers.into_iter().map(|number| (number, began)));
                         kept.extend(brought.into_iter().map(|number| (number, done)));
-                        // In the batch itself, too.
+                        // The same holds within the batch.
                         assert!(!issued.iter().any(|(number, at)| *at == began && kept.contains(&(*number, done))));
                     }
                     (issued, kept)
@@ -170,16 +170,16 @@ proptest! {
 }
 
 #[tokio::test]
-async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
+async fn the_next_block_is_leased_when_less_than_half_is_left() {
     let allocator = allocator(&[]);
-    for (count, here, last, calls) in
+    for (count, ready, last, calls) in
         [(1, false, 1, 1), (1, true, 2, 1), (1, true, 3, 2), (2, true, 5, 2), (4, true, 9, 3), (20, false, 29, 5)]
     {
         let numbers = allocator.numbers(lease("k", count, 5));
-        assert_eq!(matches!(numbers, Numbers::Here(_)), here);
+        assert_eq!(matches!(numbers, Numbers::Ready(_)), ready);
         let numbers = match numbers {
-            Numbers::Here(numbers) => numbers,
-            Numbers::Pending(numbers) => numbers.arrive().await.unwrap(),
+            Numbers::Ready(numbers) => numbers,
+            Numbers::Pending(numbers) => numbers.wait().await.unwrap(),
         };
         assert_eq!(numbers, (last - i64::from(count) + 1..=last).collect::<Vec<_>>());
         settle().await;
@@ -188,7 +188,8 @@ async fn the_next_block_is_asked_for_when_less_than_half_is_left() {
     assert_eq!(numbers(&allocator, lease("other", 1, 5)).await, Ok(vec![1]));
 }
 
-/// So many ask for one number each; the store's calls since, and how much the last was for.
+/// Requests `count` times one number concurrently. Returns the calls to the store so far, and the count of the last
+/// one.
 async fn ask_at_once(allocator: &Arc<Allocator<FakeStore>>, count: u32, block: u32) -> (usize, i64) {
     let asks: Vec<_> = (0..count).map(|_| numbers(allocator, lease("k", 1, block))).collect();
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
@@ -196,32 +197,32 @@ async fn ask_at_once(allocator: &Arc<Allocator<FakeStore>>, count: u32, block: u
     (allocator.store.calls.load(Ordering::Relaxed), allocator.store.last.load(Ordering::Relaxed))
 }
 
-/// Blocks that are used up sooner than the next comes are leased several at once, until they no longer are.
+/// Blocks that do not last until the next one arrives are leased several at a time, as long as this is so.
 #[tokio::test]
-async fn who_outruns_the_store_is_leased_more() {
+async fn leases_grow_when_callers_outrun_the_store() {
     let allocator = allocator(&[]);
     let ask = |count| ask_at_once(&allocator, count, 10);
-    // The first brings as many as were wanted by then; 29 of them came while it was asked for, too many
-    // for so many times as many to be had.
+    // The first block has as many numbers as were requested by then. 29 were requested during its round trip; 32 times
+    // that exceeds the bound of eight blocks.
     assert_eq!(ask(30).await, (2, 80));
-    // Nobody came meanwhile: from now on a block is enough, when less than half of one is left.
+    // No request came meanwhile: from now on one block is enough, leased when less than half of one is left.
     assert_eq!(ask(75).await, (2, 80));
     assert_eq!(ask(1).await, (3, 10));
     assert_eq!(ask(1).await, (3, 10));
 }
 
-/// What is leased at once is to last: each lease has its price at the server.
+/// A lease should last, because each one has its cost at the server.
 #[tokio::test]
 async fn a_lease_is_for_many_round_trips() {
     let allocator = allocator(&[]);
     let ask = |count| ask_at_once(&allocator, count, 100);
-    // Five come while the first one's block is asked for: 160 are to be there for the next 32 round trips.
+    // Five requests come during the round trip of the first: 160 numbers are leased for the next 32 round trips.
     assert_eq!(ask(6).await, (1, 100));
     assert_eq!(ask(14).await, (1, 100));
     assert_eq!(ask(1).await, (2, 160));
 }
 
-/// Has the task that asks the store come to its end.
+/// Lets the task that asks the store finish.
 async fn settle() {
     for _ in 0..20 {
         tokio::task::yield_now().await;
@@ -229,7 +230,7 @@ async fn settle() {
 }
 
 #[tokio::test]
-async fn with_blocks_of_one_nothing_is_asked_for_ahead() {
+async fn blocks_of_one_are_not_leased_in_advance() {
     let allocator = allocator(&[]);
     for number in 1..4 {
         assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![number]));
@@ -239,19 +240,19 @@ async fn with_blocks_of_one_nothing_is_asked_for_ahead() {
 }
 
 #[tokio::test]
-async fn a_block_that_cannot_be_had_ahead_is_asked_for_again_by_the_next() {
-    let allocator = allocator(&[Outcome::Granted, Outcome::Lost, Outcome::AnswerLost]);
+async fn a_failed_advance_lease_is_retried_by_the_next_request() {
+    let allocator = allocator(&[CallOutcome::Granted, CallOutcome::Lost, CallOutcome::AnswerLost]);
     for (number, calls) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
         assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![number]));
         settle().await;
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls);
     }
-    // The block whose answer was lost is a gap.
+    // The block whose reply was lost is a gap.
     assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![9]));
 }
 
 #[tokio::test]
-async fn who_comes_while_the_store_is_asked_shares_the_next_round_trip() {
+async fn callers_during_a_round_trip_share_the_next_one() {
     let allocator = allocator(&[]);
     let asks = (0..50).map(|_| numbers(&allocator, lease("k", 2, 1)));
     let numbers = futures_util::future::join_all(asks).await;
@@ -260,15 +261,15 @@ async fn who_comes_while_the_store_is_asked_shares_the_next_round_trip() {
 }
 
 #[tokio::test]
-async fn an_error_reaches_all_who_waited_and_nobody_after() {
-    let allocator = allocator(&[Outcome::Lost]);
+async fn an_error_reaches_all_waiting_callers_and_no_later_one() {
+    let allocator = allocator(&[CallOutcome::Lost]);
     let asks = (0..3).map(|_| numbers(&allocator, lease("k", 1, 1)));
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_err));
     assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![1]));
 }
 
 #[tokio::test]
-async fn who_goes_away_takes_nobodys_numbers() {
+async fn a_cancelled_caller_takes_no_numbers() {
     let allocator = allocator(&[]);
     tokio::select! {
         biased;

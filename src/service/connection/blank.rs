@@ -1,13 +1,13 @@
-//! Connection strings without what is secret in them, for messages.
+//! Removes secrets from connection strings, for messages.
 //!
-//! Where a string cannot be told apart for certain, nothing of it is kept: a password with an unescaped `@`, `/` or `?`
-//! may look like a host, a path or an option.
+//! If the parts of a string are ambiguous, nothing of it is kept: a password with an unescaped `@`, `/` or `?` may
+//! look like a host, a path or an option.
 
 use std::fmt::Write as _;
 
 use crate::secret::HIDDEN;
 
-/// Of a string that would be right if its secret parts were.
+/// For a string whose only errors are in its secret parts.
 pub(super) const MALFORMED: &str = "its user name, its password or an option's value is malformed; percent-encode \
                                     special characters: @ as %40, : as %3A, / as %2F, ? as %3F, % as %25";
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
@@ -15,7 +15,7 @@ const NO_SCHEME: &str = "it must begin with mongodb:// or mongodb+srv://";
 const NO_HOSTS: &str = "its hosts cannot be read; write mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS, and in the user name \
                         and the password percent-encode special characters: @ as %40, : as %3A, / as %2F, ? as %3F, \
                         % as %25";
-/// Options whose values are shown in messages: what they may hold is no secret, whatever is written.
+/// Options whose values are shown in messages: they cannot contain secrets.
 const PUBLIC_OPTIONS: [&str; 33] = [
     "authmechanism",
     "compressors",
@@ -52,7 +52,7 @@ const PUBLIC_OPTIONS: [&str; 33] = [
     "zlibcompressionlevel",
 ];
 
-/// A connection string's parts, as the driver tells them apart.
+/// The parts of a connection string, split as the driver does.
 struct Parts<'u> {
     scheme: &'static str,
     /// Without the `@`.
@@ -62,10 +62,10 @@ struct Parts<'u> {
     options: Option<&'u str>,
 }
 
-/// The string with other words in the place of all that may be secret.
+/// Replaces all parts that may be secret with placeholders.
 ///
 /// # Errors
-/// Why its parts cannot be told apart.
+/// Why its parts cannot be split.
 pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
     let Parts { scheme, credentials, hosts, path, options } = Parts::of(uri)?;
     let credentials = match credentials {
@@ -89,7 +89,7 @@ pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
     Ok(blank)
 }
 
-/// Scheme and hosts.
+/// The scheme and hosts.
 pub(super) fn hosts(uri: &str) -> String {
     match Parts::of(uri) {
         Ok(Parts { scheme, hosts, .. }) => format!("{scheme}{hosts}/"),
@@ -114,7 +114,7 @@ impl<'u> Parts<'u> {
     }
 }
 
-/// A host name, an address in brackets or a percent-encoded socket, perhaps with a port.
+/// A host name, an address in brackets or a percent-encoded socket, optionally with a port.
 fn is_host(text: &str) -> bool {
     let (name, port) = match text.rfind(']') {
         Some(end) => text.split_at(end + 1),
@@ -130,7 +130,7 @@ fn is_host(text: &str) -> bool {
     is_name && is_port
 }
 
-/// A word that an option may have as its name or public value.
+/// Whether the text may be the name or public value of an option.
 fn is_name(text: &str) -> bool {
     text.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_,.:".contains(&b))
 }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn secrets_are_replaced_by_words() {
+    fn secrets_are_replaced_by_placeholders() {
         for (uri, blank) in [
             ("mongodb://h", "mongodb://h/"),
             ("mongodb://u:p@a:1,[::1]:2/db?tls=true&w=", "mongodb://user:password@a:1,[::1]:2/db?tls=true&w="),

@@ -1,8 +1,8 @@
-//! Removes the references to deleted originals, where a rule says `on_delete: unset`.
+//! Removes references to deleted originals, for rules with `on_delete: unset`.
 //!
-//! Unlike a stale value, a removed reference cannot be corrected later. So each removal is a transaction that looks
-//! for the original once more: somebody may insert it again, and refer to it, at any time. A write to a copy
-//! in between conflicts with the transaction.
+//! Unlike a stale value, a removed reference cannot be restored later. So each removal is a transaction that reads the
+//! original once more, because an application may insert it again at any time. A concurrent write to a copy conflicts
+//! with the transaction.
 
 use bson::{Document as Reply, RawDocumentBuf, doc};
 use mongodb::ClientSession;
@@ -19,21 +19,21 @@ use crate::service::mongo::is_passing;
 
 /// Documents in one transaction.
 const BATCH: usize = 500;
-/// How often a transaction is repeated that others were in the way of.
-const TRIES: u32 = 50;
-/// The pause before the first repetition; the later ones are longer.
+/// Attempts of a transaction that conflicts with others.
+const MAX_ATTEMPTS: u32 = 50;
+/// The pause before the first retry; later ones are longer.
 const PAUSE: Duration = Duration::from_millis(5);
 
-/// How a transaction ended.
+/// The result of a transaction.
 enum End {
-    /// So many documents were changed. None, if the original is there.
+    /// Number of documents changed; zero if the original exists again.
     Done(u64),
-    /// The server does not take a change, for instance because of a validator.
+    /// The server rejects a change, for instance because of a validator.
     Refused(Reply),
 }
 
 impl Repairer<'_> {
-    /// Removes all references to an original, unless it is there again.
+    /// Removes all references to an original, unless it exists again.
     pub(super) async fn detach(&self, id: &OwnedValue) -> Result<(), Stop> {
         for entry in self.copies.entries.iter().filter(|entry| entry.on_delete == OnDelete::Unset) {
             let command = document(|w| {
@@ -53,24 +53,24 @@ impl Repairer<'_> {
                 }
             }
             changed += self.detach_batch(entry, id.as_value(), &batch).await?;
-            tracing::debug!(rule = self.rule, changed, "references to a deleted original were removed");
+            tracing::debug!(rule = self.rule, changed, "removed references to a deleted original");
         }
         Ok(())
     }
 
-    /// A document that the server does not take does not keep the others.
+    /// Removes references in one batch. If the server rejects it, each document is tried alone.
     async fn detach_batch(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<u64, Stop> {
         if copies.is_empty() {
             return Ok(0);
         }
-        match self.detach_together(entry, id, copies).await? {
+        match self.detach_in_transaction(entry, id, copies).await? {
             End::Done(changed) => return Ok(changed),
             End::Refused(error) if copies.len() == 1 => self.log_refused(entry, &error),
             End::Refused(_) => {}
         }
         let mut changed = 0;
         for copy in copies.iter().filter(|_| copies.len() > 1) {
-            match self.detach_together(entry, id, std::slice::from_ref(copy)).await? {
+            match self.detach_in_transaction(entry, id, std::slice::from_ref(copy)).await? {
                 End::Done(one) => changed += one,
                 End::Refused(error) => self.log_refused(entry, &error),
             }
@@ -78,19 +78,19 @@ impl Repairer<'_> {
         Ok(changed)
     }
 
-    async fn detach_together(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<End, Stop> {
+    async fn detach_in_transaction(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<End, Stop> {
         let mut session = self.client.start_session().await?;
-        let mut tries = 0;
+        let mut attempts = 0;
         loop {
             let error = match self.transaction(&mut session, entry, id, copies).await {
                 Ok(end) => return Ok(end),
                 Err(error) => error,
             };
-            // Removing what has been removed already changes nothing.
+            // Removing a reference twice changes nothing.
             let again = error.contains_label(TRANSIENT_TRANSACTION_ERROR)
                 || error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
-            tries += 1;
-            if !again || tries == TRIES {
+            attempts += 1;
+            if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
                     ErrorKind::Command(command) if !again && !is_passing(&error) => {
                         Ok(End::Refused(doc! {"errmsg": &command.message}))
@@ -98,7 +98,7 @@ impl Repairer<'_> {
                     _ => Err(error.into()),
                 };
             }
-            sleep(PAUSE * tries).await;
+            sleep(PAUSE * attempts).await;
         }
     }
 
@@ -109,13 +109,14 @@ impl Repairer<'_> {
         id: Value<'_>,
         copies: &[OwnedValue],
     ) -> Result<End, Error> {
-        // On a member a snapshot may lack what was acknowledged a moment ago, but nothing that a majority has. The change that
-        // calls for this is of a majority: the deletion, and every reference from before it, are in the snapshot.
-        // A reference from after the snapshot is not touched, or is a conflict; its own change brings the worker here again.
+        // A member's snapshot may lack recently acknowledged writes, but contains all majority-committed ones. The
+        // change that causes this call is majority-committed, so the snapshot contains the deletion and all earlier
+        // references. A later reference is either not touched or causes a conflict; its own change event triggers
+        // another check.
         let majority = session.start_transaction().write_concern(WriteConcern::majority());
         majority.read_concern(ReadConcern::snapshot()).await?;
         let originals = &self.copies.originals;
-        let look = document(|w| {
+        let query = document(|w| {
             w.string("find", &originals.name);
             w.nested("filter", |w| w.nested("_id", |w| w.value("$eq", id)));
             w.nested("projection", |w| w.int32("_id", 1));
@@ -123,7 +124,7 @@ impl Repairer<'_> {
             w.boolean("singleBatch", true);
         });
         let found = self.client.database(&originals.database);
-        let found = found.run_raw_command(RawDocumentBuf::from_bytes(look)?).session(&mut *session).await?;
+        let found = found.run_raw_command(RawDocumentBuf::from_bytes(query)?).session(&mut *session).await?;
         let found = found.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         if found.map_or(true, |found| !found.is_empty()) {
             session.abort_transaction().await?;

@@ -1,8 +1,8 @@
-//! The changes of one collection, originals or copies or both: a change stream, what of it matters, and the
-//! token that says how far it has been dealt with.
+//! Follows the changes of one collection that contains originals, copies or both: a filtered change stream, and the
+//! resume token up to which changes have been processed.
 //!
-//! The server sends only changes that touch a field some entry names, each with the `_id`s of the originals to
-//! be looked at. Tokens are stored after the copies are written: a change may be seen twice, never not at all.
+//! The server sends only changes to fields named by an entry, each with the `_id`s of the originals to check. Tokens
+//! are stored after the copies are written, so a change may be processed twice but is never lost.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -25,16 +25,15 @@ use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::copies::{Collection, Copies, Entry, OnDelete, is_reference};
 use crate::service::mongo::is_passing;
 
-/// A busy stream is written down after at most so many changes.
+/// Number of changes after which the token of a busy stream is stored.
 const BATCH: usize = 1000;
-/// How often a stream without changes that matter is written down: its token must not grow older than the
-/// oplog.
-const IDLE: Duration = Duration::from_secs(10);
+/// How often the token of a stream without relevant changes is stored: it must not become older than the oplog.
+const STORE_AGAIN: Duration = Duration::from_secs(10);
 
-/// Unauthorized, AuthenticationFailed: not the token's fault.
+/// Unauthorized and AuthenticationFailed, which do not depend on the token.
 const DENIED: [i32; 2] = [13, 18];
 
-/// The collections whose changes matter: the originals, then each that has copies.
+/// The collections to watch: that of the originals, and each with copies.
 pub(super) fn watched(copies: &Copies) -> Vec<Collection> {
     let mut collections = vec![copies.originals.clone()];
     for entry in &copies.entries {
@@ -45,43 +44,43 @@ pub(super) fn watched(copies: &Copies) -> Vec<Collection> {
     collections
 }
 
-/// One of these streams, open.
+/// An open change stream of one collection.
 pub(super) struct Stream<'w> {
     repairer: &'w Repairer<'w>,
-    /// Its place among [`watched`].
+    /// Its index in [`watched`].
     number: usize,
-    /// What the `ids` of a change stand for, in their order.
-    sources: Vec<Source<'w>>,
+    /// The meaning of a change's `ids`, in order.
+    sources: Vec<IdSource<'w>>,
     changes: ChangeStream<RawDocumentBuf>,
 }
 
-/// Where an `_id` in a change comes from.
+/// The origin of an `_id` in a change.
 #[derive(Clone, Copy)]
-enum Source<'w> {
+enum IdSource<'w> {
     /// The changed document is an original.
     Original,
-    /// It is a copy by this entry.
+    /// The changed document is a copy of this entry.
     Copy(&'w Entry),
 }
 
-/// Changes not yet dealt with.
+/// Changes that are not processed yet.
 #[derive(Default)]
-struct Batch<'w> {
+struct ChangeBatch<'w> {
     changes: usize,
-    /// Originals whose copies are to be checked everywhere.
+    /// Originals whose copies must all be checked.
     originals: HashMap<Id, OwnedValue>,
-    /// Single copies to be checked, by the original's `_id`.
+    /// Single copies to check, by the original's `_id`.
     copies: HashMap<Id, Vec<(&'w Entry, OwnedValue)>>,
-    /// Originals that were deleted, and may be there again.
+    /// Deleted originals, which may exist again.
     deleted: HashMap<Id, OwnedValue>,
     ids: Vec<OwnedValue>,
-    /// The time of the last change.
+    /// The cluster time of the last change.
     time: Option<OwnedValue>,
     token: Option<Bson>,
 }
 
 impl<'w> Stream<'w> {
-    /// Begins after `token`, a resume token or a time; or now.
+    /// Opens the stream after `token`, a resume token or a time, or at the current time.
     pub(super) async fn open(
         repairer: &'w Repairer<'w>,
         collection: &Collection,
@@ -89,9 +88,9 @@ impl<'w> Stream<'w> {
         token: Option<Bson>,
     ) -> Result<Self, Stop> {
         let entries = repairer.copies.entries.iter().filter(|entry| entry.into == *collection);
-        let original = (*collection == repairer.copies.originals).then_some(Source::Original);
-        let sources: Vec<_> = original.into_iter().chain(entries.map(Source::Copy)).collect();
-        let has_copies = sources.iter().any(|source| matches!(source, Source::Copy(_)));
+        let original = (*collection == repairer.copies.originals).then_some(IdSource::Original);
+        let sources: Vec<_> = original.into_iter().chain(entries.map(IdSource::Copy)).collect();
+        let has_copies = sources.iter().any(|source| matches!(source, IdSource::Copy(_)));
         let resumes = token.is_some();
         let (time, token) = match token {
             Some(Bson::Timestamp(time)) => (Some(time), None),
@@ -114,7 +113,7 @@ impl<'w> Stream<'w> {
             watch = watch.full_document(FullDocumentType::UpdateLookup);
         }
         let changes = watch.await.map_err(|error| match &*error.kind {
-            // Whatever else is wrong with the token, a stream without one will tell.
+            // Other errors of the token show when a stream is opened without it.
             ErrorKind::Command(command) if resumes && !is_passing(&error) && !DENIED.contains(&command.code) => {
                 Stop::HistoryLost(error.kind.to_string())
             }
@@ -123,23 +122,23 @@ impl<'w> Stream<'w> {
         Ok(Self { repairer, number, sources, changes: changes.with_type() })
     }
 
-    /// Where the stream has begun, as far as that is known before its first change.
+    /// The position at which the stream began, if known before its first change.
     pub(super) fn beginning(&self) -> Result<Option<Bson>, Stop> {
-        self.changes.resume_token().as_ref().map(written).transpose()
+        self.changes.resume_token().as_ref().map(to_bson).transpose()
     }
 
-    /// Deals with changes as they come.
+    /// Processes changes as they arrive.
     pub(super) async fn follow(mut self, lease: &Lease) -> Result<Infallible, Stop> {
-        let mut batch = Batch::default();
+        let mut batch = ChangeBatch::default();
         let mut idle_since = None;
         loop {
             let found = {
                 let mut next = pin!(self.changes.next_if_any());
-                // What the server sent together is dealt with together, while it is asked for more.
+                // Processes together what the server sent together, while the next batch is requested.
                 match futures_util::poll!(&mut next) {
                     Poll::Ready(found) => found,
                     Poll::Pending => {
-                        deal_with(self.repairer, self.number, &mut batch, lease).await?;
+                        process(self.repairer, self.number, &mut batch, lease).await?;
                         next.await
                     }
                 }
@@ -147,40 +146,45 @@ impl<'w> Stream<'w> {
             match found {
                 Some(change) => {
                     if let Err(stop) = batch.add(&change, self.number, &self.sources) {
-                        // What came before it is not told again.
-                        deal_with(self.repairer, self.number, &mut batch, lease).await?;
+                        // Earlier changes are not sent again.
+                        process(self.repairer, self.number, &mut batch, lease).await?;
                         return Err(stop);
                     }
                 }
                 None if !self.changes.is_alive() => {
-                    return Err(Stop::HistoryLost("the stream of changes has ended".to_owned()));
+                    return Err(Stop::HistoryLost("the change stream has ended".to_owned()));
                 }
-                None if batch.changes == 0 && idle_since.is_none_or(|since: Instant| since.elapsed() > IDLE) => {
+                None if batch.changes == 0 && idle_since.is_none_or(|since: Instant| since.elapsed() > STORE_AGAIN) => {
                     if let Some(token) = self.changes.resume_token() {
-                        lease.store_token(self.number, written(&token)?).await?;
+                        lease.store_token(self.number, to_bson(&token)?).await?;
                     }
                     idle_since = Some(Instant::now());
                 }
                 None => {}
             }
             if batch.changes >= BATCH {
-                deal_with(self.repairer, self.number, &mut batch, lease).await?;
+                process(self.repairer, self.number, &mut batch, lease).await?;
             }
         }
     }
 }
 
-fn written(token: &ResumeToken) -> Result<Bson, Stop> {
-    bson::serialize_to_bson(token).map_err(|error| Stop::Failed(format!("a resume token: {error}")))
+fn to_bson(token: &ResumeToken) -> Result<Bson, Stop> {
+    bson::serialize_to_bson(token).map_err(|error| Stop::Failed(format!("a resume token cannot be stored: {error}")))
 }
 
-async fn deal_with(repairer: &Repairer<'_>, number: usize, batch: &mut Batch<'_>, lease: &Lease) -> Result<(), Stop> {
+async fn process(
+    repairer: &Repairer<'_>,
+    number: usize,
+    batch: &mut ChangeBatch<'_>,
+    lease: &Lease,
+) -> Result<(), Stop> {
     let batch = std::mem::take(batch);
     let originals = repairer.originals(&batch.ids, batch.time.as_ref()).await?;
     let mut work = repairer.work();
     for (id, original) in &originals {
         let alone = batch.copies.get(id);
-        // One that nobody asked for by this spelling of its _id is one that the server finds equal.
+        // The server may return an _id that is equal but has another type than the one requested.
         if batch.originals.contains_key(id) || alone.is_none() {
             repairer.copies.entries.iter().for_each(|entry| work.add(entry, original, None));
         } else {
@@ -192,12 +196,7 @@ async fn deal_with(repairer: &Repairer<'_>, number: usize, batch: &mut Batch<'_>
         repairer.detach(id).await?;
     }
     if batch.changes > 0 {
-        tracing::debug!(
-            rule = repairer.rule,
-            changes = batch.changes,
-            copies = written.changed,
-            "changes were followed"
-        );
+        tracing::debug!(rule = repairer.rule, changes = batch.changes, copies = written.changed, "processed changes");
     }
     match batch.token {
         Some(token) => lease.store_token(number, token).await,
@@ -205,17 +204,19 @@ async fn deal_with(repairer: &Repairer<'_>, number: usize, batch: &mut Batch<'_>
     }
 }
 
-impl<'w> Batch<'w> {
+impl<'w> ChangeBatch<'w> {
+    /// Adds a change.
+    ///
     /// # Errors
-    /// [`Stop::Ended`] for a change that ends the stream: a drop or a renaming of the collection.
-    fn add(&mut self, change: &RawDocumentBuf, stream: usize, sources: &[Source<'w>]) -> Result<(), Stop> {
+    /// [`Stop::Ended`] for a change that ends the stream: a drop or rename of the collection.
+    fn add(&mut self, change: &RawDocumentBuf, stream: usize, sources: &[IdSource<'w>]) -> Result<(), Stop> {
         let malformed = || Stop::Failed("a change cannot be read".to_owned());
         let document = Document::parse(change.as_bytes()).map_err(|_| malformed())?;
         let kind = document.get("operationType").and_then(Value::as_str).ok_or_else(malformed)?;
         if !["insert", "update", "replace", "delete"].contains(&kind) {
             let time = change.get_timestamp("clusterTime").map_err(|_| malformed())?;
             let next = Timestamp { time: time.time, increment: time.increment.saturating_add(1) };
-            return Err(Stop::Ended { stream, next, why: format!("a collection has seen a {kind}") });
+            return Err(Stop::Ended { stream, next, why: format!("a {kind} of a collection") });
         }
         let token = change.get("_id").ok().flatten().ok_or_else(malformed)?;
         self.token = Some(Bson::try_from(token).map_err(|_| malformed())?);
@@ -225,17 +226,17 @@ impl<'w> Batch<'w> {
         let ids = document.get("ids").and_then(Value::as_array).ok_or_else(malformed)?;
         for (id, source) in ids.values().zip(sources) {
             match source {
-                Source::Original if kind == "delete" => {
+                IdSource::Original if kind == "delete" => {
                     self.deleted.insert(Id::from(id), id.into());
                     self.ids.push(id.into());
                 }
-                Source::Original => self.add_original(id),
-                // What a path leads to in an array's elements comes as an array.
-                Source::Copy(entry) if entry.holder.is_some() => match id.as_array() {
+                IdSource::Original => self.add_original(id),
+                // Inside an array, the path leads to an array of values.
+                IdSource::Copy(entry) if entry.holder.is_some() => match id.as_array() {
                     Some(ids) => ids.values().for_each(|id| self.add_copy(entry, id, copy)),
                     None => self.add_copy(entry, id, copy),
                 },
-                Source::Copy(entry) => self.add_copy(entry, id, copy),
+                IdSource::Copy(entry) => self.add_copy(entry, id, copy),
             }
         }
         Ok(())
@@ -262,19 +263,19 @@ impl<'w> Batch<'w> {
     }
 }
 
-/// Changes that touch a field we know, each as its `document`'s `_id` and the `ids` of originals.
-fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
+/// Selects changes that touch a named field, each with its `document`'s `_id` and the `ids` of originals.
+fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
     let mut fields = Vec::new();
     let mut ids = Vec::new();
     for source in sources {
         match source {
-            Source::Original => {
+            IdSource::Original => {
                 fields.extend(copies.entries.iter().flat_map(|entry| &entry.fields).map(|field| &field.original));
                 ids.push("$documentKey._id".to_owned());
             }
-            Source::Copy(entry) => {
+            IdSource::Copy(entry) => {
                 match &entry.holder {
-                    // In an array the paths of changes have numbers in them.
+                    // Inside an array, the paths of changes contain indexes.
                     Some(holder) => fields.push(holder),
                     None => fields.extend(entry.fields.iter().map(|field| &field.copied).chain([&entry.key])),
                 }
@@ -282,7 +283,7 @@ fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
             }
         }
     }
-    // What an update changed, as paths: one of ours, around one, or inside one.
+    // The paths an update changed: a named field, one of its parents, or a path inside it.
     let list = |path: &str| doc! {"$ifNull": [path, []]};
     let changed = doc! {"$concatArrays": [
         {"$map": {"input": {"$objectToArray": {"$ifNull": ["$updateDescription.updatedFields", {}]}}, "in": "$$this.k"}},
@@ -296,10 +297,10 @@ fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
     touches.extend(inside);
     let touched = doc! {"$anyElementTrue": [{"$map": {"input": changed, "in": {"$or": touches}}}]};
     let unsets = copies.entries.iter().any(|entry| entry.on_delete == OnDelete::Unset);
-    let deletes = unsets && sources.iter().any(|source| matches!(source, Source::Original));
-    let sifted = if deletes { vec!["update"] } else { vec!["update", "delete"] };
+    let deletes = unsets && sources.iter().any(|source| matches!(source, IdSource::Original));
+    let filtered = if deletes { vec!["update"] } else { vec!["update", "delete"] };
     vec![
-        doc! {"$match": {"$or": [{"operationType": {"$nin": sifted}}, {"$and": [
+        doc! {"$match": {"$or": [{"operationType": {"$nin": filtered}}, {"$and": [
             {"operationType": "update"}, {"$expr": touched},
         ]}]}},
         doc! {"$project": {
@@ -308,7 +309,7 @@ fn pipeline(copies: &Copies, sources: &[Source<'_>]) -> Vec<Query> {
     ]
 }
 
-/// `a.b.c`: itself, `a` and `a.b`.
+/// For `a.b.c`: the path itself, `a` and `a.b`.
 fn with_parents(path: &str) -> impl Iterator<Item = String> {
     let ends = path.match_indices('.').map(|(at, _)| at).chain([path.len()]);
     ends.filter_map(|end| path.get(..end).map(str::to_owned)).collect::<Vec<_>>().into_iter()

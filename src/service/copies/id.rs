@@ -1,12 +1,12 @@
-//! `_id`s and keys that the server takes for equal are equal here, and have one hash.
+//! Equality and hash of `_id`s and keys, as the server compares them.
 //!
-//! Numbers are equal across their types (int, long, double, decimal), also inside documents; a symbol equals the
-//! string of its text. See `compareElements` in the server's `src/mongo/bson/bsonelement.cpp` and
+//! Numbers are equal across their types (int, long, double, decimal), also inside documents. A symbol equals the
+//! string with the same text. See `compareElements` in the server's `src/mongo/bson/bsonelement.cpp` and
 //! `src/mongo/base/compare_numbers.h`.
 
 use crate::document::{Document, Kind, Value};
 
-/// An `_id` to look things up by.
+/// A normalised `_id` for use as a map key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Id(Vec<u8>);
 
@@ -35,7 +35,7 @@ fn write(value: Value<'_>, out: &mut Vec<u8>) {
 
 fn write_elements(document: Document<'_>, named: bool, out: &mut Vec<u8>) {
     for element in document.elements() {
-        // No kind is 0, which ends the list.
+        // Separates elements; 0 ends the list.
         out.push(1);
         if named {
             out.extend_from_slice(element.key);
@@ -46,10 +46,10 @@ fn write_elements(document: Document<'_>, named: bool, out: &mut Vec<u8>) {
     out.push(0);
 }
 
-/// A number, whatever its type.
+/// A number of any type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Number {
-    /// `±coefficient · 10^exponent`; the coefficient is no multiple of ten, zero is `0 · 10^0`.
+    /// `±coefficient · 10^exponent`; the coefficient is not a multiple of ten, and zero is `0 · 10^0`.
     Decimal {
         negative: bool,
         coefficient: u128,
@@ -59,7 +59,7 @@ enum Number {
         negative: bool,
     },
     NaN,
-    /// A double that has more digits than a decimal, and so equals no number of another type.
+    /// A double with more digits than a decimal can hold, so it equals no number of another type.
     Binary(u64),
 }
 
@@ -90,7 +90,7 @@ impl Number {
         }
         let bits = number.to_bits();
         let fraction = bits & ((1 << MANTISSA) - 1);
-        // At most eleven bits are left.
+        // At most eleven bits remain.
         let (mantissa, power) = match (bits >> MANTISSA) as i32 & 0x7ff {
             0 => (fraction, 1 - BIAS),
             biased => (fraction | (1 << MANTISSA), biased - BIAS),
@@ -98,7 +98,7 @@ impl Number {
         Self::binary(negative, mantissa, power).unwrap_or(Self::Binary(bits))
     }
 
-    /// `±mantissa · 2^power`, if that has no more digits than a decimal.
+    /// `±mantissa · 2^power`, if a decimal can hold its digits.
     fn binary(negative: bool, mantissa: u64, power: i32) -> Option<Self> {
         if mantissa == 0 {
             return Some(Self::scaled(false, 0, 0));
@@ -133,7 +133,7 @@ impl Number {
             0x1f => return Self::NaN,
             _ => {}
         }
-        // What has more digits than there can be stands for zero.
+        // A coefficient with too many digits counts as zero.
         let large = (bits >> 125) & 3 == 3;
         let coefficient = bits & ((1 << COEFFICIENT) - 1);
         let coefficient = within(coefficient).filter(|_| !large).unwrap_or(0);
@@ -168,7 +168,7 @@ impl Number {
     }
 }
 
-/// The coefficient, if a decimal can have it: 34 digits.
+/// The coefficient, if it fits into the 34 digits of a decimal.
 fn within(coefficient: u128) -> Option<u128> {
     const END: u128 = 10u128.pow(34);
     (coefficient < END).then_some(coefficient)

@@ -1,9 +1,9 @@
-//! Which process works for a rule, and how far it came: one document in `docward.leases`.
+//! The lease of a rule's worker and its stored progress: one document in `docward.leases`.
 //!
-//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}}`, each token a change stream's resume token or
-//! the time (a BSON timestamp) from which a stream begins. Time is the server's (`$$NOW`);
-//! every write has majority concern; who wants to remember something must show the fence it was elected with,
-//! so that a worker that slept through the end of its lease changes nothing here.
+//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}}`. Each token is a change stream's
+//! resume token, or the time (a BSON timestamp) at which a stream begins. Time is the server's (`$$NOW`). Every write
+//! has majority concern and must match the fencing token of the election. So a worker that wakes up after its lease
+//! has expired cannot change the document.
 
 use std::time::Duration;
 
@@ -16,28 +16,28 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::Stop;
 
-/// How long a worker that is gone keeps the others waiting. Shorter, and a slow election of the replica set
-/// would pass the work around.
+/// Length of a lease: how long other processes wait after a worker has ended. With a shorter one, a slow election of
+/// the replica set would move the work between processes.
 const LEASE: Duration = Duration::from_secs(5);
-/// Several tries fit into a lease.
+/// The renewal interval; a lease allows several attempts.
 const RENEW: Duration = Duration::from_millis(1500);
 const DATABASE: &str = "docward";
 const COLLECTION: &str = "leases";
 
-/// A process that would do the work.
+/// A process that competes for the lease.
 pub(super) struct Candidate {
     label: String,
     holder: ObjectId,
 }
 
-/// The right to work, until it runs out.
+/// An acquired lease.
 pub(super) struct Lease {
     leases: Collection<Document>,
     label: String,
     fence: i64,
-    /// The document as it was when the lease began.
+    /// The document when the lease began.
     before: Document,
-    /// By our own clock, and never later than by the server's.
+    /// By the local clock, and never later than on the server.
     valid_until: Instant,
 }
 
@@ -55,8 +55,10 @@ impl Candidate {
         Self { label, holder: ObjectId::new() }
     }
 
+    /// Acquires the lease.
+    ///
     /// # Errors
-    /// [`Stop::Lost`] when another process has the lease.
+    /// [`Stop::Lost`] if another process holds the lease.
     pub(super) async fn acquire(&self, client: &Client) -> Result<Lease, Stop> {
         let leases = leases(client);
         let asked = Instant::now();
@@ -79,14 +81,14 @@ impl Candidate {
             .await
     }
 
-    /// Whether the document was not there. ($expr cannot be used with upsert.)
+    /// Creates the document; returns whether it was missing. ($expr cannot be combined with upsert.)
     async fn create(&self, leases: &Collection<Document>) -> Result<bool, Error> {
         let fresh = doc! {"$setOnInsert": {"until": DateTime::from_millis(0), "fence": 0i64}};
         let created = leases.update_one(doc! {"_id": &self.label}, fresh).upsert(true).await?;
         Ok(created.upserted_id.is_some())
     }
 
-    /// Lets the next process begin at once. When this fails the lease runs out by itself.
+    /// Releases the lease, so that the next process can begin immediately. If this fails, the lease expires.
     pub(super) async fn release(&self, client: &Client) {
         let ours = doc! {"_id": &self.label, "holder": self.holder};
         let _ = leases(client).update_one(ours, doc! {"$set": {"until": DateTime::from_millis(0)}}).await;
@@ -98,7 +100,7 @@ impl Lease {
         self.fence
     }
 
-    /// Renews it until it is lost.
+    /// Renews the lease until it is lost.
     pub(super) async fn keep(&self) -> Stop {
         let mut valid_until = self.valid_until;
         loop {
@@ -106,7 +108,7 @@ impl Lease {
             let asked = Instant::now();
             match timeout_at(valid_until, self.change(vec![doc! {"$set": {"until": from_now()}}])).await {
                 Ok(Ok(())) => valid_until = asked + LEASE,
-                // There is time for another try.
+                // There is time for another attempt.
                 Ok(Err(Stop::Failed(_))) => {}
                 Ok(Err(stop)) => return stop,
                 Err(_) => return Stop::Failed("the lease could not be renewed in time".to_owned()),
@@ -114,34 +116,34 @@ impl Lease {
         }
     }
 
-    /// Whether all copies were true at some time after the streams began.
+    /// Whether all copies have been checked since the streams began.
     pub(super) fn is_repaired(&self) -> bool {
         self.before.get_bool("repaired").unwrap_or(false)
     }
 
-    /// Where to go on in a stream; `None`: now.
+    /// The stored position of a stream; `None`: begin now.
     pub(super) fn token(&self, stream: usize) -> Option<Bson> {
         self.before.get_document("tokens").ok()?.get(stream.to_string()).cloned()
     }
 
-    /// All changes of a stream up to `token` have been dealt with.
+    /// Records that all changes of a stream up to `token` have been processed.
     pub(super) async fn store_token(&self, stream: usize, token: Bson) -> Result<(), Stop> {
-        // A pipeline's $literal keeps the token as it is.
+        // $literal keeps the token unchanged in a pipeline.
         self.change(vec![doc! {"$set": {format!("tokens.{stream}"): {"$literal": token}}}]).await
     }
 
-    /// All copies must be checked, and the stream begins anew at this time.
+    /// Records that the stream begins again at this time, and that all copies must be checked.
     pub(super) async fn begin_again(&self, stream: usize, time: Timestamp) -> Result<(), Stop> {
         let begin = doc! {"$set": {format!("tokens.{stream}"): time, "repaired": false}};
         self.change(vec![begin]).await
     }
 
-    /// All copies were true at some time after the streams began.
+    /// Records that all copies have been checked since the streams began.
     pub(super) async fn mark_repaired(&self) -> Result<(), Stop> {
         self.change(vec![doc! {"$set": {"repaired": true}}]).await
     }
 
-    /// The tokens lead nowhere any more.
+    /// Removes the tokens, which have become invalid.
     pub(super) async fn forget(&self) -> Result<(), Stop> {
         self.change(vec![doc! {"$unset": ["tokens", "repaired"]}]).await
     }

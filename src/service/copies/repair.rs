@@ -1,7 +1,7 @@
-//! Goes through every document with copies, and mends those that do not say what their original says.
+//! Checks every document with copies, and repairs stale ones.
 //!
-//! Copies are compared here and written by their `_id`, so that no index is needed and every stale one is
-//! counted. What changes meanwhile is left to the worker that follows the changes.
+//! Copies are compared here and written by their `_id`, so that no index is needed and every stale one is counted.
+//! Concurrent changes are left to the worker that follows them.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,44 +15,45 @@ use crate::document::{Document, Lookup, OwnedValue, document};
 use crate::patterns::copies::{Copies, Entry, Reference};
 use crate::service::MongoService;
 
-/// Documents compared in one go.
+/// Documents compared together.
 const BATCH: usize = 1000;
 
-/// What a repair has seen so far, in references. A document that refers to one original several times counts once.
+/// The progress of a repair, in references. A document that refers to one original several times counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     pub looked_at: u64,
-    /// Those whose copies differ from the original.
+    /// References whose copies differ from the original.
     pub stale: u64,
-    /// Those that were corrected. The others were refused, or have been written by somebody else meanwhile.
-    pub mended: u64,
-    /// Writes that the server refused, for instance by a validator; each is in the log.
+    /// Stale references that were repaired. The server rejected the others, or an application has changed them
+    /// meanwhile.
+    pub repaired: u64,
+    /// Writes rejected by the server, for instance by a validator; each is logged.
     pub refused: u64,
-    /// Those whose original is not there; they are left alone.
+    /// References without an original; they are not changed.
     pub orphans: u64,
-    /// Documents that cannot carry copies as the rule names them: the key is an array, or a field around the key or
-    /// a copy is a scalar, or an array of another form than the rule's.
+    /// Documents that cannot hold copies as the rule defines them: the key is an array, or a field around the key or a
+    /// copy is a scalar or an array of another form.
     pub misshapen: u64,
 }
 
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { looked_at, stale, mended, refused, orphans, misshapen } = self;
-        write!(f, "looked at {looked_at}, stale {stale}, mended {mended}, without original {orphans}")?;
+        let Self { looked_at, stale, repaired, refused, orphans, misshapen } = self;
+        write!(f, "checked {looked_at}, stale {stale}, repaired {repaired}, without original {orphans}")?;
         if *refused > 0 {
-            write!(f, ", refused by the server {refused}")?;
+            write!(f, ", rejected by the server {refused}")?;
         }
         if *misshapen > 0 {
-            write!(f, ", unable to carry the copies {misshapen}")?;
+            write!(f, ", unable to hold the copies {misshapen}")?;
         }
         Ok(())
     }
 }
 
-/// Mends the copies of the rule of this name, whatever its mode; with `dry_run` only counts.
+/// Repairs the copies of the rule of this name, whatever its mode; with `dry_run` only counts.
 ///
 /// # Errors
-/// Text for people: the server's or the network's error. What was mended stays mended.
+/// The server or network error as text. Completed repairs remain.
 pub async fn run(
     service: &MongoService,
     rule: &str,
@@ -133,20 +134,20 @@ async fn check(
     }
     if !dry_run {
         let written = work.write().await?;
-        counts.mended += written.changed;
+        counts.repaired += written.changed;
         counts.refused += written.refused;
     }
     Ok(())
 }
 
-/// What a document refers to.
+/// The references in a document.
 struct References<'d> {
     found: HashMap<Id, Holders<'d>>,
-    /// There is something in the way of others.
+    /// A value has the wrong form for a reference.
     misshapen: bool,
 }
 
-/// The places in a document that refer to one original.
+/// The subdocuments that refer to one original.
 struct Holders<'d> {
     key: OwnedValue,
     documents: Vec<Document<'d>>,
@@ -171,13 +172,13 @@ fn references<'d>(entry: &Entry, copy: Document<'d>) -> References<'d> {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Compared {
-    True,
+    Current,
     Stale,
     Misshapen,
 }
 
 fn compare(entry: &Entry, holder: Document<'_>, original: &Original) -> Compared {
-    let mut compared = Compared::True;
+    let mut compared = Compared::Current;
     for field in &entry.fields {
         let copied = match field.local.lookup(holder) {
             Lookup::Found(value) => Some(value),

@@ -1,7 +1,7 @@
-//! Reads originals and writes what their copies lack.
+//! Reads originals and corrects their copies.
 //!
-//! Copies are written by `$set` and `$unset` of what the original says; the server itself leaves alone, and
-//! out of its oplog, what has that value already. Values go from reply to command as bytes.
+//! Copies are corrected with `$set` and `$unset` from the original. The server itself skips fields that already have
+//! the value, and does not write them to its oplog. Values are passed from reply to command as bytes.
 
 use std::collections::HashMap;
 
@@ -15,14 +15,14 @@ use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, d
 use crate::patterns::copies::{Copies, Entry, Field};
 use crate::service::mongo::is_passing_code;
 
-/// `_id`s in one question.
+/// `_id`s in one query.
 const IDS: usize = 1000;
-/// Statements in one update; the server takes a hundred times as many.
+/// Statements in one update; the server accepts a hundred times as many.
 const STATEMENTS: usize = 1000;
-/// Bytes of statements in one update; the server takes 16 MiB, and one statement may be almost that large.
+/// Bytes of statements in one update; the server accepts 16 MiB, and one statement may be almost that large.
 const STATEMENT_BYTES: usize = 4 << 20;
 
-/// Keeps the copies of one rule.
+/// Reads originals and writes copies for one rule.
 pub(super) struct Repairer<'m> {
     pub(super) client: &'m Client,
     pub(super) copies: &'m Copies,
@@ -30,12 +30,12 @@ pub(super) struct Repairer<'m> {
     pub(super) rule: &'m str,
 }
 
-/// An original's fields that have copies, and its `_id`.
+/// The copied fields of an original, and its `_id`.
 pub(super) struct Original(RawDocumentBuf);
 
 impl Original {
     pub(super) fn document(&self) -> Document<'_> {
-        // The driver has found its length to be right, and the server wrote it.
+        // The driver has checked the length, and the document comes from the server.
         Document::parse(self.0.as_bytes()).unwrap_or(Document::EMPTY)
     }
 
@@ -43,7 +43,7 @@ impl Original {
         self.document().get("_id")
     }
 
-    /// What copies of this field are to hold; `None` where it is not there.
+    /// The value that copies of this field must have; `None` if the original lacks it.
     pub(super) fn value(&self, field: &Field) -> Option<Value<'_>> {
         match field.original.lookup(self.document()) {
             Lookup::Found(value) => Some(value),
@@ -53,7 +53,7 @@ impl Original {
 }
 
 impl<'m> Repairer<'m> {
-    /// The originals with these `_id`s as they are now, or at least as they were at cluster time `after`.
+    /// The originals with these `_id`s as they are now; with `after`, at least as of that cluster time.
     pub(super) async fn originals(
         &self,
         ids: &[OwnedValue],
@@ -92,22 +92,22 @@ impl<'m> Repairer<'m> {
     }
 }
 
-/// What came of writes, in documents.
+/// The result of writes, in documents.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Written {
+pub(super) struct WriteCounts {
     pub(super) changed: u64,
-    /// The server did not take them: a validator, a unique index.
+    /// Rejected by the server, for instance by a validator or a unique index.
     pub(super) refused: u64,
 }
 
-/// Writes to be made.
+/// Pending writes.
 pub(super) struct Work<'w, 'm> {
     repairer: &'w Repairer<'m>,
     statements: Vec<(&'w Entry, Vec<u8>)>,
 }
 
 impl<'w> Work<'w, '_> {
-    /// Makes the copies of `original` true: all of them, or the document with the `_id` `only` if it is one.
+    /// Adds the correction of `original`'s copies: of all, or of the document with the `_id` `only`.
     pub(super) fn add(&mut self, entry: &'w Entry, original: &Original, only: Option<&OwnedValue>) {
         let Some(id) = original.id() else { return };
         for shape in statements::shapes(entry) {
@@ -115,8 +115,8 @@ impl<'w> Work<'w, '_> {
         }
     }
 
-    pub(super) async fn write(self) -> Result<Written, Stop> {
-        let mut written = Written::default();
+    pub(super) async fn write(self) -> Result<WriteCounts, Stop> {
+        let mut written = WriteCounts::default();
         let mut rest = self.statements.as_slice();
         while let Some(((entry, first), _)) = rest.split_first() {
             let mut bytes = first.len();
@@ -126,7 +126,7 @@ impl<'w> Work<'w, '_> {
             };
             let more = rest.iter().skip(1).take(STATEMENTS - 1).take_while(fits).count();
             let (now, later) = rest.split_at(1 + more);
-            let Written { changed, refused } = self.repairer.update(entry, now).await?;
+            let WriteCounts { changed, refused } = self.repairer.update(entry, now).await?;
             written.changed += changed;
             written.refused += refused;
             rest = later;
@@ -136,7 +136,7 @@ impl<'w> Work<'w, '_> {
 }
 
 impl Repairer<'_> {
-    async fn update(&self, entry: &Entry, statements: &[(&Entry, Vec<u8>)]) -> Result<Written, Stop> {
+    async fn update(&self, entry: &Entry, statements: &[(&Entry, Vec<u8>)]) -> Result<WriteCounts, Stop> {
         let command = document(|w| {
             write_update(w, entry, statements.iter().map(|(_, statement)| statement.as_slice()));
             w.boolean("ordered", false);
@@ -144,28 +144,28 @@ impl Repairer<'_> {
         });
         let reply = self.client.database(&entry.into.database).run_raw_command(raw(command)?).await?;
         if let Ok(error) = reply.get_document("writeConcernError") {
-            return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
+            return Err(Stop::Failed(format!("copies cannot be written to {}: {error}", entry.into)));
         }
-        // A copy that the server refuses (a validator, a unique index) must not keep the others waiting.
+        // A copy that the server rejects (a validator, a unique index) must not delay the others.
         let errors = reply.get_array("writeErrors").ok().into_iter().flatten();
         let mut refused = 0;
         for error in errors.filter_map(|error| error.as_document()) {
             if error.get_i32("code").is_ok_and(is_passing_code) {
-                return Err(Stop::Failed(format!("writing copies into {}: {error}", entry.into)));
+                return Err(Stop::Failed(format!("copies cannot be written to {}: {error}", entry.into)));
             }
             refused += 1;
             self.log_refused(entry, error);
         }
-        Ok(Written { changed: number(&reply, "nModified"), refused })
+        Ok(WriteCounts { changed: number(&reply, "nModified"), refused })
     }
 
     pub(super) fn log_refused(&self, entry: &Entry, error: &Reply) {
         let text = error.get_str("errmsg").unwrap_or_default();
-        tracing::error!(rule = self.rule, "a copy in {} cannot be made true: {text}", entry.into);
+        tracing::error!(rule = self.rule, "the server rejected the correction of a copy in {}: {text}", entry.into);
     }
 }
 
-/// An update command's first fields.
+/// Writes the first fields of an update command.
 pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &Entry, statements: impl Iterator<Item = &'s [u8]>) {
     w.string("update", &entry.into.name);
     w.array("updates", |a| {
@@ -173,7 +173,7 @@ pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &Entry, statements: im
     });
 }
 
-/// Whole top-level fields, as overlapping paths cannot be asked for.
+/// Projects whole top-level fields, since overlapping paths cannot be projected.
 pub(super) fn project<'p>(w: &mut Writer<'_>, paths: impl Iterator<Item = &'p Path>) {
     let mut roots: Vec<&str> = paths.map(Path::root).collect();
     roots.sort_unstable();
@@ -181,9 +181,9 @@ pub(super) fn project<'p>(w: &mut Writer<'_>, paths: impl Iterator<Item = &'p Pa
     roots.into_iter().for_each(|root| w.int32(root, 1));
 }
 
-/// A command for the driver.
+/// Wraps a command for the driver.
 pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
-    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command for the server: {error}")))
+    RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
 }
 
 pub(super) fn number(reply: &Reply, field: &str) -> u64 {

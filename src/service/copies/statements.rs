@@ -1,8 +1,8 @@
-//! The update statements that correct copies, and those that remove references.
+//! Builds the update statements that correct copies, and those that remove references.
 //!
-//! A reference may be in a plain document or in an element of an array, and both forms may occur in one
-//! collection. There is a statement for each form. Its filter matches only documents of that form, because
-//! anything else on the way to a copied field would fail the whole statement.
+//! A reference may be in a plain document or in an element of an array, and both shapes may occur in one collection.
+//! There is one statement for each shape. Its filter matches only documents of that shape, because any other value on
+//! the path to a copied field would fail the whole statement.
 
 use super::repairer::Original;
 use crate::document::{OwnedValue, Path, Value, Writer, document};
@@ -11,7 +11,7 @@ use crate::patterns::copies::{Entry, Field};
 /// The identifier of array elements in `arrayFilters`.
 const ELEMENT: &str = "e";
 
-/// What `$type` calls everything but a document.
+/// The `$type` names of all types except documents.
 const NO_DOCUMENT: [&str; 20] = [
     "double",
     "string",
@@ -35,10 +35,10 @@ const NO_DOCUMENT: [&str; 20] = [
     "maxKey",
 ];
 
-/// Where references are in the documents that a statement is for.
+/// The position of references in the documents that a statement matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Shape<'e> {
-    /// There are only documents on the way to the key.
+    /// The path to the key contains only documents.
     Plain,
     /// This field is an array, with a reference in each element.
     Listed(&'e str),
@@ -48,7 +48,7 @@ pub(super) fn shapes(entry: &Entry) -> impl Iterator<Item = Shape<'_>> {
     [Shape::Plain].into_iter().chain(entry.lists().map(Shape::Listed))
 }
 
-/// Gives the copies of `original` its values: all of them, or those in the document with the `_id` `only`.
+/// Sets the copies of `original` to its values: all of them, or those in the document with the `_id` `only`.
 pub(super) fn correct(
     entry: &Entry,
     shape: Shape<'_>,
@@ -56,7 +56,7 @@ pub(super) fn correct(
     original: &Original,
     only: Option<&OwnedValue>,
 ) -> Vec<u8> {
-    let (there, gone): (Vec<_>, Vec<_>) = entry.fields.iter().partition(|field| original.value(field).is_some());
+    let (present, missing): (Vec<_>, Vec<_>) = entry.fields.iter().partition(|field| original.value(field).is_some());
     document(|w| {
         w.nested("q", |w| {
             if let Some(only) = only {
@@ -65,16 +65,16 @@ pub(super) fn correct(
             write_filter(w, entry, shape, id, true);
         });
         w.nested("u", |w| {
-            if !there.is_empty() {
+            if !present.is_empty() {
                 w.nested("$set", |w| {
-                    for field in &there {
+                    for field in &present {
                         if let Some(value) = original.value(field) {
                             w.value(shape.target(&field.copied), value);
                         }
                     }
                 });
             }
-            write_unset(w, shape, gone.iter().map(|field| &field.copied));
+            write_unset(w, shape, missing.iter().map(|field| &field.copied));
         });
         if let Shape::Listed(list) = shape {
             w.array("arrayFilters", |a| a.nested(|w| write_element_filter(w, entry, list, ELEMENT, id, true)));
@@ -83,8 +83,8 @@ pub(super) fn correct(
     })
 }
 
-/// Removes the references to `id` in the documents with these `_id`s: the key and its copied fields, or the whole
-/// elements of an array.
+/// Removes the references to `id` from the documents with these `_id`s: the key and its copied fields, or whole array
+/// elements.
 pub(super) fn detach(entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: &[OwnedValue]) -> Vec<u8> {
     document(|w| {
         w.nested("q", |w| {
@@ -113,7 +113,7 @@ fn write_unset<'p>(w: &mut Writer<'_>, shape: Shape<'_>, paths: impl Iterator<It
 }
 
 impl Shape<'_> {
-    /// A path as an update operator names it.
+    /// A path in the notation of update operators.
     fn target(self, path: &Path) -> String {
         match self {
             Self::Plain => path.as_str().to_owned(),
@@ -122,12 +122,12 @@ impl Shape<'_> {
     }
 }
 
-/// What of a path comes after an array's own.
+/// The part of a path after the array's path.
 fn inside<'p>(path: &'p Path, list: &str) -> &'p str {
     path.as_str().get(list.len() + 1..).unwrap_or_default()
 }
 
-/// `KEY: {$eq: id}, $expr: the document has this shape`. `copies`: it has room for the copied fields too.
+/// Writes `KEY: {$eq: id}, $expr: the document has this shape`. `copies`: it can also hold the copied fields.
 fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: bool) {
     w.nested(entry.key.as_str(), |w| w.value("$eq", id));
     w.nested("$expr", |w| {
@@ -140,14 +140,14 @@ fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'
                     });
                 });
             };
-            let ways = match shape {
-                Shape::Plain => ways(entry, copies, ""),
+            let enclosing_fields = match shape {
+                Shape::Plain => enclosing_fields(entry, copies, ""),
                 Shape::Listed(list) => {
                     is(list, &["array"]);
                     parents(list).map(str::to_owned).collect()
                 }
             };
-            ways.iter().for_each(|way| is(way, &["object", "missing"]));
+            enclosing_fields.iter().for_each(|field| is(field, &["object", "missing"]));
             if shape == Shape::Plain {
                 a.nested(|w| {
                     w.array("$ne", |a| {
@@ -160,13 +160,14 @@ fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'
     });
 }
 
-/// The elements of `list` that refer to `id`, under the name `element`. `copies`: and have room for the copied fields.
+/// Writes the filter for elements of `list`, named `element`, that refer to `id`. `copies`: and can hold the copied
+/// fields.
 fn write_element_filter(w: &mut Writer<'_>, entry: &Entry, list: &str, element: &str, id: Value<'_>, copies: bool) {
     let named = |path: &str| if element.is_empty() { path.to_owned() } else { format!("{element}.{path}") };
     let not = |w: &mut Writer<'_>, kinds: &[&str]| {
         w.nested("$not", |w| w.array("$type", |a| kinds.iter().for_each(|kind| a.string(kind))));
     };
-    // Filters look into arrays; an array in the array is none of the elements.
+    // Filters look into nested arrays, whose values are not elements of this array.
     if !element.is_empty() {
         w.nested(element, |w| not(w, &["array"]));
     }
@@ -174,23 +175,23 @@ fn write_element_filter(w: &mut Writer<'_>, entry: &Entry, list: &str, element: 
         w.value("$eq", id);
         not(w, &["array"]);
     });
-    for way in ways(entry, copies, list) {
-        w.nested(named(&way), |w| not(w, &NO_DOCUMENT));
+    for field in enclosing_fields(entry, copies, list) {
+        w.nested(named(&field), |w| not(w, &NO_DOCUMENT));
     }
 }
 
-/// The fields around the key, and around the copied fields if they count, inside of `list`.
-fn ways(entry: &Entry, copies: bool, list: &str) -> Vec<String> {
+/// The parent fields of the key, and with `copies` of the copied fields, inside `list`.
+fn enclosing_fields(entry: &Entry, copies: bool, list: &str) -> Vec<String> {
     let paths = copied(entry).filter(|_| copies).chain([&entry.key]);
     let start = if list.is_empty() { 0 } else { list.len() + 1 };
     let inside = paths.filter_map(|path| path.as_str().get(start..));
-    let mut ways: Vec<String> = inside.flat_map(parents).map(str::to_owned).collect();
-    ways.sort_unstable();
-    ways.dedup();
-    ways
+    let mut enclosing_fields: Vec<String> = inside.flat_map(parents).map(str::to_owned).collect();
+    enclosing_fields.sort_unstable();
+    enclosing_fields.dedup();
+    enclosing_fields
 }
 
-/// `a.b.c`: `a` and `a.b`.
+/// For `a.b.c`: `a` and `a.b`.
 fn parents(path: &str) -> impl Iterator<Item = &str> {
     path.match_indices('.').filter_map(|(at, _)| path.get(..at))
 }

@@ -9,7 +9,7 @@ use crate::verify::stock;
 
 const DOCUMENTS: i32 = 4;
 
-/// Increments that write down what they did.
+/// Increments that record what they did.
 pub(super) struct Bounds;
 
 impl Workload for Bounds {
@@ -39,7 +39,7 @@ impl Workload for Bounds {
         };
         let (one, other) = (change(&token, delta), change(&format!("{token}/other"), -delta));
         match writer.below(3) {
-            // What one item gives the next one gets.
+            // Takes from one item what it adds to the next one.
             0 => {
                 let next = doc! { "_id": (key.get_i32("_id").unwrap() + 1) % DOCUMENTS };
                 let tokens = [token.clone(), format!("{token}/other")];
@@ -66,7 +66,7 @@ impl Workload for Bounds {
     }
 }
 
-/// Writers of both fields, and writers that forget one of them.
+/// Writers of both fields, and writers that omit one of them.
 pub(super) struct Together;
 
 impl Workload for Together {
@@ -114,5 +114,5 @@ impl Workload for Together {
 }
 
 fn is_rejected(operation: &Operation) -> bool {
-    operation.answer.outcome == Outcome::RejectedBy
+    operation.answer.outcome == Outcome::Rejected
 }

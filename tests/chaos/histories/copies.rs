@@ -1,4 +1,4 @@
-//! `copies`: names beside references, while originals are renamed; and originals that are deleted.
+//! `copies`: names beside references while originals are renamed, and originals that are deleted.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -32,7 +32,7 @@ impl Workload for Followed {
     fn step(&self, writer: &mut Writer) {
         let (token, id) = (writer.token(), writer.below(PEOPLE as usize) as i32);
         let page = doc! { "_id": format!("page-{}", writer.below(10)) };
-        // The name as somebody read it long ago.
+        // A stale name, as an application read it earlier.
         let friend = doc! { "id": id, "name": "first" };
         match writer.below(4) {
             0 => {
@@ -83,7 +83,7 @@ impl Workload for Followed {
     }
 }
 
-/// `on_delete: reject`: an original with a reference stays. None is inserted a second time.
+/// `on_delete: reject`: an original with a reference is not deleted. No original is inserted twice.
 pub(super) struct Referenced;
 
 const REFERENCES: &str = "copies-referenced-from";
@@ -105,7 +105,7 @@ impl Workload for Referenced {
     }
 
     fn step(&self, writer: &mut Writer) {
-        // The writers count alike, so they meet at the same originals.
+        // The writers count in the same way, so they pick the same originals.
         let id = (writer.history.len() / 4 + writer.below(3)) as i32 % ORIGINALS;
         let details = doc! { "id": id };
         if writer.below(4) > 0 {
@@ -117,7 +117,7 @@ impl Workload for Referenced {
         writer.record("refer", [token], details, |writer| writer.insert(REFERENCES, [reference]));
     }
 
-    /// A reference that was there before the delete began has kept its original.
+    /// An original with a reference from before the delete must still exist.
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {
         let tokens = stored.of(REFERENCES).iter().map(|one| one.get_str("token").unwrap().to_owned());
         let mut faults = written_once(history, tokens);

@@ -1,11 +1,11 @@
-//! `deny` and `defaults`: statements that must not be carried out, or not for long.
+//! `deny` and `defaults`: statements that must be rejected, or must stop after a time limit.
 
 use bson::doc;
 
 use super::writer::{Operation, Writer};
 use super::{Stored, Workload, written_once};
 
-/// Inserts beside statements that lost their filter.
+/// Inserts, and statements without their filter.
 pub(super) struct Deny;
 
 impl Workload for Deny {
@@ -50,7 +50,7 @@ impl Workload for Deny {
     }
 }
 
-/// Quick updates beside updates whose filter takes longer than the rule allows.
+/// Quick updates, and updates whose filter takes longer than the rule allows.
 pub(super) struct Defaults;
 
 impl Workload for Defaults {

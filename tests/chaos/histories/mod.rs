@@ -1,11 +1,12 @@
-//! Checked histories: for each pattern eight writers do what the pattern is about, through two docwards with the same
-//! rules before one replica set, while primaries step down and docwards are killed, restarted and reloaded. A checker
-//! compares what is stored with how each operation ended: acknowledged, rejected, or unknown.
+//! Checked histories: for each pattern eight writers send the operations that the pattern protects, through two
+//! docward processes with the same rules in front of one replica set. Meanwhile primaries step down, and docward
+//! processes are killed, restarted and reloaded. A checker compares the stored documents with the result of each
+//! operation: acknowledged, rejected, or unknown.
 //!
-//! Each checker is first shown able to fail: the same operations without docward must show the anomaly.
+//! Each checker must first fail: the same operations without docward must show the anomaly.
 //!
-//! `DOCWARD_CHAOS_PATTERN` chooses a pattern (`queue`) or one workload (`replacement-merge`), `DOCWARD_CHAOS_SECONDS`
-//! how long each history is, `DOCWARD_CHAOS_SEED` the order of events and operations.
+//! `DOCWARD_CHAOS_PATTERN` selects a pattern (`queue`) or one workload (`replacement-merge`), `DOCWARD_CHAOS_SECONDS`
+//! the length of each history, `DOCWARD_CHAOS_SEED` the order of events and operations.
 
 mod bounds;
 mod bucket;
@@ -33,53 +34,53 @@ use crate::{setting, verify};
 use stage::Stage;
 use writer::{Operation, Writer};
 
-/// The database that the rules are about, and one that none is about.
+/// The database that the rules name, and one without rules.
 const PROTECTED: &str = "histories";
 const BARE: &str = "bare";
 
 /// Half of them write through each docward.
 const WRITERS: usize = 8;
-/// How long a writer pauses between two operations.
+/// A writer's pause between two operations.
 const PAUSE: Duration = Duration::from_millis(5);
-/// Fewer acknowledged operations show nothing.
+/// The minimum of acknowledged operations for a meaningful result.
 const ENOUGH: usize = 50;
 
-/// Faults of one history that are printed.
+/// The number of faults printed per history.
 const SHOWN: usize = 20;
 
-/// What writers do to the collections of one rule, and how to tell whether the rule's promise was kept.
+/// The operations on the collections of one rule, and the check that the rule's promise holds.
 trait Workload: Sync {
-    /// The collection of the rule, and how the names of further collections begin. It begins with the pattern's name.
+    /// The collection of the rule, and the prefix of further collections. It starts with the pattern's name.
     fn name(&self) -> &'static str;
 
     /// The pattern with its settings, as in a rule. `block` differs from reload to reload.
     fn settings(&self, block: usize) -> String;
 
-    /// What is stored first.
+    /// Stores the initial documents.
     fn prepare(&self, writer: &mut Writer);
 
-    /// One operation, or a few that belong together.
+    /// One operation, or several that belong together.
     fn step(&self, writer: &mut Writer);
 
     /// What one writer does after all events.
     fn finish(&self, _writer: &mut Writer) {}
 
-    /// How long the stored documents may take to become right after the last write.
+    /// How long the stored documents may take to become correct after the last write.
     fn settles_within(&self) -> Duration {
         Duration::ZERO
     }
 
-    /// Everything that is wrong, in words; nothing if the promise was kept.
+    /// Descriptions of everything that is wrong; empty if the promise holds.
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String>;
 
-    /// Words of the fault that the same operations cause without docward.
+    /// Part of the fault text that the same operations cause without docward.
     fn anomaly(&self) -> &'static str;
 }
 
 const WORKLOADS: [&dyn Workload; 16] = [
     &replacement::Reject,
     &replacement::Merge,
-    &replacement::Guard,
+    &replacement::CheckVersion,
     &timestamps::PerField,
     &timestamps::PerDocument,
     &sequence::Counter,
@@ -95,7 +96,7 @@ const WORKLOADS: [&dyn Workload; 16] = [
     &everyday::Defaults,
 ];
 
-/// The workloads of a pattern, or the one of this name; all without either.
+/// The workloads of a pattern, or the one with this name; all if neither is given.
 fn chosen() -> Vec<&'static dyn Workload> {
     let wanted = std::env::var("DOCWARD_CHAOS_PATTERN").unwrap_or_default();
     let matches = |name: &str| wanted.is_empty() || name == wanted || name.split('-').next() == Some(&wanted);
@@ -114,7 +115,7 @@ fn rules(block: usize) -> String {
     format!("version: 1\nrules:\n{}", WORKLOADS.map(rule).concat())
 }
 
-/// The collections of a workload, read from a majority.
+/// The collections of a workload, read with majority read concern.
 struct Stored(BTreeMap<String, Vec<Document>>);
 
 impl Stored {
@@ -134,7 +135,7 @@ impl Stored {
     }
 }
 
-/// What `verify::written_once` says of a history. `found` is how often each token is stored.
+/// The result of `verify::written_once` for a history. `found` is how often each token is stored.
 fn written_once(history: &[Operation], found: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut counts: BTreeMap<String, usize> = BTreeMap::new();
     for token in found {
@@ -147,9 +148,9 @@ fn written_once(history: &[Operation], found: impl IntoIterator<Item = String>) 
     verify::written_once(history.iter().flat_map(expected), counts)
 }
 
-/// All writers at work while `meanwhile` runs, and on until enough was acknowledged.
+/// Runs all writers while `meanwhile` runs, and then until enough operations are acknowledged.
 fn at_work(workload: &dyn Workload, writers: Vec<Writer>, meanwhile: impl FnOnce()) -> Vec<Operation> {
-    /// Ends the writers also when the thread that waits for them panics.
+    /// Stops the writers even if the thread that waits for them panics.
     struct Stop<'a>(&'a AtomicBool);
     impl Drop for Stop<'_> {
         fn drop(&mut self) {
@@ -179,7 +180,7 @@ fn at_work(workload: &dyn Workload, writers: Vec<Writer>, meanwhile: impl FnOnce
     })
 }
 
-/// The workload without docward, in short rounds, until its checker finds the anomaly.
+/// Runs the workload without docward, in short rounds, until its checker finds the anomaly.
 fn shows_the_anomaly(workload: &dyn Workload, stage: &Stage) {
     const ROUNDS: u32 = 30;
     let mut last = Vec::new();
@@ -198,7 +199,7 @@ fn shows_the_anomaly(workload: &dyn Workload, stage: &Stage) {
     panic!("{}: {ROUNDS} rounds without docward never show {:?}: {last:#?}", workload.name(), workload.anomaly());
 }
 
-/// The workload through both docwards, with events; gives what is wrong.
+/// Runs the workload through both docward processes, with events; returns the faults.
 fn checked(workload: &dyn Workload, stage: &mut Stage, duration: Duration) -> Vec<String> {
     let mut writers = stage.writers(PROTECTED, workload.name());
     let mut last = writers.pop().unwrap();
@@ -215,7 +216,7 @@ fn checked(workload: &dyn Workload, stage: &mut Stage, duration: Duration) -> Ve
     history.append(&mut last.history);
     print_summary(workload, &history);
     let database = stage.directly(PROTECTED);
-    // A new primary may not know yet that a majority has the last writes of the one before; with one of its own it does.
+    // A new primary may not know yet that a majority has its predecessor's last writes; its own write confirms it.
     stage.wait_for(async { database.collection("settled").insert_one(doc! {}).await.unwrap() });
     let faults = || workload.faults(&history, &stage.wait_for(Stored::read(&database, workload)));
     poll(workload.settles_within(), || faults().is_empty().then_some(())).map_or_else(faults, |()| Vec::new())

@@ -1,4 +1,4 @@
-//! `queue`: workers that claim jobs and complete them, some only after their lease is over.
+//! `queue`: workers that claim jobs and complete them, some of them after their lease has expired.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ impl Workload for Queue {
                 let job = doc! { "_id": format!("job-{token}"), "token": &token };
                 writer.record("add", [token], doc! {}, |writer| writer.insert(self.name(), [job]));
             }
-            // A worker that never claimed it.
+            // A worker that has not claimed the job.
             3 => {
                 let Some(job) = writer.find(doc! { "locked": true }) else { return };
                 let token = writer.token();
@@ -45,7 +45,7 @@ impl Workload for Queue {
         }
     }
 
-    /// Completes what is left.
+    /// Completes the remaining jobs.
     fn finish(&self, writer: &mut Writer) {
         let deadline = Instant::now() + TIMEOUT;
         while writer.find(open()).is_some() && Instant::now() < deadline {
@@ -75,7 +75,7 @@ fn open() -> Document {
     doc! { "done": { "$exists": false } }
 }
 
-/// Claims a job, works for some time, and completes it; `None` when there was none to claim.
+/// Claims a job, works for some time, and completes it; `None` if there was no job to claim.
 fn work(writer: &mut Writer) -> Option<()> {
     let lock = doc! { "$set": { "locked": true, "by": writer.number as i32 } };
     let claim = |writer: &Writer| writer.find_and_update("queue", open(), lock, false);
@@ -95,7 +95,7 @@ fn completions(job: &Document) -> impl Iterator<Item = &Document> {
     job.get_array("completions").into_iter().flatten().filter_map(Bson::as_document)
 }
 
-/// Who holds each attempt of each job, as the claims were answered.
+/// The worker that got each attempt of each job, from the replies to the claims.
 fn holders(history: &[Operation]) -> impl Iterator<Item = ((String, String), usize)> {
     history.iter().filter(|operation| operation.kind == "claim").filter_map(|operation| {
         let job = operation.answer.document.as_ref()?;
@@ -113,7 +113,7 @@ fn attempts_given_twice(history: &[Operation]) -> Vec<String> {
     twice.collect()
 }
 
-/// A job is completed once, by the attempt that it was last claimed with, by the worker who holds that.
+/// A job is completed once, with its last claimed attempt, by the worker that claimed it.
 fn job_fault(history: &[Operation], job: &Document) -> Option<String> {
     let completions: Vec<&Document> = completions(job).collect();
     let [completion] = completions[..] else {

@@ -1,4 +1,4 @@
-//! `replacement`: whole documents saved by applications that read them before, beside updates by operators.
+//! `replacement`: applications save whole documents that they read before, while others update by operators.
 
 use bson::{Document, doc};
 
@@ -10,7 +10,7 @@ use crate::verify::integer;
 /// Stored documents that all writers change.
 const DOCUMENTS: i32 = 4;
 
-/// `reject`: what somebody pushed stays, and of several first saves of a document one inserts.
+/// `reject`: pushed items survive, and of several first saves of a document one inserts.
 pub(super) struct Reject;
 
 impl Workload for Reject {
@@ -38,7 +38,7 @@ impl Workload for Reject {
                 saved.insert("saved", &token);
                 writer.record("save", [token], doc! {}, |writer| writer.replace(key, saved, false));
             }
-            // The writers count alike, so they meet.
+            // The writers count in the same way, so they pick the same documents.
             _ => {
                 let key = doc! { "_id": format!("new-{}", writer.history.len()) };
                 let document = doc! { "first": &token };
@@ -60,7 +60,7 @@ impl Workload for Reject {
     }
 }
 
-/// `merge`: each writer saves a document with the fields it knows, and the others' fields survive.
+/// `merge`: each writer saves a document with the fields it knows, and the other fields survive.
 pub(super) struct Merge;
 
 impl Workload for Merge {
@@ -89,7 +89,7 @@ impl Workload for Merge {
         };
     }
 
-    /// Each field is one writer's, so it holds the last value that was acknowledged, or one whose writer got no reply.
+    /// Each field has one writer, so it holds the last acknowledged value, or one whose writer got no reply.
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {
         let mut faults = Vec::new();
         for document in stored.of(self.name()) {
@@ -120,12 +120,13 @@ impl Workload for Merge {
     }
 }
 
-/// `check_version`: every write is counted, and a save of an older version than the stored one is refused.
-pub(super) struct Guard;
+/// `check_version`: every write increments the version, and a save with an older version than the stored one is
+/// rejected.
+pub(super) struct CheckVersion;
 
-impl Workload for Guard {
+impl Workload for CheckVersion {
     fn name(&self) -> &'static str {
-        "replacement-guard"
+        "replacement-check-version"
     }
 
     fn settings(&self, _block: usize) -> String {
@@ -158,7 +159,8 @@ impl Workload for Guard {
         writer.record(kind, [token], doc! {}, |writer| writer.replace(key, saved, false));
     }
 
-    /// Each write pushes one token and counts once, so what a save read is its place among the tokens.
+    /// Each write pushes one token and increments the version once, so the version that a save read is its token's
+    /// index.
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {
         let tokens = |document: &Document| document.get_array("tokens").unwrap().clone();
         let all = stored.of(self.name()).iter().flat_map(tokens);

@@ -1,4 +1,4 @@
-//! `sequence`: numbers for documents that many insert at once.
+//! `sequence`: numbers for documents that many writers insert concurrently.
 
 use bson::{Document, doc};
 
@@ -6,7 +6,7 @@ use super::writer::{Operation, Writer};
 use super::{Stored, Workload, written_once};
 use crate::verify::{integer, numbers};
 
-/// Without docward the application takes the largest number + 1 by itself, as many do.
+/// Without docward the application itself takes the largest number + 1, a common approach.
 fn numbered(writer: &Writer, mut document: Document) -> Document {
     if !writer.is_protected {
         let largest = writer.largest("no").as_ref().and_then(integer);
@@ -32,7 +32,7 @@ fn tokens(documents: &[Document]) -> impl Iterator<Item = String> {
     documents.iter().map(|document| document.get_str("token").unwrap().to_owned())
 }
 
-/// From a counter, beside applications that take numbers from it themselves.
+/// Numbers from a counter, shared with applications that increment the counter themselves.
 pub(super) struct Counter;
 
 const COUNTERS: &str = "sequence-counter-counters";
@@ -87,7 +87,7 @@ impl Workload for Counter {
     }
 }
 
-/// The largest number + 1, kept apart by a unique index: no number is left out either.
+/// The largest number + 1, protected by a unique index, so the numbers have no gaps either.
 pub(super) struct Optimistic;
 
 impl Workload for Optimistic {

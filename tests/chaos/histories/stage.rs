@@ -1,4 +1,4 @@
-//! A set of three with two docwards before it, and what happens to them while writers work.
+//! A replica set of three members with two docward processes in front of it, and the events while writers work.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,21 +17,21 @@ use crate::support::replica_set::ReplicaSet;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {
     StepDown,
-    /// SIGKILL of one docward, and a new start up to a second later.
+    /// SIGKILL of one docward, and a restart up to a second later.
     KillDocward,
     /// SIGHUP.
     Reload,
-    /// Another content of one docward's rule file, so that for a moment the two have different ones.
+    /// A change of one docward's rule file, so that for a moment the two processes have different rules.
     ChangeRules,
     /// A rule file that cannot be loaded, and then one that can.
     BreakRules,
 }
 
-/// A seed shuffles them again and again, so that no kind is forgotten.
+/// The events that a seed shuffles repeatedly, so that every kind occurs.
 const ROUND: [Event; 6] =
     [Event::KillDocward, Event::StepDown, Event::KillDocward, Event::Reload, Event::ChangeRules, Event::BreakRules];
 
-/// One of the two docwards. It comes back at the same address.
+/// One of the two docward processes. It restarts at the same address.
 struct Side {
     docward: Docward,
     listen: String,
@@ -47,7 +47,7 @@ pub(super) struct Stage {
     seed: u64,
     random: Random,
     round: Vec<Event>,
-    /// What makes each rule file another one.
+    /// A value that makes each rule file different.
     block: usize,
     happened: BTreeMap<Event, usize>,
 }
@@ -62,13 +62,13 @@ impl Stage {
         Stage { set, sides, direct, runtime, seed, random, round: Vec::new(), block: 1, happened: BTreeMap::new() }
     }
 
-    /// Writers that take turns at the two docwards, and one more for the time after the events.
+    /// Writers that alternate between the two docward processes, and one for the time after the events.
     pub(super) fn writers(&self, database: &str, name: &'static str) -> Vec<Writer> {
         let client = |number: usize| &self.sides[number % 2].clients[number / 2 % (WRITERS / 2)];
         (0..=WRITERS).map(|number| self.writer(number, client(number).database(database), name, true)).collect()
     }
 
-    /// Writers that connect to the set directly.
+    /// Writers that connect directly to the replica set.
     pub(super) fn direct_writers(&self, database: &str, name: &'static str) -> Vec<Writer> {
         (0..WRITERS).map(|number| self.writer(number, self.directly(database), name, false)).collect()
     }
@@ -77,7 +77,7 @@ impl Stage {
         Writer::new(number, database, name, self.runtime.handle().clone(), self.seed, is_protected)
     }
 
-    /// A database past docward.
+    /// A database, accessed without docward.
     pub(super) fn directly(&self, database: &str) -> Database {
         self.direct.database(database)
     }
@@ -86,12 +86,12 @@ impl Stage {
         self.runtime.block_on(future)
     }
 
-    /// Some time without an event.
+    /// Waits for some time without an event.
     pub(super) fn pause(&mut self) {
         std::thread::sleep(Duration::from_millis(200 + self.random.below(800) as u64));
     }
 
-    /// Has the next event happen; it is over when this returns.
+    /// Runs the next event, which is over when this returns.
     pub(super) fn next(&mut self) {
         if self.round.is_empty() {
             self.round = ROUND.to_vec();
@@ -124,7 +124,7 @@ impl Stage {
         }
     }
 
-    /// What happened since the last call, and how often.
+    /// The events since the last call, with their counts.
     pub(super) fn take_happened(&mut self) -> BTreeMap<Event, usize> {
         std::mem::take(&mut self.happened)
     }

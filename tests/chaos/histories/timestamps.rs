@@ -1,4 +1,4 @@
-//! `timestamps`: writes that arrive in another order than that of their source times.
+//! `timestamps`: writes that arrive out of the order of their source times.
 
 use bson::{Document, doc};
 
@@ -48,7 +48,7 @@ impl Workload for PerField {
                 let both = doc! { "_id": { "$in": [id, next] } };
                 writer.record("many", [], details(&[id, next], &["a"]), |writer| writer.update_many(both, change));
             }
-            // An application that keeps the timestamps itself.
+            // An application that writes the timestamps itself.
             _ => {
                 let change = doc! { "$set": { "b": time, "timestamps.b": time } };
                 writer.record("own", [], details(&[id], &["b"]), |writer| writer.update(key, change));
@@ -76,7 +76,7 @@ impl Workload for PerField {
     }
 }
 
-/// The field holds the newest time that was acknowledged, or a newer one whose writer got no reply.
+/// The field holds the newest acknowledged time, or a newer one whose writer got no reply.
 fn newest(history: &[Operation], document: &Document, field: &str) -> Option<String> {
     let (id, stored) = (document.get("_id").unwrap(), document.get_i64(field).unwrap_or(-1));
     let writes_it = |operation: &&Operation| {
@@ -87,15 +87,14 @@ fn newest(history: &[Operation], document: &Document, field: &str) -> Option<Str
     let writes: Vec<&Operation> = history.iter().filter(writes_it).collect();
     let acknowledged = writes.iter().filter(|operation| operation.answer.is_acknowledged());
     let newest = acknowledged.map(|operation| time(operation)).max().unwrap_or(0);
-    let possible =
-        |operation: &&Operation| operation.answer.outcome != Outcome::RejectedBy && time(operation) == stored;
+    let possible = |operation: &&Operation| operation.answer.outcome != Outcome::Rejected && time(operation) == stored;
     if stored < newest {
         return Some(format!("an older write of {field} won over {newest}: {document}"));
     }
-    (stored != 0 && !writes.iter().any(possible)).then(|| format!("nobody wrote this {field}: {document}"))
+    (stored != 0 && !writes.iter().any(possible)).then(|| format!("no operation wrote this {field}: {document}"))
 }
 
-/// One timestamp for the whole document, saves included.
+/// One timestamp for the whole document, including saves.
 pub(super) struct PerDocument;
 
 impl Workload for PerDocument {

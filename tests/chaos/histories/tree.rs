@@ -1,4 +1,4 @@
-//! `tree`: leaves that come and go while the branches above them move.
+//! `tree`: leaves are inserted and deleted while the branches above them move.
 
 use bson::{Document, doc};
 
@@ -48,7 +48,7 @@ impl Workload for Tree {
             4 => {
                 drop(writer.record("twig", [token.clone()], doc! {}, |writer| relocate(writer, &twig, &branch, &token)))
             }
-            // Often below itself.
+            // The target is often below the node itself.
             _ => drop(
                 writer.record("branch", [token.clone()], doc! {}, |writer| relocate(writer, &branch, &twig, &token)),
             ),
@@ -67,7 +67,7 @@ impl Workload for Tree {
             let is_there = tokens.contains(&leaf);
             match delete.answer.outcome {
                 Outcome::Acknowledged if is_there => faults.push(format!("{leaf} was deleted")),
-                // Deleted, so it was there.
+                // It was deleted, so it existed.
                 Outcome::Acknowledged | Outcome::Unknown if !is_there => {
                     tokens.push(leaf);
                 }
@@ -83,7 +83,7 @@ impl Workload for Tree {
     }
 }
 
-/// Without docward the application puts the path together by itself.
+/// Without docward the application computes the path itself.
 fn placed(writer: &Writer, parent: &str) -> Option<String> {
     let above = writer.find(doc! { "_id": parent })?;
     Some(format!("{}{parent},", above.get_str("path").unwrap_or(",")))

@@ -1,5 +1,5 @@
-//! One writer of a history: operations by the official driver, as an application does them, and how each ended.
-//! Blocking, so that a workload reads like a script. The driver retries by itself what may be retried.
+//! One writer of a history: operations through the official driver, as an application sends them, with the result of
+//! each. Blocking, so that a workload reads like a script. The driver itself retries what is retryable.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,13 +14,13 @@ use crate::journal::Outcome;
 use crate::support::random::Random;
 use crate::workload::{server_code, short};
 
-/// How an operation ended.
+/// The result of an operation.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// What a findAndModify returned.
+    /// The document that a findAndModify returned.
     pub(super) document: Option<Document>,
-    /// What the driver reported, of an operation that failed.
+    /// The driver's error for a failed operation.
     pub(super) error: Option<String>,
 }
 
@@ -28,9 +28,9 @@ pub(super) struct Answer {
 #[derive(Clone, Debug)]
 pub(super) struct Operation {
     pub(super) kind: &'static str,
-    /// Unique texts that it writes; empty for one that leaves none.
+    /// Unique texts that the operation writes; empty if it writes none.
     pub(super) tokens: Vec<String>,
-    /// What its checker wants to know of it.
+    /// Data for the workload's checker.
     pub(super) details: Document,
     pub(super) writer: usize,
     pub(super) answer: Answer,
@@ -40,7 +40,7 @@ pub(super) struct Operation {
 
 /// A writer at work.
 pub(super) struct Writer {
-    /// Less than `WRITERS`, or `WRITERS` of the one that works after the events.
+    /// Less than `WRITERS`; equal to it for the writer that works after the events.
     pub(super) number: usize,
     /// Whether it writes through docward.
     pub(super) is_protected: bool,
@@ -62,7 +62,7 @@ impl Writer {
         seed: u64,
         is_protected: bool,
     ) -> Writer {
-        // Spread, because the numbers of small seeds are alike.
+        // Mixed, because neighbouring small seeds give similar numbers.
         let seed = (seed ^ (number as u64 + 1) << 32 ^ name.len() as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
         Writer { number, is_protected, history: Vec::new(), database, name, runtime, random: Random(seed), count: 0 }
     }
@@ -71,13 +71,13 @@ impl Writer {
         self.random.below(limit)
     }
 
-    /// A text that no other operation of the history has.
+    /// A text that no other operation of the history uses.
     pub(super) fn token(&mut self) -> String {
         self.count += 1;
         format!("w{}-{}", self.number, self.count)
     }
 
-    /// A time of some unit that no other operation of the history has, up to 50 ms late.
+    /// A source time that no other operation of the history uses, up to 50 ms in the past.
     pub(super) fn time(&mut self) -> i64 {
         self.count += 1;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_millis() as i64;
@@ -85,7 +85,7 @@ impl Writer {
         (late * 1000 + self.count as i64 % 1000) * 16 + self.number as i64
     }
 
-    /// Does an operation and adds it to the history.
+    /// Runs an operation and adds it to the history.
     pub(super) fn record(
         &mut self,
         kind: &'static str,
@@ -133,7 +133,7 @@ impl Writer {
         Answer::of(updated.map(has_written))
     }
 
-    /// Several updates in one transaction, which is aborted if one of them matches nothing or fails.
+    /// Several updates in one transaction, which aborts if one of them matches nothing or fails.
     pub(super) fn update_together(&self, updates: impl IntoIterator<Item = (Document, Document)>) -> Answer {
         let collection = self.collection(self.name);
         self.wait(async {
@@ -147,7 +147,7 @@ impl Writer {
                 if !updated.as_ref().is_ok_and(|updated| updated.matched_count > 0) {
                     let _ = session.abort_transaction().await;
                     let error = updated.err().map(|error| short(&error));
-                    return Answer { outcome: Outcome::RejectedBy, document: None, error };
+                    return Answer { outcome: Outcome::Rejected, document: None, error };
                 }
             }
             loop {
@@ -202,20 +202,20 @@ impl Writer {
         Answer::of(deleted.map(|deleted| deleted.deleted_count > 0))
     }
 
-    /// A document of the workload's first collection; `None` also when the read fails.
+    /// A document of the workload's first collection; `None` also if the read fails.
     pub(super) fn find(&self, filter: Document) -> Option<Document> {
         let collection = self.collection(self.name);
         self.wait(async { collection.find_one(filter).await }).ok().flatten()
     }
 
-    /// The largest value of a field; `None` also when the read fails.
+    /// The largest value of a field; `None` also if the read fails.
     pub(super) fn largest(&self, field: &str) -> Option<Bson> {
         let collection = self.collection(self.name);
         let found = self.wait(async { collection.find_one(doc! {}).sort(doc! { field: -1 }).await });
         found.ok().flatten()?.remove(field)
     }
 
-    /// Makes a collection, and a unique index on `field` if there is one.
+    /// Creates a collection, and a unique index on `field` if one is given.
     pub(super) fn create(&self, collection: &str, unique: Option<&str>) {
         self.wait(async {
             self.database.create_collection(collection).await.unwrap();
@@ -237,12 +237,12 @@ impl Writer {
 }
 
 impl Answer {
-    /// Of an operation that says whether it had a document to work on.
+    /// The result of an operation that reports whether it found a document.
     fn of(result: Result<bool, Error>) -> Answer {
         let (outcome, error) = match result {
             Ok(true) => (Outcome::Acknowledged, None),
-            Ok(false) => (Outcome::RejectedBy, None),
-            Err(error) if was_rejected(&error) => (Outcome::RejectedBy, Some(short(&error))),
+            Ok(false) => (Outcome::Rejected, None),
+            Err(error) if was_rejected(&error) => (Outcome::Rejected, Some(short(&error))),
             Err(error) => (Outcome::Unknown, Some(format!("{} {:?}", short(&error), error.labels()))),
         };
         Answer { outcome, document: None, error }
@@ -252,19 +252,19 @@ impl Answer {
         self.outcome == Outcome::Acknowledged
     }
 
-    /// For what must succeed.
+    /// For operations that must succeed.
     pub(super) fn unwrap(self) {
         assert!(self.is_acknowledged(), "{self:?}");
     }
 }
 
-/// Whether there was a document to write to. A rule may insert one where the application asked for no upsert.
+/// Whether a document was written. A rule may insert one even if the application requested no upsert.
 fn has_written(result: UpdateResult) -> bool {
     result.matched_count > 0 || result.upserted_id.is_some()
 }
 
-/// Whether the error says that nothing was stored: a rule's rejection, a conflict of versions, a duplicate key. A
-/// batch of which some was stored, or a write whose durability is unknown, has no such code.
+/// Whether the error means that nothing was stored: a rule's rejection, a version conflict, a duplicate key. A partly
+/// stored batch, or a write with unknown durability, has no such code.
 fn was_rejected(error: &Error) -> bool {
     matches!(server_code(error), Some(112 | 121 | 11000))
 }

@@ -1,4 +1,4 @@
-//! Versions that cannot be counted up: they are only compared, whatever else an update does.
+//! Versions that cannot be incremented: docward only compares them, whatever else an update does.
 
 use super::*;
 
@@ -16,7 +16,7 @@ fn versions(seen: &Seen, path: &str) -> Vec<Option<Bson>> {
     seen.stored.iter().map(|document| at(document, path).cloned()).collect()
 }
 
-/// Every kind of version that is stored.
+/// Every kind of stored version.
 fn of_all_kinds() -> Vec<Document> {
     vec![
         doc! { "_id": 1, "version": 3 },

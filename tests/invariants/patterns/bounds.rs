@@ -32,7 +32,7 @@ impl Bounds {
         as_number(value).is_some_and(|number| number.is_finite() && kept(number))
     }
 
-    /// How far out of range; `None` where that cannot be said.
+    /// The distance from the range; `None` if it cannot be computed.
     fn distance(&self, value: &Bson) -> Option<f64> {
         let number = as_number(value).filter(|number| number.is_finite())?;
         let below = self.min.map_or(0.0, |min| min - number);
@@ -73,7 +73,7 @@ impl Promise for Bounds {
             let (old, new) =
                 (before.map_or(Vec::new(), |before| reachable(before, self.field)), reachable(after, self.field));
             let wrong = new.iter().find(|value| !self.contains(value))?;
-            // What was out of range may come nearer.
+            // A number that was out of range may move towards it.
             let nearer = || match (&old[..], &new[..]) {
                 ([old], [new]) => {
                     matches!((self.distance(old), self.distance(new)), (Some(old), Some(new)) if new <= old)
@@ -91,7 +91,7 @@ impl Promise for Bounds {
     }
 }
 
-/// Not told by documents: what the pattern's page says that it refuses whatever is stored.
+/// Documented rejections that do not depend on the stored documents.
 impl Bounds {
     fn refuses(&self, statement: &Statement) -> bool {
         let operators = statement.update.as_ref().and_then(Bson::as_document);
@@ -109,7 +109,7 @@ impl Bounds {
     }
 }
 
-/// NaN is equal to itself here.
+/// Treats NaN as equal to itself.
 fn same(one: &Bson, other: &Bson) -> bool {
     one == other || super::super::show::value(one) == super::super::show::value(other)
 }

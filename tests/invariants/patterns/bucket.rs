@@ -1,4 +1,4 @@
-//! `bucket`: the count is the array's length, which stays within the limit, and no item is lost.
+//! `bucket`: the count equals the array's length, the length stays within the limit, and no item is lost.
 
 use bson::{Bson, Document, doc};
 
@@ -17,7 +17,7 @@ pub(in super::super) struct Bucket {
     pub(in super::super) opened: bool,
 }
 
-/// How many items; `None` where the array is none.
+/// The number of items; `None` if the value is not an array.
 fn length(document: &Document) -> Option<usize> {
     match document.get(ARRAY) {
         None => Some(0),
@@ -37,7 +37,7 @@ impl Bucket {
         length.is_some_and(|length| length <= self.limit && count == Some(length as f64))
     }
 
-    /// How many items one statement pushes, when that is all it does to the array.
+    /// The number of items that one statement pushes, if it does nothing else to the array.
     fn pushed(change: &Change<'_>) -> Option<usize> {
         let [statement] = change.statements else { return None };
         let writes = statement.writes();
@@ -101,7 +101,7 @@ impl Promise for Bucket {
             .statements
             .iter()
             .any(|statement| statement.kind == Kind::Update && (statement.touches(ARRAY) || statement.touches(COUNT)));
-        // The count that an inserted bucket brings is checked.
+        // The count of an inserted bucket is checked.
         let counted = |before: Option<&Document>, after| {
             before.is_some() || !Document::contains_key(after, COUNT) || self.is_true(after)
         };

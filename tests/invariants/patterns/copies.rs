@@ -1,5 +1,5 @@
-//! `copies`: no reference without the fields that are copied with it. The originals are none here, so that nothing
-//! follows them while a case runs.
+//! `copies`: every reference has the fields that are copied with it. There are no originals here, so no worker writes
+//! while a case runs.
 
 use bson::{Bson, Document};
 

@@ -1,4 +1,4 @@
-//! `deny`: what is denied changes nothing. `defaults` promises nothing about documents.
+//! `deny`: a denied statement changes nothing. `defaults` promises nothing about documents.
 
 use bson::Document;
 
@@ -38,7 +38,7 @@ impl Deny {
             None => true,
             Some("{ multi: true }") => statement.multi,
             Some("{ filter: empty }") => statement.filter.is_empty(),
-            // The generator uses none of them.
+            // The generator never uses the others.
             Some(_) => false,
         };
         self.operations.contains(&operation) && applies

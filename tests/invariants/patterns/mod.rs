@@ -1,4 +1,5 @@
-//! One file for each pattern: random settings, and its promise told from stored documents. None uses docward's code.
+//! One file for each pattern: random settings, and a check of its promise on stored documents. None uses docward's
+//! code.
 
 mod bounds;
 mod bucket;
@@ -27,7 +28,7 @@ pub(super) use tree::Tree;
 use super::case::first;
 use super::values::take;
 
-/// Takes away a path, and the document that held only it.
+/// Removes a path, and the enclosing document if it becomes empty.
 fn clear(document: &mut Document, path: &str) {
     take(document, path);
     let outer = first(path);

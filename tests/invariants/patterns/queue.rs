@@ -1,5 +1,5 @@
-//! `queue`: a job that is locked is changed or deleted only by who names its attempt; a claim takes the time and counts
-//! the attempts up, which never go back.
+//! `queue`: only a statement that names the attempt changes or deletes a locked job; a claim sets the time and
+//! increments the attempts, which never decrease.
 
 use bson::{Bson, Document, doc};
 
@@ -17,7 +17,7 @@ pub(in super::super) struct Queue {
     pub(in super::super) max_attempts: Option<i32>,
 }
 
-/// Later than all that the generator calls past, so given by a clock or far ahead.
+/// Later than every time that the generator uses as past: from a clock, or far ahead.
 fn lasts(since: &Bson) -> bool {
     let millis = match since {
         Bson::DateTime(date) => date.timestamp_millis() as f64,
@@ -29,7 +29,7 @@ fn lasts(since: &Bson) -> bool {
 fn by_clock(since: Option<&Bson>) -> bool {
     let millis = match since {
         Some(Bson::DateTime(date)) => date.timestamp_millis(),
-        // Who claims with a number of milliseconds gets one.
+        // A client that claims with milliseconds as a number gets a number.
         Some(Bson::Int64(millis)) => *millis,
         Some(Bson::Double(millis)) => *millis as i64,
         _ => return false,
@@ -37,12 +37,12 @@ fn by_clock(since: Option<&Bson>) -> bool {
     (PAST * 3 / 2..FUTURE - PAST / 10).contains(&millis)
 }
 
-/// Locked by a worker whose lease lasts.
+/// Locked by a worker whose lease has not expired.
 fn is_held(job: &Document) -> bool {
     let since = job.get(SINCE);
     let locked = match job.get(LOCKED) {
         Some(Bson::Boolean(locked)) => *locked,
-        // Nothing but a claim under the rule makes such a lock.
+        // Only a claim under the rule makes such a lock.
         Some(other) => by_clock(since) && as_number(other).is_some_and(|number| number != 0.0),
         None => false,
     };
@@ -73,7 +73,7 @@ impl Queue {
     }
 
     fn claims(statement: &Statement) -> bool {
-        // Of constants it is a claim; any other is rejected.
+        // A pipeline of constants is a claim; any other is rejected.
         if statement.is_pipeline() {
             return statement.touches(LOCKED);
         }
@@ -169,7 +169,7 @@ impl Promise for Queue {
         if Self::touched_without_attempt(direct).is_some() {
             return false;
         }
-        // A time that is none keeps a lock for ever, and attempts that are no number cannot be counted up.
+        // A time of another type keeps a lock for ever, and attempts that are not numbers cannot be incremented.
         let is_over = |since: &Bson| {
             let is_time = *since == Bson::Null || since.as_datetime().is_some() || as_number(since).is_some();
             is_time && !lasts(since)
@@ -181,13 +181,13 @@ impl Promise for Queue {
         let free = |job: &Document| {
             usual(job) && self.max_attempts.is_none_or(|most| attempts(job).unwrap_or(0.0) < f64::from(most))
         };
-        // What follows a claim in a batch has not got its attempt.
+        // A statement after a claim in the same batch cannot have the new attempt number.
         if direct.statements.len() > 1 && direct.statements.iter().any(Self::claims) {
             return false;
         }
         direct.statements.iter().all(|statement| {
             let claims = Self::claims(statement);
-            // The job that it names is there for the taking.
+            // The job that it names can be claimed.
             let named = statement.filter.get("_id").is_some_and(|id| {
                 let job = direct.before.iter().find(|job| job.get("_id") == Some(id));
                 job.is_some_and(free)

@@ -1,12 +1,12 @@
-//! `replacement`: nobody's save erases what it has not read. Under `reject` no unchecked replacement changes a stored
-//! document; under `merge` fields that it does not name survive; with a version each save is of the version that was
-//! read, and counts it up.
+//! `replacement`: no save erases what it has not read. Under `reject` no unchecked replacement changes a stored
+//! document; under `merge` fields that the replacement does not name survive; with a version each save matches the
+//! version that was read, and increments it.
 
 use bson::{Bson, Document, doc};
 
 use super::super::case::Statement;
 use super::super::dice::Dice;
-use super::super::rules::{Change, Promise, understands};
+use super::super::rules::{Change, Promise, can_load};
 use super::super::values::{as_number, at, put, take};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl Replacement {
         at(document, self.version?).filter(|version| **version != Bson::Null)
     }
 
-    /// A whole number that can be counted up.
+    /// A whole number that can be incremented.
     fn whole(version: Option<&Bson>) -> Option<f64> {
         let version = version?;
         let is_exact =
@@ -58,7 +58,7 @@ impl Replacement {
         self.version.is_some_and(pins)
     }
 
-    /// What a replacement has done to a stored document that it must not.
+    /// Forbidden changes of a stored document by a replacement.
     fn replaced(&self, statement: &Statement, before: &Document, after: &Document) -> Option<String> {
         let checked = self.is_checked(statement);
         match self.policy {
@@ -84,7 +84,7 @@ impl Replacement {
 
     fn uncounted(&self, before: &Document, after: &Document) -> Option<String> {
         let old = self.version_of(before);
-        // A decimal that the client writes is as good.
+        // A decimal that the client writes is accepted too.
         let new = self.version_of(after).and_then(as_number).filter(|number| number.fract() == 0.0);
         match (Self::whole(old), new) {
             (Some(old), Some(new)) if new > old => None,
@@ -96,7 +96,7 @@ impl Replacement {
         }
     }
 
-    /// What an update by operators did to the version.
+    /// Changes of the version by an update with operators.
     fn updated(&self, before: &Document, after: &Document) -> Option<String> {
         let old = Self::whole(self.version_of(before))?;
         let counted = Self::whole(self.version_of(after)).is_some_and(|new| new > old);
@@ -111,7 +111,7 @@ impl Replacement {
 fn knows_count_updates() -> bool {
     static KNOWS: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *KNOWS.get_or_init(|| {
-        understands(&["replacement: { policy: check_version, version: version, count_updates: true }".to_owned()])
+        can_load(&["replacement: { policy: check_version, version: version, count_updates: true }".to_owned()])
     })
 }
 
@@ -180,7 +180,7 @@ impl Promise for Replacement {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let [statement] = direct.statements else {
-            // A later one may look at the version that an earlier one has counted.
+            // A later statement may match the version that an earlier one has incremented.
             let looks = |version| direct.statements.iter().any(|statement| statement.pinned(version).is_some());
             let saves = direct.statements.iter().skip(1).any(|statement| statement.replacement().is_some());
             return !(self.version.is_some_and(looks) || saves && self.policy == Policy::Check);
@@ -188,7 +188,7 @@ impl Promise for Replacement {
         let Some(document) = statement.replacement() else {
             return !self.version.is_some_and(|version| statement.touches(version));
         };
-        // What carries a version was read before: it must not insert.
+        // A document with a version was read before, so it must not be inserted.
         let inserts = direct.after.len() > direct.before.len();
         if inserts && self.policy == Policy::Check && self.version_of(document).is_some() {
             return false;

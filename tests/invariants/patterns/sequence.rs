@@ -1,4 +1,4 @@
-//! `sequence`: what is inserted has a number that nobody else has, and keeps it.
+//! `sequence`: an inserted document has a unique number, and keeps it.
 
 use bson::{Bson, Document};
 
@@ -7,7 +7,7 @@ use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, at, put, take};
 
-/// Whole numbers to the last digit.
+/// Compares whole numbers exactly.
 fn same_number(one: Option<&Bson>, other: Option<&Bson>) -> bool {
     let whole = |number: Option<&Bson>| match number? {
         Bson::Int64(number) => Some(*number),
@@ -31,8 +31,8 @@ impl Sequence {
         Sequence { field: dice.pick(&["no", "no", "no", "a.n", "c.d"]), on_upsert: dice.percent(65) }
     }
 
-    /// Whether the client itself says what the number is, or may.
-    fn brings(&self, statement: &Statement) -> bool {
+    /// Whether the client itself sets the number, or may.
+    fn has_own_number(&self, statement: &Statement) -> bool {
         let outer = super::super::case::first(self.field);
         let held = |document: &Document| {
             at(document, self.field).is_some() || document.get(outer).is_some_and(|held| held.as_document().is_none())
@@ -79,26 +79,26 @@ impl Promise for Sequence {
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         let [statement] = change.statements else { return None };
-        let brings = self.brings(statement);
+        let has_own_number = self.has_own_number(statement);
         change.changed().find_map(|(before, after)| {
             let number = at(after, self.field);
             let Some(before) = before else {
                 let gives = statement.kind == Kind::Insert || self.on_upsert;
-                if gives && !brings && number.and_then(as_number).is_none() {
+                if gives && !has_own_number && number.and_then(as_number).is_none() {
                     return Some("inserted without a number".to_owned());
                 }
                 let same = |other: &&Document| same_number(at(other, self.field), number);
                 let taken = number.is_some() && change.after.iter().filter(same).count() > 1;
-                return (taken && !brings).then(|| "inserted with the number of another".to_owned());
+                return (taken && !has_own_number).then(|| "inserted with the number of another".to_owned());
             };
             let stored = at(before, self.field).filter(|stored| as_number(stored).is_some())?;
             let kept = number == Some(stored);
-            (!kept && !brings).then(|| "the number changed".to_owned())
+            (!kept && !has_own_number).then(|| "the number changed".to_owned())
         })
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
-        // What works on the number finds another one, or one where there was none.
+        // Statements that use the number see another value, or a value where there was none.
         let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
         !direct.statements.iter().any(works_on_it)
     }

@@ -1,4 +1,4 @@
-//! `timestamps`: a protected field changes together with its timestamp, which is the source's time and never goes back.
+//! `timestamps`: a protected field changes together with its timestamp, which is the source time and never decreases.
 
 use bson::{Bson, DateTime, Document, doc};
 
@@ -12,7 +12,7 @@ const SOURCE: &str = "at";
 const STORE: &str = "last_modified";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in super::super) enum Missing {
+pub(in super::super) enum WithoutSource {
     Reject,
     Clock,
     Pass,
@@ -23,11 +23,11 @@ pub(in super::super) struct Timestamps {
     /// `None`: all top-level fields.
     pub(in super::super) fields: Option<Vec<&'static str>>,
     pub(in super::super) per_document: bool,
-    pub(in super::super) missing: Missing,
+    pub(in super::super) missing: WithoutSource,
 }
 
-/// A register of a document: what it holds, and its timestamp.
-struct KnownRules<'a> {
+/// A field of a document: its value and its timestamp.
+struct FieldState<'a> {
     name: String,
     value: Option<&'a Bson>,
     timestamp: Option<DateTime>,
@@ -37,13 +37,13 @@ fn same(one: Option<&Bson>, other: Option<&Bson>) -> bool {
     one.map(show::value) == other.map(show::value)
 }
 
-/// Dates that are written under the store, at whatever depth.
-fn stamps_in(document: &Document, found: &mut Vec<DateTime>) {
+/// Dates that are written below the store, at any depth.
+fn timestamps_in(document: &Document, found: &mut Vec<DateTime>) {
     for (key, value) in document {
         if key.starts_with(STORE) {
             dates_in(value, found);
         } else if let Bson::Document(inner) = value {
-            stamps_in(inner, found);
+            timestamps_in(inner, found);
         }
     }
 }
@@ -64,11 +64,12 @@ impl Timestamps {
         let per_document = dice.percent(25);
         let lists = [vec!["a", "b"], vec!["a.n", "b"], vec!["c.d", "c.e"], vec!["b"]];
         let fields = (!per_document && dice.percent(65)).then(|| dice.pick(&lists));
-        let missing = dice.pick(&[Missing::Reject, Missing::Reject, Missing::Clock, Missing::Pass]);
+        let missing =
+            dice.pick(&[WithoutSource::Reject, WithoutSource::Reject, WithoutSource::Clock, WithoutSource::Pass]);
         Timestamps { fields, per_document, missing }
     }
 
-    /// The registers that may be in a document.
+    /// The fields with timestamps that a document may have.
     fn names(&self, documents: [Option<&Document>; 2]) -> Vec<String> {
         if let Some(fields) = &self.fields {
             return fields.iter().chain([&SOURCE]).map(|field| (*field).to_owned()).collect();
@@ -80,12 +81,12 @@ impl Timestamps {
         names
     }
 
-    fn register<'a>(&self, document: &'a Document, name: &str) -> KnownRules<'a> {
+    fn register<'a>(&self, document: &'a Document, name: &str) -> FieldState<'a> {
         let timestamp = if self.per_document { document.get(STORE) } else { at(document, &format!("{STORE}.{name}")) };
-        KnownRules { name: name.to_owned(), value: at(document, name), timestamp: as_date(timestamp) }
+        FieldState { name: name.to_owned(), value: at(document, name), timestamp: as_date(timestamp) }
     }
 
-    /// The times that the statements say they were made at.
+    /// The source times of the statements.
     fn sources(change: &Change<'_>) -> Vec<DateTime> {
         change.statements.iter().flat_map(Self::source_of).collect()
     }
@@ -93,9 +94,10 @@ impl Timestamps {
     fn source_of(statement: &Statement) -> Vec<DateTime> {
         let mut found = Self::times_of(statement);
         found.extend(Self::time_set_by(statement, "$setOnInsert"));
-        // FieldTimestamps that a client brings are its source's times; what its filter demands is inserted with some time.
+        // Timestamps that a client brings are the source times of their fields; a field that its filter pins is
+        // inserted with one of these times.
         let whole = [&statement.inserted, &statement.update.as_ref().and_then(Bson::as_document).cloned()];
-        whole.into_iter().flatten().for_each(|document| stamps_in(document, &mut found));
+        whole.into_iter().flatten().for_each(|document| timestamps_in(document, &mut found));
         found
     }
 
@@ -104,13 +106,13 @@ impl Timestamps {
         as_date(update.get_document(operator).ok()?.get(SOURCE))
     }
 
-    /// The times in the source's field.
+    /// The times in the source field.
     fn times_of(statement: &Statement) -> Vec<DateTime> {
         let mut found = Vec::new();
         found.extend(as_date(statement.inserted.as_ref().and_then(|document| document.get(SOURCE))));
         found.extend(as_date(statement.replacement().and_then(|document| document.get(SOURCE))));
         found.extend(Self::time_set_by(statement, "$set"));
-        // The time of an insertion is not that of what is written to stored documents.
+        // The time of an insert does not apply to writes on stored documents.
         if statement.writes().is_empty() {
             found.extend(Self::time_set_by(statement, "$setOnInsert"));
         }
@@ -125,12 +127,13 @@ impl Timestamps {
         found
     }
 
-    /// Under `pass`, a field without a time of its own has the timestamp that it came with, if any.
+    /// Under `pass`, a field without a source time keeps the timestamp that it came with, if any.
     fn passes_untimed(&self, change: &Change<'_>) -> bool {
-        self.missing == Missing::Pass && change.statements.iter().all(|statement| Self::times_of(statement).is_empty())
+        self.missing == WithoutSource::Pass
+            && change.statements.iter().all(|statement| Self::times_of(statement).is_empty())
     }
 
-    fn may_stamp(&self, timestamp: DateTime, sources: &[DateTime]) -> bool {
+    fn may_timestamp(&self, timestamp: DateTime, sources: &[DateTime]) -> bool {
         let by_clock = (PAST * 3 / 2..PAST * 4).contains(&timestamp.timestamp_millis());
         sources.contains(&timestamp) || by_clock
     }
@@ -148,7 +151,7 @@ impl Timestamps {
             match register.timestamp {
                 None if untimed => None,
                 None => Some(format!("'{name}' was inserted without a timestamp")),
-                Some(timestamp) if !self.may_stamp(timestamp, &sources) => {
+                Some(timestamp) if !self.may_timestamp(timestamp, &sources) => {
                     Some(format!("'{name}' was inserted with a timestamp that is not its time"))
                 }
                 Some(_) => None,
@@ -162,19 +165,19 @@ impl Timestamps {
         let (untimed, silent) = (self.passes_untimed(change), sources.is_empty());
         self.names([Some(before), Some(after)]).iter().find_map(|name| {
             let (old, new) = (self.register(before, name), self.register(after, name));
-            let KnownRules { name, .. } = &new;
+            let FieldState { name, .. } = &new;
             let changed = !same(old.value, new.value);
             match (old.timestamp, new.timestamp) {
                 (old, new) if untimed && (silent || old == new) => None,
                 (Some(_), None) if !forgets => Some(format!("the timestamp of '{name}' is gone")),
                 (Some(old), Some(new)) if new < old => Some(format!("the timestamp of '{name}' went back")),
-                (_, Some(timestamp)) if changed && !self.may_stamp(timestamp, &sources) => {
+                (_, Some(timestamp)) if changed && !self.may_timestamp(timestamp, &sources) => {
                     Some(format!("'{name}' changed, and its timestamp is not the write's time"))
                 }
-                // Limits: no timestamp can be put into an array, which docward never makes.
+                // Limits: no timestamp can be stored in an array, and docward never creates arrays.
                 (_, None) if before.get(STORE).is_some_and(|store| store.as_array().is_some()) => None,
                 (_, None) if changed && !forgets => Some(format!("'{name}' changed and has no timestamp")),
-                (old, Some(new)) if old != Some(new) && !self.may_stamp(new, &sources) => {
+                (old, Some(new)) if old != Some(new) && !self.may_timestamp(new, &sources) => {
                     Some(format!("the timestamp of '{name}' is not the write's time"))
                 }
                 _ => None,
@@ -193,9 +196,9 @@ impl Promise for Timestamps {
             self.fields.as_ref().map(|fields| format!(", fields: [{}]", fields.join(", "))).unwrap_or_default();
         let per = if self.per_document { ", per: document" } else { "" };
         let missing = match self.missing {
-            Missing::Reject => "",
-            Missing::Clock => ", without_source: clock",
-            Missing::Pass => ", without_source: pass",
+            WithoutSource::Reject => "",
+            WithoutSource::Clock => ", without_source: clock",
+            WithoutSource::Pass => ", without_source: pass",
         };
         format!("timestamps: {{ source: {SOURCE}{fields}{per}{missing} }}")
     }
@@ -246,7 +249,7 @@ impl Promise for Timestamps {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let sources = Self::sources(direct);
-        // A statement that is older than one before it changes nothing.
+        // A statement that is older than an earlier one changes nothing.
         let [statement] = direct.statements else { return sources.is_sorted() };
         let brings = |document: Option<&Document>| document.is_some_and(|document| document.contains_key(STORE));
         if brings(statement.inserted.as_ref())
@@ -270,7 +273,7 @@ impl Promise for Timestamps {
             !touched
                 || match sources[..] {
                     [source] => timestamps.all(|timestamp| timestamp <= source),
-                    _ => sources.is_empty() && self.missing == Missing::Pass,
+                    _ => sources.is_empty() && self.missing == WithoutSource::Pass,
                 }
         })
     }

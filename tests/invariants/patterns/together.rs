@@ -1,4 +1,4 @@
-//! `together`: a statement writes all of the fields or none; an inserted or replacing document has all or none.
+//! `together`: a statement writes all of the fields or none; an inserted or replaced document has all or none.
 
 use bson::Document;
 
@@ -28,12 +28,12 @@ impl Together {
         Together { fields: dice.pick(&SETS).to_vec() }
     }
 
-    /// A later statement of a batch that writes all fields, or removes some by their names.
+    /// Whether it is a later statement of a batch that writes all fields, or removes some by name.
     fn allows_removal(&self, statement: &Statement) -> bool {
         statement.kind == Kind::Update && self.fields.iter().all(|field| statement.touches(field))
     }
 
-    /// A statement that may have made this change and writes all fields, or none.
+    /// Whether the statement may have made this change and writes all fields, or none.
     fn allows(&self, statement: &Statement, changed: &[bool]) -> bool {
         let untouched = || self.fields.iter().zip(changed).all(|(_, changed)| !changed);
         match statement.kind {
@@ -75,7 +75,7 @@ impl Promise for Together {
             let is_there: Vec<bool> = self.fields.iter().map(|field| !held(after, field).is_empty()).collect();
             let mixed = is_there.contains(&true) && is_there.contains(&false);
             let Some(before) = before else {
-                // What a batch has inserted, a later statement of it may have changed.
+                // A later statement of a batch may have changed what an earlier one inserted.
                 let changed_since = || change.statements.iter().skip(1).any(|statement| self.allows_removal(statement));
                 return (mixed && !changed_since()).then(|| format!("inserted with some of {:?} only", self.fields));
             };

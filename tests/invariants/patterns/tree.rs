@@ -1,4 +1,4 @@
-//! `tree`: a node's parent is there, and its path is the parent's with the parent in it; no circles.
+//! `tree`: a node's parent exists, and its path is the parent's path plus the parent; there are no cycles.
 
 use bson::{Bson, Document, doc};
 
@@ -34,7 +34,7 @@ fn same_id(one: &Bson, other: &Bson) -> bool {
     one == other || as_number(one).is_some() && as_number(one) == as_number(other)
 }
 
-/// The path that follows from the parents; an error where there is no parent, or a circle.
+/// The path that the parents give; an error if a parent is missing, or there is a cycle.
 fn rightful(node: &Document, all: &[Document]) -> Result<Option<String>, &'static str> {
     let (mut names, mut next) = (Vec::new(), parent(node));
     while let Some(id) = next {
@@ -91,7 +91,7 @@ impl Promise for Tree {
         document.remove(PARENT);
     }
 
-    /// The parents come before.
+    /// Parents come first.
     fn tidy_all(&self, dice: &mut Dice, documents: &mut [Document]) {
         for index in 1..documents.len() {
             if dice.percent(70) {
@@ -138,7 +138,7 @@ impl Promise for Tree {
                 || after.get(PATH).is_none() && !removed
                 || path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
-        // A node whose path was removed has one again, so that a later statement may find it by that.
+        // A node whose path was removed gets it back, so that a later statement may match it by its path.
         let finds_by_path = |statement: &Statement| super::super::show::document(&statement.filter).contains(PATH);
         if direct.statements.iter().skip(1).any(finds_by_path) {
             return false;

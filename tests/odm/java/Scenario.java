@@ -11,8 +11,8 @@ import java.util.stream.IntStream;
 import org.bson.Document;
 
 /**
- * What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each. The other application of the steps is
- * the driver itself, on the same connection string.
+ * The common part of the ODM programs: the same steps for each model, with one line of Extended JSON per step. The
+ * other application in the steps is the driver itself, on the same connection string.
  */
 final class Scenario {
     private static final int INCREMENTS = 50;
@@ -27,7 +27,7 @@ final class Scenario {
         this.model = model;
     }
 
-    /** How an ODM does what the steps ask for. */
+    /** The ODM's implementation of the steps' operations. */
     interface Model {
         String name();
 
@@ -51,12 +51,12 @@ final class Scenario {
         void setNote(String note);
     }
 
-    /** A step returns the key of the document that it is about. */
+    /** A step returns the key of its document. */
     private interface Step {
         Object run(String key);
     }
 
-    /** The arguments are the connection string, the database's name, and `race` for what is not the same in any two runs. */
+    /** The arguments are the connection string, the database's name, and `race` for the steps whose output differs from run to run. */
     static void run(List<String> arguments, Iterable<Model> models) {
         try (MongoClient client = MongoClients.create(arguments.get(0))) {
             for (Model model : models) {
@@ -176,7 +176,7 @@ final class Scenario {
         return key;
     }
 
-    /** Reads and saves, whether it fails or not, until another application's increments are done, and once more. */
+    /** Reads and saves, ignoring errors, until another application has finished its increments, and once more. */
     private Object race(String key) {
         stored(key);
         Runnable increment = () -> collection.updateOne(Filters.eq(key), Updates.inc("qty", 1));

@@ -36,13 +36,13 @@ final class WithSpringData {
     @org.springframework.data.mongodb.core.mapping.Document("spring_plain")
     static final class Plain extends Fields {}
 
-    /** Spring Data keeps the version. */
+    /** Spring Data increments the version. */
     @org.springframework.data.mongodb.core.mapping.Document("spring_versioned")
     static final class Versioned extends Fields {
         @Version Long version;
     }
 
-    /** Spring Data only stores the version; docward counts it. */
+    /** Spring Data only stores the version; docward increments it. */
     @org.springframework.data.mongodb.core.mapping.Document("spring_counted")
     static final class Counted extends Fields {
         Long version;

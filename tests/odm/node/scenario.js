@@ -1,10 +1,11 @@
-// What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each.
+// The common part of the ODM programs: the same steps for each model, with one line of Extended JSON per step.
 //
-// A model has `name`, `keyOf(step)` where any text is no key for it, `collection`, `key` (the field of the entity that holds the document's `_id`), `create(key, fields)`, `make(key, fields)`, `read(key)`,
-// `save(entity)` and `remove(entity)`, and `more` steps of its own; `increments` is false where
-// nobody may increment `qty`. `create` stores a new entity, `make` only makes it; without a key the ODM generates one. The other application
-// of the steps is the driver itself, on the same connection string. The arguments are the connection string, the database's name, and `race`
-// for what is not the same in any two runs.
+// A model has `name`, `keyOf(step)` if its keys cannot be arbitrary text, `collection`, `key` (the entity's field
+// with the document's `_id`), `create(key, fields)`, `make(key, fields)`, `read(key)`, `save(entity)` and
+// `remove(entity)`, and optional `more` steps. `increments` is false if no other application may increment `qty`.
+// `create` stores a new entity, `make` only creates the object; without a key the ODM generates one. The other
+// application in the steps is the driver itself, on the same connection string. The arguments are the connection
+// string, the database's name, and `race` for the steps whose output differs from run to run.
 
 const { BSON, MongoClient, ObjectId } = require("mongodb");
 
@@ -33,7 +34,7 @@ async function run(connect) {
   await client.close();
 }
 
-// An ODM that brings a driver of its own brings its ObjectId too, which ours refuses.
+// An ODM with its own driver also has its own ObjectId class, which this driver rejects.
 const sameInThisDriver = (key) => (typeof key === "string" ? key : new ObjectId(key.toHexString()));
 
 const FIELDS = { name: "first", qty: 1, note: "n" };
@@ -42,7 +43,7 @@ const othersSet = (collection, key) => collection.updateOne({ _id: key }, { $set
 
 const INCREMENTS = 50;
 
-// Reads and saves, whether it fails or not, until another application's increments are done, and once more.
+// Reads and saves, ignoring errors, until another application has finished its increments, and once more.
 async function race(model, collection, key) {
   await model.create(key, FIELDS);
   let done = false;

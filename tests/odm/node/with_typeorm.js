@@ -13,7 +13,7 @@ const FIELDS = { name: { type: String }, qty: { type: Number }, note: { type: St
 const schema = (name, more) =>
   new EntitySchema({ name, tableName: `typeorm_${name}`, columns: { _id: { type: String, primary: true, objectId: true, generated: true }, ...FIELDS, ...more } });
 
-// TypeORM leaves both to the database, which for MongoDB nobody counts: it sends the version that the entity has.
+// TypeORM leaves both to the database, but MongoDB has neither: it sends the version that the entity has.
 const entities = [
   schema("plain"),
   schema("version_column", { version: { type: Number, version: true } }),
@@ -27,7 +27,7 @@ function modelOf(source, name, initial) {
     name,
     collection: `typeorm_${name}`,
     key: "_id",
-    // Other keys than an ObjectId it does not find, and inserts the document again.
+    // It does not find keys other than an ObjectId, and inserts the document again.
     keyOf: (step) => new ObjectId(createHash("sha256").update(step).digest().subarray(0, 12)),
     make,
     create: (key, fields) => repository.save(make(key, fields)),
@@ -38,7 +38,7 @@ function modelOf(source, name, initial) {
 }
 
 run(async (uri, database) => {
-  // The database that it is given beside a connection string it does not heed.
+  // It ignores a database name given separately from a connection string.
   const url = new URL(uri);
   url.pathname = database;
   const source = await new DataSource({ type: "mongodb", url: url.href, entities }).initialize();

@@ -1,8 +1,8 @@
-"""What every ODM's program does: the same steps for each of its models, a line of Extended JSON for each.
+"""The common part of the ODM programs: the same steps for each model, with one line of Extended JSON per step.
 
 A model is an object with `name`, `collection`, `create(**fields)`, `new(**fields)`, `read(key)`, `save(entity)` and `remove(entity)`,
-and `more` steps of its own.
-The other application of the steps is the driver itself, on the same connection string.
+and optional `more` steps.
+The other application in the steps is the driver itself, on the same connection string.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pymongo import MongoClient
 def run(connect):
     """`connect(uri, database)` returns the models.
 
-    The arguments are the connection string, the database's name, and `race` for what is not the same in any two runs.
+    The arguments are the connection string, the database's name, and `race` for the steps whose output differs from run to run.
     """
     uri, database = sys.argv[1:3]
     steps = STEPS if "race" not in sys.argv else {**STEPS, race.__name__: race}
@@ -119,7 +119,7 @@ def delete_after_another_applications_set(model, collection, key, made):
 
 
 def race(model, collection, key, made):
-    """Reads and saves, whether it fails or not, until another application's increments are done, and once more."""
+    """Reads and saves, ignoring errors, until another application has finished its increments, and once more."""
     model.create(key, name="first", qty=1, note="n")
 
     def increments():

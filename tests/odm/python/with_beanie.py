@@ -51,7 +51,7 @@ class RevisionState(Fields):
 
 
 class Versioned(Fields):
-    """With a version that Beanie only sends as it read it; docward counts it."""
+    """With a version that Beanie sends unchanged; docward increments it."""
 
     version: int = 1
 

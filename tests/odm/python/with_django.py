@@ -40,7 +40,7 @@ def connect(uri, database):
             db_table = "django_plain"
 
     class Versioned(Fields):
-        """With a version that Django only sends as it read it; docward counts it."""
+        """With a version that Django sends unchanged; docward increments it."""
 
         id = models.CharField(max_length=100, primary_key=True, db_column="_id")
         version = models.IntegerField(default=1)

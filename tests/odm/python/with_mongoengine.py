@@ -21,7 +21,7 @@ class Generated(mongoengine.Document):
 
 
 class Versioned(mongoengine.Document):
-    """With a version that MongoEngine only stores; docward counts it."""
+    """With a version that MongoEngine only stores; docward increments it."""
 
     id = mongoengine.DynamicField(primary_key=True)
     name = mongoengine.StringField()

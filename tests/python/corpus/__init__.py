@@ -1,7 +1,7 @@
-"""The corpus of the transparency test: what applications do with MongoDB, one function each.
+"""The corpus of the transparency test: the operations of applications, one function each.
 
-A function takes a database handle on a fresh database and returns what it saw. It must do
-the same every time it runs; beyond that it may do anything. Add one to the file of its kind.
+A function takes a handle of a fresh database and returns its results. Every run of it must
+be the same; it has no other restrictions. Add one to the file of its kind.
 """
 
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ class Operation:
     name: str
     run: Callable
     only_shape: bool = False  # compare field names and types, not numbers
-    unclear: bool = False  # hides what it writes to, so that docward with rules must refuse it
+    unclear: bool = False  # its target cannot be determined, so docward with rules must reject it
     options: dict = field(default_factory=dict)  # of the MongoClient
 
 

@@ -1,4 +1,4 @@
-"""Collections, indexes, views, users and the commands tools ask a server about itself."""
+"""Collections, indexes, views, users, and the commands of tools about the server."""
 
 from datetime import datetime
 
@@ -187,7 +187,7 @@ def profiling(db):
 
 @operation
 def current_operations(db):
-    """A client finds itself by its own comment."""
+    """The client finds its operation by its comment."""
     pipeline = [
         {"$currentOp": {}},
         {"$match": {"command.comment": db.name}},

@@ -93,7 +93,7 @@ def bulk_write_unacknowledged(db):
 
 @operation
 def commands_with_statements_in_the_body(db):
-    """As auto-encryption, shells and drivers of old send them."""
+    """The form that auto-encryption, shells and old drivers send."""
     return [
         db.command(
             "insert", "people", documents=[{"_id": 1}, {"_id": 2}, {"_id": 1}], ordered=False
@@ -152,7 +152,7 @@ def insert_more_than_a_message_holds(db):
 
 @operation
 def insert_a_hundred_thousand(db):
-    """As many statements as one message may have, and one more."""
+    """The maximum number of statements in one message, and one more."""
     result = db.many.insert_many([{"_id": i} for i in range(100_001)])
     return [len(result.inserted_ids), db.many.count_documents({})]
 
@@ -172,7 +172,7 @@ def read_30_megabytes_in_batches(db):
 
 @operation
 def bulk_write_of_the_client(db):
-    """The 8.0 command; an older server refuses it and the answer must be that one."""
+    """The 8.0 command; an older server rejects it, and docward must return that error."""
     command = {
         "bulkWrite": 1,
         "ops": [

@@ -1,4 +1,4 @@
-"""Errors of all kinds: their codes, names, details and labels reach the client as they are."""
+"""Errors of all kinds: their codes, names, details and labels reach the client unchanged."""
 
 from bson import Int64
 from pymongo import WriteConcern
@@ -173,7 +173,7 @@ def max_time_expired(db):
 
 @operation
 def write_concern_error(db):
-    """The write is done, but not as widely as asked."""
+    """The write is applied, but not on as many members as requested."""
     people(db).with_options(write_concern=WriteConcern(5, wtimeout=50)).insert_one({"_id": 10})
 
 

@@ -59,7 +59,7 @@ def find_exhaust(db):
 
 @operation
 def find_exhaust_abandoned(db):
-    """The driver closes the connection, and works on."""
+    """The driver closes the connection, and continues with another."""
     people(db, 1000)
     cursor = db.people.find(cursor_type=CursorType.EXHAUST, batch_size=50)
     first = next(cursor)

@@ -1,4 +1,4 @@
-"""What stays open: change streams, tailable cursors, GridFS, cursors by hand."""
+"""Long-lived cursors: change streams, tailable cursors, GridFS, cursors by commands."""
 
 import gridfs
 from bson import Int64
@@ -107,7 +107,7 @@ def cursor_by_hand(db):
 
 @operation
 def list_indexes_in_batches(db):
-    """A cursor over what is no collection."""
+    """A cursor that does not read a collection."""
     db.people.create_indexes([IndexModel(f"field{i}") for i in range(7)])
     first = db.command("listIndexes", "people", cursor={"batchSize": 2})
     cursor_id = first["cursor"]["id"]

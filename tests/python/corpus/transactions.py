@@ -243,7 +243,7 @@ def retryable_read_after_a_lost_connection(db):
 
 @operation
 def same_transaction_number_again(db):
-    """What a retry is on the wire: the server answers from its record."""
+    """A retry as on the wire: the server returns the stored result."""
     command = {
         "insert": "people",
         "documents": [{"_id": 1}, {"_id": 2}],
@@ -265,7 +265,7 @@ def failure(action):
 
 
 class failpoint:
-    """Turns the failCommand failpoint on for the corpus' own clients, and off again."""
+    """Enables the failCommand failpoint for the corpus' own clients, and disables it at the end."""
 
     def __init__(self, db, mode, **data):
         self.admin = db.client.admin
@@ -276,5 +276,5 @@ class failpoint:
         self.admin.command("configureFailPoint", "failCommand", mode=self.mode, data=self.data)
 
     def __exit__(self, *_):
-        # Over the same client: had the connection been lost for good, that would show here.
+        # With the same client, so that a permanently lost connection would show here.
         self.admin.command("configureFailPoint", "failCommand", mode="off")

@@ -82,7 +82,7 @@ def insert_raw_document(db):
 
 @operation
 def insert_duplicate_keys(db):
-    """A document with one key twice is stored as it is."""
+    """A document with a duplicate key is stored unchanged."""
     value = bson.encode({"_id": 1, "aa": 1, "ab": 2}).replace(b"ab\0", b"aa\0")
     raw = bson.CodecOptions(RawBSONDocument)
     db.get_collection("raw", codec_options=raw).insert_one(RawBSONDocument(value))
@@ -261,7 +261,7 @@ def find_and_modify_by_its_alias(db):
 
 @operation
 def unacknowledged_writes(db):
-    """The same connection is used for both, so the count comes after the writes."""
+    """Both use the same connection, so the count runs after the writes."""
     quiet = people(db).with_options(write_concern=WriteConcern(0))
     results = [
         quiet.insert_one({"_id": 100}).acknowledged,

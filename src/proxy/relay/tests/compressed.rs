@@ -1,4 +1,4 @@
-//! Compressed messages on both sides, with and without a list of docward's own for the upstream.
+//! Tests compressed messages on both sides, with and without docward's own compressor list for the upstream.
 
 use super::*;
 use crate::wire::compressed::Compressor::{self, Snappy, Zlib, Zstd};
@@ -13,7 +13,7 @@ fn repacked(frame: Vec<u8>, compressor: Option<Compressor>) -> Vec<u8> {
 }
 
 impl Ends {
-    /// A session whose hellos are over: the client asked for `asks`, the server agreed to `agrees`.
+    /// A connection after its hellos: the client asked for `asks`, the server agreed to `agrees`.
     async fn agreed(own: Option<&[Compressor]>, asks: &[&str], agrees: &[&str]) -> Ends {
         let own = own.map(|own| own.iter().map(|compressor| Method::from(*compressor)).collect());
         let mut ends = start_with(1 << 20, own);
@@ -28,7 +28,7 @@ impl Ends {
 }
 
 #[tokio::test]
-async fn what_both_sides_agreed_on_goes_through_as_it_came_wherever_it_is_cut() {
+async fn messages_with_a_shared_compressor_stream_through_unchanged_wherever_they_are_cut() {
     for compressor in [Snappy, Zlib, Zstd] {
         let request = packed(&frame(2, 0, 0, b"goes through"), compressor);
         let reply = packed(&frame(52, 2, 0, b"the answer"), compressor);
@@ -48,10 +48,10 @@ async fn what_both_sides_agreed_on_goes_through_as_it_came_wherever_it_is_cut() 
 }
 
 #[tokio::test]
-async fn each_side_gets_the_form_it_agreed_to() {
+async fn each_side_gets_a_compressor_it_agreed_to() {
     let own = &[Zlib][..];
     let both = [None, Some(Snappy), Some(Zlib)];
-    // What docward offers the upstream; what that agrees to; how the client sends; how it goes on.
+    // docward's offer to the upstream; what the upstream agrees to; the client's compressor; the compressor upstream.
     for (own, agrees, came, goes) in [
         (Some(own), &["zlib"][..], None, Some(Zlib)),
         (Some(own), &["zlib"], Some(Snappy), Some(Zlib)),
@@ -67,7 +67,7 @@ async fn each_side_gets_the_form_it_agreed_to() {
             ends.client.write_all(&repacked(frame(2, 0, 0, content), came)).await.unwrap();
             let sent = if content == b"jm" { &b"other"[..] } else { content };
             assert_eq!(read_frame(&mut ends.upstream).await, repacked(frame(2, 0, 0, sent), goes), "{case}");
-            // A server answers as it was asked, and may always answer plainly.
+            // A server answers with the request's compressor, and may always answer uncompressed.
             for answered in [goes, None] {
                 let (more, id) = if answered == goes && goes.is_some() { (MORE_TO_COME, 2) } else { (0, 52) };
                 let answer = frame(50 + id, id, more, b"answer");
@@ -78,7 +78,7 @@ async fn each_side_gets_the_form_it_agreed_to() {
                     break;
                 }
             }
-            // Nothing is pending any more: a evaluated message is carried out.
+            // No reply is pending any more: an evaluated message is processed.
             for came in both.iter().filter(|came| came.is_none() || **came == Some(Snappy)) {
                 ends.client.write_all(&repacked(frame(3, 0, 0, b"jr"), *came)).await.unwrap();
                 let expected = if agrees.is_empty() && own.is_none() { None } else { *came };
@@ -93,7 +93,7 @@ async fn each_side_gets_the_form_it_agreed_to() {
 }
 
 #[tokio::test]
-async fn unacknowledged_requests_owe_nothing_in_any_form() {
+async fn unacknowledged_requests_leave_no_pending_reply() {
     for (own, came) in [(None, Zlib), (Some(&[Zstd][..]), Zlib), (Some(&[Zlib][..]), Zlib)] {
         let mut ends = Ends::agreed(own, &["zlib"], &["zlib", "zstd"]).await;
         ends.client.write_all(&packed(&frame(2, 0, MORE_TO_COME, b"silent"), came)).await.unwrap();
@@ -104,7 +104,7 @@ async fn unacknowledged_requests_owe_nothing_in_any_form() {
 }
 
 #[tokio::test]
-async fn a_compressed_hello_is_treated_as_a_plain_one() {
+async fn a_compressed_hello_is_handled_like_a_plain_one() {
     let mut ends = Ends::agreed(None, &["zlib"], &["zlib"]).await;
     let asked = hello(2, 0, 0, &doc! {"hello": 1, "$db": "admin"});
     ends.client.write_all(&packed(&asked, Zlib)).await.unwrap();
@@ -115,7 +115,7 @@ async fn a_compressed_hello_is_treated_as_a_plain_one() {
 }
 
 #[tokio::test]
-async fn what_was_not_agreed_on_or_does_not_decompress_is_answered_and_ends_the_connection() {
+async fn an_unagreed_compressor_or_damaged_content_gets_an_error_and_closes_the_connection() {
     let mut damaged = packed(&frame(2, 0, 0, b"goes through"), Zlib);
     *damaged.last_mut().unwrap() ^= 1;
     let mut unknown = packed(&frame(2, 0, 0, b"x"), Zlib);
@@ -129,7 +129,7 @@ async fn what_was_not_agreed_on_or_does_not_decompress_is_answered_and_ends_the_
         (nested, "contains another compressed message"),
     ] {
         let mut ends = Ends::agreed(None, &["zlib"], &["zlib"]).await;
-        // What was asked before is answered before.
+        // Earlier requests are answered first.
         ends.client.write_all(&frame(9, 0, 0, b"before")).await.unwrap();
         ends.client.write_all(&request).await.unwrap();
         read_frame(&mut ends.upstream).await;
@@ -144,7 +144,7 @@ async fn what_was_not_agreed_on_or_does_not_decompress_is_answered_and_ends_the_
 }
 
 #[tokio::test]
-async fn large_messages_do_not_stay() {
+async fn large_messages_are_not_collected() {
     let mut random = 7u64;
     let noise: Vec<u8> = std::iter::repeat_with(|| {
         random ^= random << 13;
@@ -161,7 +161,7 @@ async fn large_messages_do_not_stay() {
             let cut = request.len() - 1_000_000;
             ends.client.write_all(&request[..cut]).await.unwrap();
             let mut seen = vec![0; cut - 300_000];
-            // It comes before its end has been sent.
+            // It arrives before the end of the message has been sent.
             ends.upstream.read_exact(&mut seen).await.unwrap();
             ends.client.write_all(&request[cut..]).await.unwrap();
             let mut rest = vec![0; request.len() - seen.len()];

@@ -1,4 +1,4 @@
-//! Who may ask, and what every answer says to browsers.
+//! Checks the `Host` header and the token of requests, and adds security headers to responses.
 
 use axum::Json;
 use axum::extract::{Request, State};
@@ -14,7 +14,7 @@ use serde_json::json;
 use super::Sources;
 use super::routes::is_open;
 
-/// What an answer says that says nothing else: it is never kept, never framed, and nothing in it runs.
+/// Default headers of a response: it is not cached or framed, and no script in it runs.
 const HEADERS: [(HeaderName, &str); 6] = [
     (CACHE_CONTROL, "no-store"),
     (CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"),
@@ -24,10 +24,10 @@ const HEADERS: [(HeaderName, &str); 6] = [
     (HeaderName::from_static("cross-origin-resource-policy"), "same-origin"),
 ];
 
-/// Every request comes through here.
-pub(super) async fn guard(State(sources): State<Sources>, request: Request, next: Next) -> Response {
-    let mut response = match refused(&sources, &request) {
-        Some(refused) => refused,
+/// The middleware for every request.
+pub(super) async fn authorize(State(sources): State<Sources>, request: Request, next: Next) -> Response {
+    let mut response = match rejection(&sources, &request) {
+        Some(rejection) => rejection,
         None => next.run(request).await,
     };
     for (name, value) in HEADERS {
@@ -36,22 +36,22 @@ pub(super) async fn guard(State(sources): State<Sources>, request: Request, next
     response
 }
 
-fn refused(sources: &Sources, request: &Request) -> Option<Response> {
+fn rejection(sources: &Sources, request: &Request) -> Option<Response> {
     let settings = &sources.settings;
-    // A page of any site can have a name that leads here (DNS rebinding), and read what no token protects.
-    if settings.address.ip().is_loopback() && !is_our_name(request.headers(), settings.name.as_deref()) {
-        let text = "this address is called localhost, 127.0.0.1, [::1], or as `admin` names it; Host says otherwise";
+    // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
+    if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings.name.as_deref()) {
+        let text = "the Host header must be localhost, 127.0.0.1, [::1] or the host name in `admin`";
         return Some(error(StatusCode::MISDIRECTED_REQUEST, text));
     }
-    if !is_open(request.uri().path()) && !settings.is_token(shown_token(request.headers())) {
-        let mut response = error(StatusCode::UNAUTHORIZED, "show the token of --admin-token: Authorization: Bearer …");
+    if !is_open(request.uri().path()) && !settings.is_token(bearer_token(request.headers())) {
+        let mut response = error(StatusCode::UNAUTHORIZED, "a token is required: send Authorization: Bearer TOKEN");
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         return Some(response);
     }
     None
 }
 
-fn is_our_name(headers: &HeaderMap, name: Option<&str>) -> bool {
+fn is_own_name(headers: &HeaderMap, name: Option<&str>) -> bool {
     let mut hosts = headers.get_all(HOST).iter();
     let (Some(host), None) = (hosts.next().and_then(|host| host.to_str().ok()), hosts.next()) else { return false };
     let Ok(host) = host.parse::<uri::Authority>() else { return false };
@@ -59,13 +59,13 @@ fn is_our_name(headers: &HeaderMap, name: Option<&str>) -> bool {
     is_host_and_port(&host) && ours.into_iter().any(|ours| host.host().eq_ignore_ascii_case(ours))
 }
 
-/// All that the `Host` header may hold (RFC 9110, 7.2): a user before the host is no part of it.
+/// Whether it is a valid `Host` header (RFC 9110, 7.2): a host and an optional port, without a user.
 fn is_host_and_port(authority: &uri::Authority) -> bool {
     let port = authority.as_str().strip_prefix(authority.host());
     port.is_some_and(|port| port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok()))
 }
 
-fn shown_token(headers: &HeaderMap) -> &[u8] {
+fn bearer_token(headers: &HeaderMap) -> &[u8] {
     let shown = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
     shown
         .split_at_checked("Bearer ".len())

@@ -1,5 +1,4 @@
-//! Ends connections whose other side takes nothing: a write that waits for it fails after a while. What the system still
-//! takes for it counts as taken.
+//! A write timeout: ends connections whose client does not read. Bytes that the kernel buffers count as written.
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::pin::Pin;
@@ -11,18 +10,18 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Sleep, sleep};
 
-/// How long a write waits.
+/// The longest wait of a write.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A socket whose writes do not wait for ever.
+/// A socket with a write timeout.
 #[derive(Debug)]
-pub(super) struct Impatient {
+pub(super) struct WithWriteTimeout {
     stream: TcpStream,
-    /// While a write waits.
+    /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Impatient {
+impl WithWriteTimeout {
     pub(super) fn new(stream: TcpStream) -> Self {
         Self { stream, timer: None }
     }
@@ -38,17 +37,17 @@ impl Impatient {
         }
         let timer = self.timer.get_or_insert_with(|| Box::pin(sleep(TIMEOUT)));
         ready!(timer.poll_unpin(cx));
-        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, "the other side took nothing for 10 s")))
+        Poll::Ready(Err(io::Error::new(ErrorKind::TimedOut, "the client did not read for 10 s")))
     }
 }
 
-impl AsyncRead for Impatient {
+impl AsyncRead for WithWriteTimeout {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.stream).poll_read(cx, buf)
     }
 }
 
-impl AsyncWrite for Impatient {
+impl AsyncWrite for WithWriteTimeout {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<io::Result<usize>> {
         self.poll_in_time(cx, |stream, cx| stream.poll_write(cx, buf))
     }

@@ -1,9 +1,9 @@
-//! One look for many statements that are rejected if their filters match a document.
+//! One match check for many statements that are rejected if their filters match a document.
 //!
-//! The look is an update command that sends each statement's filter, collation and hint with an update that the server
-//! refuses for every document there is: to remove `_id`. An error 66 (ImmutableField) tells that the filter matches, and
-//! nothing is ever written. So filters are planned, permitted and routed as the statements themselves would be, and each
-//! fails for itself. Where such a look does not tell, a find does (`conflicts.rs`).
+//! The check is an update command with each statement's filter, collation and hint, and an update that the server
+//! rejects for every document: to remove `_id`. Error 66 (ImmutableField) means that the filter matches; nothing is
+//! ever written. So the server plans, authorises and routes each filter like the statement itself, and each fails
+//! separately. If such a check is inconclusive, a find follows (`conflicts.rs`).
 
 use super::super::merge;
 use super::super::outcome::RuleOutcomes;
@@ -12,35 +12,35 @@ use super::{Awaiting, BatchJob, Flow, Run, Stage, close, commands};
 use crate::command::{Form, Reply, code};
 use crate::document::{Document, Value};
 
-/// Statements in the first look of a batch, and the most in one.
+/// Statements in the first check of a batch, and the maximum in one check.
 const FIRST: usize = 128;
 const MOST: usize = 1024;
-/// Bytes of statements in one look, unless one alone has more.
+/// Maximum bytes of statements in one check; a single larger statement is allowed.
 const MOST_BYTES: usize = 4 * 1024 * 1024;
 
-/// How many statements the next look may have. What was looked at is stale once something is inserted. So the look behind
-/// an insert begins small: however statements that match alternate with those that insert, few are looked at twice.
+/// How many statements the next check may contain. An insert makes earlier checks outdated, so the check after an
+/// insert starts small. Then few statements are checked twice, even if matching and inserting ones alternate.
 #[derive(Debug)]
-pub(super) struct Reach(usize);
+pub(super) struct CheckLimit(usize);
 
-impl Default for Reach {
+impl Default for CheckLimit {
     fn default() -> Self {
         Self(FIRST)
     }
 }
 
-/// What a look tells of one statement.
-enum Seen<'r> {
+/// The result of a check for one statement.
+enum CheckResult<'r> {
     Match,
     Nothing,
-    /// Its own error.
+    /// The statement's own error.
     Failed(Document<'r>),
-    /// Only a find tells.
+    /// Inconclusive; a find decides.
     Unclear,
 }
 
 impl<'f> BatchJob<'f> {
-    /// Joins to the first run those behind it that wait for the same.
+    /// Joins the first run with the following ones that need the same check.
     pub(super) fn join_runs(&mut self) {
         let Some(runs) = &self.runs else { return };
         let Some(first) = runs.front() else { return };
@@ -49,16 +49,16 @@ impl<'f> BatchJob<'f> {
             bytes += run.statements.iter().map(|index| self.source_length(*index)).sum::<usize>();
             bytes <= MOST_BYTES && run.stage == stage && self.namespace_of(run) == namespace && self.may_join(run)
         };
-        let count = runs.iter().take(self.reach.0).take_while(fits).count();
+        let count = runs.iter().take(self.check_limit.0).take_while(fits).count();
         let Some(runs) = self.runs.as_mut().filter(|_| count > 1) else { return };
         let statements = runs.drain(..count).flat_map(|run| run.statements).collect();
         runs.push_front(Run { stage, ..Run::of(statements) });
     }
 
-    /// Whether it may be looked at together with others. In a transaction the first error would end it.
+    /// Whether a run may be checked together with others. Not in a transaction, where the first error aborts it.
     fn may_join(&self, run: &Run) -> bool {
         let &[index] = run.statements.as_slice() else { return false };
-        matches!(run.stage, Stage::Look | Stage::Update)
+        matches!(run.stage, Stage::CheckMatch | Stage::Update)
             && !run.alone
             && !self.command.session().in_transaction
             && self.is_only_new(index)
@@ -74,8 +74,8 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).map_or(0, |evaluated| evaluated.statement.source_length())
     }
 
-    /// The server's answer to statements that could only match what they have inserted themselves, when they were sent
-    /// before. Gives the run back if it is none of these.
+    /// Takes the reply to statements that can match a document only if they were sent before and inserted it. Returns
+    /// the run if it is of another kind.
     pub(super) fn take_records(
         &mut self,
         run: Run,
@@ -91,99 +91,104 @@ impl<'f> BatchJob<'f> {
         for (place, index) in run.statements.into_iter().enumerate() {
             let stopped = self.stops_on_error() && first_failed.is_some_and(|first| place >= first);
             match failed(place) {
-                // Which of them is recorded is not told, and what the first error of an ordered batch is, not yet.
+                // The reply does not show which of them has a record. In an ordered batch the statements from the
+                // first error on are undecided.
                 _ if merge::matched(reply, self.batch.form) > 0 || stopped => {
                     let alone = !stopped || first_failed == Some(place);
                     next.push(Run { stage: Stage::Update, alone, ..Run::of(vec![index]) });
                 }
                 Some(error) => self.tally.fail(index, error),
-                None => next.push(Run { stage: Stage::Look, ..Run::of(vec![index]) }),
+                None => next.push(Run { stage: Stage::CheckMatch, ..Run::of(vec![index]) }),
             }
         }
-        self.go_on_with(next);
+        self.continue_with_all(next);
         None
     }
 
-    /// Looks for what the filters of all statements of the first run match.
-    pub(super) fn look_together(&mut self) -> Step {
+    /// Checks what the filters of all statements of the first run match.
+    pub(super) fn check_matches(&mut self) -> Step {
         let Some(run) = self.runs.as_mut().and_then(std::collections::VecDeque::pop_front) else {
             return self.conclude();
         };
         let evaluated = run.statements.iter().filter_map(|index| self.evaluated.get(*index));
         let statements: Vec<_> = evaluated.map(|evaluated| &evaluated.statement).collect();
         let Some(first) = statements.first() else { return self.conclude() };
-        let message = self.asking().match_all(self.batch.namespace(first), &statements);
+        let message = self.commands().match_all(self.batch.namespace(first), &statements);
         self.transaction_begun = true;
-        self.awaiting = Awaiting::Looks(run);
+        self.awaiting = Awaiting::MatchChecks(run);
         Step::Exchange(message)
     }
 
-    /// Goes on with the statements of a run, in view of what their filters match.
-    pub(super) fn take_looks(&mut self, run: Run, looked: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
-        let Ok(reply) = Reply::parse(looked) else { return close("the server's answer to a look cannot be read") };
+    /// Takes the reply to a check of many statements and continues with them.
+    pub(super) fn take_match_checks(&mut self, run: Run, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
+        let Ok(reply) = Reply::parse(frame) else {
+            return close("the server's reply to a match check cannot be parsed");
+        };
         if !reply.is_ok() {
-            if commands::is_gone(&reply) && self.command.session().is_retryable_write() {
+            if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
                 return Flow::Break(self.pass_on(&commands::as_retryable_write(&reply)));
             }
-            return self.take_refusal(&run, &reply, looked);
+            return self.take_command_error(&run, &reply, frame);
         }
         let mut errors = merge::errors_of(&reply, Form::Update).into_iter().peekable();
-        // Those that match nothing and insert nothing: the server counts them.
+        // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
         let mut unclear = Vec::new();
         for (place, index) in run.statements.iter().copied().enumerate() {
             let error = errors.next_if(|(failed, _)| *failed == place).map(|(_, error)| error);
-            // Something was updated, which cannot be.
-            let seen = if reply.n() > 0 { Seen::Unclear } else { Seen::of(error) };
-            let refused = match seen {
-                Seen::Match => self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.clone()),
-                Seen::Nothing => self.evaluated.get(index).and_then(|evaluated| evaluated.otherwise.clone()),
-                Seen::Failed(_) | Seen::Unclear => None,
+            // An update took place, which should be impossible.
+            let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::of(error) };
+            let rejected = match result {
+                CheckResult::Match => self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.clone()),
+                CheckResult::Nothing => {
+                    self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.clone())
+                }
+                CheckResult::Failed(_) | CheckResult::Unclear => None,
             };
-            let ends = self.stops_on_error() && !matches!((&seen, &refused), (Seen::Nothing, None));
+            let ends = self.stops_on_error() && !matches!((&result, &rejected), (CheckResult::Nothing, None));
             if ends && !counted.is_empty() {
-                // One of those before it may fail.
+                // An earlier statement may still fail.
                 let rest = run.statements.get(place..).unwrap_or_default();
-                return self.resume_looks(counted, unclear, None, rest);
+                return self.queue_after_check(counted, unclear, None, rest);
             }
-            match (seen, refused) {
-                (_, Some(refused)) => {
-                    self.refuse_unmatched(index, refused, outcomes);
+            match (result, rejected) {
+                (_, Some(rejected)) => {
+                    self.reject_unmatched(index, rejected, outcomes);
                     if self.stopped {
                         return Flow::Continue(());
                     }
                 }
-                (Seen::Nothing, None)
+                (CheckResult::Nothing, None)
                     if self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert()) =>
                 {
-                    self.reach = Reach(1);
+                    self.check_limit = CheckLimit(1);
                     let rest = run.statements.get(place + 1..).unwrap_or_default();
-                    return self.resume_looks(counted, unclear, Some(index), rest);
+                    return self.queue_after_check(counted, unclear, Some(index), rest);
                 }
-                (Seen::Nothing, None) => counted.push(index),
-                (Seen::Failed(error), None) => {
+                (CheckResult::Nothing, None) => counted.push(index),
+                (CheckResult::Failed(error), None) => {
                     self.tally.fail(index, error);
                     if self.stops_on_error() {
                         self.stopped = true;
                         return Flow::Continue(());
                     }
                 }
-                (Seen::Match | Seen::Unclear, None) => {
+                (CheckResult::Match | CheckResult::Unclear, None) => {
                     unclear.push(index);
                     if self.stops_on_error() {
-                        self.reach = Reach(1);
+                        self.check_limit = CheckLimit(1);
                         let rest = run.statements.get(place + 1..).unwrap_or_default();
-                        return self.resume_looks(counted, unclear, None, rest);
+                        return self.queue_after_check(counted, unclear, None, rest);
                     }
                 }
             }
         }
-        self.reach = Reach((self.reach.0 * 2).min(MOST));
-        self.resume_looks(counted, unclear, None, &[])
+        self.check_limit = CheckLimit((self.check_limit.0 * 2).min(MOST));
+        self.queue_after_check(counted, unclear, None, &[])
     }
 
-    /// Sends what a look was clear about, and looks anew for the rest.
-    fn resume_looks(
+    /// Queues the conclusive statements, and new checks for the rest.
+    fn queue_after_check(
         &mut self,
         counted: Vec<usize>,
         unclear: Vec<usize>,
@@ -194,19 +199,20 @@ impl<'f> BatchJob<'f> {
         if !counted.is_empty() {
             next.push(Run { stage: Stage::Insert, ..Run::of(counted) });
         }
-        next.extend(unclear.into_iter().map(|index| Run { stage: Stage::Look, alone: true, ..Run::of(vec![index]) }));
+        let alone = |index| Run { stage: Stage::CheckMatch, alone: true, ..Run::of(vec![index]) };
+        next.extend(unclear.into_iter().map(alone));
         next.extend(upsert.map(|index| Run { stage: Stage::Insert, ..Run::of(vec![index]) }));
-        next.extend(rest.iter().map(|index| Run { stage: Stage::Look, ..Run::of(vec![*index]) }));
-        self.go_on_with(next);
+        next.extend(rest.iter().map(|index| Run { stage: Stage::CheckMatch, ..Run::of(vec![*index]) }));
+        self.continue_with_all(next);
         Flow::Continue(())
     }
 
-    fn go_on_with(&mut self, next: Vec<Run>) {
-        next.into_iter().rev().for_each(|run| self.go_on(run));
+    fn continue_with_all(&mut self, next: Vec<Run>) {
+        next.into_iter().rev().for_each(|run| self.continue_with(run));
     }
 }
 
-impl<'r> Seen<'r> {
+impl<'r> CheckResult<'r> {
     fn of(error: Option<Document<'r>>) -> Self {
         let Some(error) = error else { return Self::Nothing };
         match error.get("code").and_then(Value::as_i32) {
