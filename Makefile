@@ -18,43 +18,43 @@ invariants: ## random statements against random rules, directly and through docw
 	@scripts/invariants.sh
 
 .PHONY: attack
-attack: ## hostile clients on a release build: what they cost a well-behaved client (DOCWARD_ATTACK_SECONDS=10)
+attack: ## the effect of hostile clients on a well-behaved client, with a release build (DOCWARD_ATTACK_SECONDS=10)
 	@scripts/attack.sh
 
 .PHONY: compat
-compat: ## run pymongo's own test suite directly and through docward, and say what differs
+compat: ## run pymongo's own test suite directly and through docward, and print the differences
 	@scripts/compat.sh
 
 .PHONY: drivers
-drivers: ## run sessions of the Go and Java drivers and of ODMs directly and through docward, and say what differs
+drivers: ## run sessions of the Go and Java drivers and of ODMs directly and through docward, and print the differences
 	@scripts/drivers.sh
 
 .PHONY: odm
-odm: ## run ODMs directly and through docward: nothing differs, and with docs/odm.md's rules no save loses an update
+odm: ## run ODMs directly and through docward: same results, and no lost updates with the rules of docs/odm.md
 	@scripts/drivers.sh odm
 
 .PHONY: chaos
-chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: of one only); clients while members and docward are killed; failover times
+chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: only one); clients while members and docward are killed; failover times
 	@scripts/chaos.sh
 
 .PHONY: soak
-soak: ## a quarter of an hour of mixed load, and what becomes of docward's memory (DOCWARD_SOAK_SECONDS=900)
+soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak
 
 .PHONY: bench
-bench: ## measure what a message costs: time and allocations of triage, parsing, each pattern
+bench: ## measure the cost of a message: time and allocations of triage, parsing, each pattern
 	@cargo bench --bench messages
 
 .PHONY: bench-compare
-bench-compare: ## measure docward beside a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
+bench-compare: ## compare docward with a bare relay, HAProxy and a direct connection (SECTIONS="unmatched idle")
 	@MONGOD=$$(scripts/mongod.sh) && DOCWARD_BIN=$$(scripts/release.sh) && export MONGOD DOCWARD_BIN && cargo bench --bench compare -- $(SECTIONS) $(if $(WRITE),--write)
 
 .PHONY: bench-shell
-bench-shell: ## run the workloads of bench/shell by mongosh, then replay them over many connections (WRITE=1 keeps the results)
+bench-shell: ## run the workloads of bench/shell with mongosh, then replay them over many connections (WRITE=1 keeps the results)
 	@$(SHELLS) && cargo bench --bench compare -- shell replay $(if $(WRITE),--write)
 
 .PHONY: record-shells
-record-shells: ## record anew what bench-shell replays
+record-shells: ## record again the commands that bench-shell replays
 	@$(SHELLS) && cargo bench --bench compare -- record-shells
 
 SHELLS = MONGOD=$$(scripts/mongod.sh) && MONGOSH=$$(scripts/mongosh.sh) && DOCWARD_BIN=$$(scripts/release.sh) \
@@ -65,11 +65,11 @@ instructions: ## count the instructions of the hot paths and compare with the st
 	@scripts/instructions.sh $(if $(STORE),store)
 
 .PHONY: release
-release: ## build docward as it is released, with a profile of its own traffic, and print where it is
+release: ## build the release binary, with a profile of the training traffic, and print its path
 	@scripts/release.sh
 
 .PHONY: size
-size: ## build the release binary and hold its size and its start against their limits
+size: ## build the release binary and check its size and start time against their limits
 	@scripts/size.sh
 
 .PHONY: fuzz

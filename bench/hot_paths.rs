@@ -10,7 +10,7 @@ use std::hint::black_box;
 use bson::{Document, doc};
 use docward::command::{Command, Form, WriteBatch};
 use docward::engine::lookup::{Lookup, LookupResult};
-use docward::engine::{Input, Now, Plan, Privileges, Session, Step, Triage, triage};
+use docward::engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
 use docward::patterns::RuleSet;
 use docward::rules::Source;
 use docward::wire::WireError;
@@ -43,7 +43,7 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: timestamps per field, 5 fields", |_| plans(timestamped(1), is_rewritten)),
     one("plan: timestamps per document, 5 fields", |_| plans(newest(), is_rewritten)),
     one("plan: bounds", |_| plans(frames::update("bounded", 1, 1, &frames::taken()), is_rewritten)),
-    one("plan: replacement guard", |_| plans(versioned(1), is_answered)),
+    one("plan: replacement version check", |_| plans(versioned(1), is_answered)),
     one("plan: replacement rejected", |_| plans_refused(frames::update("refused", 1, 1, &frames::versioned()))),
     one("plan: sequence, insert of 1 KiB", |_| plans(frames::insert("numbered", 1024), is_rewritten)),
     one("plan: replacement merged", |_| plans(frames::update("merged", 1, 1, &frames::versioned()), is_rewritten)),
@@ -61,7 +61,7 @@ pub(crate) const ALL: &[HotPath] = &[
         prepare: |n| plans(timestamped(n), is_rewritten),
     },
     HotPath {
-        name: "plan: replacement guard, batch of 100",
+        name: "plan: replacement version check, batch of 100",
         statements: 100,
         prepare: |n| plans(versioned(n), is_answered),
     },
@@ -136,13 +136,13 @@ fn parses(form: Form, frame: Vec<u8>) -> Work {
 /// Processes an evaluated message from the whole frame to its last step; docward's own requests get an immediate
 /// answer.
 fn plans(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
-    plans_hearing(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
+    plans_with_reply(frame, &doc! { "n": 1, "nModified": 1, "ok": 1.0 }, expected)
 }
 
 /// A replacement for which the lookup finds a stored document.
 fn plans_refused(frame: Vec<u8>) -> Work {
     let found = doc! { "firstBatch": [{ "_id": 1 }], "id": 0i64, "ns": "bench.refused" };
-    plans_hearing(frame, &doc! { "cursor": found, "ok": 1.0 }, is_answered)
+    plans_with_reply(frame, &doc! { "cursor": found, "ok": 1.0 }, is_answered)
 }
 
 /// An insert of a node that looks up its parent and updates it, in a transaction.
@@ -150,10 +150,10 @@ fn plans_node() -> Work {
     let node = doc! { "_id": "MongoDB", "parent": "Programming", "title": "a database" };
     let found = doc! { "firstBatch": [{ "_id": "Programming", "path": ",Books," }], "id": 0i64, "ns": "bench.nodes" };
     let reply = doc! { "cursor": found, "n": 1, "nModified": 1, "ok": 1.0 };
-    plans_hearing(frames::insert_document("nodes", node), &reply, is_answered)
+    plans_with_reply(frames::insert_document("nodes", node), &reply, is_answered)
 }
 
-fn plans_hearing(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
+fn plans_with_reply(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
     let rules = rule_set(&[frames::rewriting_rules(), frames::other_rules(), frames::unrelated_rules(1_000)]);
     let reply = frames::reply(1, reply);
     let step = carry_out(&frame, &rules, &reply);
@@ -162,7 +162,7 @@ fn plans_hearing(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) 
 }
 
 fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
-    let mut session = Session { privileges: Privileges::all(), ..Session::default() };
+    let mut session = ClientState { privileges: Privileges::all(), ..ClientState::default() };
     let mut plan = Plan::new(frame, rules, Now { milliseconds: frames::TICK });
     let mut step = plan.next(Input::Start, &mut session);
     loop {

@@ -75,7 +75,7 @@ fn check_reads_the_files_that_the_configuration_names() {
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&list[0]["line"], &list[0]["column"]), (&1.into(), &1.into()), "{list}");
     let missing = docward(&["check", "--config", "/no/such/docward.yaml"]);
-    assert!(text(&missing.stderr).contains("there is no such file"));
+    assert!(text(&missing.stderr).contains("no such file"));
 }
 
 /// The example, including its commented-out settings.

@@ -24,7 +24,7 @@ fn hello() -> Message {
 }
 
 /// A client that docward has admitted.
-fn welcome(docward: &Docward) -> Client {
+fn admitted_client(docward: &Docward) -> Client {
     let mut client = Client::connect(&docward.address());
     assert_eq!(client.exchange(&hello()).body().get_f64("ok").unwrap(), 1.0);
     client
@@ -53,7 +53,7 @@ async fn connections_over_the_limit_get_the_reason() {
         [("--connections", "limits: connections"), ("--connections-per-address", "the limit for one address")]
     {
         let docward = before().argument(flag).argument("3").start();
-        let mut held: Vec<Client> = (0..3).map(|_| welcome(&docward)).collect();
+        let mut held: Vec<Client> = (0..3).map(|_| admitted_client(&docward)).collect();
         let refused = first_reply(&docward);
         assert_eq!(refused.get_i32("code").unwrap(), 365);
         assert!(refused.get_str("errmsg").unwrap().contains(words), "{refused}");
@@ -84,7 +84,7 @@ fn a_connection_without_a_complete_first_message_is_closed() {
         assert!(started.elapsed() >= Duration::from_secs(1));
     }
     docward.wait_for_log("sent no message within 1s");
-    let mut client = welcome(&docward);
+    let mut client = admitted_client(&docward);
     assert!(!client.closes_within(Duration::from_secs(2)), "after its first message it may be idle");
 }
 
@@ -104,7 +104,7 @@ fn an_idle_connection_is_closed() {
     let mut waiting = Client::connect(&docward.address());
     waiting.send(&Message::new(await_change));
     let started = Instant::now();
-    let mut idle = welcome(&docward);
+    let mut idle = admitted_client(&docward);
     assert!(idle.closes_within(SOON));
     assert!(started.elapsed() >= Duration::from_millis(2250), "{:?}", started.elapsed());
     for client in [&mut busy, &mut waiting] {
@@ -128,9 +128,9 @@ fn clients_that_do_not_read_large_replies_use_little_memory() {
     Mongod::shared().command(&database, doc! { "insert": "c", "documents": [document] });
     // One round first, so that each thread has allocated what it keeps.
     let question = Message::new(doc! { "find": "c", "$db": &database });
-    welcome(&docward).exchange(&question);
+    admitted_client(&docward).exchange(&question);
     let at_rest = resident(&docward);
-    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| welcome(&docward)).collect();
+    let mut clients: Vec<Client> = (0..CLIENTS).map(|_| admitted_client(&docward)).collect();
     for client in &mut clients {
         (0..QUESTIONS).for_each(|_| _ = client.send(&question));
     }
@@ -149,7 +149,7 @@ fn clients_that_do_not_read_large_replies_use_little_memory() {
 fn running_out_of_file_descriptors_is_survived() {
     let started = Instant::now();
     let docward = before().file_limit(60).argument("--handshake-timeout").argument("60s").start();
-    let mut first = welcome(&docward);
+    let mut first = admitted_client(&docward);
     let crowd: Vec<Client> = (0..80).map(|_| Client::connect(&docward.address())).collect();
     docward.wait_for_log("Too many open files");
     first.exchange(&hello());

@@ -41,7 +41,7 @@ fn each_layer_depends_only_on_lower_ones() {
             let code = code(file);
             for above in &LAYERS[index + 1..] {
                 if code.contains(&format!("crate::{above}::")) {
-                    wrong.push(format!("{} knows the layer {above}", file.display()));
+                    wrong.push(format!("{} depends on the layer {above}", file.display()));
                 }
             }
             let reads_files = file.ends_with("rules/files.rs");

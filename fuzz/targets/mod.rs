@@ -20,7 +20,7 @@ use docward::command::{Command, EncodeOptions, Form, Reply, StatementPart, Write
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, Presentation, rewrite_reply, rewrite_request};
-use docward::engine::{Session, transaction};
+use docward::engine::{ClientState, transaction};
 use docward::patterns::RuleSet;
 use docward::rules::{Report, Source};
 use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
@@ -53,7 +53,7 @@ pub fn frame(bytes: &[u8]) {
     let presentations = [Presentation::Member(addresses), Presentation::Standalone];
     let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
-    let request = rewrite_request(bytes, &mut Session::default(), &mut Negotiation::default());
+    let request = rewrite_request(bytes, &mut ClientState::default(), &mut Negotiation::default());
     let replies =
         presentations.iter().map(|presentation| rewrite_reply(bytes, presentation, &mut Negotiation::default()));
     for rewritten in replies.chain([request]) {

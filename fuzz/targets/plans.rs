@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use docward::command::{Command, Form, Reply, WriteBatch, classify};
 use docward::engine::lookup::{Lookup, LookupError, LookupResult};
-use docward::engine::{Input, Now, Plan, Session, Step, Triage, dry_run, queries, triage};
+use docward::engine::{ClientState, Input, Now, Plan, Step, Triage, dry_run, queries, triage};
 use docward::patterns::RuleSet;
 use docward::shell;
 use docward::wire::{Header, OpCode};
@@ -51,12 +51,12 @@ pub fn shell(bytes: &[u8]) {
         let shown = shell::render(command, DATABASE);
         let again = shell::parse(&shown, DATABASE).unwrap_or_else(|error| panic!("{error:?} in {shown}"));
         assert!(again.commands.first().is_some_and(|again| shell::is_same(again.as_document(), command)), "{shown}");
-        let _ = dry_run(command, &LOADED, Now { milliseconds: 5 }, &mut Session::default());
+        let _ = dry_run(command, &LOADED, Now { milliseconds: 5 }, &mut ClientState::default());
     }
 }
 
 fn run_plan(frame: &[u8], random: &mut Random) {
-    let mut session = Session::default();
+    let mut session = ClientState::default();
     let mut plan = Plan::new(frame, &LOADED, Now { milliseconds: 5 });
     let mut step = plan.next(Input::Start, &mut session);
     let mut last = Vec::new();

@@ -5,7 +5,7 @@ use super::shape::shape;
 use super::tally::{Effect, Noted, Tally};
 use crate::command::{CommandClass, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
-use crate::engine::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, Session, dry_run, statements};
+use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, dry_run, statements};
 use crate::patterns::{Concern, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
@@ -92,9 +92,9 @@ impl<'r> Audit<'r> {
         let document = command.as_document();
         let client = &recorded.client;
         let users = Some(client.users.clone().unwrap_or_default());
-        let mut session = Session { app_name: client.app.clone(), users, ..Session::default() };
+        let mut client_state = ClientState { app_name: client.app.clone(), users, ..ClientState::default() };
         let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
-        let dry_run = dry_run(document, self.rules, now, &mut session);
+        let dry_run = dry_run(document, self.rules, now, &mut client_state);
         let seen = EvaluatedCommand { command: document, target: target(document), client, partial: recorded.partial };
         dry_run.outcomes.iter().for_each(|outcome| self.note_outcome(outcome, &dry_run, &seen));
         self.note_passed(&dry_run, &seen);

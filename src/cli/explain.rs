@@ -118,8 +118,8 @@ impl ExplainInput<'_> {
         let parsed =
             shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
         let dry_run = |command: &CowDocument<'static>| {
-            let mut session = words::session(self.app, self.user);
-            dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut session)
+            let mut client_state = words::client_state(self.app, self.user);
+            dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
         };
         let explained = parsed.commands.into_iter().map(|command| {
             let statements = statements(command.as_document()).iter().map(dry_run).collect();

@@ -127,9 +127,9 @@ fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &So
         Expectation::Unchanged | Expectation::Rejected => given.clone(),
     };
     let dry_run = |command: &CowDocument<'static>| {
-        let mut session = words::session(test.app.as_deref(), test.user.as_deref());
-        session.users.get_or_insert_default();
-        dry_run(command.as_document(), rules, Now { milliseconds: now }, &mut session)
+        let mut client_state = words::client_state(test.app.as_deref(), test.user.as_deref());
+        client_state.users.get_or_insert_default();
+        dry_run(command.as_document(), rules, Now { milliseconds: now }, &mut client_state)
     };
     let dry_runs: Vec<DryRun> = given.iter().map(dry_run).collect();
     let test_run = TestRun { test, given: &given, expected: &expected, dry_runs: &dry_runs };

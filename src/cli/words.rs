@@ -4,16 +4,16 @@ use serde_json::json;
 
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
-use crate::engine::{DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome, Session};
+use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome};
 use crate::patterns::RuleSet;
 use crate::rules::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::shell::{ShellError, render, render_lines};
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".
-pub(super) fn session(app: Option<&str>, user: Option<&str>) -> Session {
+pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState {
     let users =
         user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
-    Session { app_name: app.map(str::to_owned), users, ..Session::default() }
+    ClientState { app_name: app.map(str::to_owned), users, ..ClientState::default() }
 }
 
 /// A syntax error in a command, as a report. `name` takes the place of the file name.

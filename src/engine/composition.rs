@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use super::dry_run::{DryRun, DryRunOutcome, dry_run};
 use super::outcome::OutcomeKind;
-use super::{Now, Session};
+use super::{ClientState, Now};
 use crate::document::CowDocument;
 use crate::patterns::{Rule, RuleSet};
 use crate::rules::{Code, Diagnostic, Mode};
@@ -77,7 +77,7 @@ fn clash<'r>(rules: &'r RuleSet, probe: &CowDocument<'_>) -> Option<(&'r Rule, &
 }
 
 fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> DryRun {
-    dry_run(probe.as_document(), rules, Now { milliseconds: 0 }, &mut Session::default())
+    dry_run(probe.as_document(), rules, Now { milliseconds: 0 }, &mut ClientState::default())
 }
 
 fn warning(broken: &Rule, other: &Rule) -> Diagnostic {

@@ -10,7 +10,7 @@ use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
-use super::{Now, Privileges, Session};
+use super::{ClientState, Now, Privileges};
 use crate::command::{CommandClass, Form, Reply, classify, code};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::RuleSet;
@@ -62,37 +62,39 @@ const MAX_STEPS: usize = 1_000_000;
 
 /// Applies `rules` to `command`, a body that contains `$db` and its statements.
 #[must_use]
-pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, session: &mut Session) -> DryRun {
+pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &mut ClientState) -> DryRun {
     let frame = frame(command);
     let mut dry_run_plan = DryRunPlan { command, rules, sent: Vec::new(), needs: Vec::new() };
     if !matches!(triage(&frame, rules), Triage::Evaluate | Triage::More) {
         let (outcomes, void, needs) = (Vec::new(), Vec::new(), Vec::new());
         return DryRun { outcome: DryRunOutcome::Unchanged, outcomes, void, needs };
     }
-    session.privileges = Privileges::all();
+    client_state.privileges = Privileges::all();
     let mut plan = Plan::new(&frame, rules, now).noting_routine();
     let mut outcomes = Vec::new();
-    let mut step = plan.next(Input::Start, session);
+    let mut step = plan.next(Input::Start, client_state);
     for _ in 0..MAX_STEPS {
         outcomes.extend(plan.take_outcomes());
         step = match step {
             // Assume that a protected document exists.
             Step::Exchange(message) if plan.awaits_match_check() => {
                 let found = dry_run_plan.match_one(&message);
-                plan.next(Input::Reply(&found), session)
+                plan.next(Input::Reply(&found), client_state)
             }
             // Assume that the write was not sent before.
-            Step::Exchange(_) if plan.awaits_record() => plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), session),
+            Step::Exchange(_) if plan.awaits_record() => {
+                plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), client_state)
+            }
             Step::Exchange(message) => match dry_run_plan.exchange(&message) {
-                Some(reply) => plan.next(Input::Reply(&reply), session),
+                Some(reply) => plan.next(Input::Reply(&reply), client_state),
                 None => return dry_run_plan.end(DryRunOutcome::Undecided, outcomes),
             },
             Step::Lookup(lookup) => {
                 let found = dry_run_plan.look_up(lookup);
-                plan.next(Input::Found(found), session)
+                plan.next(Input::Found(found), client_state)
             }
-            Step::Yield => plan.next(Input::Resumed, session),
-            Step::Pause(_) => plan.next(Input::Paused { elapsed: Duration::ZERO }, session),
+            Step::Yield => plan.next(Input::Resumed, client_state),
+            Step::Pause(_) => plan.next(Input::Paused { elapsed: Duration::ZERO }, client_state),
             last => {
                 let outcome = dry_run_plan.conclude(last);
                 return dry_run_plan.end(outcome, outcomes);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use super::outcome::{OutcomeKind, RuleOutcomes};
-use super::{Now, Session};
+use super::{ClientState, Now};
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch, code};
 use crate::document::Path;
 use crate::effect;
@@ -97,27 +97,27 @@ pub(super) type ApplicableRules<'r> = SmallVec<[(&'r Rule, Enforcement); 4]>;
 pub(super) fn applicable_rules<'r>(
     rules: &'r RuleSet,
     namespace: Namespace<'_>,
-    session: &Session,
+    client_state: &ClientState,
 ) -> ApplicableRules<'r> {
     let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return ApplicableRules::new() };
     let mut applicable_rules = ApplicableRules::new();
     for rule in found.iter() {
-        applicable_rules.push((rule, enforcement(rule, session)));
+        applicable_rules.push((rule, enforcement(rule, client_state)));
     }
     applicable_rules
 }
 
 /// Whether the enforcement of a rule depends on the client's users, which are not known yet.
-pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, session: &Session) -> bool {
-    session.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
+pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_state: &ClientState) -> bool {
+    client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
 }
 
 /// Returns how a rule applies to a client.
-pub(super) fn enforcement(rule: &Rule, session: &Session) -> Enforcement {
-    let users = session.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
+pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcement {
+    let users = client_state.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
     match rule.mode {
         Mode::Shadow => Enforcement::Shadow,
-        _ if rule.except.covers(session.app_name(), users) => Enforcement::Except,
+        _ if rule.except.covers(client_state.app_name(), users) => Enforcement::Except,
         _ => Enforcement::Enforce,
     }
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use super::Session;
+use super::ClientState;
 use super::evaluation::{Evaluation, applicable_rules, asks_for_users};
 use super::plan::{NoPlan, Plan, Step, reject_command, with_fields, write_with_fields};
 use crate::command::{Command, Form, WriteBatch, refuse_duplicates};
@@ -13,13 +13,13 @@ use crate::document::{CowDocument, OwnedValue, Value};
 const PLACE: &str = "the explained command";
 
 impl<'f> Plan<'f> {
-    pub(super) fn explain(&mut self, command: &Command<'f>, session: &Session) -> Result<Step, NoPlan> {
+    pub(super) fn explain(&mut self, command: &Command<'f>, client_state: &ClientState) -> Result<Step, NoPlan> {
         let expects_reply = !command.message.more_to_come();
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
         let Some(namespace) = inner.collection() else { return Ok(forward) };
-        let applicable_rules = applicable_rules(self.rules, namespace, session);
-        if asks_for_users(&applicable_rules, session) {
+        let applicable_rules = applicable_rules(self.rules, namespace, client_state);
+        if asks_for_users(&applicable_rules, client_state) {
             return Ok(self.ask_for_users(command));
         }
         if applicable_rules.is_empty() {

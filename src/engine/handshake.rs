@@ -9,7 +9,7 @@ pub mod draining;
 pub mod negotiation;
 
 use self::negotiation::{COMPRESSION, Negotiation};
-use super::{Session, authentication};
+use super::{ClientState, authentication};
 use crate::document::{self, CowDocument, Document, Element, Kind, Malformed, Value, Writer};
 use crate::wire::header::patch_length;
 use crate::wire::op_msg::{self, Message};
@@ -73,21 +73,21 @@ pub enum Presentation {
 /// [`HandshakeError`]: the frame must not be forwarded.
 pub fn rewrite_request(
     frame: &[u8],
-    session: &mut Session,
+    client_state: &mut ClientState,
     negotiation: &mut Negotiation,
 ) -> Result<Option<Vec<u8>>, HandshakeError> {
     match Header::of_frame(frame)?.op_code {
         OpCode::Msg => {
             let message = Message::parse(frame)?;
             let hello = Document::parse(message.body)?;
-            note(hello, session);
+            note(hello, client_state);
             Ok(supported_hello(hello, negotiation).map(|body| with_body(&message, &body)))
         }
         OpCode::Query => {
             let query = Query::parse(frame)?;
             let outer = Document::parse(query.document)?;
             let hello = unwrapped(outer);
-            note(hello, session);
+            note(hello, client_state);
             Ok(supported_hello(hello, negotiation)
                 .map(|inner| query.with_document(&if hello == outer { inner } else { rewrapped(outer, &inner) })))
         }
@@ -139,33 +139,33 @@ fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
 const MAX_METADATA_LENGTH: usize = 512;
 const MAX_APP_NAME_LENGTH: usize = 128;
 
-fn note(hello: Document<'_>, session: &mut Session) {
+fn note(hello: Document<'_>, client_state: &mut ClientState) {
     let client = hello.get("client").and_then(Value::as_document);
     let client = client.filter(|client| client.as_bytes().len() <= MAX_METADATA_LENGTH);
     let application = client.and_then(|client| client.get("application")).and_then(Value::as_document);
     let name = application.and_then(|application| application.get("name")).and_then(Value::as_str);
     // The server accepts only the first name of a connection.
     if let Some(name) = name.filter(|name| name.len() <= MAX_APP_NAME_LENGTH)
-        && session.app_name().is_none()
+        && client_state.app_name().is_none()
     {
-        session.app_name = Some(name.to_owned());
-        session.app_name_is_claimed = true;
+        client_state.app_name = Some(name.to_owned());
+        client_state.app_name_is_claimed = true;
     }
     if hello.get("speculativeAuthenticate").is_some() {
-        session.forget_users();
+        client_state.forget_users();
     }
 }
 
 /// Stores in `session` whether the server is a mongos. If the reply accepts the hello, also confirms the
 /// application's name.
-pub fn note_reply(frame: &[u8], session: &mut Session) {
+pub fn note_reply(frame: &[u8], client_state: &mut ClientState) {
     let message = Message::parse(frame).map(|message| message.body).ok();
     let body = message.or_else(|| reply_document(frame).ok()).and_then(|body| Document::parse(body).ok());
     let field = |name: &str| body.and_then(|body| body.get(name));
-    session.own.routed = field("msg").and_then(Value::as_str) == Some("isdbgrid");
+    client_state.own.routed = field("msg").and_then(Value::as_str) == Some("isdbgrid");
     let accepted = field("ok").and_then(Value::as_flag) == Some(true);
-    if std::mem::take(&mut session.app_name_is_claimed) && !accepted {
-        session.app_name = None;
+    if std::mem::take(&mut client_state.app_name_is_claimed) && !accepted {
+        client_state.app_name = None;
     }
 }
 
@@ -336,7 +336,7 @@ mod tests {
     }
 
     fn request(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
-        rewrite_request(frame, &mut Session::default(), &mut Negotiation::default())
+        rewrite_request(frame, &mut ClientState::default(), &mut Negotiation::default())
     }
 
     fn reply(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
@@ -384,39 +384,40 @@ mod tests {
     fn a_hello_sets_the_application_name_and_forgets_users_on_a_speculative_login() {
         let hello = doc! {"isMaster": 1, "client": {"application": {"name": "shop"}, "driver": {"name": "x"}}};
         for frame in [message(0, &hello), query(&hello)] {
-            let mut session = Session { users: Some(vec![("admin".into(), "bob".into())]), ..Session::default() };
-            assert_eq!(rewrite_request(&frame, &mut session, &mut Negotiation::default()), Ok(None));
-            assert_eq!((session.app_name(), session.app_name.as_deref()), (None, Some("shop")));
-            assert_eq!(session.users, Some(vec![("admin".into(), "bob".into())]));
+            let mut client_state =
+                ClientState { users: Some(vec![("admin".into(), "bob".into())]), ..ClientState::default() };
+            assert_eq!(rewrite_request(&frame, &mut client_state, &mut Negotiation::default()), Ok(None));
+            assert_eq!((client_state.app_name(), client_state.app_name.as_deref()), (None, Some("shop")));
+            assert_eq!(client_state.users, Some(vec![("admin".into(), "bob".into())]));
         }
-        let mut session = Session {
+        let mut client_state = ClientState {
             users: Some(vec![("admin".into(), "bob".into())]),
             app_name: Some("shop".into()),
-            ..Session::default()
+            ..ClientState::default()
         };
         rewrite_request(
             &message(0, &doc! {"hello": 1, "speculativeAuthenticate": {}}),
-            &mut session,
+            &mut client_state,
             &mut Negotiation::default(),
         )
         .unwrap();
-        assert_eq!((session.users, session.app_name.as_deref()), (None, Some("shop")));
+        assert_eq!((client_state.users, client_state.app_name.as_deref()), (None, Some("shop")));
     }
 
     #[test]
     fn the_first_accepted_application_name_is_kept() {
         let long = "x".repeat(129);
-        let mut session = Session::default();
+        let mut client_state = ClientState::default();
         let mut handshake = |name: &str, more: &str, ok: f64| {
             let client = doc! {"application": {"name": name}, "platform": more};
             rewrite_request(
                 &message(0, &doc! {"hello": 1, "client": client}),
-                &mut session,
+                &mut client_state,
                 &mut Negotiation::default(),
             )
             .unwrap();
-            note_reply(&message(0, &doc! {"ok": ok}), &mut session);
-            session.app_name().map(str::to_owned)
+            note_reply(&message(0, &doc! {"ok": ok}), &mut client_state);
+            client_state.app_name().map(str::to_owned)
         };
         assert_eq!(handshake("refused", "", 0.0), None);
         assert_eq!(handshake(&long, "", 1.0), None);

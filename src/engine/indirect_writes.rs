@@ -4,7 +4,7 @@
 //! Rejected if a rule applies to the target, unless all such rules say `unsupported: allow`. The catalogue lists
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
-use super::Session;
+use super::ClientState;
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users, enforcement};
 use super::outcome::OutcomeKind;
 use super::plan::{NoPlan, Plan, Step, reject_command};
@@ -22,13 +22,13 @@ impl<'f> Plan<'f> {
         command: &Command<'f>,
         class: CommandClass,
         what: &str,
-        session: &Session,
+        client_state: &ClientState,
     ) -> Result<Step, NoPlan> {
         // For known commands only the body is parsed; drivers send nothing else.
         if class != CommandClass::Unknown && !command.message.sequences.is_empty() {
-            return self.unknown_collection(command, what, |_| true, session);
+            return self.unknown_collection(command, what, |_| true, client_state);
         }
-        self.unanalysed(command, indirect_write_targets(command, class), what, session)
+        self.unanalysed(command, indirect_write_targets(command, class), what, client_state)
     }
 
     /// Decides on writes that no rule can analyse: rejected if a rule applies to the target, unless all such rules
@@ -38,19 +38,19 @@ impl<'f> Plan<'f> {
         command: &Command<'f>,
         targets: Vec<Target>,
         what: &str,
-        session: &Session,
+        client_state: &ClientState,
     ) -> Result<Step, NoPlan> {
         for target in targets {
             let Ok((database, collection)) = target else {
-                let step = self.unknown_collection(command, what, |_| true, session)?;
+                let step = self.unknown_collection(command, what, |_| true, client_state)?;
                 if matches!(step, Step::ForwardOriginal { .. }) {
                     continue;
                 }
                 return Ok(step);
             };
             let namespace = Namespace { database: &database, collection: &collection };
-            let applicable_rules = applicable_rules(self.rules, namespace, session);
-            if asks_for_users(&applicable_rules, session) {
+            let applicable_rules = applicable_rules(self.rules, namespace, client_state);
+            if asks_for_users(&applicable_rules, client_state) {
                 return Ok(self.ask_for_users(command));
             }
             for (rule, enforcement) in applicable_rules {
@@ -76,7 +76,7 @@ impl<'f> Plan<'f> {
         command: &Command<'f>,
         what: &str,
         concerned: impl Fn(&Rule) -> bool,
-        session: &Session,
+        client_state: &ClientState,
     ) -> Result<Step, NoPlan> {
         let rules = || {
             self.rules
@@ -84,10 +84,10 @@ impl<'f> Plan<'f> {
                 .iter()
                 .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && concerned(rule))
         };
-        if session.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
+        if client_state.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
             return Ok(self.ask_for_users(command));
         }
-        match rules().find(|rule| on_indirect_write(rule, enforcement(rule, session)) == OutcomeKind::Reject) {
+        match rules().find(|rule| on_indirect_write(rule, enforcement(rule, client_state)) == OutcomeKind::Reject) {
             Some(rule) => Err(NoPlan {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
@@ -105,14 +105,14 @@ impl<'f> Plan<'f> {
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
-        session: &Session,
+        client_state: &ClientState,
     ) -> Result<Step, NoPlan> {
         let database = command.database.as_bytes();
         let evaluates = |rule: &Rule| {
             rule.pattern.evaluates_command(class, None)
                 && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database))
         };
-        self.unknown_collection(command, &format!("{} on", command.name), evaluates, session)
+        self.unknown_collection(command, &format!("{} on", command.name), evaluates, client_state)
     }
 
     /// Returns the rules for the statements on a namespace. The buckets of a time-series collection hold many
@@ -120,10 +120,10 @@ impl<'f> Plan<'f> {
     pub(super) fn applicable_rules_of(
         &self,
         namespace: Namespace<'_>,
-        session: &Session,
+        client_state: &ClientState,
     ) -> (Option<Target>, ApplicableRules<'f>) {
         if bucketed_collection(namespace.collection.as_bytes()).is_none() {
-            return (None, applicable_rules(self.rules, namespace, session));
+            return (None, applicable_rules(self.rules, namespace, client_state));
         }
         (Some(Ok((namespace.database.to_owned(), namespace.collection.to_owned()))), ApplicableRules::new())
     }

@@ -43,8 +43,8 @@ pub use triage::{Triage, class_of_head, triage};
 
 /// The engine's state of one client connection.
 #[derive(Debug, Default, Serialize, Deserialize)]
-pub struct Session {
-    /// `client.application.name` of the handshake; see [`Session::app_name`]. No longer than the server accepts.
+pub struct ClientState {
+    /// `client.application.name` of the handshake; see [`ClientState::app_name`]. No longer than the server accepts.
     pub app_name: Option<String>,
     /// The server has not yet accepted the hello that contains `app_name`.
     pub app_name_is_claimed: bool,
@@ -66,7 +66,7 @@ pub struct Session {
     pub own: OwnSession,
 }
 
-impl Session {
+impl ClientState {
     /// Returns the application's name once the server has accepted it.
     #[must_use]
     pub fn app_name(&self) -> Option<&str> {

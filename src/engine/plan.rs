@@ -16,7 +16,7 @@ use super::indirect_writes::BUCKET_WRITE;
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::privileges::{PrivilegeCheck, PrivilegeReply};
-use super::{Now, Session, collection_query, rejection_text};
+use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::{
     Command, CommandClass, CommandError, Form, MAX_STATEMENTS, Namespace, WriteBatch, code, error_reply, shorten,
 };
@@ -155,29 +155,29 @@ impl<'f> Plan<'f> {
     }
 
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `session`.
-    pub fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
+    pub fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
         match (std::mem::replace(&mut self.state, State::Done), input) {
-            (State::Fresh, _) => self.open(session),
+            (State::Fresh, _) => self.open(client_state),
             (State::AwaitingUsers, Input::Reply(reply)) => match read_users(reply) {
                 Some(users) => {
-                    session.users = Some(users);
-                    self.open(session)
+                    client_state.users = Some(users);
+                    self.open(client_state)
                 }
                 None => Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
             },
             (State::Writing(mut job), input) => {
                 let step = job.next(input, &mut self.outcomes);
-                session.own = job.own_session();
+                client_state.own = job.own_session();
                 self.state = State::Writing(job);
                 step
             }
-            (State::Evaluation(unevaluated), Input::Resumed) => self.go_on_evaluating(unevaluated, session),
+            (State::Evaluation(unevaluated), Input::Resumed) => self.go_on_evaluating(unevaluated, client_state),
             (State::AwaitingAnswer, Input::Reply(reply)) => {
                 self.answer = Some(reply.to_vec());
-                self.open(session)
+                self.open(client_state)
             }
             (State::AwaitingPrivileges(job, check), Input::Reply(reply)) => {
-                self.take_privileges(job, check, reply, session)
+                self.take_privileges(job, check, reply, client_state)
             }
             (
                 State::AwaitingUsers
@@ -190,12 +190,12 @@ impl<'f> Plan<'f> {
         }
     }
 
-    fn open(&mut self, session: &mut Session) -> Step {
+    fn open(&mut self, client_state: &mut ClientState) -> Step {
         let Ok(header) = Header::of_frame(self.frame) else {
             return Step::Close("internal error: the length of a frame differs from its header".to_owned());
         };
         match header.op_code {
-            OpCode::Msg => match self.decide(session) {
+            OpCode::Msg => match self.decide(client_state) {
                 Ok(step) => step,
                 Err(error) => self.reply_error(header, &error),
             },
@@ -220,15 +220,15 @@ impl<'f> Plan<'f> {
         Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))
     }
 
-    fn decide(&mut self, session: &mut Session) -> Result<Step, NoPlan> {
+    fn decide(&mut self, client_state: &mut ClientState) -> Result<Step, NoPlan> {
         let command = Command::parse(self.frame)?;
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let class = command.class;
         if let Some(form) = Form::of(class) {
-            return self.write(command, class, form, session);
+            return self.write(command, class, form, client_state);
         }
         if let Some(what) = class.indirect_write() {
-            let step = self.indirect_write(&command, class, what, session)?;
+            let step = self.indirect_write(&command, class, what, client_state)?;
             if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
                 return Ok(step);
             }
@@ -242,11 +242,11 @@ impl<'f> Plan<'f> {
                 Err(authentication::certificate_login_error())
             }
             CommandClass::Authenticate => {
-                session.forget_users();
+                client_state.forget_users();
                 Ok(forward)
             }
-            CommandClass::Explain => self.explain(&command, session),
-            class if class.reads() => self.read(&command, class, session),
+            CommandClass::Explain => self.explain(&command, client_state),
+            class if class.reads() => self.read(&command, class, client_state),
             _ => Ok(forward),
         }
     }
@@ -257,20 +257,20 @@ impl<'f> Plan<'f> {
         command: Command<'f>,
         class: CommandClass,
         form: Form,
-        session: &mut Session,
+        client_state: &mut ClientState,
     ) -> Result<Step, NoPlan> {
         let mut batch = WriteBatch::read(&command, form)?;
         let mut targets = Vec::new();
         let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
         for namespace in &batch.namespaces {
-            let (bucket, applicable_rules) = self.applicable_rules_of(*namespace, session);
+            let (bucket, applicable_rules) = self.applicable_rules_of(*namespace, client_state);
             targets.extend(bucket);
             applicable_rules_of.push(applicable_rules);
         }
-        if applicable_rules_of.iter().any(|applicable_rules| asks_for_users(applicable_rules, session)) {
+        if applicable_rules_of.iter().any(|applicable_rules| asks_for_users(applicable_rules, client_state)) {
             return Ok(self.ask_for_users(&command));
         }
-        let step = self.unanalysed(&command, targets, BUCKET_WRITE, session)?;
+        let step = self.unanalysed(&command, targets, BUCKET_WRITE, client_state)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
             return Ok(step);
         }
@@ -289,31 +289,31 @@ impl<'f> Plan<'f> {
             self.state = State::Evaluation(Box::new(Unevaluated { command, batch, evaluation }));
             return Ok(Step::Yield);
         }
-        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), session.own);
-        Ok(self.begin(job, session))
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), client_state.own);
+        Ok(self.begin(job, client_state))
     }
 
     /// Evaluates the next group of statements.
-    fn go_on_evaluating(&mut self, mut unevaluated: Box<Unevaluated<'f>>, session: &mut Session) -> Step {
+    fn go_on_evaluating(&mut self, mut unevaluated: Box<Unevaluated<'f>>, client_state: &mut ClientState) -> Step {
         let Unevaluated { batch, evaluation, .. } = &mut *unevaluated;
         if !evaluation.take_turn(batch, self.now, &mut self.outcomes) {
             self.state = State::Evaluation(unevaluated);
             return Step::Yield;
         }
         let Unevaluated { command, batch, evaluation } = *unevaluated;
-        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), session.own);
-        self.begin(job, session)
+        let job = BatchJob::new(command, batch, evaluation.into_evaluated(), client_state.own);
+        self.begin(job, client_state)
     }
 
     /// Carries out the batch. Checks the client's privileges first where docward uses its own: a client must not gain
     /// access.
-    fn begin(&mut self, mut job: Box<BatchJob<'f>>, session: &mut Session) -> Step {
-        if let Some((check, question)) = job.unknown_access(&session.privileges) {
+    fn begin(&mut self, mut job: Box<BatchJob<'f>>, client_state: &mut ClientState) -> Step {
+        if let Some((check, question)) = job.unknown_access(&client_state.privileges) {
             self.state = State::AwaitingPrivileges(job, check);
             return Step::Exchange(question);
         }
         let step = job.next(Input::Start, &mut self.outcomes);
-        session.own = job.own_session();
+        client_state.own = job.own_session();
         self.state = State::Writing(job);
         step
     }
@@ -323,10 +323,10 @@ impl<'f> Plan<'f> {
         job: Box<BatchJob<'f>>,
         check: PrivilegeCheck,
         reply: &[u8],
-        session: &mut Session,
+        client_state: &mut ClientState,
     ) -> Step {
-        match check.take(reply, job.command(), &mut session.privileges) {
-            PrivilegeReply::Granted => self.begin(job, session),
+        match check.take(reply, job.command(), &mut client_state.privileges) {
+            PrivilegeReply::Granted => self.begin(job, client_state),
             PrivilegeReply::Ask(check, question) => {
                 self.state = State::AwaitingPrivileges(job, check);
                 Step::Exchange(question)
@@ -341,17 +341,17 @@ impl<'f> Plan<'f> {
         Step::Exchange(users_question(command.message.header.request_id))
     }
 
-    fn read(&mut self, command: &Command<'f>, class: CommandClass, session: &Session) -> Result<Step, NoPlan> {
+    fn read(&mut self, command: &Command<'f>, class: CommandClass, client_state: &ClientState) -> Result<Step, NoPlan> {
         let expects_reply = !command.message.more_to_come();
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
-                Kind::Binary => self.read_unnamed(command, class, session),
+                Kind::Binary => self.read_unnamed(command, class, client_state),
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };
-        let applicable_rules = applicable_rules(self.rules, namespace, session);
-        if asks_for_users(&applicable_rules, session) {
+        let applicable_rules = applicable_rules(self.rules, namespace, client_state);
+        if asks_for_users(&applicable_rules, client_state) {
             return Ok(self.ask_for_users(command));
         }
         Ok(match self.evaluate_whole(command, class, &applicable_rules) {

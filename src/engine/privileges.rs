@@ -6,7 +6,7 @@
 //! privileges, or only those that would be granted. An `explain` decides: it requires the missing privilege and
 //! changes nothing.
 
-use super::Session;
+use super::ClientState;
 use super::batch::is_state_change_error;
 use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
 use crate::document::{Document, Value, Writer};
@@ -108,7 +108,7 @@ impl Privileges {
     }
 }
 
-impl Session {
+impl ClientState {
     /// Forgets the users and their privileges, because the login may have changed.
     pub fn forget_users(&mut self) {
         self.users = None;

@@ -13,7 +13,7 @@ mod privileges;
 use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Lookup, LookupError, LookupResult};
-use super::{Input, Now, OutcomeKind, Plan, Privileges, Session, Step, Triage, triage};
+use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
 use crate::patterns::RuleSet;
 use crate::rules::Source;
 use crate::wire::op_msg::{Message, Writer};
@@ -60,27 +60,27 @@ fn replies(body: Bson) -> Vec<u8> {
 }
 
 /// The session of a client with all privileges.
-fn session() -> Session {
-    Session { privileges: Privileges::all(), ..Session::default() }
+fn client_state() -> ClientState {
+    ClientState { privileges: Privileges::all(), ..ClientState::default() }
 }
 
 /// Returns the first step of a plan that needs an answer other than a match check.
 fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
-    next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut session())
+    next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut client_state())
 }
 
 /// Returns the plan's next step other than `Yield`.
-fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
-    let mut step = plan.next(input, session);
+fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    let mut step = plan.next(input, client_state);
     while matches!(step, Step::Yield) {
-        step = plan.next(Input::Resumed, session);
+        step = plan.next(Input::Resumed, client_state);
     }
     step
 }
 
 /// Returns the plan's next step, with every match check answered with a match.
-fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
-    let mut step = in_turns(plan, input, session);
+fn next(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    let mut step = in_turns(plan, input, client_state);
     while plan.awaits_match_check() {
         let Step::Exchange(check) = &step else { panic!("{step:?} is not a match check") };
         let found = match documents(check).0.get_array("updates") {
@@ -90,7 +90,7 @@ fn next(plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session) -> Step {
             }
             Err(_) => doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0},
         };
-        step = plan.next(Input::Reply(&replies(found)), session);
+        step = plan.next(Input::Reply(&replies(found)), client_state);
     }
     step
 }

@@ -25,7 +25,7 @@ use super::socket::{self, Stream};
 use super::tls::ListenerTls;
 use super::upstream::{Address, Upstream};
 use super::workers::{WorkerSlot, Workers};
-use crate::engine::{OwnSession, Session};
+use crate::engine::{ClientState, OwnSession};
 
 /// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
 static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);
@@ -147,7 +147,7 @@ async fn resume<P: Interceptor>(
     let timeouts =
         IdleTimeouts::new(connection_setup.limits.admitted(peer.ip()), connection_setup.deadline(), must_log_in);
     let mut relay = Relay::resume(client, upstream, listener_context, local.ip(), snapshot.quiescent);
-    relay.session.connection = relay.listener_context.connection_counters.accepted();
+    relay.client_state.connection = relay.listener_context.connection_counters.accepted();
     Some(Paired { connection: Connection { relay, closing, timeouts }, server: Box::new(snapshot.server) })
 }
 
@@ -191,15 +191,15 @@ impl ConnectionSetup {
         let listener_kind = listener_context.listener_kind(local);
         let connection = listener_context.connection_counters.accepted();
         let must_log_in = self.upstream.requires_login();
-        let session = Session {
+        let client_state = ClientState {
             client: peer.to_string().into(),
             connection,
             own,
             listener_kind,
             must_log_in,
-            ..Session::default()
+            ..ClientState::default()
         };
-        let relay = Relay::new(client, upstream, listener_context, local, session);
+        let relay = Relay::new(client, upstream, listener_context, local, client_state);
         let timeouts = IdleTimeouts::new(admission, deadline, must_log_in);
         let connection = Connection { relay, closing: candidate.closing, timeouts };
         Some(Paired { connection, server: Box::new(candidate.dial) })

@@ -18,7 +18,7 @@ use super::listener::Closing;
 use super::polled_on_wake::WakeGate;
 use super::rate_limit::{RateLimit, quoted};
 use super::relay::{Event, Relay};
-use crate::engine::Session;
+use crate::engine::ClientState;
 
 /// Idle time after which a draining connection closes. A driver that closes idle connections because its monitor's
 /// connection closed has done so by then. A driver that checks sockets before reuse does so after one second. So
@@ -72,7 +72,7 @@ where
     pub(super) async fn run(&mut self) -> ConnectionOutcome {
         let Some(end) = self.end().await else { return ConnectionOutcome::Quiescent };
         self.relay.listener_context.connection_counters.ended(&end);
-        log(&end, &self.relay.session);
+        log(&end, &self.relay.client_state);
         // Bytes that the peer does not take in time are lost.
         let _ = Box::pin(timeout(FLUSH_TIMEOUT, final_flush(&mut self.relay, &end))).await;
         ConnectionOutcome::Closed
@@ -161,8 +161,8 @@ where
     state.unwrap_or(Closing::Now)
 }
 
-fn log(end: &End, session: &Session) {
-    let (client, connection, app) = (&*session.client, session.connection, session.app_name());
+fn log(end: &End, client_state: &ClientState) {
+    let (client, connection, app) = (&*client_state.client, client_state.connection, client_state.app_name());
     // The text may contain parts of the client's message.
     let end_text = quoted(&end.to_string());
     if end.is_remarkable() {

@@ -12,7 +12,7 @@ use tokio::sync::broadcast::{Receiver, Sender, channel};
 use crate::audit::shape_of_frame;
 use crate::command::shorten;
 use crate::document::Value;
-use crate::engine::{OutcomeKind, RuleOutcome, Session, command_of_frame};
+use crate::engine::{ClientState, OutcomeKind, RuleOutcome, command_of_frame};
 use crate::shell::render;
 
 /// Decisions kept for new subscribers.
@@ -63,7 +63,13 @@ pub struct Decision {
 
 impl Decision {
     /// Creates a decision from the whole message `frame`; `in_full`: its documents are to be logged.
-    pub(super) fn new(outcome: RuleOutcome, session: &Session, frame: &[u8], left_out: u64, in_full: bool) -> Self {
+    pub(super) fn new(
+        outcome: RuleOutcome,
+        client_state: &ClientState,
+        frame: &[u8],
+        left_out: u64,
+        in_full: bool,
+    ) -> Self {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
         Self {
             number: 0,
@@ -78,10 +84,10 @@ impl Decision {
             namespace: outcome.namespace,
             reason: outcome.reason,
             hint: outcome.hint,
-            app: session.app_name().map(str::to_owned),
-            users: session.users.as_ref().map(named),
-            client: session.client.to_string(),
-            connection: session.connection,
+            app: client_state.app_name().map(str::to_owned),
+            users: client_state.users.as_ref().map(named),
+            client: client_state.client.to_string(),
+            connection: client_state.connection,
             left_out,
         }
     }

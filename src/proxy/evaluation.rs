@@ -56,14 +56,14 @@ where
         self.keep(evaluation_length(&frame)).await;
         self.pending.span = self.listener_context.meter.open_evaluated(&frame);
         let rules = self.listener_context.rules.load();
-        let frame = match rules.admit(&frame, &self.session.listener_kind) {
+        let frame = match rules.admit(&frame, &self.client_state.listener_kind) {
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
             Admission::Rejected(QueryRejection { step, reason, outcomes }) => {
                 if outcomes.is_empty()
                     && let Some(suppressed) = QUERY_WARNINGS.line()
                 {
-                    let (client, app) = (&*self.session.client, self.session.app_name());
+                    let (client, app) = (&*self.client_state.client, self.client_state.app_name());
                     let reason = quoted(&reason);
                     tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
                 }
@@ -76,7 +76,7 @@ where
         // Time is measured from the first exchange on: a plan without one needs no clock.
         let mut begun = None;
         let mut plan = rules.plan(&frame, now());
-        let mut step = plan.next(Input::Start, &mut self.session);
+        let mut step = plan.next(Input::Start, &mut self.client_state);
         let last = loop {
             let outcomes = plan.take_outcomes();
             let watched = watched && !plan.must_finish();
@@ -85,20 +85,20 @@ where
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);
                     let reply = self.exchange(message, watched).await?;
-                    plan.next(Input::Reply(&reply), &mut self.session)
+                    plan.next(Input::Reply(&reply), &mut self.client_state)
                 }
                 Step::Lookup(lookup) => {
                     let found = self.look_up(lookup, watched).await?;
-                    plan.next(Input::Found(found), &mut self.session)
+                    plan.next(Input::Found(found), &mut self.client_state)
                 }
                 Step::Yield => {
                     tokio::task::yield_now().await;
-                    plan.next(Input::Resumed, &mut self.session)
+                    plan.next(Input::Resumed, &mut self.client_state)
                 }
                 Step::Pause(duration) => {
                     tokio::time::sleep(duration).await;
                     let elapsed = begun.map_or(duration, |begun| begun.elapsed());
-                    plan.next(Input::Paused { elapsed }, &mut self.session)
+                    plan.next(Input::Paused { elapsed }, &mut self.client_state)
                 }
                 last => break last,
             };
@@ -200,14 +200,14 @@ where
         if let Some(span) = &mut self.pending.span {
             span.note(&outcomes);
         }
-        if self.session.users.is_none()
+        if self.client_state.users.is_none()
             && outcomes.iter().any(|one| !one.kind.is_routine())
             && let Ok(header) = Header::of_frame(frame)
         {
             let reply = self.exchange(users_question(header.request_id), watched).await?;
-            self.session.users = read_users(&reply);
+            self.client_state.users = read_users(&reply);
         }
-        self.listener_context.outcomes.note(outcomes, &self.session, rules, frame);
+        self.listener_context.outcomes.note(outcomes, &self.client_state, rules, frame);
         Ok(())
     }
 

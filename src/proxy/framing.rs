@@ -10,7 +10,7 @@ use super::pending_replies::{PendingReplies, ReplyAction, more_to_come};
 use super::transactions::Transactions;
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
-use crate::engine::{Session, Triage};
+use crate::engine::{ClientState, Triage};
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -50,7 +50,7 @@ pub(super) enum Reply {
 /// The state that sorting a client's frame reads and updates.
 pub(super) struct Requests<'r, P> {
     pub(super) rules: &'r P,
-    pub(super) session: &'r mut Session,
+    pub(super) client_state: &'r mut ClientState,
     pub(super) pending: &'r mut PendingReplies,
     pub(super) negotiation: &'r Negotiation,
     pub(super) transactions: &'r Transactions,
@@ -68,7 +68,7 @@ impl<P: Interceptor> Requests<'_, P> {
         if header.op_code == OpCode::Compressed {
             return self.sort_compressed(header, head);
         }
-        let triage = self.rules.triage(head, &self.session.listener_kind);
+        let triage = self.rules.triage(head, &self.client_state.listener_kind);
         // Triage decides for every whole frame. If it does not, the frame is evaluated, never forwarded unchecked.
         if triage == Triage::More && head.len() < header.length {
             return Ok(FrameClass::More);
@@ -80,7 +80,7 @@ impl<P: Interceptor> Requests<'_, P> {
     }
 
     fn refuse_before_login(&self, header: &Header) -> Result<(), ClientFault> {
-        if self.session.must_log_in && header.length > MAX_LENGTH_BEFORE_LOGIN {
+        if self.client_state.must_log_in && header.length > MAX_LENGTH_BEFORE_LOGIN {
             return Err(ClientFault::TooLongBeforeLogin { length: header.length, limit: MAX_LENGTH_BEFORE_LOGIN });
         }
         Ok(())
@@ -100,7 +100,7 @@ impl<P: Interceptor> Requests<'_, P> {
         }
         match peek(head, Depth::Checked(MAX_TRIAGE_LENGTH)) {
             Ok(inner) => {
-                let triage = self.rules.triage(&inner, &self.session.listener_kind);
+                let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
                 self.act(triage, &envelope.header, &inner, Some(envelope.compressor))
             }
             Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),
@@ -116,13 +116,13 @@ impl<P: Interceptor> Requests<'_, P> {
         came: Option<Compressor>,
     ) -> Result<FrameClass<Request>, ClientFault> {
         // The server fails transactions of a client that must still log in, so a drain does not wait for them.
-        if !self.session.must_log_in {
+        if !self.client_state.must_log_in {
             self.transactions.note(head);
         }
         self.pending.command = self.meter.command(header, head);
         self.pending.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
-            self.session.forget_users();
+            self.client_state.forget_users();
         }
         match triage {
             Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
@@ -131,7 +131,7 @@ impl<P: Interceptor> Requests<'_, P> {
                     return Ok(FrameClass::Whole(Request::Convert));
                 }
                 if expects_reply {
-                    let logs_in = self.session.must_log_in && matches!(triage, Triage::Authenticate { .. });
+                    let logs_in = self.client_state.must_log_in && matches!(triage, Triage::Authenticate { .. });
                     self.pending
                         .push(header.request_id, if logs_in { ReplyAction::Login } else { ReplyAction::Forward });
                 }

@@ -28,7 +28,7 @@ use super::sockets::{Listening, Passed};
 
 /// Version of [`ConnectionSnapshot`]; raised by every incompatible change. A process with another version gets only
 /// the listening sockets.
-const FORMAT: u8 = 2;
+const FORMAT: u8 = 3;
 /// How long the new process waits for the sockets, which are sent immediately.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the old process waits while the new one starts.

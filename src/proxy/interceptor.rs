@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::{self, Admission, Input, ListenerKind, Now, RuleOutcome, Session, Step, Triage};
+use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
 use crate::patterns::{Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
@@ -62,7 +62,7 @@ pub struct WrittenRule {
 
 /// See [`engine::Plan`].
 pub trait Steps {
-    fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step;
+    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step;
 
     fn take_outcomes(&mut self) -> Vec<RuleOutcome>;
 
@@ -118,8 +118,8 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
 }
 
 impl Steps for engine::Plan<'_> {
-    fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
-        engine::Plan::next(self, input, session)
+    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
+        engine::Plan::next(self, input, client_state)
     }
 
     fn take_outcomes(&mut self) -> Vec<RuleOutcome> {

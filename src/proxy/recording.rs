@@ -14,7 +14,7 @@ use super::interceptor::{Interceptor, Steps};
 use crate::audit::capture::{Sender as From, outline, record};
 use crate::command::CommandClass;
 use crate::engine::{
-    self, Admission, Input, ListenerKind, Now, Plan, RuleOutcome, Session, Step, Triage, class_of_head,
+    self, Admission, ClientState, Input, ListenerKind, Now, Plan, RuleOutcome, Step, Triage, class_of_head,
     command_of_frame, read_users, users_question,
 };
 use crate::patterns::RuleSet;
@@ -140,23 +140,23 @@ pub struct Recording<'p> {
 }
 
 impl Steps for Recording<'_> {
-    fn next(&mut self, input: Input<'_>, session: &mut Session) -> Step {
+    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
         let Some(expects_reply) = self.expects_reply else {
-            let step = self.plan.next(input, session);
+            let step = self.plan.next(input, client_state);
             if let Step::ForwardOriginal { .. } = step {
-                self.record(session);
+                self.record(client_state);
             }
             return step;
         };
         match input {
-            Input::Start if session.users.is_none() => {
+            Input::Start if client_state.users.is_none() => {
                 let request_id = Header::of_frame(self.frame).map_or(0, |header| header.request_id);
                 return Step::Exchange(users_question(request_id));
             }
-            Input::Reply(reply) => session.users = read_users(reply),
+            Input::Reply(reply) => client_state.users = read_users(reply),
             _ => {}
         }
-        self.record(session);
+        self.record(client_state);
         Step::ForwardOriginal { expects_reply }
     }
 
@@ -170,20 +170,20 @@ impl Steps for Recording<'_> {
 }
 
 impl Recording<'_> {
-    fn record(&self, session: &Session) {
+    fn record(&self, client_state: &ClientState) {
         let sink = &self.recorder.sink;
         let Some(command) = command_of_frame(self.frame) else { return sink.counts.drop_one() };
         let command = match class_of_head(self.frame) {
             Some(CommandClass::Unknown) | None => outline(command.as_document()),
             _ => command,
         };
-        let [a, b, c, d, e, f, g, h, ..] = session.own.id;
+        let [a, b, c, d, e, f, g, h, ..] = client_state.own.id;
         let sender = From {
             // Random for each connection.
             connection: i64::from_le_bytes([a, b, c, d, e, f, g, h]),
-            client: &session.client,
-            app: session.app_name(),
-            users: session.users.as_deref(),
+            client: &client_state.client,
+            app: client_state.app_name(),
+            users: client_state.users.as_deref(),
             milliseconds: self.now.milliseconds,
         };
         sink.offer(record(&sender, command.as_document()));

@@ -31,7 +31,7 @@ use super::write_buffer::{READ_LENGTH, WriteBuffer, poll_read, with_read_buffer}
 use crate::engine::handshake::draining::streams;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::{awaits_news, note_reply, rewrite_reply, rewrite_request};
-use crate::engine::{Session, has_logged_in};
+use crate::engine::{ClientState, has_logged_in};
 use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
 use crate::wire::splitter::{Splitter, StreamPart};
 use crate::wire::{Header, OpCode, WireError};
@@ -70,10 +70,8 @@ struct HandshakeState {
     /// Its last hello may be answered more than once.
     streams: bool,
     /// The client has sent a hello.
-    #[serde(rename = "greeted")]
     hello_sent: bool,
     /// The client has sent a message other than a hello.
-    #[serde(rename = "conversed")]
     commands_sent: bool,
     /// Number of its hellos; wraps.
     hellos: u8,
@@ -96,7 +94,7 @@ pub(super) struct Relay<C, U, P> {
     /// Whether [`Event::Established`] has been returned.
     established_reported: bool,
     handshake: HandshakeState,
-    pub(super) session: Session,
+    pub(super) client_state: ClientState,
     pub(super) negotiation: Negotiation,
     requests: Splitter<Request>,
     replies: Splitter<Reply>,
@@ -132,7 +130,7 @@ where
         upstream: U,
         listener_context: Arc<ListenerContext<P>>,
         local: IpAddr,
-        session: Session,
+        client_state: ClientState,
     ) -> Self {
         Self {
             client,
@@ -144,7 +142,7 @@ where
             activity: Activity::default(),
             established_reported: false,
             handshake: HandshakeState::default(),
-            session,
+            client_state,
             negotiation: Negotiation::new(listener_context.compressors.clone()),
             listener_context,
             requests: Splitter::default(),
@@ -188,7 +186,7 @@ where
             if idle && self.draining && self.handshake.watched && self.is_idle() {
                 return Poll::Ready(Event::End(End::Drained));
             }
-            if idle && !self.established_reported && self.activity.message_received && !self.session.must_log_in {
+            if idle && !self.established_reported && self.activity.message_received && !self.client_state.must_log_in {
                 self.established_reported = true;
                 return Poll::Ready(Event::Established);
             }
@@ -230,7 +228,7 @@ where
 
     /// The state of a client that must still log in; `None`: no login is required.
     pub(super) fn unauthenticated_slot(&self) -> Option<Unauthenticated> {
-        self.session.must_log_in.then(|| Unauthenticated {
+        self.client_state.must_log_in.then(|| Unauthenticated {
             commands_sent: self.handshake.commands_sent,
             within_message: !self.requests.between_frames(),
             hellos: self.handshake.hellos,
@@ -376,7 +374,7 @@ where
             let before = bytes.len() - rest.len();
             let mut sorter = Requests {
                 rules: &**rules,
-                session: &mut self.session,
+                client_state: &mut self.client_state,
                 pending: &mut self.pending,
                 negotiation: &self.negotiation,
                 transactions: &self.listener_context.transactions,
@@ -412,7 +410,8 @@ where
     /// Returns false if it cannot be read; nothing has been sent then.
     fn forward_hello(&mut self, cx: &mut Context<'_>, frame: &[u8]) -> Result<bool, End> {
         let Ok((frame, came)) = unpack(frame) else { return Ok(false) };
-        let rewritten = rewrite_request(&frame, &mut self.session, &mut self.negotiation).map_err(ClientFault::from)?;
+        let rewritten =
+            rewrite_request(&frame, &mut self.client_state, &mut self.negotiation).map_err(ClientFault::from)?;
         // A driver measures round trips on a separate connection, so often that it would never be idle. It counts as a
         // monitor's too.
         self.handshake.watched = awaits_news(&frame) || self.handshake.hello_sent && !self.handshake.commands_sent;
@@ -493,7 +492,7 @@ where
                 StreamPart::Release(held) => self.send_client(cx, &held)?,
                 StreamPart::Whole(Reply::Hello(_), _) if self.drain_state.last_reply_sent => {}
                 StreamPart::Whole(Reply::Hello(goes), frame) => {
-                    note_reply(&frame, &mut self.session);
+                    note_reply(&frame, &mut self.client_state);
                     self.note_login(&frame);
                     let presentation = self.listener_context.presentation(self.local);
                     let rewritten =
@@ -514,8 +513,8 @@ where
     }
 
     fn note_login(&mut self, reply: &[u8]) {
-        if self.session.must_log_in && has_logged_in(reply) {
-            self.session.must_log_in = false;
+        if self.client_state.must_log_in && has_logged_in(reply) {
+            self.client_state.must_log_in = false;
         }
     }
 

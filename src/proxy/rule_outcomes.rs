@@ -20,7 +20,7 @@ use super::decisions::{Decision, Tail};
 use super::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use super::sharded::Sharded;
 use crate::audit::{Effect, Noted, shape_of_frame};
-use crate::engine::{OutcomeKind, RuleOutcome, Session};
+use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 
 /// Decisions published per second for one rule and verdict, and for all rules together.
 const MAX_PER_VERDICT: u32 = 10;
@@ -57,13 +57,19 @@ impl RuleOutcomes {
     }
 
     /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
-    pub(super) fn note<P: Interceptor>(&self, outcomes: Vec<RuleOutcome>, session: &Session, policy: &P, frame: &[u8]) {
+    pub(super) fn note<P: Interceptor>(
+        &self,
+        outcomes: Vec<RuleOutcome>,
+        client_state: &ClientState,
+        policy: &P,
+        frame: &[u8],
+    ) {
         for outcome in outcomes {
             let in_shadow = matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
             let shape = in_shadow.then(|| shape_of_frame(frame));
-            let published = self.count(&outcome, shape, session, policy);
+            let published = self.count(&outcome, shape, client_state, policy);
             if let Some(suppressed) = published {
-                let decision = Decision::new(outcome, session, frame, suppressed, self.in_full);
+                let decision = Decision::new(outcome, client_state, frame, suppressed, self.in_full);
                 decision.log();
                 self.tail.push(decision);
             }
@@ -76,13 +82,13 @@ impl RuleOutcomes {
         &self,
         outcome: &RuleOutcome,
         shape: Option<String>,
-        session: &Session,
+        client_state: &ClientState,
         policy: &P,
     ) -> Option<u64> {
         let noted = Noted {
             effect: Effect::of(outcome.kind),
             statements: outcome.statements,
-            app: session.app_name(),
+            app: client_state.app_name(),
             namespace: &outcome.namespace,
             reason: &outcome.reason,
         };
@@ -184,10 +190,10 @@ mod tests {
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
         writer.body(|out| out.extend_from_slice(body.as_bytes()));
         let frame = writer.finish();
-        let mut session = Session { app_name: Some(app.to_owned()), ..Session::default() };
+        let mut client_state = ClientState { app_name: Some(app.to_owned()), ..ClientState::default() };
         let mut plan = crate::engine::Plan::new(&frame, rules, Now { milliseconds: 0 });
-        assert!(matches!(plan.next(Input::Start, &mut session), Step::ForwardOriginal { .. }));
-        outcomes.note(plan.take_outcomes(), &session, rules, &frame);
+        assert!(matches!(plan.next(Input::Start, &mut client_state), Step::ForwardOriginal { .. }));
+        outcomes.note(plan.take_outcomes(), &client_state, rules, &frame);
     }
 
     #[test]

@@ -91,15 +91,15 @@ fn commands_in_shell_blocks_have_flags_that_exist() {
     assert!(seen >= 12, "{seen}");
 }
 
-/// Replaces each of `pages` by the result of `made_anew` if `UPDATE_EXPECT` is set; otherwise asserts that the two
+/// Replaces each of `pages` by the result of `regenerate` if `UPDATE_EXPECT` is set; otherwise asserts that the two
 /// are equal.
-fn expect(pages: impl IntoIterator<Item = PathBuf>, mut made_anew: impl FnMut(&Path, &str) -> String) {
+fn expect(pages: impl IntoIterator<Item = PathBuf>, mut regenerate: impl FnMut(&Path, &str) -> String) {
     // Two tests write to the same pages.
     static WRITING: Mutex<()> = Mutex::new(());
     let _writing = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
     for page in pages {
         let shown = std::fs::read_to_string(&page).unwrap();
-        let real = made_anew(&page, &shown);
+        let real = regenerate(&page, &shown);
         if std::env::var_os("UPDATE_EXPECT").is_some() {
             std::fs::write(&page, real).unwrap();
         } else {

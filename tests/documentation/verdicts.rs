@@ -10,7 +10,7 @@
 use std::path::{Path, PathBuf};
 
 use docward::document::CowDocument;
-use docward::engine::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, Session, dry_run};
+use docward::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, dry_run};
 use docward::patterns::RuleSet;
 use docward::rules::{Pattern as _, Source};
 use docward::shell::{self, ShellContext, render_unbroken};
@@ -99,7 +99,7 @@ impl Section {
         let parsed = shell::parse(&text, surroundings);
         let commands = parsed.unwrap_or_else(|error| panic!("{}: {text}: {}", self.place, error.message)).commands;
         let dry_run = |command: &CowDocument<'static>| {
-            let mut session = Session { users: Some(Vec::new()), ..Session::default() };
+            let mut session = ClientState { users: Some(Vec::new()), ..ClientState::default() };
             dry_run(command.as_document(), rules, Now { milliseconds: ARRIVAL }, &mut session)
         };
         let dry_runs = commands.iter().map(dry_run).collect();
@@ -252,7 +252,7 @@ impl Evaluated {
 }
 
 /// The tables of a page, and the page's text with all of them regenerated.
-fn made_anew(page: &Path, text: &str) -> (Vec<Section>, String) {
+fn regenerate(page: &Path, text: &str) -> (Vec<Section>, String) {
     let (mut sections, mut real, mut rest) = (Vec::new(), String::new(), text);
     while let Some((before, comment)) = rest.split_once(OPENING) {
         let (comment, table) = comment.split_once(END_OF_OPENING).expect("the comment ends");
@@ -268,7 +268,7 @@ fn made_anew(page: &Path, text: &str) -> (Vec<Section>, String) {
 
 /// The tables of all patterns' pages.
 pub(super) fn sections() -> Vec<Section> {
-    let of_page = |page: PathBuf| made_anew(&page, &std::fs::read_to_string(&page).unwrap()).0;
+    let of_page = |page: PathBuf| regenerate(&page, &std::fs::read_to_string(&page).unwrap()).0;
     pattern_pages().flat_map(of_page).collect()
 }
 
@@ -280,7 +280,7 @@ fn pattern_pages() -> impl Iterator<Item = PathBuf> {
 fn pages_show_the_verdict_on_each_kind_of_statement() {
     let mut shown: Vec<PathBuf> = Vec::new();
     expect(pattern_pages(), |page, text| {
-        let (sections, real) = made_anew(page, text);
+        let (sections, real) = regenerate(page, text);
         shown.extend((!sections.is_empty()).then(|| page.to_owned()));
         real
     });

@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	appName  = "go-session" // failpoints affect only this session's client
+	appName          = "go-session" // failpoints affect only this session's client
 	heartbeatTimeout = 20 * time.Second
 )
 

@@ -84,7 +84,7 @@ fn without_uuid(word: &str) -> &str {
 
 /// Whether the two sides may differ: docward itself answers legacy opcodes and names that are UUIDs; while it has
 /// rules it rejects commands whose target it cannot determine; and a debugging stage picks documents at random.
-fn set_apart(name: &str) -> bool {
+fn may_differ(name: &str) -> bool {
     let undetermined =
         ["applyOps by UUID", "applyOps, drop", "applyOps, nested", "applyOps, nested twice", "$out: symbol"];
     let apart = name.starts_with("OP_") || name.contains("UUID") || name.starts_with("pipeline as");
@@ -125,7 +125,7 @@ fn compare(docward: &Docward, seed: u64) {
         let (one, other) = (one.next(|c| uuid_of(&mut plain, c)), other.next(|c| uuid_of(&mut passed, c)));
         let broken = one.name.starts_with("broken");
         let same = same_but_for(&plain.database, &passed.database, &one.frames, &other.frames);
-        if set_apart(one.name.trim_start_matches("broken: ")) || (broken && !same) {
+        if may_differ(one.name.trim_start_matches("broken: ")) || (broken && !same) {
             continue;
         }
         let expected = directly.deliver(&one.frames);

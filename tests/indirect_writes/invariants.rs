@@ -25,7 +25,7 @@ fn violation(collection: &str, before: &[Document], after: &[Document]) -> Optio
             "bounded" => out_of_range(document),
             "pairs" => (document.get("a") != document.get("b")).then_some("a and b are not the same"),
             "timestamped" => wrongly_timestamped(earlier, document),
-            "jobs" => unfenced(earlier, document),
+            "jobs" => completed_with_wrong_attempt(earlier, document),
             "buckets" => overfull(document),
             "nodes" => misplaced(document, after),
             _ => None,
@@ -71,7 +71,7 @@ fn wrongly_timestamped(earlier: Option<&Document>, document: &Document) -> Optio
 }
 
 /// A worker that completes a job names the attempt that it claimed.
-fn unfenced(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
+fn completed_with_wrong_attempt(earlier: Option<&Document>, document: &Document) -> Option<&'static str> {
     let number = |document: &Document, field: &str| document.get(field).and_then(Bson::as_i32);
     let attempt = number(document, "try");
     if attempt.is_none() {

@@ -5,7 +5,7 @@ use bson::{Bson, DateTime, Decimal128, Document, doc};
 
 use super::support::frame::{MORE_TO_COME, Message};
 use super::support::random::Random;
-use super::table::{Goal, Sent, fresh_uuid};
+use super::table::{Target, Sent, fresh_uuid};
 
 /// Protected collections whose stored documents show whether the rules held.
 pub(super) const COLLECTIONS: [&str; 8] =
@@ -111,12 +111,12 @@ impl Generator {
             Bson::Document(update) => update,
             _ => doc! {},
         };
-        let goal = Goal { database: self.database.clone(), collection, update, uuid: uuid_of(collection) };
+        let target = Target { database: self.database.clone(), collection, update, uuid: uuid_of(collection) };
         let mut indirect_writes = match self.random.below(8) {
-            0..3 => goal.statements(),
-            3..5 => goal.outputs(),
-            5..7 => goal.administration(),
-            _ => goal.legacy(),
+            0..3 => target.statements(),
+            3..5 => target.outputs(),
+            5..7 => target.administration(),
+            _ => target.legacy(),
         };
         let indirect_write = indirect_writes.swap_remove(self.random.below(indirect_writes.len()));
         let frames = indirect_write.steps.iter().map(|sent| match sent {
@@ -189,7 +189,7 @@ impl Generator {
         match self.random.below(6) {
             0 if collection == "jobs" => self.done(),
             0 => Statement::Insert(self.document(collection)),
-            1 => Statement::Delete(self.doomed(collection)),
+            1 => Statement::Delete(self.deletable(collection)),
             _ => {
                 let upsert = self.chance(5);
                 let q = self.filter(collection, upsert);
@@ -251,7 +251,7 @@ impl Generator {
     }
 
     /// Documents that a statement may delete without breaking the invariants.
-    fn doomed(&mut self, collection: &str) -> Document {
+    fn deletable(&mut self, collection: &str) -> Document {
         match collection {
             "blind" | "timestamped" | "pairs" => doc! { "_id": { "$gte": 100 } },
             "jobs" => doc! { "_id": { "$gte": 100 }, "try": self.random.below(3) as i32 },

@@ -39,7 +39,7 @@ fn stored() -> Vec<Document> {
 
 /// The handling of an indirect write by docward.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Becomes {
+pub(super) enum Handling {
     /// Rejected with this code, and a text that names docward.
     Rejected(i32),
     /// The client requests no reply.
@@ -50,14 +50,14 @@ pub(super) enum Becomes {
     Dead,
 }
 
-use Becomes::{Closed, Dead, Rejected, Silent};
+use Handling::{Closed, Dead, Rejected, Silent};
 
 /// A way to change `collection`.
 pub(super) struct IndirectWrite {
     pub(super) name: &'static str,
     /// Sent directly, it changes the stored documents.
-    leads_there: bool,
-    becomes: Becomes,
+    works_directly: bool,
+    handling: Handling,
     pub(super) steps: Vec<Sent>,
 }
 
@@ -67,14 +67,14 @@ pub(super) enum Sent {
 }
 
 /// The target of an indirect write.
-pub(super) struct Goal {
+pub(super) struct Target {
     pub(super) database: String,
     pub(super) collection: &'static str,
     pub(super) update: Document,
     pub(super) uuid: Bson,
 }
 
-impl Goal {
+impl Target {
     fn namespace(&self, collection: &str) -> String {
         format!("{}.{collection}", self.database)
     }
@@ -93,23 +93,23 @@ impl Goal {
     }
 
     /// An indirect write with one command.
-    fn indirect_write(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> IndirectWrite {
-        self.sent(name, leads_there, becomes, self.message(body))
+    fn indirect_write(&self, name: &'static str, works_directly: bool, handling: Handling, body: Document) -> IndirectWrite {
+        self.sent(name, works_directly, handling, self.message(body))
     }
 
-    fn on_admin(&self, name: &'static str, leads_there: bool, becomes: Becomes, body: Document) -> IndirectWrite {
-        self.sent(name, leads_there, becomes, self.on("admin", body))
+    fn on_admin(&self, name: &'static str, works_directly: bool, handling: Handling, body: Document) -> IndirectWrite {
+        self.sent(name, works_directly, handling, self.on("admin", body))
     }
 
-    fn sent(&self, name: &'static str, leads_there: bool, becomes: Becomes, message: Message) -> IndirectWrite {
-        IndirectWrite { name, leads_there, becomes, steps: vec![Sent::Message(message)] }
+    fn sent(&self, name: &'static str, works_directly: bool, handling: Handling, message: Message) -> IndirectWrite {
+        IndirectWrite { name, works_directly, handling, steps: vec![Sent::Message(message)] }
     }
 
     /// A command in which an invalid UTF-8 byte replaces each tilde.
     fn invalid(&self, name: &'static str, body: Document) -> IndirectWrite {
         let mut frame = self.message(body).to_frame(1, 0);
         frame.body.iter_mut().filter(|byte| **byte == b'~').for_each(|byte| *byte = 0xff);
-        IndirectWrite { name, leads_there: false, becomes: Dead, steps: vec![Sent::Frame(frame)] }
+        IndirectWrite { name, works_directly: false, handling: Dead, steps: vec![Sent::Frame(frame)] }
     }
 
     /// A command whose first field has this value.
@@ -180,8 +180,8 @@ impl Goal {
             IndirectWrite {
                 steps: vec![Sent::Message(self.message(begun)), Sent::Message(self.on("admin", committed))],
                 name: "transaction",
-                leads_there: true,
-                becomes: Rejected(REJECTED),
+                works_directly: true,
+                handling: Rejected(REJECTED),
             },
             self.sent("w: 0", true, Silent, unacknowledged.sequence("updates", list()).flags(MORE_TO_COME)),
             self.on_admin("bulkWrite", false, Rejected(REJECTED), bulk),
@@ -354,7 +354,7 @@ impl Goal {
             |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
         let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
         let indirect_write =
-            |name, becomes, frame| IndirectWrite { name, leads_there: false, becomes, steps: vec![Sent::Frame(frame)] };
+            |name, handling, frame| IndirectWrite { name, works_directly: false, handling, steps: vec![Sent::Frame(frame)] };
         let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
         vec![
             indirect_write("OP_INSERT", Closed, frame(2002, &[&prefix, &document(&doc! { "_id": 9 })])),
@@ -412,7 +412,7 @@ fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &Indi
 
 fn check(indirect_write: &IndirectWrite, collection: &str, answer: &Answer) {
     let name = indirect_write.name;
-    match (indirect_write.becomes, answer) {
+    match (indirect_write.handling, answer) {
         (Dead, Answer::Replies(_)) | (Silent, Answer::Silent) | (Closed, Answer::Closed) => {}
         (Rejected(code), Answer::Replies(replies)) => {
             let errors = errors(&replies[0]);
@@ -447,22 +447,22 @@ fn send_all(
     setting: &mut Setting,
     protected: &ProtectedCollection,
     directly: bool,
-    indirect_writes: fn(&Goal) -> Vec<IndirectWrite>,
+    indirect_writes: fn(&Target) -> Vec<IndirectWrite>,
 ) -> usize {
     let (database, collection) = (setting.database.clone(), protected.collection);
-    let goal = |uuid| Goal { database: database.clone(), collection, update: protected.update.clone(), uuid };
+    let target = |uuid| Target { database: database.clone(), collection, update: protected.update.clone(), uuid };
     prepare(setting, collection);
-    let count = indirect_writes(&goal(Bson::Null)).len();
+    let count = indirect_writes(&target(Bson::Null)).len();
     for index in 0..if directly { count } else { 0 } {
         prepare(setting, collection);
-        let indirect_write = indirect_writes(&goal(uuid_of(setting, collection))).swap_remove(index);
+        let indirect_write = indirect_writes(&target(uuid_of(setting, collection))).swap_remove(index);
         let answer = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
         let changed = setting.stored(collection) != stored();
-        assert_eq!(changed, indirect_write.leads_there, "{} directly on {collection}: {answer:?}", indirect_write.name);
+        assert_eq!(changed, indirect_write.works_directly, "{} directly on {collection}: {answer:?}", indirect_write.name);
     }
     prepare(setting, collection);
     let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
-    for indirect_write in indirect_writes(&goal(uuid)) {
+    for indirect_write in indirect_writes(&target(uuid)) {
         let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
         check(&indirect_write, collection, &answer);
         assert_eq!(setting.stored(collection), stored(), "{} changed {collection}", indirect_write.name);
@@ -475,7 +475,7 @@ fn send_all(
 fn statements_are_evaluated_in_every_command_and_shape() {
     let mut setting = Setting::new();
     for protected in protected_collections() {
-        send_all(&mut setting, &protected, true, Goal::statements);
+        send_all(&mut setting, &protected, true, Target::statements);
     }
 }
 
@@ -483,7 +483,7 @@ fn statements_are_evaluated_in_every_command_and_shape() {
 fn outputs_cannot_write_to_a_protected_collection() {
     let mut setting = Setting::new();
     for (index, protected) in protected_collections().iter().enumerate() {
-        send_all(&mut setting, protected, index == 0, Goal::outputs);
+        send_all(&mut setting, protected, index == 0, Target::outputs);
     }
 }
 
@@ -491,8 +491,8 @@ fn outputs_cannot_write_to_a_protected_collection() {
 fn no_collection_command_changes_a_protected_collection() {
     let mut setting = Setting::new();
     for (index, protected) in protected_collections().iter().enumerate() {
-        send_all(&mut setting, protected, index == 0, Goal::administration);
-        send_all(&mut setting, protected, index == 0, Goal::legacy);
+        send_all(&mut setting, protected, index == 0, Target::administration);
+        send_all(&mut setting, protected, index == 0, Target::legacy);
     }
 }
 
@@ -504,12 +504,12 @@ fn indirect_writes_pass_where_no_rule_rejects_them() {
     for collection in ["free", "allowing"] {
         let protected = ProtectedCollection { collection, update: doc! { "$set": { "a": 9 } } };
         prepare(&mut setting, collection);
-        let goal = |uuid| Goal { database: database.clone(), collection, update: protected.update.clone(), uuid };
-        for indirect_writes in [Goal::outputs, Goal::administration] {
-            for index in 0..indirect_writes(&goal(Bson::Null)).len() {
+        let target = |uuid| Target { database: database.clone(), collection, update: protected.update.clone(), uuid };
+        for indirect_writes in [Target::outputs, Target::administration] {
+            for index in 0..indirect_writes(&target(Bson::Null)).len() {
                 prepare(&mut setting, collection);
-                let indirect_write = indirect_writes(&goal(uuid_of(&mut setting, collection))).swap_remove(index);
-                if !indirect_write.leads_there {
+                let indirect_write = indirect_writes(&target(uuid_of(&mut setting, collection))).swap_remove(index);
+                if !indirect_write.works_directly {
                     continue;
                 }
                 let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);

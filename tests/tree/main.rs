@@ -199,7 +199,7 @@ async fn delete_by_hand(categories: &Collection<Document>, id: &str) -> Result<(
     Ok(())
 }
 
-async fn storm(views: &Views, address: &str, with_rule: bool, rounds: u32) -> u32 {
+async fn run_concurrent_writers(views: &Views, address: &str, with_rule: bool, rounds: u32) -> u32 {
     let roots: Vec<_> = (0..6).map(|n| doc! { "_id": format!("n{n}"), "path": Bson::Null }).collect();
     views.store("categories", roots).await;
     let writers = (0..WRITERS).map(|seed| async move {
@@ -214,7 +214,7 @@ async fn eight_writers_keep_every_path_correct() {
     for settings in ["on_delete: reject", "on_delete: cascade"] {
         let docward = Docward::start(Mongod::shared(), &rules(settings));
         let views = Views::of(Mongod::shared(), &docward).await;
-        let done = storm(&views, &docward.address(), true, scaled(60)).await;
+        let done = run_concurrent_writers(&views, &docward.address(), true, scaled(60)).await;
         let nodes = views.stored("categories").await;
         assert_eq!(faults(&nodes), Vec::<String>::new(), "{settings}");
         assert!(done > scaled(60), "only {done} writes succeeded");
@@ -227,7 +227,7 @@ async fn without_the_rule_the_same_writers_break_the_tree() {
     let broken = async {
         for _ in 0..10 {
             let views = Views::of(Mongod::shared(), &docward).await;
-            storm(&views, &docward.address(), false, scaled(60)).await;
+            run_concurrent_writers(&views, &docward.address(), false, scaled(60)).await;
             if !faults(&views.stored("categories").await).is_empty() {
                 return true;
             }

@@ -8,12 +8,12 @@ fn an_ordered_batch_stops_at_its_first_rejection() {
     let set = |n: i32| doc! {"q": {"_id": n}, "u": {"$set": {"a": n}}};
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
     let message = update(&[set(0), set(1), replace.clone(), set(3), replace]);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
+    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     assert_eq!(documents(&sent).1, [set(0), set(1)]);
     let server = replies(doc! {"n": 2, "nModified": 1, "opTime": 5, "ok": 1.0});
-    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut session) else { panic!("no reply") };
+    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut client_state) else { panic!("no reply") };
     let (reply, _) = documents(&reply);
     assert_eq!(
         (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap(), reply.get_i32("opTime").unwrap()),
@@ -31,9 +31,9 @@ fn an_unordered_batch_continues_and_errors_have_the_clients_indexes() {
     let replace = doc! {"q": {"_id": 9}, "u": {"a": 1}};
     let body = doc! {"update": "c", "ordered": false, "txnNumber": 4i64, "lsid": {"id": 1}, "$db": "d"};
     let message = frame(&body, "updates", &[replace.clone(), set(1), replace, set(3)], 0);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
+    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     let (sent_body, sent) = documents(&sent);
     assert_eq!(sent, [set(1), set(3)]);
     assert_eq!(sent_body.get_array("stmtIds").unwrap(), &vec![1.into(), 3.into()]);
@@ -41,7 +41,7 @@ fn an_unordered_batch_continues_and_errors_have_the_clients_indexes() {
         "n": 1, "nModified": 0, "upserted": [{"index": 1, "_id": 3}],
         "writeErrors": [{"index": 0, "code": 11000, "errmsg": "dup"}], "retriedStmtIds": [3], "ok": 1.0,
     });
-    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut session) else { panic!("no reply") };
+    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut client_state) else { panic!("no reply") };
     let (reply, _) = documents(&reply);
     let error = |at: usize| reply.get_array("writeErrors").unwrap()[at].as_document().unwrap();
     let found: Vec<_> =
@@ -58,7 +58,7 @@ fn a_checked_replacement_that_matches_nothing_fails_alone() {
     let set = doc! {"q": {"_id": 2}, "u": {"$set": {"a": 1}, "$inc": {"v": 1}}};
     let body = doc! {"update": "c", "ordered": false, "$db": "d"};
     let message = frame(&body, "updates", &[replace(1), set.clone(), replace(2)], 0);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
     let mut input = Input::Start;
     let mut sent = Vec::new();
@@ -69,7 +69,7 @@ fn a_checked_replacement_that_matches_nothing_fails_alone() {
     ];
     let mut server = server.iter();
     let reply = loop {
-        match next(&mut plan, input, &mut session) {
+        match next(&mut plan, input, &mut client_state) {
             Step::Exchange(message) => {
                 sent.push(documents(&message).1);
                 input = Input::Reply(server.next().unwrap());
@@ -92,16 +92,18 @@ fn a_batch_gets_its_numbers_in_document_order_from_one_lease() {
         rules(&[("d.*", "sequence: { field: no, counter: c, collection: k.counters, block: 5, start: after_max }")]);
     let body = doc! {"insert": "c", "$db": "d"};
     let message = frame(&body, "documents", &[doc! {"a": 1}, doc! {"no": 7}, doc! {"a": 2}], 0);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Lookup(Lookup::Lease(lease)) = next(&mut plan, Input::Start, &mut session) else { panic!("no lease") };
+    let Step::Lookup(Lookup::Lease(lease)) = next(&mut plan, Input::Start, &mut client_state) else {
+        panic!("no lease")
+    };
     let counter = &lease.counter;
     assert_eq!(
         (counter.database.as_str(), counter.collection.as_str(), lease.count, lease.block),
         ("k", "counters", 2, 5)
     );
     let found = Input::Found(Ok(LookupResult::Numbers(vec![4, 5])));
-    let Step::Forward { message, .. } = plan.next(found, &mut session) else { panic!("not sent") };
+    let Step::Forward { message, .. } = plan.next(found, &mut client_state) else { panic!("not sent") };
     assert_eq!(documents(&message).1, [doc! {"a": 1, "no": 4}, doc! {"no": 7}, doc! {"a": 2, "no": 5}]);
 }
 
@@ -111,8 +113,8 @@ fn a_failed_lease_is_reported_or_closes_the_connection() {
     let message = frame(&doc! {"insert": "c", "$db": "d"}, "documents", &[doc! {"a": 1}], 0);
     let step = |error: LookupError| {
         let mut plan = Plan::new(&message, &rules, NOW);
-        plan.next(Input::Start, &mut session());
-        plan.next(Input::Found(Err(error)), &mut session())
+        plan.next(Input::Start, &mut client_state());
+        plan.next(Input::Found(Err(error)), &mut client_state())
     };
     assert!(matches!(step(LookupError::Unavailable("no primary".into())), Step::Close(text) if text == "no primary"));
     let Step::Reply(reply) = step(LookupError::Permanent("seq is a string".into())) else { panic!("no reply") };
@@ -129,31 +131,31 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
         &[doc! {"a": 1}, doc! {"a": 2}, doc! {"a": 3}],
         0,
     );
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let maximum = |plan: &mut Plan<'_>, input: Input<'_>, session: &mut Session, value: i64| {
-        assert!(matches!(plan.next(input, session), Step::Lookup(Lookup::Maximum(_))));
-        match plan.next(Input::Found(Ok(LookupResult::Maximum(Some(value)))), session) {
+    let maximum = |plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState, value: i64| {
+        assert!(matches!(plan.next(input, client_state), Step::Lookup(Lookup::Maximum(_))));
+        match plan.next(Input::Found(Ok(LookupResult::Maximum(Some(value)))), client_state) {
             Step::Exchange(sent) => documents(&sent),
             other => panic!("{other:?}"),
         }
     };
-    let (body, sent) = maximum(&mut plan, Input::Start, &mut session, 5);
+    let (body, sent) = maximum(&mut plan, Input::Start, &mut client_state, 5);
     assert_eq!(sent, [doc! {"a": 1, "no": 6}, doc! {"a": 2, "no": 7}, doc! {"a": 3, "no": 8}]);
     assert!(!body.contains_key("ordered"), "an optimistic run stops at its first error");
     let taken = replies(doc! {
         "n": 1, "writeErrors": [{"index": 1, "code": 11000, "keyPattern": {"no": 1}, "errmsg": "dup"}], "ok": 1.0,
     });
-    let (_, sent) = maximum(&mut plan, Input::Reply(&taken), &mut session, 7);
+    let (_, sent) = maximum(&mut plan, Input::Reply(&taken), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
     // The document's own error is reported; its number goes to the next one.
     let own = replies(doc! {
         "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
     });
-    let (_, sent) = maximum(&mut plan, Input::Reply(&own), &mut session, 7);
+    let (_, sent) = maximum(&mut plan, Input::Reply(&own), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 3, "no": 8}]);
     let done = replies(doc! {"n": 1, "ok": 1.0});
-    let Step::Reply(reply) = plan.next(Input::Reply(&done), &mut session) else { panic!("no reply") };
+    let Step::Reply(reply) = plan.next(Input::Reply(&done), &mut client_state) else { panic!("no reply") };
     let (reply, _) = documents(&reply);
     assert_eq!(reply.get_i32("n").unwrap(), 2);
     assert_eq!(reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("index").unwrap(), 1);
@@ -171,31 +173,33 @@ fn a_rejection_aborts_the_transaction_on_the_server() {
     };
     let replace = doc! {"q": {}, "u": {"a": 1}};
     let set = doc! {"q": {}, "u": {"$set": {"a": 1}}};
-    let mut session = session();
+    let mut client_state = client_state();
 
     let first = transaction(true, std::slice::from_ref(&replace));
     let mut plan = Plan::new(&first, &rules, NOW);
-    let Step::Exchange(check) = plan.next(Input::Start, &mut session) else { panic!("no match check") };
+    let Step::Exchange(check) = plan.next(Input::Start, &mut client_state) else { panic!("no match check") };
     assert!(documents(&check).0.get_bool("startTransaction").unwrap(), "the match check starts the transaction");
     let found = replies(doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0});
-    let Step::Exchange(abort) = plan.next(Input::Reply(&found), &mut session) else { panic!("not aborted") };
+    let Step::Exchange(abort) = plan.next(Input::Reply(&found), &mut client_state) else { panic!("not aborted") };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 
     let later = transaction(false, std::slice::from_ref(&replace));
     let mut plan = Plan::new(&later, &rules, NOW);
-    let Step::Exchange(abort) = next(&mut plan, Input::Start, &mut session) else { panic!("not aborted") };
+    let Step::Exchange(abort) = next(&mut plan, Input::Start, &mut client_state) else { panic!("not aborted") };
     let (abort, _) = documents(&abort);
     assert_eq!((abort.get_i32("abortTransaction").unwrap(), abort.get_i64("txnNumber").unwrap()), (1, 3));
     let failed = replies(doc! {"ok": 0.0, "code": 251});
-    assert!(matches!(plan.next(Input::Reply(&failed), &mut session), Step::Reply(_)));
+    assert!(matches!(plan.next(Input::Reply(&failed), &mut client_state), Step::Reply(_)));
 
     // Inside a transaction even an unordered batch stops at its first error.
     let mixed = transaction(true, &[set.clone(), replace, set.clone()]);
     let mut plan = Plan::new(&mixed, &rules, NOW);
-    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
+    let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     assert_eq!(documents(&sent).1, [set]);
     let server = replies(doc! {"n": 1, "nModified": 1, "ok": 1.0});
-    let Step::Exchange(abort) = next(&mut plan, Input::Reply(&server), &mut session) else { panic!("not aborted") };
+    let Step::Exchange(abort) = next(&mut plan, Input::Reply(&server), &mut client_state) else {
+        panic!("not aborted")
+    };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 }
 
@@ -207,7 +211,7 @@ fn the_parts_of_a_bulk_write_operation_have_one_result() {
     let insert = doc! {"insert": 0, "document": {"_id": 9}};
     let body = doc! {"bulkWrite": 1, "ops": [insert, set], "nsInfo": [{"ns": "d.c"}], "$db": "admin"};
     let message = frame(&body, "", &[], 0);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
     let result = |results: Vec<Bson>, matched: i32, inserted: i32| {
         replies(doc! {
@@ -220,7 +224,7 @@ fn the_parts_of_a_bulk_write_operation_have_one_result() {
     let mut server = server.iter();
     let mut input = Input::Start;
     let reply = loop {
-        match next(&mut plan, input, &mut session) {
+        match next(&mut plan, input, &mut client_state) {
             Step::Exchange(_) => input = Input::Reply(server.next().unwrap()),
             Step::Reply(reply) => break documents(&reply).0,
             other => panic!("{other:?}"),
@@ -246,10 +250,10 @@ fn a_step_down_during_a_match_check_is_retryable_if_the_write_is() {
         body.extend(session_fields);
         let message = frame(&body, "updates", std::slice::from_ref(&save), 0);
         let mut plan = Plan::new(&message, &rules, NOW);
-        let step = plan.next(Input::Start, &mut session());
+        let step = plan.next(Input::Start, &mut client_state());
         assert!(matches!(step, Step::Exchange(_)) && plan.awaits_match_check(), "{step:?}");
         let gone = replies(doc! {"ok": 0.0, "code": 13435, "errmsg": "not primary and secondaryOk=false"});
-        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session()) else { panic!("no reply") };
+        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut client_state()) else { panic!("no reply") };
         let reply = documents(&reply).0;
         assert_eq!(reply.get_i32("code").unwrap(), 13435);
         let labels = reply.get_array("errorLabels").map(|labels| labels[0].as_str().unwrap()).ok();
@@ -268,13 +272,13 @@ fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
             body.extend(doc! {"txnNumber": 4i64, "lsid": {"id": 1}});
         }
         let message = frame(&body, "updates", &[replace.clone(), replace.clone()], 0);
-        let mut session = session();
+        let mut client_state = client_state();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let Step::Exchange(check) = plan.next(Input::Start, &mut session) else { panic!("nothing sent") };
+        let Step::Exchange(check) = plan.next(Input::Start, &mut client_state) else { panic!("nothing sent") };
         let (check, _) = documents(&check);
         assert_eq!(check.get_array("updates").unwrap().len(), 2);
         assert!(!check.contains_key("txnNumber"));
-        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut session) else { panic!("no reply") };
+        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut client_state) else { panic!("no reply") };
         let (reply, _) = documents(&reply);
         assert_eq!(reply.get_i32("code").unwrap(), 10107);
         assert_eq!(reply.contains_key("errorLabels"), retryable);

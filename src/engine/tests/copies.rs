@@ -212,9 +212,9 @@ fn the_array_may_be_any_field_around_the_references() {
 
 /// Returns the sent commands in order, when the server's finds return `finds`.
 fn sent_commands(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson> {
-    let (mut plan, mut session) = (Plan::new(message, rules, NOW), Session::default());
+    let (mut plan, mut client_state) = (Plan::new(message, rules, NOW), ClientState::default());
     let mut finds = finds.iter();
-    let mut step = plan.next(Input::Start, &mut session);
+    let mut step = plan.next(Input::Start, &mut client_state);
     let mut sent = Vec::new();
     while let Step::Exchange(message) = step {
         let (body, statements) = documents(&message);
@@ -229,7 +229,7 @@ fn sent_commands(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson
             }
             _ => doc! {"n": 1, "nModified": 1, "ok": 1.0},
         };
-        step = plan.next(Input::Reply(&replies(reply)), &mut session);
+        step = plan.next(Input::Reply(&replies(reply)), &mut client_state);
     }
     if let Step::Reply(reply) = step {
         sent.push(documents(&reply).0);

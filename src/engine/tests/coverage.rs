@@ -123,7 +123,7 @@ fn carried_out(rules: &RuleSet, message: &[u8]) -> (Step, Vec<OutcomeKind>) {
         return (Step::ForwardOriginal { expects_reply }, Vec::new());
     }
     let mut plan = Plan::new(message, rules, NOW);
-    let step = plan.next(Input::Start, &mut session());
+    let step = plan.next(Input::Start, &mut client_state());
     let kinds = plan.take_outcomes().iter().map(|outcome| outcome.kind).collect();
     (step, kinds)
 }

@@ -1,13 +1,13 @@
 //! Dry runs: results, outcomes and made-up answers.
 
 use super::super::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, dry_run, statements};
-use super::{NOW, Session, rules};
+use super::{ClientState, NOW, rules};
 use crate::shell::{parse, render};
 
-fn run_dry(rule: &str, command: &str, session: &mut Session) -> DryRun {
+fn run_dry(rule: &str, command: &str, client_state: &mut ClientState) -> DryRun {
     let rules = rules(&[("d.c", rule), ("d.c", "defaults: { maxTimeMS: 9 }\nmode: disabled")]);
     let parsed = parse(command, "d").unwrap();
-    dry_run(parsed.commands[0].as_document(), &rules, NOW, session)
+    dry_run(parsed.commands[0].as_document(), &rules, NOW, client_state)
 }
 
 /// Returns the result for a command of an unauthenticated client: the commands that are sent, or a word.
@@ -15,7 +15,7 @@ fn outcome(rule: &str, command: &str) -> String {
     let shown = |sent: &[crate::document::CowDocument<'static>]| {
         sent.iter().map(|command| render(command.as_document(), "d")).collect::<Vec<_>>().join("; ")
     };
-    match run_dry(rule, command, &mut Session::default()).outcome {
+    match run_dry(rule, command, &mut ClientState::default()).outcome {
         DryRunOutcome::Unchanged => "unchanged".to_owned(),
         DryRunOutcome::Undecided => "undecided".to_owned(),
         DryRunOutcome::Rewritten(sent) => shown(&sent),
@@ -89,7 +89,7 @@ fn a_dry_run_supports_the_bulk_write_command_of_mongodb_8() {
 #[test]
 fn a_dry_run_reports_the_answers_it_made_up() {
     let needs = |rule: &str, command: &str| {
-        let needs = run_dry(rule, command, &mut Session::default()).needs;
+        let needs = run_dry(rule, command, &mut ClientState::default()).needs;
         let name = |need: &Need| match need {
             Need::Users => "users".to_owned(),
             Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
@@ -115,14 +115,14 @@ fn a_dry_run_reports_the_answers_it_made_up() {
 
 #[test]
 fn outcomes_depend_on_mode_and_client() {
-    let outcomes_of = |rule: &str, session: &mut Session| {
-        let outcomes = run_dry(rule, "db.c.replaceOne({}, {a: 1})", session).outcomes;
+    let outcomes_of = |rule: &str, client_state: &mut ClientState| {
+        let outcomes = run_dry(rule, "db.c.replaceOne({}, {a: 1})", client_state).outcomes;
         outcomes.iter().map(|one| (one.kind, one.hint.is_empty())).collect::<Vec<_>>()
     };
-    let root = || Session { users: Some(vec![("admin".to_owned(), "root".to_owned())]), ..Session::default() };
-    let migrator = || Session { app_name: Some("migrator-1".to_owned()), ..Session::default() };
+    let root = || ClientState { users: Some(vec![("admin".to_owned(), "root".to_owned())]), ..ClientState::default() };
+    let migrator = || ClientState { app_name: Some("migrator-1".to_owned()), ..ClientState::default() };
     const RULE: &str = "replacement: {}\nexcept: { apps: [migrator-*], users: [admin.root] }";
-    assert_eq!(outcomes_of(RULE, &mut Session::default()), [(OutcomeKind::Reject, false)]);
+    assert_eq!(outcomes_of(RULE, &mut ClientState::default()), [(OutcomeKind::Reject, false)]);
     assert_eq!(outcomes_of(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);
     assert_eq!(outcomes_of(RULE, &mut migrator()), [(OutcomeKind::ExceptReject, false)]);
     assert_eq!(outcomes_of("replacement: {}\nmode: shadow", &mut root()), [(OutcomeKind::ShadowReject, false)]);
@@ -141,7 +141,7 @@ fn a_batch_is_split_into_statements_for_dry_runs() {
     let now = Now { milliseconds: 0 };
     let of = |single: &crate::document::CowDocument<'_>| {
         matches!(
-            dry_run(single.as_document(), &rules, now, &mut Session::default()).outcome,
+            dry_run(single.as_document(), &rules, now, &mut ClientState::default()).outcome,
             DryRunOutcome::Rejected { .. }
         )
     };

@@ -23,9 +23,9 @@ fn a_message_that_a_rule_makes_too_long_is_split_and_gets_one_reply() {
     for flags in [0, crate::wire::op_msg::MORE_TO_COME] {
         let message = insert(&documents, flags);
         assert!(message.len() <= MAX_MESSAGE_LENGTH);
-        let mut session = session();
+        let mut client_state = client_state();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let mut step = in_turns(&mut plan, Input::Start, &mut session);
+        let mut step = in_turns(&mut plan, Input::Start, &mut client_state);
         let mut sent = Vec::new();
         while let Step::Exchange(part) = &step {
             assert!(part.len() <= MAX_MESSAGE_LENGTH);
@@ -33,7 +33,7 @@ fn a_message_that_a_rule_makes_too_long_is_split_and_gets_one_reply() {
             assert_eq!(body.get_str("insert").unwrap(), "c");
             sent.push(documents);
             let server = replies(doc! {"n": sent.last().unwrap().len() as i32, "ok": 1.0});
-            step = plan.next(Input::Reply(&server), &mut session);
+            step = plan.next(Input::Reply(&server), &mut client_state);
         }
         assert_eq!(sent, [vec![0, 1, 2], vec![3]]);
         match step {
@@ -57,16 +57,16 @@ fn documents_of(message: &[u8]) -> (Bson, Vec<i32>) {
 fn only_the_statement_that_became_too_large_is_rejected() {
     let rules = rules(&[("d.c", TIMESTAMPS)]);
     let message = insert(&[sized(0, 100), sized(1, MAX_DOCUMENT_LENGTH), sized(2, 100)], 0);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Exchange(sent) = in_turns(&mut plan, Input::Start, &mut session) else { panic!("nothing sent") };
+    let Step::Exchange(sent) = in_turns(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     assert_eq!(documents_of(&sent).1, [0, 2]);
     let noted = plan.take_outcomes();
     assert!(
         noted.iter().any(|noted| noted.kind == OutcomeKind::Reject && noted.reason.contains("16777216 bytes")),
         "{noted:?}"
     );
-    let Step::Reply(reply) = plan.next(Input::Reply(&replies(doc! {"n": 2, "ok": 1.0})), &mut session) else {
+    let Step::Reply(reply) = plan.next(Input::Reply(&replies(doc! {"n": 2, "ok": 1.0})), &mut client_state) else {
         panic!("no reply")
     };
     let (reply, _) = super::documents(&reply);
@@ -87,9 +87,9 @@ fn a_merged_reply_stays_within_a_document_and_reports_unsent_statements() {
     for (ordered, reported) in [(true, 1), (false, usize::MAX)] {
         let body = doc! {"update": "c", "ordered": ordered, "$db": "d"};
         let message = frame(&body, "updates", &statements, 0);
-        let mut session = session();
+        let mut client_state = client_state();
         let mut plan = Plan::new(&message, &rules, NOW);
-        let mut step = next(&mut plan, Input::Start, &mut session);
+        let mut step = next(&mut plan, Input::Start, &mut client_state);
         let mut done = 0;
         while let Step::Exchange(part) = &step {
             let (_, sent) = super::documents(part);
@@ -100,7 +100,7 @@ fn a_merged_reply_stays_within_a_document_and_reports_unsent_statements() {
                 .collect();
             done += sent.len();
             let server = replies(doc! {"n": sent.len() as i32, "nModified": 0, "upserted": upserted, "ok": 1.0});
-            step = next(&mut plan, Input::Reply(&server), &mut session);
+            step = next(&mut plan, Input::Reply(&server), &mut client_state);
         }
         let Step::Reply(reply) = step else { panic!("{step:?}") };
         assert!(reply.len() < MAX_DOCUMENT_LENGTH && done < 400, "{done}");

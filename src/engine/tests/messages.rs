@@ -33,25 +33,25 @@ fn explain_shows_the_plan_of_what_would_be_sent() {
 #[test]
 fn shadow_and_except_note_outcomes_but_do_not_act() {
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
-    let run = |text: &str, session: &mut Session| {
+    let run = |text: &str, client_state: &mut ClientState| {
         let rules = rules(&[("d.c", text)]);
         let mut plan = Plan::new(&replace, &rules, NOW);
-        let step = plan.next(Input::Start, session);
+        let step = plan.next(Input::Start, client_state);
         (step, plan.take_outcomes().iter().map(|o| (o.kind, o.statements)).collect::<Vec<_>>())
     };
-    let mut client = session();
+    let mut client = client_state();
     let (step, outcomes) = run("mode: shadow\nreplacement: {}", &mut client);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
     assert_eq!(outcomes, [(OutcomeKind::ShadowReject, 1)]);
     let (step, outcomes) = run("mode: disabled\nreplacement: {}", &mut client);
     assert!(matches!(step, Step::ForwardOriginal { .. }) && outcomes.is_empty());
 
-    let mut migrator = Session { app_name: Some("migrator-7".into()), ..Session::default() };
+    let mut migrator = ClientState { app_name: Some("migrator-7".into()), ..ClientState::default() };
     let (step, outcomes) = run("except: { apps: [\"migrator-*\"] }\nreplacement: {}", &mut migrator);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
     assert_eq!(outcomes, [(OutcomeKind::ExceptReject, 1)]);
 
-    let mut root = Session { users: Some(vec![("admin".into(), "root".into())]), ..Session::default() };
+    let mut root = ClientState { users: Some(vec![("admin".into(), "root".into())]), ..ClientState::default() };
     let (step, _) = run("except: { users: [admin.root] }\nreplacement: {}", &mut root);
     assert!(matches!(step, Step::ForwardOriginal { .. }));
 }
@@ -60,14 +60,14 @@ fn shadow_and_except_note_outcomes_but_do_not_act() {
 fn the_users_are_queried_once() {
     let rules = rules(&[("d.c", "except: { users: [admin.root] }\nreplacement: {}")]);
     let replace = update(&[doc! {"q": {}, "u": {"a": 1}}]);
-    let mut session = session();
+    let mut client_state = client_state();
     let mut plan = Plan::new(&replace, &rules, NOW);
-    let Step::Exchange(question) = plan.next(Input::Start, &mut session) else { panic!("no query of users") };
+    let Step::Exchange(question) = plan.next(Input::Start, &mut client_state) else { panic!("no query of users") };
     assert!(documents(&question).0.contains_key("connectionStatus"));
     let answer = replies(doc! {"authInfo": {"authenticatedUsers": [{"user": "root", "db": "admin"}]}, "ok": 1.0});
-    assert!(matches!(plan.next(Input::Reply(&answer), &mut session), Step::ForwardOriginal { .. }));
-    assert_eq!(session.users, Some(vec![("admin".into(), "root".into())]));
-    let again = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut session);
+    assert!(matches!(plan.next(Input::Reply(&answer), &mut client_state), Step::ForwardOriginal { .. }));
+    assert_eq!(client_state.users, Some(vec![("admin".into(), "root".into())]));
+    let again = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut client_state);
     assert!(matches!(again, Step::ForwardOriginal { .. }));
 }
 

@@ -27,15 +27,15 @@ fn insert(collection: &str, flags: u32) -> Vec<u8> {
 
 /// Returns the result of a command with these answers of the server: "leased", the code of the reply, or the next
 /// query.
-fn result(command: &[u8], session: &mut Session, answers: &[Vec<u8>]) -> String {
+fn result(command: &[u8], client_state: &mut ClientState, answers: &[Vec<u8>]) -> String {
     let rules = rules(&[("d.*", NUMBERED)]);
     let mut plan = Plan::new(command, &rules, NOW);
     let mut answers = answers.iter();
-    let mut step = plan.next(Input::Start, session);
+    let mut step = plan.next(Input::Start, client_state);
     loop {
         step = match step {
             Step::Exchange(question) => match answers.next() {
-                Some(answer) => plan.next(Input::Reply(answer), session),
+                Some(answer) => plan.next(Input::Reply(answer), client_state),
                 None => return documents(&question).0.to_string(),
             },
             Step::Lookup(_) => return "leased".to_owned(),
@@ -48,12 +48,12 @@ fn result(command: &[u8], session: &mut Session, answers: &[Vec<u8>]) -> String 
 
 #[test]
 fn the_server_is_queried_without_api_strict_and_then_probed() {
-    let mut session = Session::default();
+    let mut client_state = ClientState::default();
     assert_eq!(
-        result(&insert("c", 0), &mut session, &[]),
+        result(&insert("c", 0), &mut client_state, &[]),
         r#"{ "connectionStatus": 1, "showPrivileges": true, "apiVersion": "1", "$db": "admin" }"#
     );
-    let probe = result(&insert("c", 0), &mut session, &[status(1, &[])]);
+    let probe = result(&insert("c", 0), &mut client_state, &[status(1, &[])]);
     assert!(probe.starts_with(r#"{ "explain": { "update": "c", "updates": [{ "q": { "_id": 0 }"#), "{probe}");
     assert!(probe.ends_with(r#""upsert": true }] }, "verbosity": "queryPlanner", "apiVersion": "1", "$db": "d" }"#));
 }
@@ -83,30 +83,30 @@ fn privileges_are_matched_as_mongod_matches_them() {
         (doc! {"anyResource": true}, &["find"], insert("c", 0), false),
     ];
     for (resource, actions, command, granted) in cases {
-        let answer = result(&command, &mut Session::default(), &[status(1, &[(resource.clone(), actions)])]);
+        let answer = result(&command, &mut ClientState::default(), &[status(1, &[(resource.clone(), actions)])]);
         assert_eq!(answer == "leased", granted, "{resource} {actions:?}: {answer}");
     }
 }
 
 #[test]
 fn granted_privileges_are_kept_until_the_login_changes() {
-    let mut session = Session::default();
+    let mut client_state = ClientState::default();
     let granted = status(1, &[(doc! {"db": "d", "collection": "c"}, &["insert"])]);
-    assert_eq!(result(&insert("c", 0), &mut session, std::slice::from_ref(&granted)), "leased");
-    assert_eq!(result(&insert("c", 0), &mut session, &[]), "leased");
-    assert!(result(&insert("other", 0), &mut session, &[]).contains("connectionStatus"));
-    session.forget_users();
-    assert!(result(&insert("c", 0), &mut session, &[]).contains("connectionStatus"));
+    assert_eq!(result(&insert("c", 0), &mut client_state, std::slice::from_ref(&granted)), "leased");
+    assert_eq!(result(&insert("c", 0), &mut client_state, &[]), "leased");
+    assert!(result(&insert("other", 0), &mut client_state, &[]).contains("connectionStatus"));
+    client_state.forget_users();
+    assert!(result(&insert("c", 0), &mut client_state, &[]).contains("connectionStatus"));
 }
 
 #[test]
 fn a_missing_privilege_is_reported_and_checked_again() {
-    let mut session = Session::default();
+    let mut client_state = ClientState::default();
     for _ in 0..2 {
-        assert_eq!(result(&insert("c", 0), &mut session, &[status(0, &[]), error(13)]), "13");
-        assert_eq!(result(&insert("c", 2), &mut session, &[status(0, &[]), error(13)]), "silent");
+        assert_eq!(result(&insert("c", 0), &mut client_state, &[status(0, &[]), error(13)]), "13");
+        assert_eq!(result(&insert("c", 2), &mut client_state, &[status(0, &[]), error(13)]), "silent");
         // The server is shutting down and does not check privileges.
-        assert_eq!(result(&insert("c", 0), &mut session, &[status(0, &[]), error(11600)]), "11600");
+        assert_eq!(result(&insert("c", 0), &mut client_state, &[status(0, &[]), error(11600)]), "11600");
     }
 }
 
@@ -115,9 +115,9 @@ fn a_missing_privilege_is_reported_and_checked_again() {
 fn a_server_without_access_control_is_queried_once() {
     for probe in [replies(doc! {"ok": 1.0}), error(166), error(59)] {
         for status in [status(0, &[]), status(1, &[]), error(59)] {
-            let mut session = Session::default();
-            assert_eq!(result(&insert("c", 0), &mut session, &[status, probe.clone()]), "leased");
-            assert_eq!(result(&insert("other", 0), &mut session, &[]), "leased");
+            let mut client_state = ClientState::default();
+            assert_eq!(result(&insert("c", 0), &mut client_state, &[status, probe.clone()]), "leased");
+            assert_eq!(result(&insert("other", 0), &mut client_state, &[]), "leased");
         }
     }
 }

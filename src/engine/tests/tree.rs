@@ -10,7 +10,7 @@ const CATEGORIES: [(&str, &str); 1] = [("d.c", TREE)];
 /// A running plan with made-up replies.
 struct PlanRun<'p> {
     plan: Plan<'p>,
-    session: Session,
+    client_state: ClientState,
     step: Step,
     /// The time that is reported at the end of a pause.
     elapsed: Duration,
@@ -18,11 +18,11 @@ struct PlanRun<'p> {
 
 impl<'p> PlanRun<'p> {
     fn of(rules: &'p RuleSet, message: &'p [u8]) -> Self {
-        let mut session = session();
-        session.own.id = [7; 16];
+        let mut client_state = client_state();
+        client_state.own.id = [7; 16];
         let mut plan = Plan::new(message, rules, NOW);
-        let step = plan.next(Input::Start, &mut session);
-        Self { plan, session, step, elapsed: Duration::ZERO }
+        let step = plan.next(Input::Start, &mut client_state);
+        Self { plan, client_state, step, elapsed: Duration::ZERO }
     }
 
     /// Returns the sent command without its session fields, and the session fields.
@@ -40,7 +40,7 @@ impl<'p> PlanRun<'p> {
     }
 
     fn receives(&mut self, reply: Bson) -> &mut Self {
-        self.step = self.plan.next(Input::Reply(&replies(reply)), &mut self.session);
+        self.step = self.plan.next(Input::Reply(&replies(reply)), &mut self.client_state);
         self
     }
 
@@ -52,7 +52,7 @@ impl<'p> PlanRun<'p> {
     fn resumes(&mut self) -> &mut Self {
         assert!(matches!(self.step, Step::Pause(_)), "{:?}", self.step);
         assert!(!self.plan.must_finish());
-        self.step = self.plan.next(Input::Paused { elapsed: self.elapsed }, &mut self.session);
+        self.step = self.plan.next(Input::Paused { elapsed: self.elapsed }, &mut self.client_state);
         self
     }
 
@@ -62,9 +62,9 @@ impl<'p> PlanRun<'p> {
     }
 }
 
-fn insert(document: Bson, session: Bson) -> Vec<u8> {
+fn insert(document: Bson, client_state: Bson) -> Vec<u8> {
     let mut body = doc! {"insert": "c", "$db": "d", "writeConcern": {"w": "majority"}};
-    body.extend(session);
+    body.extend(client_state);
     frame(&body, "documents", &[document], 0)
 }
 
@@ -120,7 +120,7 @@ fn an_insert_touches_its_parent_in_one_transaction() {
     let durable = doc! {"code": 64, "errmsg": "waiting"};
     run.receives(doc! {"ok": 1.0, "writeConcernError": durable.clone()});
     assert_eq!(run.reply(), doc! {"n": 1, "writeConcernError": durable, "ok": 1.0});
-    assert_eq!(run.session.own.last_number, 1);
+    assert_eq!(run.client_state.own.last_number, 1);
 }
 
 #[test]
@@ -129,11 +129,11 @@ fn a_write_conflict_restarts_the_transaction_under_the_next_number() {
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid.clone(), "txnNumber": 5i64});
     let mut run = PlanRun::of(&rules, &message);
-    let (_, (session, number, _)) = run.sent();
-    assert_ne!(session, lsid);
+    let (_, (client_state, number, _)) = run.sent();
+    assert_ne!(client_state, lsid);
     assert_eq!(number, 5 << 10);
     let (_, again) = run.finds(&[books()]).receives(conflict()).resumes().sent();
-    assert_eq!(again, (session, number + 1, true));
+    assert_eq!(again, (client_state, number + 1, true));
     // A rejection aborts the transaction.
     let (abort, _) = run.finds(&[]).sent();
     assert_eq!(abort, doc! {"abortTransaction": 1});
@@ -285,9 +285,9 @@ fn a_commit_error_is_labelled_as_retryable_only_if_a_retry_gets_the_same_reply()
 fn inside_a_client_transaction_all_commands_and_errors_belong_to_it() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
-    let session = doc! {"lsid": lsid.clone(), "txnNumber": 5i64, "autocommit": false, "startTransaction": true};
+    let client_state = doc! {"lsid": lsid.clone(), "txnNumber": 5i64, "autocommit": false, "startTransaction": true};
     let mut message = doc! {"update": "c", "$db": "d"};
-    message.extend(session);
+    message.extend(client_state);
     let message = frame(&message, "updates", &[doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}}], 0);
     let mut run = PlanRun::of(&rules, &message);
     assert_eq!(run.sent().1, (lsid.clone(), 5, true));

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::{HandshakeState, Relay};
-use crate::engine::Session;
+use crate::engine::ClientState;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listener::ListenerContext;
@@ -16,11 +16,10 @@ use crate::proxy::pending_replies::PendingReplies;
 /// The state of a relay between two messages, without its sockets and its listener context.
 #[derive(Debug, Serialize, Deserialize)]
 pub(in crate::proxy) struct QuiescentState {
-    session: Session,
+    client_state: ClientState,
     negotiation: Negotiation,
     /// Replies that have not begun to arrive.
     pending: PendingReplies,
-    #[serde(rename = "heard")]
     message_received: bool,
     handshake: HandshakeState,
 }
@@ -28,7 +27,7 @@ pub(in crate::proxy) struct QuiescentState {
 impl QuiescentState {
     /// Whether its client must still log in.
     pub(in crate::proxy) fn must_log_in(&self) -> bool {
-        self.session.must_log_in
+        self.client_state.must_log_in
     }
 }
 
@@ -51,7 +50,7 @@ where
     /// Splits a quiescent relay into client, upstream and state.
     pub(in crate::proxy) fn into_quiescent(self) -> (C, U, QuiescentState) {
         let quiescent = QuiescentState {
-            session: self.session,
+            client_state: self.client_state,
             negotiation: self.negotiation,
             pending: self.pending,
             message_received: self.activity.message_received,
@@ -68,8 +67,9 @@ where
         local: IpAddr,
         quiescent: QuiescentState,
     ) -> Self {
-        let session = Session { listener_kind: listener_context.listener_kind(local), ..quiescent.session };
-        let mut relay = Self::new(client, upstream, listener_context, local, session);
+        let client_state =
+            ClientState { listener_kind: listener_context.listener_kind(local), ..quiescent.client_state };
+        let mut relay = Self::new(client, upstream, listener_context, local, client_state);
         relay.negotiation = relay.negotiation.resumed(quiescent.negotiation);
         relay.pending = quiescent.pending;
         relay.activity.message_received = quiescent.message_received;

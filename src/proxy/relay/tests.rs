@@ -65,7 +65,7 @@ impl Interceptor for Script {
 }
 
 impl Steps for ScriptedPlan<'_> {
-    fn next(&mut self, input: Input<'_>, _: &mut Session) -> Step {
+    fn next(&mut self, input: Input<'_>, _: &mut ClientState) -> Step {
         let request_id = Header::parse(self.0).unwrap().unwrap().request_id;
         match (input, self.0[21]) {
             (Input::Start, b'e') => Step::Exchange(frame(900, 0, 0, b"exchanged")),
@@ -151,7 +151,7 @@ where
     C: AsyncRead + AsyncWrite + Unpin,
     U: AsyncRead + AsyncWrite + Unpin,
 {
-    Relay::new(client, upstream, Arc::new(listener_context(compressors)), LOCAL, Session::default())
+    Relay::new(client, upstream, Arc::new(listener_context(compressors)), LOCAL, ClientState::default())
 }
 
 fn timeouts() -> IdleTimeouts {

@@ -133,19 +133,19 @@ async fn a_resumed_relay_keeps_its_pending_replies_and_agreements() {
     let (mut client, near_client) = duplex(64 * 1024);
     let (mut upstream, near_upstream) = duplex(64 * 1024);
     let mut here = passing(relay(near_client, near_upstream, None));
-    here.relay.session.users = Some(vec![("admin".into(), "bob".into())]);
-    here.relay.session.own.last_number = 3;
+    here.relay.client_state.users = Some(vec![("admin".into(), "bob".into())]);
+    here.relay.client_state.own.last_number = 3;
     let asks = hello(1, 0, 0, &doc! {"hello": 1, "compression": ["zlib"], "client": {"application": {"name": "shop"}}});
     client.write_all(&asks).await.unwrap();
     stop(&mut here).await;
     read_frame(&mut upstream).await;
     // The reply to a request of the first relay arrives at the second, and so does the next request.
     let mut there = resumed(here);
-    assert_eq!(there.relay.session.users, Some(vec![("admin".into(), "bob".into())]));
-    assert_eq!((there.relay.session.own.last_number, there.relay.session.app_name()), (3, None));
+    assert_eq!(there.relay.client_state.users, Some(vec![("admin".into(), "bob".into())]));
+    assert_eq!((there.relay.client_state.own.last_number, there.relay.client_state.app_name()), (3, None));
     upstream.write_all(&hello(50, 1, 0, &doc! {"me": "a:1", "compression": ["zlib"], "ok": 1})).await.unwrap();
     stop(&mut there).await;
-    assert_eq!(there.relay.session.app_name(), Some("shop"));
+    assert_eq!(there.relay.client_state.app_name(), Some("shop"));
     let expected = doc! {"me": "127.0.0.1:27018", "compression": ["zlib"], "ok": 1};
     assert_eq!(read_frame(&mut client).await, hello(50, 1, 0, &expected));
     let mut there = resumed(there);
