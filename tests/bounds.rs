@@ -251,7 +251,10 @@ async fn out_of_range_is_an_error_where_the_rule_says_so() {
     for upsert in [false, true] {
         let error = loud.update_one(doc! { "_id": 1 }, more()).upsert(upsert).await.unwrap_err();
         assert_eq!(code(&error), 121);
-        assert!(message(&error).contains("no room in 'n'") && message(&error).contains("from 0 to 10"), "{error}");
+        assert!(
+            message(&error).contains("take 'n' out of range") && message(&error).contains("from 0 to 10"),
+            "{error}"
+        );
         let error = loud.find_one_and_update(doc! { "_id": 1 }, more()).upsert(upsert).await.unwrap_err();
         assert_eq!(code(&error), 121);
     }

@@ -59,12 +59,12 @@ fn json_lines_have_every_field_and_escape_client_text() {
 
 #[test]
 fn rust_log_chooses_levels_and_modules() {
-    let docward = docward().environment("RUST_LOG", "warn,docward::proxy::arrival=debug").start();
+    let docward = docward().environment("RUST_LOG", "warn,docward::proxy::admission=debug").start();
     provoke(&docward, "billing");
     docward.wait_for_log(" DEBUG ");
     docward.wait_for_log("rule matched");
     let log = docward.log();
-    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward::proxy::arrival");
+    let is_chosen = |line: &String| line.contains(" WARN ") || line.contains("docward::proxy::admission");
     assert!(log.iter().all(is_chosen), "{log:?}");
 }
 

@@ -1,6 +1,8 @@
 //! The vocabulary of ARCHITECTURE.md holds: words that stood for docward's own ideas before, and that no reader could
 //! know, occur neither in the code nor in its docs, rules and console.
 
+#![allow(clippy::unwrap_used, reason = "a failed step fails the test")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 

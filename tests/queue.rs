@@ -170,7 +170,7 @@ async fn two_workers_do_not_claim_one_job_by_replacements() {
     for _ in 0..2 {
         let error = replace(0, true.into(), 0.into()).await.unwrap_err();
         assert_eq!(code(&error), 121);
-        assert!(message(&error).contains("without counting 'try' up"), "{error}");
+        assert!(message(&error).contains("without incrementing 'try'"), "{error}");
     }
     assert_eq!(setting.stored().await.get("locked"), Some(&false.into()));
     // With a counter, one worker wins.

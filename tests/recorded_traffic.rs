@@ -263,7 +263,7 @@ fn files_that_are_not_traffic_are_refused_by_name() {
     let taken = file("taken", "notes");
     let done = docward(&["record", &taken]);
     assert_eq!(done.status.code(), Some(64));
-    assert!(String::from_utf8(done.stderr).unwrap().contains("is no capture"));
+    assert!(String::from_utf8(done.stderr).unwrap().contains("is not a capture"));
     assert_eq!(std::fs::read_to_string(&taken).unwrap(), "notes");
 }
 

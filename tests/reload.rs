@@ -56,7 +56,7 @@ fn a_changed_file_is_reloaded_and_an_invalid_one_is_ignored() {
     await_rule(&docward, Some("'second'"));
     docward.rewrite_rules(NONE);
     await_rule(&docward, None);
-    let refusals = docward.log().iter().filter(|line| line.contains("are refused")).count();
+    let refusals = docward.log().iter().filter(|line| line.contains("rules not reloaded")).count();
     assert_eq!(refusals, 1, "a bad file is reported once");
     assert!(!docward.log().iter().any(|line| line.contains("keys other than")), "no key has changed");
 }

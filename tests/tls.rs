@@ -238,7 +238,7 @@ async fn certificates_change_while_connections_are_open() {
 
     std::fs::write(&certificate, "nothing of use").unwrap();
     docward.signal("HUP");
-    docward.wait_for_log("the old ones stay");
+    docward.wait_for_log("the previous ones stay");
     ping(&client(&docward, &trust(&old)).await).await.unwrap();
 
     std::fs::rename(new.sign("renewed", HOSTS), &certificate).unwrap();

@@ -69,7 +69,7 @@ pub enum Command {
     Serve(Box<serve::Arguments>),
     /// Check rule files and a configuration file, and print all mistakes.
     Check(check::Arguments),
-    /// Show the verdict on a command, the rules that match it, and the command that would be sent.
+    /// Show the verdict on a command, and the command that would be sent.
     Explain(explain::Arguments),
     /// Run the tests in rule files and test files.
     Test(test::Arguments),

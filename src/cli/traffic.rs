@@ -236,7 +236,7 @@ impl Sharing<'_> {
 
     /// Distributes all records; returns a note if the file is truncated or damaged.
     fn records(&mut self, reader: &mut impl Read) -> Result<Option<String>> {
-        const CUT: &str = "its last record is cut off";
+        const CUT: &str = "the last record is truncated";
         let mut record = Vec::new();
         let note = loop {
             record.resize(4, 0);

@@ -63,7 +63,6 @@ pub struct MemoryUse {
 pub(super) struct Share {
     memory: Arc<Memory>,
     bytes: usize,
-    _overcommit: Option<OwnedSemaphorePermit>,
 }
 
 /// A pending request for a share.
@@ -107,21 +106,14 @@ impl Memory {
         Waiting { memory: self.clone(), bytes, ticket: None }
     }
 
-    /// A share for what has already arrived; it may exceed the budget, but only one at a time.
-    pub(super) async fn take(self: &Arc<Self>, bytes: usize) -> Option<Share> {
-        let fits = {
-            let mut accounts = self.accounts();
-            let fits = accounts.used + bytes <= self.limit;
-            if fits {
-                accounts.used += bytes;
-            }
-            fits
-        };
-        let overcommit = if fits { None } else { Some(self.overcommit.clone().acquire_owned().await.ok()?) };
-        if !fits {
-            self.accounts().used += bytes;
+    /// Counts `bytes` if they are within the budget.
+    fn fits(&self, bytes: usize) -> bool {
+        let mut accounts = self.accounts();
+        let fits = accounts.used + bytes <= self.limit;
+        if fits {
+            accounts.used += bytes;
         }
-        Some(Share { memory: self.clone(), bytes, _overcommit: overcommit })
+        fits
     }
 
     fn accounts(&self) -> MutexGuard<'_, Accounts> {
@@ -157,7 +149,7 @@ impl Waiting {
                 memory.wake(&accounts);
             }
             drop(accounts);
-            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes, _overcommit: None });
+            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes });
         }
         let ticket = match self.ticket {
             Some(ticket) => ticket,
@@ -207,6 +199,8 @@ pub(super) struct Reservation {
     /// `None`: its share has been granted.
     waiting: Option<Waiting>,
     shares: Vec<Share>,
+    /// The message may exceed the budget. A message holds this once for all its shares, or it would wait for itself.
+    overcommit: Option<OwnedSemaphorePermit>,
     /// The whole message has been processed; only sending remains.
     pub(super) is_done: bool,
     progress: TransferProgress,
@@ -233,6 +227,7 @@ impl Reservation {
             memory,
             waiting: None,
             shares: Vec::new(),
+            overcommit: None,
             is_done: false,
             progress: TransferProgress::default(),
             timer,
@@ -262,10 +257,15 @@ impl Reservation {
         Poll::Ready(())
     }
 
-    /// Adds a share for what has already arrived.
+    /// Adds a share for what has already arrived. It may exceed the budget, but only one message at a time.
     pub(super) async fn add(&mut self, bytes: usize) {
-        let share = self.memory.take(bytes).await;
-        self.shares.extend(share);
+        if !self.memory.fits(bytes) {
+            if self.overcommit.is_none() {
+                self.overcommit = self.memory.overcommit.clone().acquire_owned().await.ok();
+            }
+            self.memory.accounts().used += bytes;
+        }
+        self.shares.push(Share { memory: self.memory.clone(), bytes });
     }
 
     /// Checks the progress if a check is due. `amount`: bytes received, or left to send.
@@ -329,13 +329,16 @@ mod tests {
     #[tokio::test]
     async fn complete_messages_exceed_the_budget_one_at_a_time() {
         let memory = Memory::new(100);
-        let within = memory.take(100).await.unwrap();
-        let overcommit = memory.take(50).await.unwrap();
+        let [mut within, mut first, mut second] = [(); 3].map(|()| Reservation::new(&memory));
+        within.add(100).await;
+        first.add(50).await;
         assert_eq!(memory.usage().used, 150);
-        assert!(memory.take(1).now_or_never().is_none());
-        drop(overcommit);
-        assert!(memory.take(1).now_or_never().is_some());
-        drop(within);
+        assert!(second.add(1).now_or_never().is_none());
+        first.add(50).now_or_never().expect("a message does not wait for itself");
+        assert_eq!(memory.usage().used, 200);
+        drop(first);
+        assert!(second.add(1).now_or_never().is_some());
+        drop((within, second));
         assert_eq!(memory.usage().used, 0);
     }
 

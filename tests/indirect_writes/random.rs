@@ -5,7 +5,7 @@ use bson::{Bson, DateTime, Decimal128, Document, doc};
 
 use super::support::frame::{MORE_TO_COME, Message};
 use super::support::random::Random;
-use super::table::{Target, Sent, fresh_uuid};
+use super::table::{Sent, Target, fresh_uuid};
 
 /// Protected collections whose stored documents show whether the rules held.
 pub(super) const COLLECTIONS: [&str; 8] =

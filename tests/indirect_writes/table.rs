@@ -93,7 +93,13 @@ impl Target {
     }
 
     /// An indirect write with one command.
-    fn indirect_write(&self, name: &'static str, works_directly: bool, handling: Handling, body: Document) -> IndirectWrite {
+    fn indirect_write(
+        &self,
+        name: &'static str,
+        works_directly: bool,
+        handling: Handling,
+        body: Document,
+    ) -> IndirectWrite {
         self.sent(name, works_directly, handling, self.message(body))
     }
 
@@ -353,8 +359,12 @@ impl Target {
         let frame =
             |op_code: i32, parts: &[&[u8]]| Frame { request_id: 5, response_to: 0, op_code, body: parts.concat() };
         let (one, zero) = (document(&doc! { "_id": 1 }), [0; 4]);
-        let indirect_write =
-            |name, handling, frame| IndirectWrite { name, works_directly: false, handling, steps: vec![Sent::Frame(frame)] };
+        let indirect_write = |name, handling, frame| IndirectWrite {
+            name,
+            works_directly: false,
+            handling,
+            steps: vec![Sent::Frame(frame)],
+        };
         let insert = doc! { "insert": self.collection, "documents": [{ "_id": 9 }] };
         vec![
             indirect_write("OP_INSERT", Closed, frame(2002, &[&prefix, &document(&doc! { "_id": 9 })])),
@@ -458,7 +468,11 @@ fn send_all(
         let indirect_write = indirect_writes(&target(uuid_of(setting, collection))).swap_remove(index);
         let answer = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
         let changed = setting.stored(collection) != stored();
-        assert_eq!(changed, indirect_write.works_directly, "{} directly on {collection}: {answer:?}", indirect_write.name);
+        assert_eq!(
+            changed, indirect_write.works_directly,
+            "{} directly on {collection}: {answer:?}",
+            indirect_write.name
+        );
     }
     prepare(setting, collection);
     let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
@@ -540,7 +554,10 @@ fn a_read_by_uuid_does_not_bypass_rules_for_reads() {
             let reply = setting.through.command(&setting.database, command.clone());
             let errors = errors(&reply);
             assert_eq!(errors[0].0, REJECTED, "{command}: {reply}");
-            assert!(errors[0].1.contains("docward") && errors[0].1.contains("name it by a string"), "{reply}");
+            assert!(
+                errors[0].1.contains("docward") && errors[0].1.contains("Name the collection by a string"),
+                "{reply}"
+            );
         }
         let reply = setting.through.command(&setting.database, doc! { "find": by_symbol });
         match collection {

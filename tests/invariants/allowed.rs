@@ -74,7 +74,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // Limits: one node per move; _ids of one type, without the separator; no collation.
     ("tree", "it could move many nodes at once"),
     ("tree", "docward cannot predict"),
-    ("tree", "by other means than $set"),
+    ("tree", "cannot be combined with a new parent"),
     ("tree", "it has a collation"),
     ("tree", "cannot be combined with a new parent"),
     ("tree", "is not a valid _id of a node"),

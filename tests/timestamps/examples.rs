@@ -141,7 +141,7 @@ async fn a_source_time_of_another_type_is_rejected() {
     for (collection, times) in wrong {
         for at in times {
             let text = rejection(&views, collection, doc! { "$set": { "a": 1, "at": at.clone() } }).await;
-            assert!(text.contains("source time") && text.contains("of type"), "{collection} {at}: {text}");
+            assert!(text.contains("source time") && text.contains("has type"), "{collection} {at}: {text}");
         }
     }
     for (collection, at, timestamp) in [

@@ -153,7 +153,7 @@ async fn timestamps_without_a_field_are_rejected() {
     for (refused, reason) in [
         (doc! { "$set": { "last_modified.a": time(6) } }, "without the protected field that it belongs to"),
         (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "without the protected field"),
-        (doc! { "$set": { "a": 1, "last_modified.a": 5 } }, "of type int"),
+        (doc! { "$set": { "a": 1, "last_modified.a": 5 } }, "has type int"),
         (doc! { "$set": { "a": 1, "last_modified": { "a": time(6) } } }, "would remove the timestamps of other fields"),
         (
             doc! { "$set": { "a": 1, "last_modified.a": time(6) }, "$currentDate": { "last_modified.a": true } },
