@@ -39,9 +39,9 @@ pub(super) struct Collection {
     pub(super) conditional: u64,
     /// By field: decrements without a lower bound in the filter.
     pub(super) decrements: BTreeMap<String, Evidence>,
-    /// By array: pushes without `$slice`.
+    /// By array: `$push` without `$slice`, and `$addToSet`.
     pub(super) pushes: BTreeMap<String, Evidence>,
-    /// Arrays from which elements are removed, or that are overwritten.
+    /// Fields that are overwritten or unset, and arrays from which elements are removed.
     pub(super) shrinking: HashSet<String>,
     /// By field: writes that contain it.
     pub(super) fields: BTreeMap<(Purpose, String), Evidence>,

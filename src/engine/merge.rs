@@ -389,7 +389,7 @@ fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
     reply.cursor().and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
 }
 
-/// Writes an error's fields. Returns true when only the code is written, because `budget` is used up.
+/// Writes an error's fields. Returns true when only the code and an empty text are written, because `budget` is used up.
 fn write_error(w: &mut Writer<'_>, error: Document<'_>, budget: &mut usize) -> bool {
     *budget = budget.saturating_sub(error.as_bytes().len());
     if *budget > 0 {

@@ -27,7 +27,7 @@ pub(super) struct ActivityCounters {
     busy: AtomicUsize,
 }
 
-/// Counts one connection as busy until it is dropped.
+/// Counts one connection as busy until this guard is dropped.
 #[derive(Debug)]
 pub(super) struct BusyGuard(Arc<ActivityCounters>);
 

@@ -26,7 +26,7 @@ impl Wake for WakeFlag {
     }
 }
 
-/// Wraps futures, one at a time, so that they are polled on wake-ups only.
+/// Wraps futures, one at a time, so that each is polled once at first and then only after it has woken its task.
 #[derive(Debug, Default)]
 pub(super) struct WakeGate(Arc<WakeFlag>);
 

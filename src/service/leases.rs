@@ -1,11 +1,11 @@
-//! Counts the blocks of numbers leased from the server.
+//! Measures the leases of numbers: their round trips to the server, the numbers they brought, and failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use crate::histogram::{Histogram, Reading};
 
-/// Counters for all numbering counters together.
+/// Measurements of all counters of `sequence` rules together.
 #[derive(Debug, Default)]
 pub(super) struct LeaseMeter {
     latency: Histogram,
@@ -13,10 +13,10 @@ pub(super) struct LeaseMeter {
     failed: AtomicU64,
 }
 
-/// Leases taken since the start of the process.
+/// Leases since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Leases {
-    /// Of every round trip, including failed ones.
+    /// The duration of each round trip, including failed ones.
     pub latency: Reading,
     /// Numbers granted.
     pub numbers: u64,

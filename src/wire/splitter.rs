@@ -2,7 +2,7 @@
 //! use it. It has no socket and does not parse commands.
 //!
 //! It copies only frames that must be buffered as a whole, and the start of a frame that cannot be classified yet. It
-//! allocates memory for bytes it has received, not for the length that a header gives. The relay in `proxy` calls it.
+//! allocates memory for bytes it has received; only [`Splitter::reserve`] uses the length that a header gives. The relay in `proxy` calls it.
 
 use super::{HEADER_LENGTH, Header, WireError};
 
