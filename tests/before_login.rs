@@ -5,27 +5,20 @@
 
 mod support;
 
-use std::sync::OnceLock;
 use std::time::Duration;
 
 use bson::{Document, doc};
 use support::frame::Message;
 use support::http::get;
 use support::login::log_in;
-use support::mongod::{Kind, Mongod};
+use support::mongod::Mongod;
 use support::process::{SOON, TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
 use support::raw::Client;
 
 /// With access control; `root` has all privileges.
 fn mongod() -> &'static Mongod {
-    static SHARED: OnceLock<Mongod> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
-        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
-        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
-        mongod
-    })
+    Mongod::shared_with_access_control()
 }
 
 fn before() -> Builder {

@@ -293,6 +293,7 @@ impl<'f> BatchJob<'f> {
             return if run.statements.len() > 1 { self.check_matches() } else { self.check_match_first() };
         }
         // Each attempt assigns its numbers to the original statements.
+        let stored = self.kind_of(run);
         let mut numbered = Vec::with_capacity(run.statements.len());
         for index in run.statements.iter().copied() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
@@ -310,7 +311,7 @@ impl<'f> BatchJob<'f> {
                 Stage::Insert => statement = Cow::Owned(statement.insert_only()),
                 Stage::Whole | Stage::CheckMatch => {}
             }
-            if let Some(stored) = self.kind_of(run) {
+            if let Some(stored) = stored {
                 statement = Cow::Owned(self.counted(index, &statement, stored));
             }
             numbered.push((index, statement));

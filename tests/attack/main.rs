@@ -16,14 +16,12 @@ mod attackers;
 mod bystander;
 
 use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use bson::doc;
 use bystander::Bystander;
-use support::mongod::{Kind, Mongod};
+use support::mongod::Mongod;
 use support::process::{Resident, alone, poll};
 use support::proxy::Docward;
 
@@ -69,13 +67,7 @@ fn open() -> &'static Mongod {
 
 /// With access control; `root` has all privileges.
 fn locked() -> &'static Mongod {
-    static SHARED: OnceLock<Mongod> = OnceLock::new();
-    SHARED.get_or_init(|| {
-        let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
-        let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
-        assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
-        mongod
-    })
+    Mongod::shared_with_access_control()
 }
 
 /// The target of an attack.

@@ -60,6 +60,18 @@ impl Mongod {
         SHARED.get_or_init(|| Mongod::start(Kind::ReplicaSet))
     }
 
+    /// The standalone server with access control shared by all tests of this process; `root` with the password `secret`
+    /// has all privileges.
+    pub fn shared_with_access_control() -> &'static Mongod {
+        static SHARED: OnceLock<Mongod> = OnceLock::new();
+        SHARED.get_or_init(|| {
+            let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
+            let root = doc! { "createUser": "root", "pwd": "secret", "roles": ["root"] };
+            assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+            mongod
+        })
+    }
+
     /// A database name no other test of this process uses.
     pub fn fresh_database(&self) -> String {
         static COUNT: AtomicU32 = AtomicU32::new(0);
