@@ -41,6 +41,10 @@ chaos: ## checked histories of every pattern (DOCWARD_CHAOS_PATTERN=queue: only 
 soak: ## 15 minutes of mixed load, and docward's memory use (DOCWARD_SOAK_SECONDS=900)
 	@scripts/chaos.sh soak
 
+.PHONY: screenshots
+screenshots: ## make the screenshots of docs/console.md again (DOCWARD_SCREENSHOT_MINUTES=15)
+	@scripts/screenshots.sh
+
 .PHONY: bench
 bench: ## measure the cost of a message: time and allocations of triage, parsing, each pattern
 	@cargo bench --bench messages

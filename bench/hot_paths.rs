@@ -9,10 +9,10 @@ use std::hint::black_box;
 
 use bson::{Document, doc};
 use docward::command::{Command, Form, WriteBatch};
+use docward::config::Source;
 use docward::engine::lookup::{Lookup, LookupResult};
 use docward::engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
-use docward::patterns::RuleSet;
-use docward::rules::Source;
+use docward::rules::RuleSet;
 use docward::wire::WireError;
 use docward::wire::op_msg::Message;
 use docward::wire::splitter::{FrameClass, Splitter, StreamPart};
@@ -129,7 +129,7 @@ fn parses_message(frame: Vec<u8>) -> Work {
 fn parses(form: Form, frame: Vec<u8>) -> Work {
     Box::new(move || {
         let command = Command::parse(black_box(&frame)).unwrap();
-        black_box(WriteBatch::read(&command, form).unwrap().statements.len());
+        black_box(WriteBatch::parse(&command, form).unwrap().statements.len());
     })
 }
 

@@ -11,7 +11,7 @@ rustup toolchain list | grep -q nightly || rustup toolchain install nightly --pr
 
 FOUND="$(scripts/target-folder.sh)/fuzz"
 export DOCWARD_FUZZ_SEEDS="$FOUND/seeds"
-cargo test --quiet --test fuzz_smoke every_target
+cargo test --quiet --test source fuzz_targets::every_target
 export CARGO_TARGET_DIR="$FOUND/build"
 
 targets=("$@")

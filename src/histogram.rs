@@ -62,7 +62,7 @@ impl Histogram {
     }
 
     #[must_use]
-    pub fn read(&self) -> Reading {
+    pub fn snapshot(&self) -> Reading {
         let mut reading = Reading { sum: self.sum.load(Ordering::Relaxed), ..Reading::default() };
         reading.buckets.iter_mut().zip(&self.buckets).for_each(|(read, count)| *read = count.load(Ordering::Relaxed));
         reading
@@ -93,11 +93,11 @@ mod tests {
             histogram.add(nanoseconds);
         }
         histogram.add_duration(Duration::from_micros(7));
-        let mut reading = histogram.read();
+        let mut reading = histogram.snapshot();
         let filled: Vec<_> = reading.buckets.iter().enumerate().filter(|(_, count)| **count > 0).collect();
         assert_eq!(filled, [(0, &2), (1, &2), (19, &1), (20, &1)]);
         assert_eq!((reading.count(), reading.sum), (6, 20_000_017_002));
-        reading.merge(&histogram.read());
+        reading.merge(&histogram.snapshot());
         assert_eq!(reading.count(), 12);
         assert!(BOUNDS.is_sorted());
     }

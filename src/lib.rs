@@ -4,7 +4,8 @@
 //!
 //! - [`wire`]: bytes ↔ messages
 //! - [`document`]: raw BSON, read and rewritten without decoding
-//! - `command`, [`effect`], `shell`, `rules`, `patterns`, `engine`: what a message does, and the verdict on it; pure
+//! - `command`, [`effect`], `shell`, `config`, `patterns`, `rules`, `engine`: what a message does, and the verdict on
+//!   it; pure
 //! - `audit`: recorded traffic evaluated against rules; pure
 //! - `service`, `proxy`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
 //!   default
@@ -15,9 +16,7 @@ pub mod audit;
 #[cfg(feature = "io")]
 pub mod cli;
 pub mod command;
-#[cfg(test)]
-#[path = "../tests/support/cpu_time.rs"]
-mod cpu_time;
+pub mod config;
 pub mod document;
 pub mod effect;
 pub mod engine;

@@ -10,7 +10,7 @@ use docward::cli::Arguments;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    match Arguments::read() {
+    match Arguments::from_command_line() {
         Ok(arguments) => arguments.run(),
         Err(code) => code,
     }

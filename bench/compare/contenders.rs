@@ -8,10 +8,10 @@ use anyhow::{Context, Result, ensure};
 use bson::doc;
 use tempfile::TempDir;
 
-use super::support::mongod::{Kind, Mongod};
-use super::support::process::{ChildGuard, Lines, TIMEOUT, free_port, poll};
-use super::support::proxy::Docward;
 use super::{frames, usage};
+use support::mongod::{Kind, Mongod};
+use support::process::{ChildGuard, Lines, TIMEOUT, free_port, poll};
+use support::proxy::Docward;
 
 /// A server, and the processes that keep it running.
 pub(crate) struct Upstream {

@@ -23,8 +23,6 @@ mod roles;
 mod rounds;
 mod sections;
 mod shell;
-#[path = "../../tests/support/mod.rs"]
-mod support;
 mod usage;
 
 use std::path::Path;

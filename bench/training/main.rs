@@ -6,9 +6,6 @@
 
 #[path = "../compare/canned.rs"]
 mod canned;
-#[path = "../../tests/support/certificates.rs"]
-#[allow(dead_code, clippy::unwrap_used, reason = "the tests' own, who need more of them")]
-mod certificates;
 mod client;
 #[path = "../compare/cycle.rs"]
 #[allow(dead_code, reason = "the benchmark's own, which replays captures too")]
@@ -22,11 +19,11 @@ mod process;
 use std::path::Path;
 
 use anyhow::{Context, Result};
-use certificates::Authority;
 use client::send;
 use docward::wire::compressed::Compressor;
 use frames::Session;
 use process::Docward;
+use support::certificates::Authority;
 use tokio::net::TcpListener;
 
 /// Repetitions of each message of which docward reads only the start.

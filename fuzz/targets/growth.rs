@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use bson::{Bson, Document, doc};
 
-use super::fixture::Message;
+use support::frame::Message;
 
 /// Inputs for `target` that contain something `count` times.
 pub struct Family {

@@ -1,28 +1,24 @@
 //! Fuzz targets, one function for each parser of untrusted bytes. No input may cause a panic, and each function
 //! checks the properties in its comment.
 //!
-//! The coverage-guided runs (`make fuzz`) and the short run in `tests/fuzz_smoke.rs` share this file.
+//! The coverage-guided runs (`make fuzz`) and the short run in `tests/source/fuzz_targets.rs` share this file.
 
 #![allow(dead_code, reason = "each program uses one target")]
 #![allow(clippy::unwrap_used, reason = "a panic is a finding")]
 
-#[path = "../../tests/support/frame.rs"]
-pub mod fixture;
 pub mod growth;
 pub mod plans;
-#[path = "../../tests/support/random.rs"]
-pub mod random;
 pub mod seeds;
 pub mod traffic;
 
 use bson::RawDocument;
 use docward::command::{Command, EncodeOptions, Form, Reply, StatementPart, WriteBatch, classify};
+use docward::config::{Report, Source};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
-use docward::engine::handshake::{AddressMap, Presentation, rewrite_reply, rewrite_request};
+use docward::engine::handshake::{AddressMap, HelloReply, Presentation, rewrite_request};
 use docward::engine::{ClientState, transaction};
-use docward::patterns::RuleSet;
-use docward::rules::{Report, Source};
+use docward::rules::RuleSet;
 use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::{Message, Writer};
 use docward::wire::op_query::{Query, reply_document};
@@ -54,8 +50,9 @@ pub fn frame(bytes: &[u8]) {
     let _ = transaction(bytes);
     let _ = (Header::parse(bytes), Query::parse(bytes), reply_document(bytes), Reply::parse(bytes));
     let request = rewrite_request(bytes, &mut ClientState::default(), &mut Negotiation::default());
-    let replies =
-        presentations.iter().map(|presentation| rewrite_reply(bytes, presentation, &mut Negotiation::default()));
+    let replies = presentations.iter().map(|presentation| {
+        HelloReply::parse(bytes).map(|reply| reply.rewrite(presentation, &mut Negotiation::default()))
+    });
     for rewritten in replies.chain([request]) {
         let Ok(Some(frame)) = rewritten else { continue };
         match Header::of_frame(&frame).unwrap().op_code {
@@ -129,8 +126,8 @@ pub fn document(bytes: &[u8]) {
 /// One command: its statements, written together or one by one, are read as the same number of statements.
 pub fn command(bytes: &[u8]) {
     let Ok(command) = Command::parse(bytes) else { return };
-    let Some(form) = Form::of(classify(command.name.as_bytes())) else { return };
-    let Ok(batch) = WriteBatch::read(&command, form) else { return };
+    let Some(form) = Form::for_class(classify(command.name.as_bytes())) else { return };
+    let Ok(batch) = WriteBatch::parse(&command, form) else { return };
     let count = batch.statements.len();
     assert_eq!(statements(&batch.encode(&command, batch.statements.iter()), form), count);
     for (index, statement) in batch.statements.iter().enumerate().take(3) {
@@ -141,7 +138,7 @@ pub fn command(bytes: &[u8]) {
 
 fn statements(frame: &[u8], form: Form) -> usize {
     let command = Command::parse(frame).unwrap_or_else(|error| panic!("{error} in {frame:?}"));
-    WriteBatch::read(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
+    WriteBatch::parse(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
 }
 
 /// A rule file: it loads, or the report is not empty.

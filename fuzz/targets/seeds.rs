@@ -4,7 +4,7 @@ use bson::{DateTime, Document, doc};
 use docward::audit::capture::{self, Sender};
 use docward::engine::command_of_frame;
 
-use super::fixture::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message};
+use support::frame::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message};
 
 /// Returns requests of every class, on protected and unprotected collections.
 pub fn frames() -> Vec<Vec<u8>> {

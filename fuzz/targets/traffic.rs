@@ -38,7 +38,7 @@ fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
     while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
         let Some((record, rest)) = records.split_at_checked(length) else { return };
         let Ok(record) = Document::parse(record) else { return };
-        out.extend(capture::read(record));
+        out.extend(capture::parse_record(record));
         records = rest;
     }
 }
@@ -49,8 +49,8 @@ fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
     for line in bytes.split(|byte| *byte == b'\n') {
         let _ = log::connection_of(line);
         let read = match profile::is_line(line) && !log::is_line(line) {
-            true => profile::read(line, &accept_all, out),
-            false => reader.read(line, &accept_all, out),
+            true => profile::parse_line(line, &accept_all, out),
+            false => reader.parse_line(line, &accept_all, out),
         };
         assert!(!matches!(read, Err(Unreadable(words)) if words.is_empty()));
     }

@@ -10,41 +10,37 @@ use axum::http::StatusCode;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
-use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
 use super::Sources;
 use super::authorization::error;
-use super::slots::{Slot, Stage};
+use super::slots::Slot;
 use crate::proxy::Decision;
 
-/// The most streams at a time; leaves connections for health and metrics.
-pub(super) const STREAMS: usize = 16;
 /// How often a comment is sent without decisions, so that both sides detect a dead connection.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
-/// Streams events. `decision` has one decision as JSON, with its number as the id. `left_out` has the number of
+/// Streams events. `decision` has one decision as JSON, with its number as the id. `missed` has the number of
 /// decisions that this reader was too slow for.
 pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Slot>>) -> Response {
-    let Ok(permit) = sources.streams.clone().try_acquire_owned() else {
+    if !connection.enter_stream() {
         return error(StatusCode::SERVICE_UNAVAILABLE, "too many clients read decisions; try again later");
-    };
-    connection.enter(Stage::Stream);
+    }
     let (recent, live) = sources.observer.decisions();
     let recent = stream::iter(recent).map(|decision| decision_event(&decision));
-    let events = recent.chain(live_events(live, permit)).map(Ok::<_, Infallible>);
+    let events = recent.chain(live_events(live)).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// The new decisions until the proxy ends; holds `permit` until the reader disconnects.
-fn live_events(live: Receiver<Arc<Decision>>, permit: OwnedSemaphorePermit) -> impl Stream<Item = Event> {
-    stream::unfold((live, permit), async |(mut live, permit)| {
+/// The new decisions until the proxy ends.
+fn live_events(live: Receiver<Arc<Decision>>) -> impl Stream<Item = Event> {
+    stream::unfold(live, async |mut live| {
         let event = match live.recv().await {
             Ok(decision) => decision_event(&decision),
-            Err(RecvError::Lagged(count)) => Event::default().event("left_out").data(count.to_string()),
+            Err(RecvError::Lagged(count)) => Event::default().event("missed").data(count.to_string()),
             Err(RecvError::Closed) => return None,
         };
-        Some((event, (live, permit)))
+        Some((event, live))
     })
 }
 

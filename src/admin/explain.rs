@@ -9,7 +9,6 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
-use serde_json::Value;
 use tokio::time::timeout;
 
 use super::authorization::error;
@@ -43,6 +42,8 @@ fn test() -> String {
 
 /// The longest response in bytes. The result for thousands of statements is not readable anyway.
 const RESPONSE_LENGTH: usize = 1 << 20;
+const TOO_LONG: &str = "the result is longer than 1 MiB; explain fewer statements at a time, or use `docward explain` on \
+                        the command line";
 
 /// 200 with the result, or 422 with diagnostics, both as `docward explain --format json` prints them; 413 if the result
 /// is too long. Runs on another thread, because it may take long.
@@ -56,22 +57,20 @@ pub(super) async fn explain(State(sources): State<Sources>, request: Request) ->
         Err(_) => return error(StatusCode::REQUEST_TIMEOUT, "the request body did not arrive in time"),
     };
     let admin_context = sources.admin_context.clone();
-    let explained = in_turn(sources.explaining.clone(), move || match admin_context.explain(&request) {
-        Ok(explained) => json_response(StatusCode::OK, &explained),
-        Err(diagnostics) => json_response(StatusCode::UNPROCESSABLE_ENTITY, &diagnostics),
+    let explained = in_turn(sources.explaining.clone(), move || {
+        let mut body = Body(Vec::new());
+        match admin_context.explain(&request, &mut body) {
+            Ok(true) => json_response(StatusCode::OK, body),
+            Ok(false) => json_response(StatusCode::UNPROCESSABLE_ENTITY, body),
+            Err(_) => error(StatusCode::PAYLOAD_TOO_LARGE, TOO_LONG),
+        }
     });
     explained
         .await
         .unwrap_or_else(|| error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this command; please report it"))
 }
 
-fn json_response(status: StatusCode, explained: &Value) -> Response {
-    let mut body = Body(Vec::new());
-    if serde_json::to_writer(&mut body, explained).is_err() {
-        let text = "the result is longer than 1 MiB; explain fewer statements at a time, or use `docward explain` on \
-                    the command line";
-        return error(StatusCode::PAYLOAD_TOO_LARGE, text);
-    }
+fn json_response(status: StatusCode, body: Body) -> Response {
     (status, [(CONTENT_TYPE, "application/json")], body.0).into_response()
 }
 

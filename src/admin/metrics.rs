@@ -169,8 +169,8 @@ impl Sources {
     }
 
     fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Loads { loaded, refused, loaded_at, tried_at, last_error } = self.admin_context.loads();
-        let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "refused")], refused)];
+        let Loads { loaded, failed, loaded_at, tried_at, last_error } = self.admin_context.loads();
+        let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "failed")], failed)];
         page.counters("reloads", "Reloads of rules or certificates", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));
         page.gauge("last_reload_successful", "0 if the last reload failed", successful)?;

@@ -18,20 +18,20 @@ mod slots;
 mod status;
 mod write_timeout;
 
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use serde_json::Value;
 use tokio::sync::Semaphore;
 
 pub use explain::ExplainRequest;
 pub use server::{Admin, Listener};
 pub use settings::Settings;
 
-use crate::patterns::RuleSet;
 use crate::proxy::Observer;
+use crate::rules::RuleSet;
 
 /// Data for the admin address that only the layer above has.
 pub trait AdminContext: Send + Sync + 'static {
@@ -40,11 +40,12 @@ pub trait AdminContext: Send + Sync + 'static {
     /// The counts of exported spans.
     fn spans(&self) -> SpanCounts;
 
-    /// Evaluates a command; returns the output of `docward explain --format json`.
+    /// Evaluates a command; writes the output of `docward explain --format json`. Returns false if the command cannot
+    /// be parsed: the output is a list of diagnostics.
     ///
     /// # Errors
-    /// A list of diagnostics, if the command cannot be parsed.
-    fn explain(&self, request: &ExplainRequest) -> Result<Value, Value>;
+    /// Errors of `out`. Nothing more is evaluated after the first.
+    fn explain(&self, request: &ExplainRequest, out: &mut dyn Write) -> io::Result<bool>;
 }
 
 /// Spans for the OpenTelemetry collector.
@@ -63,7 +64,7 @@ pub struct SpanCounts {
 pub struct Loads {
     /// The number of successful reloads; the load at the start does not count.
     pub loaded: u64,
-    pub refused: u64,
+    pub failed: u64,
     /// When the current rules and certificates were loaded.
     pub loaded_at: SystemTime,
     /// When the last reload was tried, successful or not.
@@ -79,8 +80,6 @@ struct Sources {
     admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
     settings: Arc<Settings>,
-    /// Permits for readers of decisions.
-    streams: Arc<Semaphore>,
     /// Permits to evaluate a command, and permits for requests that are read or wait.
     explaining: Arc<Semaphore>,
     explain_requests: Arc<Semaphore>,
@@ -95,7 +94,6 @@ impl Sources {
             admin_context,
             started: SystemTime::now(),
             settings: Arc::new(settings),
-            streams: Arc::new(Semaphore::new(decisions::STREAMS)),
             explaining: Arc::new(Semaphore::new(explain::AT_A_TIME)),
             explain_requests: Arc::new(Semaphore::new(explain::REQUESTS)),
             making: Arc::new(Semaphore::new(1)),

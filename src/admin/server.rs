@@ -23,13 +23,13 @@ use super::settings::Settings;
 use super::slots::{Slot, Slots, Stage};
 use super::write_timeout::WithWriteTimeout;
 use super::{AdminContext, Sources, routes};
-use crate::patterns::RuleSet;
 use crate::proxy::{Observer, Phase};
+use crate::rules::RuleSet;
 
 /// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
 /// The timeout for a request and its response; slower clients are disconnected.
-const LIFETIME: Duration = Duration::from_secs(30);
+pub(super) const LIFETIME: Duration = Duration::from_secs(30);
 /// The longest stream of decisions; consoles reconnect.
 const STREAM_LIFETIME: Duration = Duration::from_secs(600);
 /// The longest request head, in bytes.

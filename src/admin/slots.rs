@@ -3,13 +3,19 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Instant;
 
 use tokio::sync::Notify;
+
+use super::server::LIFETIME;
 
 /// The most connections at a time. A console has three, a scraper or a probe one.
 const CONNECTIONS: usize = 128;
 /// The most connections from one address: half, so that a single peer cannot take all slots.
 const CONNECTIONS_PER_PEER: usize = 64;
+
+/// The most streams of decisions at a time; leaves connections for health and metrics.
+const STREAMS: usize = 16;
 
 /// What a connection is doing. Connections in an earlier stage are closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,6 +44,7 @@ struct Held {
     id: u64,
     peer: IpAddr,
     stage: Stage,
+    since: Instant,
     close: Arc<Notify>,
 }
 
@@ -54,11 +61,11 @@ impl Slots {
     pub(super) fn take(&self, peer: IpAddr) -> Slot {
         let mut table = self.lock();
         if let Some(evicted) = table.evicted(peer) {
-            table.held.remove(evicted).close.notify_one();
+            table.close(evicted);
         }
         table.last_id += 1;
         let (id, close) = (table.last_id, Arc::<Notify>::default());
-        table.held.push(Held { id, peer, stage: Stage::Head, close: close.clone() });
+        table.held.push(Held { id, peer, stage: Stage::Head, since: Instant::now(), close: close.clone() });
         Slot { slots: self.clone(), id, close }
     }
 
@@ -68,6 +75,35 @@ impl Slots {
 }
 
 impl Table {
+    fn enter(&mut self, id: u64, stage: Stage) {
+        if let Some(held) = self.held.iter_mut().find(|held| held.id == id) {
+            held.stage = stage;
+        }
+    }
+
+    fn enter_stream(&mut self, id: u64, now: Instant) -> bool {
+        if self.held.iter().filter(|held| held.stage == Stage::Stream).count() >= STREAMS {
+            let Some(evicted) = self.evicted_stream(now) else { return false };
+            self.close(evicted);
+        }
+        self.enter(id, Stage::Stream);
+        true
+    }
+
+    fn close(&mut self, at: usize) {
+        self.held.remove(at).close.notify_one();
+    }
+
+    /// The stream to close for a new one: the oldest of the peer with the most streams. A client that does not read is
+    /// noticed only when the buffers of the operating systems are full, so a stream can be lost after the time that
+    /// every other response has.
+    fn evicted_stream(&self, now: Instant) -> Option<usize> {
+        let streams = || self.held.iter().enumerate().filter(|(_, held)| held.stage == Stage::Stream);
+        let of = |peer: IpAddr| streams().filter(|(_, held)| held.peer == peer).count();
+        let oldest = streams().min_by_key(|(at, held)| (std::cmp::Reverse(of(held.peer)), *at));
+        oldest.filter(|(_, held)| now.saturating_duration_since(held.since) >= LIFETIME).map(|(at, _)| at)
+    }
+
     /// The connection to close for a new one from `peer`: one of `peer` if it has all its slots, else, if all slots are
     /// taken, one of the peer with the most connections. Of that peer, the oldest in the earliest stage.
     fn evicted(&self, peer: IpAddr) -> Option<usize> {
@@ -86,10 +122,12 @@ impl Table {
 
 impl Slot {
     pub(super) fn enter(&self, stage: Stage) {
-        let mut table = self.slots.lock();
-        if let Some(held) = table.held.iter_mut().find(|held| held.id == self.id) {
-            held.stage = stage;
-        }
+        self.slots.lock().enter(self.id, stage);
+    }
+
+    /// Begins to stream decisions. Returns false if too many connections do and none can be closed for this one.
+    pub(super) fn enter_stream(&self) -> bool {
+        self.slots.lock().enter_stream(self.id, Instant::now())
     }
 
     /// Whether it streams decisions.
@@ -136,6 +174,20 @@ mod tests {
         drop(held.drain(..10));
         held.push(slots.take(peer));
         assert_eq!(lost(&held), [0; 0]);
+    }
+
+    #[test]
+    fn a_stream_is_closed_for_a_new_one_after_the_lifetime_of_other_responses() {
+        let (slots, now) = (Slots::default(), Instant::now());
+        let of_peer = |(last, count)| std::iter::repeat_n(IpAddr::from([10, 0, 0, last]), count);
+        let peers = [(1, 2), (2, STREAMS - 2), (3, 2)].into_iter().flat_map(of_peer);
+        let held: Vec<Slot> = peers.map(|peer| slots.take(peer)).collect();
+        assert!(held[..STREAMS].iter().all(Slot::enter_stream));
+        assert!(!held[STREAMS].enter_stream() && lost(&held).is_empty());
+        for slot in &held[STREAMS..] {
+            assert!(slots.lock().enter_stream(slot.id, now + 2 * LIFETIME));
+        }
+        assert_eq!(lost(&held), [2, 3]);
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn describe(sources: &Sources) -> Response {
         },
         "reloads": {
             "loaded": loads.loaded,
-            "refused": loads.refused,
+            "failed": loads.failed,
             "tried_at": milliseconds(loads.tried_at),
             "last_error": loads.last_error,
         },

@@ -59,7 +59,7 @@ pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
 
 /// Reads one record; `None` if it has no command with a database.
 #[must_use]
-pub fn read(record: Document<'_>) -> Option<RecordedCommand> {
+pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let command = record.get("command")?.as_document()?;
     let database = command.get("$db")?.as_str()?;
     let text = |key| record.get(key).and_then(Value::as_str).map(str::to_owned);

@@ -6,7 +6,8 @@ use super::tally::{Effect, Noted, Tally};
 use crate::command::{CommandClass, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
 use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, dry_run, statements};
-use crate::patterns::{Concern, Rule, RuleSet};
+use crate::patterns::Concern;
+use crate::rules::{Rule, RuleSet};
 use crate::shell::render_unbroken;
 
 /// The most characters in an example's text.
@@ -48,11 +49,11 @@ impl<'r> Audit<'r> {
         match &recorded.content {
             Content::Hidden(hidden) => self.hidden(hidden, &recorded.client),
             Content::Command(command) => {
-                let each = statements(command.as_document());
-                if each.is_empty() {
+                let mut each = statements(command.as_document()).peekable();
+                if each.peek().is_none() {
                     self.statement(command, recorded);
                 }
-                each.iter().for_each(|one| self.statement(one, recorded));
+                each.for_each(|one| self.statement(&one, recorded));
             }
         }
     }
@@ -104,7 +105,7 @@ impl<'r> Audit<'r> {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, Need::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
-        let (effect, reason) = match Effect::of(outcome.kind) {
+        let (effect, reason) = match Effect::from_outcome(outcome.kind) {
             _ if seen.hides_from(rule) => (Effect::CannotTell, REST_UNKNOWN),
             // The result of a lookup decides whether it is rewritten.
             Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on stored documents"),

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::field::{Purpose, purpose};
-use super::recorded::{Content, RecordedCommand, connection};
+use super::recorded::{Content, RecordedCommand, fnv_hash};
 use super::shape::shape;
 use super::tally::{Effect, Noted, RuleTally};
 use crate::command::{CommandClass, Namespace, classify};
@@ -70,11 +70,11 @@ impl Habits {
     /// Counts one command.
     pub fn take(&mut self, recorded: &RecordedCommand) {
         let Content::Command(command) = &recorded.content else { return };
-        let each = statements(command.as_document());
-        let one = std::slice::from_ref(command);
-        for command in if each.is_empty() { one } else { each.as_slice() } {
+        let mut each = statements(command.as_document()).peekable();
+        if each.peek().is_none() {
             self.command(command, recorded);
         }
+        each.for_each(|one| self.command(&one, recorded));
     }
 
     /// Adds the counts of `other`.
@@ -102,7 +102,7 @@ impl Habits {
             self.remember(&namespace, document, recorded.client.connection);
             return;
         }
-        let Some(write) = Write::of(document, class) else { return };
+        let Some(write) = Write::from_command(document, class) else { return };
         let read = self.has_read(&namespace, write.filter, recorded.client.connection);
         if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
             return;
@@ -134,7 +134,7 @@ impl Habits {
 /// A hash that identifies a document by its `_id`.
 fn key(namespace: &str, filter: Document<'_>) -> Option<u64> {
     let id = filter.get("_id").filter(|id| id.as_document().is_none_or(|id| !has_operators(id)))?;
-    Some(connection(&[namespace.as_bytes(), &[0], id.bytes].concat()))
+    Some(fnv_hash(&[namespace.as_bytes(), &[0], id.bytes].concat()))
 }
 
 /// Whether a condition limits how small a number can be.
@@ -158,7 +158,7 @@ struct Write<'c> {
 }
 
 impl<'c> Write<'c> {
-    fn of(command: Document<'c>, class: CommandClass) -> Option<Self> {
+    fn from_command(command: Document<'c>, class: CommandClass) -> Option<Self> {
         let list = |name: &str| command.get(name)?.as_array()?.values().next()?.as_document();
         let document = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_document);
         Some(match class {

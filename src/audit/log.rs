@@ -13,7 +13,7 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, connection, content_of, head, hidden,
+    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, content_of, fnv_hash, head, hidden,
     joined, statement,
 };
 use crate::command::{CommandClass, Form, Namespace};
@@ -76,7 +76,7 @@ pub fn connection_of(line: &[u8]) -> u64 {
     let start = memmem::find(near, b"\"ctx\":\"").map_or(0, |at| at + 7);
     let name = near.get(start..).unwrap_or_default();
     let end = memchr::memchr(b'"', name).unwrap_or(name.len());
-    connection(name.get(..end).unwrap_or_default())
+    fnv_hash(name.get(..end).unwrap_or_default())
 }
 
 /// Reads lines of a log.
@@ -105,14 +105,19 @@ impl LogReader {
     ///
     /// # Errors
     /// [`Unreadable`] for a "Slow query" line that does not have mongod's format.
-    pub fn read(&mut self, line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
+    pub fn parse_line(
+        &mut self,
+        line: &[u8],
+        wanted: &Wanted<'_>,
+        out: &mut Vec<RecordedCommand>,
+    ) -> Result<(), Unreadable> {
         if memmem::find(line, b"\"Slow query\"").is_none() {
             return Ok(());
         }
         let line: Line<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
         let Some((namespace, command)) = Namespace::parse(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
         let read = Read {
-            client: Client { app: line.attr.app, users: None, connection: connection(line.ctx.as_bytes()) },
+            client: Client { app: line.attr.app, users: None, connection: fnv_hash(line.ctx.as_bytes()) },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
             namespace,
             json: command.get(),
@@ -245,7 +250,7 @@ impl Read<'_> {
 
     /// Some drivers send statements in the body: mongod logs a single one again, and several only as their number.
     fn has_statements(&self, class: CommandClass) -> bool {
-        let list = Form::of(class).and_then(Form::list);
+        let list = Form::for_class(class).and_then(Form::list);
         !self.truncated && list.is_some_and(|list| self.json.contains(&format!("\"{list}\":[")))
     }
 }
@@ -254,7 +259,7 @@ impl PendingStatements {
     /// Whether these statements can belong to a command of this class and namespace.
     fn belongs_to(&self, class: CommandClass, namespace: Namespace<'_>) -> bool {
         let (database, collection) = &self.namespace;
-        Some(self.form) == Form::of(class)
+        Some(self.form) == Form::for_class(class)
             && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
     }
 

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, connection, content_of, head, hidden,
+    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, content_of, fnv_hash, head, hidden,
     joined, statement,
 };
 use crate::command::{CommandClass, Form, Namespace, classify};
@@ -48,7 +48,7 @@ pub fn is_line(line: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Unreadable`] if it is not a document of `system.profile`.
-pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
+pub fn parse_line(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
     let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
     let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
@@ -72,7 +72,7 @@ pub fn read(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) ->
         }
     };
     let users = entry.users.map(|users| users.into_iter().map(|user| (user.db, user.user)).collect());
-    let client = Client { app: entry.app, users, connection: connection(entry.client.unwrap_or_default().as_bytes()) };
+    let client = Client { app: entry.app, users, connection: fnv_hash(entry.client.unwrap_or_default().as_bytes()) };
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),

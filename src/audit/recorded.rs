@@ -106,7 +106,7 @@ pub(super) fn content_of(
     class: CommandClass,
     inserted: Option<u64>,
 ) -> Content {
-    if let Some(list) = Form::of(class).and_then(Form::list)
+    if let Some(list) = Form::for_class(class).and_then(Form::list)
         && shown.get(list).and_then(Value::as_array).is_none()
     {
         let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
@@ -164,8 +164,8 @@ pub(super) fn head(json: &str) -> Option<(CommandClass, Option<&str>)> {
     Some((classify(name.as_bytes()), target))
 }
 
-/// A number for a connection's name: 64-bit FNV-1a.
-pub(super) fn connection(name: &[u8]) -> u64 {
+/// The 64-bit FNV-1a hash of `name`, the same in every run.
+pub(super) fn fnv_hash(name: &[u8]) -> u64 {
     let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
     name.iter().fold(0xcbf2_9ce4_8422_2325, mix)
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::shape::one_line;
 use super::tally::{Counts, Effect, Example, RuleTally, Tally};
-use crate::patterns::{Rule, RuleSet};
 use crate::rules::Mode;
+use crate::rules::{Rule, RuleSet};
 
 /// The most applications and shapes in the text; JSON has all.
 const SHOWN: usize = 5;

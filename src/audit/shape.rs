@@ -37,7 +37,7 @@ pub fn one_line(text: &str) -> String {
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);
-    let list = Form::of(class).and_then(Form::list).and_then(|list| command.get(list)).and_then(Value::as_array);
+    let list = Form::for_class(class).and_then(Form::list).and_then(|list| command.get(list)).and_then(Value::as_array);
     let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
     match (class, first) {
         (CommandClass::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),

@@ -45,7 +45,7 @@ impl Effect {
 
     /// The effect of an outcome, the same for enforced and shadow rules.
     #[must_use]
-    pub fn of(kind: OutcomeKind) -> Self {
+    pub fn from_outcome(kind: OutcomeKind) -> Self {
         match kind {
             OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
             OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
@@ -67,7 +67,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    fn of(&mut self, effect: Effect) -> &mut u64 {
+    fn count_mut(&mut self, effect: Effect) -> &mut u64 {
         match effect {
             Effect::Rejected => &mut self.rejected,
             Effect::Rewritten => &mut self.rewritten,
@@ -80,7 +80,7 @@ impl Counts {
 
     /// Counts statements.
     pub fn add(&mut self, effect: Effect, statements: u64) {
-        let count = self.of(effect);
+        let count = self.count_mut(effect);
         *count = count.saturating_add(statements);
     }
 

@@ -6,9 +6,9 @@ use proptest::prelude::*;
 use super::log::LogReader;
 use super::*;
 use crate::command::{CommandClass, Namespace};
+use crate::config::Source;
 use crate::document::Document;
-use crate::patterns::RuleSet;
-use crate::rules::Source;
+use crate::rules::RuleSet;
 use crate::shell::render_unbroken;
 
 fn everything(_: Namespace<'_>, _: CommandClass, _: &[u8]) -> bool {
@@ -26,7 +26,7 @@ fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -
 fn read(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
-        reader.read(line.as_bytes(), &everything, &mut out).unwrap();
+        reader.parse_line(line.as_bytes(), &everything, &mut out).unwrap();
     }
     reader.finish(&mut out);
     out.iter().map(describe).collect()
@@ -103,7 +103,7 @@ fn an_unreadable_line_is_an_error_and_gives_no_command() {
     for command in [nul, &deep, wrong, "[1]", "5"] {
         let (mut reader, mut out) = (LogReader::default(), Vec::new());
         let text = line("a", "update", "d.c", command, "");
-        assert!(reader.read(text.as_bytes(), &everything, &mut out).is_err(), "{command}");
+        assert!(reader.parse_line(text.as_bytes(), &everything, &mut out).is_err(), "{command}");
         reader.finish(&mut out);
         assert!(out.is_empty(), "{command}");
     }
@@ -113,7 +113,7 @@ fn an_unreadable_line_is_an_error_and_gives_no_command() {
 fn held_statements_are_bounded() {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for _ in 0..2500 {
-        reader.read(line("a", "update", "d.c", Q, "").as_bytes(), &everything, &mut out).unwrap();
+        reader.parse_line(line("a", "update", "d.c", Q, "").as_bytes(), &everything, &mut out).unwrap();
     }
     assert_eq!(out.len(), 2, "a long batch is released in parts");
 }
@@ -123,7 +123,7 @@ fn profile_documents_are_read_relaxed_and_canonical() {
     let users = r#""allUsers":[{"user":"root","db":"admin"}],"appName":"a""#;
     let read = |text: String| {
         let mut out = Vec::new();
-        profile::read(text.as_bytes(), &everything, &mut out).unwrap();
+        profile::parse_line(text.as_bytes(), &everything, &mut out).unwrap();
         assert_eq!(out[0].client.users, Some(vec![("admin".to_owned(), "root".to_owned())]));
         describe(&out[0])
     };
@@ -160,7 +160,7 @@ fn a_record_is_read_as_it_was_written() {
     let sender =
         capture::Sender { connection: -7, client: "127.0.0.1:5", app: Some("a"), users: Some(&users), milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
-    let recorded = capture::read(Document::parse(&record).unwrap()).unwrap();
+    let recorded = capture::parse_record(Document::parse(&record).unwrap()).unwrap();
     assert_eq!(describe(&recorded), r#"db.c.insertOne({a: Long("1")})"#);
     let Client { app, users: recorded_users, connection } = recorded.client;
     assert_eq!((app.as_deref(), recorded_users, recorded.milliseconds), (Some("a"), Some(users), Some(9)));
@@ -178,7 +178,7 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     let mut audit = Audit::new(&rules);
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
-        reader.read(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
+        reader.parse_line(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
     }
     reader.finish(&mut out);
     out.iter().for_each(|recorded| audit.take(recorded));
@@ -227,7 +227,7 @@ fn ops_of_a_bulk_write_count_for_their_own_collections() {
     let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
     let sender = capture::Sender { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
-    audit.take(&capture::read(Document::parse(&record).unwrap()).unwrap());
+    audit.take(&capture::parse_record(Document::parse(&record).unwrap()).unwrap());
     let counts = audit.finish().rules[0].counts;
     assert_eq!((counts.rejected, counts.passed, counts.cannot_tell), (2, 0, 0));
 }
@@ -362,8 +362,8 @@ proptest! {
         bytes[at % length] = with;
         bytes.truncate(length - cut % 50);
         let (mut reader, mut out) = (LogReader::default(), Vec::new());
-        let _ = reader.read(&bytes, &everything, &mut out);
-        let _ = profile::read(&bytes, &everything, &mut out);
+        let _ = reader.parse_line(&bytes, &everything, &mut out);
+        let _ = profile::parse_line(&bytes, &everything, &mut out);
         reader.finish(&mut out);
         let rules = rules("replacement: {}");
         let mut audit = Audit::new(&rules);

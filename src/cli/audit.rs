@@ -31,7 +31,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Ok(rules) => rules,
         Err(code) => return code,
     };
-    let (workers, sources) = match traffic::read(&arguments.files, || Audit::new(&rules)) {
+    let (workers, sources) = match traffic::read_files(&arguments.files, || Audit::new(&rules)) {
         Ok(read) => read,
         Err(error) => return fail(&format!("{error:#}"), 1),
     };

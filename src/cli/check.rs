@@ -16,10 +16,10 @@ use tokio::runtime::Builder;
 use super::config::ConfigFile;
 use super::typed::Unquoted;
 use super::{Format, values};
+use crate::config::{Diagnostic, Report};
 use crate::engine::incompatible_rules;
-use crate::patterns::RuleSet;
 use crate::proxy::ListenerTls;
-use crate::rules::{Diagnostic, Report};
+use crate::rules::RuleSet;
 use crate::service::ConnectionString;
 use crate::service::inspection::inspect;
 

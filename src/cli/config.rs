@@ -14,9 +14,9 @@ use super::LogFormat;
 use super::machine;
 use super::values::{self, AdminAddress};
 use crate::admin;
+use crate::config::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
 use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
-use crate::rules::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
 use crate::secret::Secret;
 use crate::service::{ConnectionString, MongoService};
 

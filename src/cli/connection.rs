@@ -11,9 +11,10 @@ use tokio::runtime::Builder;
 use super::config::ConfigFile;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
-use crate::patterns::{Rule, RuleSet};
+use crate::config::{MAX_FILE_BYTES, Report, read_file};
 use crate::proxy::UpstreamError;
-use crate::rules::{MAX_FILE_BYTES, Report, RuleId, read_file};
+use crate::rules::RuleId;
+use crate::rules::{Rule, RuleSet};
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
 

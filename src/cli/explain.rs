@@ -10,15 +10,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use clap::Args;
+use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
 use super::config::ConfigFile;
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, fail, load_rules, words};
+use crate::config::Report;
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements};
-use crate::patterns::RuleSet;
-use crate::rules::Report;
+use crate::rules::RuleSet;
 use crate::shell::{self, ShellContext, extended_json};
 
 /// The command line.
@@ -70,12 +71,12 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     match (input.explain(&rules), arguments.format) {
         (Ok(explained), Format::Text) => {
             let coloured = std::io::stdout().is_terminal();
-            let texts = explained.iter().map(|one| one.to_text(&rules, input.database, coloured));
+            let texts = explained.commands.iter().map(|one| one.to_text(&explained, coloured));
             print!("{}", texts.collect::<Vec<_>>().join("\n"));
             ExitCode::SUCCESS
         }
         (Ok(explained), Format::Json) => {
-            println!("{:#}", to_json(&explained, &rules, input.database));
+            println!("{}", serde_json::to_string_pretty(&explained).unwrap_or_default());
             ExitCode::SUCCESS
         }
         (Err(report), format) => {
@@ -102,30 +103,19 @@ pub(super) struct ExplainInput<'q> {
 }
 
 impl ExplainInput<'_> {
-    /// The output of `--format json`.
-    ///
     /// # Errors
-    /// The diagnostics as JSON, if the command cannot be parsed.
-    pub(super) fn explain_json(&self, rules: &RuleSet) -> Result<serde_json::Value, serde_json::Value> {
-        match self.explain(rules) {
-            Ok(explained) => Ok(to_json(&explained, rules, self.database)),
-            Err(report) => Err(report.to_json()),
-        }
-    }
-
-    fn explain(&self, rules: &RuleSet) -> Result<Vec<Explained>, Report> {
+    /// The diagnostics, if the command cannot be parsed.
+    pub(super) fn explain<'r>(&'r self, rules: &'r RuleSet) -> Result<Explanation<'r>, Report> {
         let surroundings = ShellContext { database: self.database, now: self.at };
         let parsed =
             shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
-        let dry_run = |command: &CowDocument<'static>| {
-            let mut client_state = words::client_state(self.app, self.user);
-            dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
-        };
-        let explained = parsed.commands.into_iter().map(|command| {
-            let statements = statements(command.as_document()).iter().map(dry_run).collect();
-            Explained { dry_run: dry_run(&command), statements, command }
-        });
-        Ok(explained.collect())
+        let explained = |command| Explained { dry_run: self.dry_run(&command, rules), command };
+        Ok(Explanation { input: self, rules, commands: parsed.commands.into_iter().map(explained).collect() })
+    }
+
+    fn dry_run(&self, command: &CowDocument<'static>, rules: &RuleSet) -> DryRun {
+        let mut client_state = words::client_state(self.app, self.user);
+        dry_run(command.as_document(), rules, Now { milliseconds: self.at }, &mut client_state)
     }
 }
 
@@ -160,16 +150,31 @@ pub(super) fn user(text: &str) -> Result<String, String> {
     if whole { Ok(text.to_owned()) } else { Err("write AUTHDB.USER, for example admin.root".to_owned()) }
 }
 
+/// The evaluated commands of one input. Serialized, it is the output of `--format json`.
+pub(super) struct Explanation<'r> {
+    input: &'r ExplainInput<'r>,
+    rules: &'r RuleSet,
+    commands: Vec<Explained>,
+}
+
 /// One command with its dry run.
 struct Explained {
     command: CowDocument<'static>,
     dry_run: DryRun,
-    /// The dry run of each statement of a batch; empty if there is only one statement.
-    statements: Vec<DryRun>,
+}
+
+impl Explanation<'_> {
+    /// The dry run of each statement of a batch; none if there is only one statement. Each is evaluated when it is
+    /// taken, so that the reader can stop.
+    fn statements(&self, one: &Explained) -> impl Iterator<Item = DryRun> {
+        statements(one.command.as_document()).map(|command| self.input.dry_run(&command, self.rules))
+    }
 }
 
 impl Explained {
-    fn to_text(&self, rules: &RuleSet, database: &str, coloured: bool) -> String {
+    fn to_text(&self, explanation: &Explanation<'_>, coloured: bool) -> String {
+        let (rules, database) = (explanation.rules, explanation.input.database);
+        let statements: Vec<DryRun> = explanation.statements(self).collect();
         let mut out = format!("{}\n", self.summary());
         if let (None, Some(message)) = (self.rejecting(), words::rejection(&self.dry_run)) {
             writeln!(out, "  {message}").unwrap_or_default();
@@ -177,15 +182,14 @@ impl Explained {
         for outcome in &self.dry_run.outcomes {
             out.push_str(&outcome_text(outcome, rules));
         }
-        out.push_str(if self.statements.is_empty() { "" } else { "\n" });
-        for (index, statement) in self.statements.iter().enumerate() {
+        out.push_str(if statements.is_empty() { "" } else { "\n" });
+        for (index, statement) in statements.iter().enumerate() {
             let names =
                 statement.outcomes.iter().map(|one| format!("rule '{}' {}", one.rule_name, words::effect(one.kind)));
             let names: Vec<String> = names.collect();
             let names = if names.is_empty() { "no rule applies".to_owned() } else { names.join("; ") };
             let verdict = words::verdict(&statement.outcome);
-            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, self.statements.len())
-                .unwrap_or_default();
+            writeln!(out, "statement {} of {}: {verdict} ({names})", index + 1, statements.len()).unwrap_or_default();
         }
         for need in &self.dry_run.needs {
             writeln!(out, "\nnote: {}", words::need(need, &self.dry_run.outcome, database)).unwrap_or_default();
@@ -247,33 +251,49 @@ fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
     out
 }
 
-/// `{verdict, rules, shell, difference, command, message, statements, notes}`
-fn to_json(explained: &[Explained], rules: &RuleSet, database: &str) -> serde_json::Value {
-    let rank = |one: &&Explained| {
-        ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.dry_run.outcome))
-    };
-    let verdict = explained.iter().max_by_key(rank).map(|one| words::verdict(&one.dry_run.outcome));
-    let outcomes = explained.iter().flat_map(|one| &one.dry_run.outcomes);
-    let sent: Vec<CowDocument<'static>> = explained.iter().flat_map(|one| one.sent().iter().cloned()).collect();
-    let mut commands: Vec<serde_json::Value> =
-        sent.iter().map(|command| extended_json(command.as_document())).collect();
-    let command = if commands.len() > 1 { json!(commands) } else { json!(commands.pop()) };
-    let statements: Vec<serde_json::Value> =
-        explained.iter().flat_map(|one| &one.statements).map(|one| statement_json(one, rules)).collect();
-    let notes = explained
-        .iter()
-        .flat_map(|one| one.dry_run.needs.iter().map(|need| words::need(need, &one.dry_run.outcome, database)));
-    let differences: Vec<String> = explained.iter().filter_map(|one| one.difference(database, false)).collect();
-    json!({
-        "verdict": verdict,
-        "rules": outcomes.map(|one| words::rule_json(one, rules)).collect::<Vec<_>>(),
-        "shell": (!sent.is_empty()).then(|| words::shell(&sent, database)),
-        "difference": (!differences.is_empty()).then(|| differences.join("\n")),
-        "command": command,
-        "message": explained.iter().find_map(|one| words::rejection(&one.dry_run)),
-        "statements": statements,
-        "notes": notes.collect::<Vec<_>>(),
-    })
+impl Serialize for Explanation<'_> {
+    /// `{verdict, rules, shell, difference, command, message, statements, notes}`. The writer may fail to end a long
+    /// result.
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let Self { input: ExplainInput { database, .. }, rules, commands } = self;
+        let rank = |one: &&Explained| {
+            ["forward", "rewrite", "reject"].iter().position(|word| *word == words::verdict(&one.dry_run.outcome))
+        };
+        let verdict = commands.iter().max_by_key(rank).map(|one| words::verdict(&one.dry_run.outcome));
+        let mut result = serializer.serialize_map(None)?;
+        result.serialize_entry("verdict", &verdict)?;
+        let outcomes = || commands.iter().flat_map(|one| &one.dry_run.outcomes);
+        result.serialize_entry("rules", &Each(|| outcomes().map(|one| words::rule_json(one, rules))))?;
+        let sent: Vec<CowDocument<'static>> = commands.iter().flat_map(|one| one.sent().iter().cloned()).collect();
+        result.serialize_entry("shell", &(!sent.is_empty()).then(|| words::shell(&sent, database)))?;
+        let differences: Vec<String> = commands.iter().filter_map(|one| one.difference(database, false)).collect();
+        result.serialize_entry("difference", &(!differences.is_empty()).then(|| differences.join("\n")))?;
+        match sent.as_slice() {
+            [_, _, ..] => {
+                let command = || sent.iter().map(|command| extended_json(command.as_document()));
+                result.serialize_entry("command", &Each(command))?;
+            }
+            sent => {
+                result.serialize_entry("command", &sent.first().map(|one| extended_json(one.as_document())))?;
+            }
+        }
+        result.serialize_entry("message", &commands.iter().find_map(|one| words::rejection(&one.dry_run)))?;
+        let statements = || commands.iter().flat_map(|one| self.statements(one));
+        result.serialize_entry("statements", &Each(|| statements().map(|one| statement_json(&one, rules))))?;
+        let needs = || commands.iter().flat_map(|one| one.dry_run.needs.iter().map(move |need| (one, need)));
+        let note = |(one, need): (&Explained, _)| words::need(need, &one.dry_run.outcome, database);
+        result.serialize_entry("notes", &Each(|| needs().map(note)))?;
+        result.end()
+    }
+}
+
+/// A list whose elements are made when they are serialized.
+struct Each<F>(F);
+
+impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for Each<F> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq((self.0)())
+    }
 }
 
 fn statement_json(statement: &DryRun, rules: &RuleSet) -> serde_json::Value {

@@ -18,7 +18,7 @@ use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use super::LogFormat;
-use crate::rules::Report;
+use crate::config::Report;
 use crate::secret::redact;
 
 /// Whether stderr is the journal: systemd sets `JOURNAL_STREAM` to the device and inode of its socket

@@ -33,7 +33,8 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::patterns::{RuleSet, SCHEMA};
+use crate::patterns::SCHEMA;
+use crate::rules::RuleSet;
 
 /// The exit code for an invalid command line or configuration: `EX_USAGE` of sysexits.
 pub const EXIT_USAGE: u8 = 64;
@@ -98,7 +99,7 @@ impl Arguments {
     ///
     /// # Errors
     /// The exit code, after printing.
-    pub fn read() -> Result<Self, ExitCode> {
+    pub fn from_command_line() -> Result<Self, ExitCode> {
         let typed: Vec<OsString> = std::env::args_os().collect();
         Self::try_parse_from(&typed).map_err(|error| {
             if error.use_stderr() {

@@ -46,7 +46,7 @@ pub struct Status {
     /// The number of successful reloads.
     pub loaded: u64,
     /// The number of failed reloads.
-    pub refused: u64,
+    pub failed: u64,
     /// When the current rules and certificates were loaded.
     pub loaded_at: SystemTime,
     /// When the last reload was tried, successful or not.
@@ -59,7 +59,7 @@ impl Status {
     /// The status at the start.
     fn now() -> Self {
         let now = SystemTime::now();
-        Self { loaded: 0, refused: 0, loaded_at: now, tried_at: now, last_error: None }
+        Self { loaded: 0, failed: 0, loaded_at: now, tried_at: now, last_error: None }
     }
 }
 
@@ -80,7 +80,7 @@ struct Watched {
 }
 
 impl Fingerprint {
-    fn of(content: impl Hash) -> Self {
+    fn from_content(content: impl Hash) -> Self {
         let mut hasher = DefaultHasher::new();
         content.hash(&mut hasher);
         Self(hasher.finish())
@@ -134,7 +134,7 @@ impl Reload {
         let now = SystemTime::now();
         self.status.store(Arc::new(Status {
             loaded: before.loaded + u64::from(succeeded),
-            refused: before.refused + u64::from(!succeeded),
+            failed: before.failed + u64::from(!succeeded),
             loaded_at: if succeeded { now } else { before.loaded_at },
             tried_at: now,
             last_error: (!errors.is_empty()).then(|| errors.join("\n")),

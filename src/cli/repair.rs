@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::connection::OneRule;
 use super::fail;
-use crate::patterns::Pattern;
+use crate::patterns::AnyPattern;
 use crate::service::copies::repair;
 
 /// How often the progress is printed.
@@ -18,7 +18,7 @@ const PROGRESS: Duration = Duration::from_secs(2);
 pub(super) fn run(arguments: OneRule) -> ExitCode {
     arguments.run(async |job| {
         let rule = job.rule();
-        let Pattern::Copies(copies) = &rule.pattern else {
+        let AnyPattern::Copies(copies) = &rule.pattern else {
             return job.wrong_pattern("repair works only on `copies` rules");
         };
         let name = &rule.name.value;

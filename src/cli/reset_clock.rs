@@ -7,14 +7,14 @@ use std::process::ExitCode;
 
 use super::connection::OneRule;
 use super::fail;
-use crate::patterns::Pattern;
+use crate::patterns::AnyPattern;
 use crate::service::timestamps;
 
 /// Exits with 0 if the timestamps of all collections of the rule were removed; else with 1.
 pub(super) fn run(arguments: OneRule) -> ExitCode {
     arguments.run(async |job| {
         let rule = job.rule();
-        let Pattern::Timestamps(timestamps) = &rule.pattern else {
+        let AnyPattern::Timestamps(timestamps) = &rule.pattern else {
             return job.wrong_pattern("reset-clock works only on `timestamps` rules");
         };
         let report = |namespace: &str, documents: u64| {

@@ -25,12 +25,12 @@ use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
+use crate::config::Report;
 use crate::otlp::Endpoint;
-use crate::patterns::RuleSet;
 use crate::proxy::{
     Advertised, Interceptor, ListenerTls, Mapped, Placement, Proxy, ProxyConfig, Upstream, UpstreamTls,
 };
-use crate::rules::Report;
+use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
 use crate::service::{MongoService, copies};
@@ -117,7 +117,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let configured =
-            async { Ok::<_, anyhow::Error>((TelemetryConfig::of(&settings)?, configure(settings).await?)) };
+            async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
         let (telemetry, (mut config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),

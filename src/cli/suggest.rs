@@ -19,7 +19,7 @@ pub struct Arguments {
 
 /// Exits with 0 if the files could be read.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let (workers, sources) = match traffic::read(&arguments.files, Habits::default) {
+    let (workers, sources) = match traffic::read_files(&arguments.files, Habits::default) {
         Ok(read) => read,
         Err(error) => return fail(&format!("{error:#}"), 1),
     };

@@ -1,20 +1,20 @@
 //! The admin address and the export of traces of `serve`. Also gives the admin address the data that is not in the
 //! proxy: reloads, spans and `explain`.
 
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
-use serde_json::Value;
 
 use super::config::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
 use super::reload::Status;
 use crate::admin::{self, Admin, ExplainRequest, Loads, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
-use crate::patterns::RuleSet;
 use crate::proxy::{Observer, ProxyConfig, Tracer};
+use crate::rules::RuleSet;
 
 /// The configuration of telemetry.
 #[derive(Debug)]
@@ -45,7 +45,7 @@ pub(super) struct RunningTelemetry {
 impl TelemetryConfig {
     /// # Errors
     /// A message for the user.
-    pub(super) fn of(settings: &ConfigFile) -> Result<Self> {
+    pub(super) fn from_config(settings: &ConfigFile) -> Result<Self> {
         Ok(Self { admin: settings.admin.settings()?, otlp: settings.otlp.clone() })
     }
 
@@ -111,8 +111,8 @@ struct AdminContext {
 
 impl crate::admin::AdminContext for AdminContext {
     fn loads(&self) -> Loads {
-        let Status { loaded, refused, loaded_at, tried_at, last_error } = Status::clone(&self.status.load());
-        Loads { loaded, refused, loaded_at, tried_at, last_error }
+        let Status { loaded, failed, loaded_at, tried_at, last_error } = Status::clone(&self.status.load());
+        Loads { loaded, failed, loaded_at, tried_at, last_error }
     }
 
     fn spans(&self) -> SpanCounts {
@@ -123,7 +123,7 @@ impl crate::admin::AdminContext for AdminContext {
         })
     }
 
-    fn explain(&self, request: &ExplainRequest) -> Result<Value, Value> {
+    fn explain(&self, request: &ExplainRequest, out: &mut dyn Write) -> io::Result<bool> {
         let input = ExplainInput {
             text: &request.command,
             database: &request.database,
@@ -131,6 +131,13 @@ impl crate::admin::AdminContext for AdminContext {
             user: request.user.as_deref(),
             at: milliseconds_now(),
         };
-        input.explain_json(&self.observer.rules())
+        match input.explain(&self.observer.rules()) {
+            Ok(explained) => serde_json::to_writer(out, &explained)?,
+            Err(report) => {
+                serde_json::to_writer(out, &report.to_json())?;
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }

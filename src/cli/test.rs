@@ -12,10 +12,11 @@ use serde_json::json;
 
 use super::difference::difference;
 use super::{EXIT_USAGE, Format, load_rules, words};
+use crate::config::{Location, Report, Sources};
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, dry_run};
-use crate::patterns::RuleSet;
-use crate::rules::{Expectation, Location, Report, RuleTest, Sources, TestFile, TestFiles, is_test_file};
+use crate::rules::RuleSet;
+use crate::rules::{Expectation, RuleTest, TestFile, TestFiles, is_test_file};
 use crate::shell::{self, ShellContext, ShellError, is_same};
 
 /// The time of a test without `at`: 2026-01-01T00:00:00Z, in milliseconds.

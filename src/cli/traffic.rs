@@ -71,7 +71,7 @@ type Faults = Vec<(u64, Option<String>)>;
 ///
 /// # Errors
 /// A file cannot be opened or read, or its kind is unknown.
-pub(super) fn read<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result<(Vec<W>, Vec<ReportSource>)> {
+pub(super) fn read_files<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result<(Vec<W>, Vec<ReportSource>)> {
     let progress = progress(files)?;
     let workers: Vec<W> = (0..WORKERS).map(|_| make()).collect();
     let (workers, mut sources) = std::thread::scope(|scope| {
@@ -321,8 +321,8 @@ fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize
             rest = after;
             let wanted = |namespace: Namespace<'_>, class, command: &[u8]| worker.wants(namespace, class, command);
             let read = match batch.kind {
-                FileKind::Log => logs.read(entry, &wanted, &mut out),
-                FileKind::Profile => profile::read(entry, &wanted, &mut out),
+                FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
+                FileKind::Profile => profile::parse_line(entry, &wanted, &mut out),
                 FileKind::Capture => record(entry, &wanted, &mut out),
             };
             read.err().into_iter().for_each(&mut fault);
@@ -354,7 +354,7 @@ fn record(
     let database = command.and_then(|command| command.get("$db")).and_then(Value::as_str).unwrap_or_default();
     let namespace = Namespace { database, collection: first.value.as_str().unwrap_or_default() };
     if wanted(namespace, classify(first.key), command.map(Document::as_bytes).unwrap_or_default()) {
-        out.extend(capture::read(record));
+        out.extend(capture::parse_record(record));
     }
     Ok(())
 }

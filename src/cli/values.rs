@@ -5,8 +5,8 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::config::MemberEntry;
+use crate::config::parse_duration;
 use crate::proxy::Advertised;
-use crate::rules::parse_duration;
 use crate::secret::Secret;
 use crate::service::ConnectionString;
 

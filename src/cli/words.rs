@@ -2,11 +2,11 @@
 
 use serde_json::json;
 
+use crate::config::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
 use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome};
-use crate::patterns::RuleSet;
-use crate::rules::{Code, Diagnostic, Report, Source, Sources, Span};
+use crate::rules::RuleSet;
 use crate::shell::{ShellError, render, render_lines};
 
 /// The connection state of a client with this application name and user; `user` is "authDb.name".

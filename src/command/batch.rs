@@ -36,7 +36,7 @@ pub(super) struct Names {
 }
 
 impl Form {
-    pub fn of(class: CommandClass) -> Option<Self> {
+    pub fn for_class(class: CommandClass) -> Option<Self> {
         match class {
             CommandClass::Insert => Some(Self::Insert),
             CommandClass::Update => Some(Self::Update),
@@ -149,12 +149,12 @@ impl<'a> WriteBatch<'a> {
     ///
     /// # Errors
     /// [`CommandError`] if any part of the command is invalid.
-    pub fn read(command: &Command<'a>, form: Form) -> Result<Self, CommandError> {
+    pub fn parse(command: &Command<'a>, form: Form) -> Result<Self, CommandError> {
         let known = [form.list(), (form == Form::BulkWrite).then_some("nsInfo")];
         if let Some(unknown) = command.message.sequences.iter().find(|s| !known.contains(&Some(s.identifier))) {
             return Err(CommandError::UnknownSequence(unknown.identifier.to_owned()));
         }
-        let list = form.list().map(|list| List::of(command, list, command.envelope.list)).transpose()?;
+        let list = form.list().map(|list| List::find(command, list, command.envelope.list)).transpose()?;
         let statements = match list {
             Some(list) => list.statements(form)?,
             None => vec![Statement::of_body(form, command.body)?],
@@ -214,7 +214,7 @@ enum List<'a> {
 }
 
 impl<'a> List<'a> {
-    fn of(command: &Command<'a>, name: &'static str, in_body: Option<Value<'a>>) -> Result<Self, CommandError> {
+    fn find(command: &Command<'a>, name: &'static str, in_body: Option<Value<'a>>) -> Result<Self, CommandError> {
         match (in_body, command.message.sequence(name)) {
             (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(name)),
             (None, None) => Err(CommandError::Missing { place: BODY, field: name }),
@@ -263,7 +263,7 @@ fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>;
         let text = entry.get("ns").and_then(Value::as_str);
         text.and_then(Namespace::parse).ok_or(CommandError::WrongType { place: PLACE, field: "ns" })
     };
-    match List::of(command, PLACE, command.body.get(PLACE))? {
+    match List::find(command, PLACE, command.body.get(PLACE))? {
         List::InBody(array) => array
             .values()
             .filter_map(Value::as_document)

@@ -1,7 +1,7 @@
 //! The known commands, and how each can access the documents of a collection.
 //!
 //! A name that is not listed is [`CommandClass::Unknown`], which docward rejects if the command names a protected
-//! collection. A missing name is therefore safe. `tests/indirect_writes/catalogue.rs` compares the list with a real
+//! collection. A missing name is therefore safe. `tests/patterns/indirect_writes/catalogue.rs` compares the list with a real
 //! server's commands.
 
 use std::collections::HashMap;

@@ -170,7 +170,7 @@ impl<'a> Command<'a> {
         let first = body.first().ok_or(CommandError::NoCommand)?;
         let (name, class) =
             read_name(first.key).ok_or(CommandError::WrongType { place: BODY, field: "command name" })?;
-        let envelope = Envelope::read(body, class);
+        let envelope = Envelope::from_body(body, class);
         let database = envelope.database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
         let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
         let collection = first.value.as_name();
@@ -182,7 +182,7 @@ impl<'a> Command<'a> {
     pub fn nested(&self, body: Document<'a>) -> Option<Self> {
         let first = body.first()?;
         let (name, class) = read_name(first.key)?;
-        let envelope = Envelope::read(body, class);
+        let envelope = Envelope::from_body(body, class);
         let database = envelope.database.and_then(Value::as_str).unwrap_or(self.database);
         let mut message = self.message.clone();
         message.sequences.clear();
@@ -230,8 +230,8 @@ struct Envelope<'a> {
 }
 
 impl<'a> Envelope<'a> {
-    fn read(body: Document<'a>, class: CommandClass) -> Self {
-        let list = Form::of(class).and_then(Form::list).map(str::as_bytes);
+    fn from_body(body: Document<'a>, class: CommandClass) -> Self {
+        let list = Form::for_class(class).and_then(Form::list).map(str::as_bytes);
         let mut envelope = Self::default();
         let session = &mut envelope.session;
         for Element { key, value } in body.elements() {

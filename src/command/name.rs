@@ -20,7 +20,7 @@ static NUMBERS: LazyLock<HashMap<&'static [u8], u16, FixedState>> =
 impl CommandName {
     /// Returns the number of a name. It needs one hash lookup.
     #[must_use]
-    pub fn of(name: &[u8]) -> Self {
+    pub fn from_bytes(name: &[u8]) -> Self {
         Self(NUMBERS.get(name).copied().unwrap_or_default())
     }
 
@@ -42,7 +42,7 @@ mod tests {
 
     #[test]
     fn unknown_names_share_one_number() {
-        let name = |text: &str| command_names().nth(CommandName::of(text.as_bytes()).number()).unwrap();
+        let name = |text: &str| command_names().nth(CommandName::from_bytes(text.as_bytes()).number()).unwrap();
         for known in ["find", "findandmodify", "getMore", "hello", "ping"] {
             assert_eq!(name(known), known);
         }

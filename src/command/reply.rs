@@ -26,7 +26,7 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    fn read(body: Document<'a>) -> Self {
+    fn from_body(body: Document<'a>) -> Self {
         let mut fields = Self::default();
         for Element { key, value } in body.elements() {
             match key {
@@ -51,7 +51,7 @@ impl<'a> Reply<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         let message = Message::parse(frame)?;
         let body = parse_document(message.body, "the server's reply")?;
-        Ok(Self { message, body, fields: Fields::read(body) })
+        Ok(Self { message, body, fields: Fields::from_body(body) })
     }
 
     pub fn is_ok(&self) -> bool {

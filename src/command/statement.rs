@@ -137,7 +137,7 @@ impl<'a> Statement<'a> {
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
     pub(super) fn of_body(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
         source.refuse_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
-        Self::read(form, source)
+        Self::from_document(form, source)
     }
 
     /// Reads a statement from an unchecked document of a kind-1 section.
@@ -146,11 +146,11 @@ impl<'a> Statement<'a> {
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
     pub(super) fn of_sequence(form: Form, bytes: &'a [u8]) -> Result<Self, CommandError> {
         let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
-        Self::read(form, source)
+        Self::from_document(form, source)
     }
 
     /// Reads a statement. No field may occur twice in `source` or in a nested document.
-    fn read(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+    fn from_document(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {
             Form::Insert => (insert(source.into()), 0),
             Form::Update => (update(form, source)?, 0),

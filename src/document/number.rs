@@ -14,7 +14,7 @@ pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
             compare_integer(other.as_integer()?, one.as_f64()?).map(Ordering::reverse)
         }
         (Kind::Double, Kind::Double) => one.as_f64()?.partial_cmp(&other.as_f64()?),
-        (Kind::Decimal128, _) | (_, Kind::Decimal128) => Some(Exact::of(one)?.cmp(&Exact::of(other)?)),
+        (Kind::Decimal128, _) | (_, Kind::Decimal128) => Some(Exact::from_value(one)?.cmp(&Exact::from_value(other)?)),
         _ => None,
     }
 }
@@ -23,7 +23,7 @@ pub fn compare_numbers(one: Value<'_>, other: Value<'_>) -> Option<Ordering> {
 pub fn is_finite(value: Value<'_>) -> bool {
     match value.kind {
         Kind::Double => value.as_f64().is_some_and(f64::is_finite),
-        _ => Exact::of(value).is_some_and(|exact| !exact.is_infinite),
+        _ => Exact::from_value(value).is_some_and(|exact| !exact.is_infinite),
     }
 }
 
@@ -40,7 +40,7 @@ struct Exact {
 
 impl Exact {
     /// Returns `None` for NaN and for other types.
-    fn of(value: Value<'_>) -> Option<Self> {
+    fn from_value(value: Value<'_>) -> Option<Self> {
         match value.kind {
             Kind::Int32 | Kind::Int64 => Self::parse(&value.as_integer()?.to_string()),
             // A double has at most 1074 digits after the decimal point.

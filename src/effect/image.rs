@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use super::operators::look_below;
 use super::pins::{Pin, pins};
 use crate::command::Modification;
-use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
 
 /// The document that is added.
 #[derive(Debug, Clone)]
@@ -95,11 +95,11 @@ pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification
 /// (`NotExactValueField`).
 fn pinned_id(filter: Document<'_>) -> Option<ImageNode<'_>> {
     let pin = pins(filter).into_iter().find(|pin| pin.path == b"_id")?;
-    Some(ImageNode::of(pin))
+    Some(ImageNode::from_pin(pin))
 }
 
 impl<'s> ImageNode<'s> {
-    fn of(pin: Pin<'s>) -> Self {
+    fn from_pin(pin: Pin<'s>) -> Self {
         match pin.value {
             Some(value) if pin.certain => Self::Value(value),
             _ => Self::Unknown,
@@ -171,7 +171,7 @@ impl<'s> Inserted<'s> {
                 parts.truncate(known + 1);
             }
             if let Some(node) = inserted.root.reach(&parts, true) {
-                match (&*node, ImageNode::of(pin)) {
+                match (&*node, ImageNode::from_pin(pin)) {
                     (ImageNode::Some(None), new) => *node = new,
                     (old, new) if old.held() == new.held() => {}
                     _ => *node = ImageNode::Unknown,
@@ -260,7 +260,10 @@ impl<'s> Inserted<'s> {
             b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
-            b"$push" | b"$addToSet" => *node = ImageNode::Some(Some(Kind::Array)),
+            b"$push" | b"$addToSet" => {
+                let array = if is_new { new_array(operator, value) } else { None };
+                *node = array.map_or(ImageNode::Some(Some(Kind::Array)), ImageNode::Owned);
+            }
             b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
                 return Err(UpsertFails);
             }
@@ -444,12 +447,30 @@ fn zero_like<'s>(factor: Value<'_>) -> ImageNode<'s> {
     }
 }
 
+/// Returns the array that `$push` or `$addToSet` creates; `None` if modifiers or equal elements change it.
+fn new_array(operator: &[u8], value: Value<'_>) -> Option<OwnedValue> {
+    let modifiers = value.as_document().filter(|fields| fields.elements().any(|field| field.key.starts_with(b"$")));
+    let each = match modifiers {
+        None => None,
+        Some(modifiers) if operator == b"$push" && modifiers.elements().count() == 1 => {
+            Some(modifiers.get("$each")?.as_array()?)
+        }
+        Some(_) => return None,
+    };
+    let holder = CowDocument::build(|w| {
+        w.array("array", |a| match each {
+            Some(items) => items.values().for_each(|item| a.value(item)),
+            None => a.value(value),
+        });
+    });
+    holder.as_document().get("array").map(OwnedValue::from)
+}
+
 #[cfg(test)]
 mod tests {
     use bson::{Bson, doc, raw::RawDocumentBuf};
 
     use super::*;
-    use crate::document::CowDocument;
 
     fn bytes(document: bson::Document) -> Vec<u8> {
         RawDocumentBuf::try_from(&document).unwrap().into_bytes()
@@ -489,6 +510,9 @@ mod tests {
         check(doc! {"a": [1]}, doc! {"$set": {"a.0": 1}}, "a.b", "Blocked(Array)");
         check(doc! {}, doc! {"$setOnInsert": {"a": {"b": 1}}}, "a.b", "1");
         check(doc! {}, doc! {"$mul": {"a": 5}}, "a", "0");
+        check(doc! {}, doc! {"$push": {"a": {"b": 1}}}, "a", "[{ \"b\": 1 }]");
+        check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2]}}}, "a", "[1, 2]");
+        check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2], "$slice": 1}}}, "a", "Some(Some(Array))");
         check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
         check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
         check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");

@@ -6,7 +6,7 @@
 //! certain are `Unclear` or `Unknown`.
 //!
 //! The model follows the server's source in `src/mongo/db/update/` (`update_driver.cpp`, `path_support.cpp`, one file
-//! for each operator). `tests/effect.rs` compares it with a real mongod.
+//! for each operator). `tests/patterns/effect.rs` compares it with a real mongod.
 
 mod image;
 mod operators;
@@ -19,7 +19,7 @@ use crate::document::{Document, Kind, Lookup, Path, Value, compare_numbers};
 
 pub use image::{Held, Inserted};
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
-pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree};
+pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_inside};
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

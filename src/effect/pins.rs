@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Element, Kind, Lookup, Value, compare_numbers};
+use crate::document::{Document, Element, Kind, Lookup, Path, Value, compare_numbers};
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,6 +75,12 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
             Some(_) => None,
         }
     })
+}
+
+/// Returns whether the filter pins a field inside `field`: then every document that it matches has a document or an
+/// array there.
+pub fn pins_inside(filter: Document<'_>, field: &Path) -> bool {
+    pins(filter).into_iter().any(|pin| pin.certain && field.covers(pin.path) && field.as_str().as_bytes() != pin.path)
 }
 
 /// Filters can nest as deep as documents. Equalities below this depth are ignored.
@@ -179,9 +185,13 @@ fn may_be_equal(one: Value<'_>, other: Value<'_>, depth: usize) -> bool {
             same_count && (depth > MAX_DEPTH || fields.elements().zip(others.elements()).all(may_be))
         }
         // All NaN values are equal.
-        (None, None, None) => (is_text(one) && is_text(other)) || (one.kind.is_number() && other.kind.is_number()),
+        (None, None, None) => (is_text(one) && is_text(other)) || (is_nan(one) && is_nan(other)),
         (None, ..) => false,
     }
+}
+
+fn is_nan(value: Value<'_>) -> bool {
+    value.kind.is_number() && compare_numbers(value, value).is_none()
 }
 
 #[cfg(test)]
@@ -240,6 +250,7 @@ mod tests {
         assert!(!pinned(doc! {"$in": [[1, 2], [1, 3]]}));
         assert!(!pinned(doc! {"$in": [{"a": 1}, {"b": 1}]}));
         assert!(!pinned(doc! {"$in": [[1], [1, 2]]}));
+        assert!(!pinned(doc! {"$in": [1, f64::NAN]}));
     }
 
     #[test]

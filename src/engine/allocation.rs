@@ -1,55 +1,28 @@
-//! Numbers for the pattern `sequence`: leases to request from the service, and the arithmetic of the optimistic
-//! strategy.
+//! Numbers of the optimistic strategy: the query of the largest one, and errors because a number is taken.
 
-use super::lookup::{Counter, Lease, LookupResult, Maximum};
+use super::lookup::Maximum;
 use crate::command::{Command, Namespace, Reply, code};
 use crate::document::{Document, Lookup as At, Path, Value, Writer};
-use crate::patterns::{Pattern, Rule, sequence};
 use crate::wire::op_msg;
 
-/// Returns the lease that `count` statements on `namespace` need. `brought` are the numbers that other statements
-/// already contain.
-pub(super) fn lease(rule: &Rule, namespace: Namespace<'_>, count: usize, brought: Vec<i64>) -> Option<Lease> {
-    let Pattern::Sequence(sequence) = &rule.pattern else { return None };
-    let counter = Counter {
-        database: sequence.database.as_deref().unwrap_or(namespace.database).to_owned(),
-        collection: sequence.collection.clone(),
-        id: sequence.counter.clone(),
-    };
-    Some(Lease {
-        counter,
-        count: u32::try_from(count).ok()?,
-        brought,
-        block: sequence.block,
-        beginning: sequence.beginning.clone(),
-    })
-}
-
-/// Returns the number after the maximum; `None` if the maximum is the largest possible number.
-pub(super) fn after(rule: &Rule, maximum: Option<i64>) -> Option<i64> {
-    let start = match &rule.pattern {
-        Pattern::Sequence(sequence) => sequence.start,
-        _ => sequence::Start::AfterMax,
-    };
-    match (maximum, start) {
-        (Some(maximum), sequence::Start::At(start)) => maximum.checked_add(1).map(|next| next.max(start)),
-        (Some(maximum), sequence::Start::AfterMax) => maximum.checked_add(1),
-        (None, sequence::Start::At(start)) => Some(start),
-        (None, sequence::Start::AfterMax) => Some(1),
+/// Returns the lookup of the largest number on `namespace`.
+pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {
+    Maximum {
+        database: namespace.database.to_owned(),
+        collection: namespace.collection.to_owned(),
+        field: field.as_str().to_owned(),
     }
 }
 
-/// Whether a write error is a duplicate of the sequence's number in its unique index.
-pub(super) fn is_taken(rule: &Rule, error: Document<'_>) -> bool {
-    let Pattern::Sequence(sequence) = &rule.pattern else { return false };
+/// Whether a write error is a duplicate of the number in its unique index.
+pub(super) fn is_taken(field: &Path, error: Document<'_>) -> bool {
     let keys = error.get("keyPattern").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-    is_duplicate_key(error) && keys.elements().any(|key| key.key == sequence.field().as_str().as_bytes())
+    is_duplicate_key(error) && keys.elements().any(|key| key.key == field.as_str().as_bytes())
 }
 
 /// Returns the duplicate number that the server's error names.
-pub(super) fn taken_number(rule: &Rule, error: Document<'_>) -> Option<i64> {
-    let Pattern::Sequence(sequence) = &rule.pattern else { return None };
-    error.get("keyValue")?.as_document()?.get(sequence.field().as_str())?.floor()
+pub(super) fn taken_number(field: &Path, error: Document<'_>) -> Option<i64> {
+    error.get("keyValue")?.as_document()?.get(field.as_str())?.floor()
 }
 
 pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
@@ -107,13 +80,12 @@ pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction
 }
 
 /// Parses the reply to [`find_maximum`]; `None` if it is an error.
-pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<LookupResult> {
+pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Option<i64>> {
     let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
     let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
     let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
-    let value = first.and_then(|document| match Path::parse(field)?.lookup(document) {
+    Some(first.and_then(|document| match Path::parse(field)?.lookup(document) {
         At::Found(value) => value.floor(),
         At::Missing | At::Blocked(_) => None,
-    });
-    Some(LookupResult::Maximum(value))
+    }))
 }

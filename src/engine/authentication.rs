@@ -6,7 +6,7 @@ use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value, Writer};
 use crate::wire::op_msg;
 
-use super::plan::NoPlan;
+use super::decision::NoPlan;
 
 const X509: &str = "MONGODB-X509";
 
@@ -38,13 +38,17 @@ pub(super) fn certificate_login_error() -> NoPlan {
 }
 
 /// Returns whether this reply completes a login (authentication specification, "SASL": `done: true`). It is the reply
-/// to saslStart, saslContinue or a hello with `speculativeAuthenticate`.
+/// to saslStart or saslContinue.
 #[must_use]
 pub fn has_logged_in(reply: &[u8]) -> bool {
-    let Some(reply) = Reply::parse(reply).ok().filter(Reply::is_ok) else { return false };
-    let speculative = reply.body.get("speculativeAuthenticate").and_then(Value::as_document);
-    let conversation = speculative.unwrap_or(reply.body);
-    conversation.get("done").and_then(Value::as_bool) == Some(true)
+    Reply::parse(reply).is_ok_and(|reply| reply.is_ok() && completes_login(reply.body))
+}
+
+/// Whether the body of a successful reply completes a login. A hello's reply has the login's in
+/// `speculativeAuthenticate`.
+pub(super) fn completes_login(body: Document<'_>) -> bool {
+    let speculative = body.get("speculativeAuthenticate").and_then(Value::as_document);
+    speculative.unwrap_or(body).get("done").and_then(Value::as_bool) == Some(true)
 }
 
 /// Returns a command that tests on an unauthenticated connection whether the server requires a login. It counts a

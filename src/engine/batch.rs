@@ -1,46 +1,40 @@
 //! Carries out the evaluated statements of one write command.
 //!
-//! A batch is sent as one command and its reply streamed if no rule needs the reply. Otherwise it is split into runs.
-//! A statement whose match count matters is a run of its own. In an ordered batch, statements after a rejected one
+//! A batch is sent as one command and its reply streamed if no rule needs the reply. Otherwise it is split into groups.
+//! A statement whose match count matters is a group of its own. In an ordered batch, statements after a rejected one
 //! are not sent. The replies are merged into one. Statements keep their numbers (`stmtIds`), so the server recognises
 //! a retry however the batch is split.
 
 mod commands;
 mod conflicts;
 mod counting;
+mod ending;
+mod group;
 mod limits;
 mod match_checks;
+mod numbers;
 mod ownership;
-mod run;
-mod sequences;
 mod transaction;
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
-use std::ops::ControlFlow;
 use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::OwnSession;
-use super::allocation;
-use super::evaluation::Evaluated;
-use super::lookup::Lookup;
+use super::evaluation::{Evaluated, NumberRule};
 use super::merge::{self, Tally};
 use super::outcome::RuleOutcomes;
-use super::plan::{Input, Step};
+use super::plan::Step;
+use super::port::{Flow, Port, Purpose, close};
 use crate::command::{Command, EncodeOptions, Form, Reply, Statement, StatementPart, WriteBatch};
 use crate::document::{Document, Writer};
-use crate::patterns::Rule;
+use crate::rules::RuleId;
 use crate::wire::op_msg;
 
 pub(super) use commands::is_state_change_error;
 use counting::Counted;
-use run::{Run, Stage};
-use transaction::{LastSent, Transaction};
-
-/// Continue with the batch, or break with a step.
-type Flow = ControlFlow<Step>;
+use group::{Group, Stage};
 
 /// The state of one write command.
 #[derive(Debug)]
@@ -49,18 +43,13 @@ pub(super) struct BatchJob<'f> {
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
     /// Leases that are still to be requested.
-    leases: VecDeque<CounterDemand<'f>>,
-    /// `None` until all leases are granted.
-    runs: Option<VecDeque<Run>>,
-    awaiting: Awaiting,
+    leases: Vec<CounterDemand<'f>>,
+    /// What is still to be sent.
+    groups: VecDeque<Group>,
     tally: Tally,
     /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
-    /// The transaction of the statement that is being carried out. Few jobs have one, so it is boxed.
-    transaction: Option<Box<Transaction<'f>>>,
-    /// For transactions whose session is not derived from the client's.
-    own_session: OwnSession,
     /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
     check_limit: match_checks::CheckLimit,
@@ -69,7 +58,7 @@ pub(super) struct BatchJob<'f> {
 /// The numbers that statements on one namespace need from one rule's counter.
 #[derive(Debug)]
 struct CounterDemand<'f> {
-    rule: &'f Rule,
+    rule: NumberRule<'f>,
     /// Index into the batch's namespaces.
     namespace: usize,
     /// The statements that need a number.
@@ -78,84 +67,43 @@ struct CounterDemand<'f> {
     brought: Vec<i64>,
 }
 
-#[derive(Debug)]
-enum Awaiting {
-    Nothing,
-    Lease,
-    Maximum,
-    Run,
-    /// A check of what the client's filter matches, after the statement with the rules' conditions matched nothing;
-    /// with the reply to the statement.
-    MatchCheck(Run, Vec<u8>),
-    /// The same check for many statements, before they are sent.
-    MatchChecks(Run),
-    /// The next results of a bulkWrite, after the first reply.
-    Cursor(Vec<u8>),
-    Abort,
-    Transaction(LastSent),
-}
-
 impl<'f> BatchJob<'f> {
-    /// Boxed at once because it is large.
-    pub(super) fn new(
-        command: Command<'f>,
-        batch: WriteBatch<'f>,
-        evaluated: Vec<Evaluated<'f, 'f>>,
-        own_session: OwnSession,
-    ) -> Box<Self> {
-        let mut job = Box::new(Self {
+    pub(super) fn new(command: Command<'f>, batch: WriteBatch<'f>, evaluated: Vec<Evaluated<'f, 'f>>) -> Self {
+        let mut job = Self {
             command,
             batch,
             evaluated,
-            leases: VecDeque::new(),
-            runs: None,
-            awaiting: Awaiting::Nothing,
+            leases: Vec::new(),
+            groups: VecDeque::new(),
             tally: Tally::default(),
             transaction_begun: false,
             stopped: false,
-            transaction: None,
-            own_session,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
-        });
+        };
         job.leases = job.collect_leases();
         job
     }
 
-    pub(super) fn next(&mut self, input: Input<'_>, outcomes: &mut RuleOutcomes) -> Step {
-        let flow = match (std::mem::replace(&mut self.awaiting, Awaiting::Nothing), input) {
-            (Awaiting::Nothing, _) => Flow::Continue(()),
-            (Awaiting::Lease, Input::Found(found)) => self.take_lease(found, outcomes),
-            (Awaiting::Maximum, Input::Found(found)) => self.take_maximum(found, outcomes),
-            (Awaiting::Maximum, Input::Reply(reply)) => self.take_maximum_reply(reply, outcomes),
-            (Awaiting::Run, Input::Reply(reply)) => self.take_reply(reply),
-            (Awaiting::Cursor(first), Input::Reply(reply)) => match merge::join_cursor(&first, reply) {
-                Some(joined) => self.take_reply(&joined),
-                None => close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
-            },
-            (Awaiting::MatchCheck(run, unmatched), Input::Reply(reply)) => {
-                self.take_match_check(run, &unmatched, reply, outcomes)
-            }
-            (Awaiting::MatchChecks(run), Input::Reply(reply)) => self.take_match_checks(run, reply, outcomes),
-            (Awaiting::Abort, Input::Reply(_)) => Flow::Break(self.finish()),
-            (Awaiting::Transaction(LastSent::Pause), Input::Paused { elapsed }) => self.resume(elapsed),
-            (Awaiting::Transaction(last_sent), Input::Reply(reply)) => {
-                self.take_transaction(last_sent, reply, outcomes)
-            }
-            (_, _) => close("internal error: unexpected input for a write command"),
-        };
-        match flow {
-            Flow::Continue(()) => self.advance(outcomes),
-            Flow::Break(step) => step,
+    /// Leases the numbers that the statements need, then sends them.
+    pub(super) async fn number_and_send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
+        self.check_privileges(port).await?;
+        self.lease_numbers(port).await?;
+        port.lent(|lent| self.plan_groups(&mut lent.outcomes))?;
+        self.send(port).await
+    }
+
+    /// Sends the statements, group by group, and returns the client's reply.
+    pub(super) async fn send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
+        while let Some(group) = self.next_group() {
+            self.send_group(group, port).await?;
         }
-    }
-
-    pub(super) fn command(&self) -> &Command<'f> {
-        &self.command
-    }
-
-    pub(super) fn own_session(&self) -> OwnSession {
-        self.own_session
+        self.explain_errors(port);
+        // A rejection inside a transaction aborts it on the server, as a write error does.
+        if self.rejected_in_transaction() {
+            port.exchange(abort_transaction(&self.command)).await;
+        }
+        Flow::Continue(self.finish())
     }
 
     fn stops_on_error(&self) -> bool {
@@ -177,46 +125,37 @@ impl<'f> BatchJob<'f> {
         (0..self.limit()).filter(move |index| !rejected(index))
     }
 
-    fn advance(&mut self, outcomes: &mut RuleOutcomes) -> Step {
-        if let Some(demand) = self.leases.front_mut() {
-            let brought = std::mem::take(&mut demand.brought);
-            let namespace = self.batch.namespaces.get(demand.namespace);
-            let count = demand.statements.len();
-            let lease = namespace.and_then(|namespace| allocation::lease(demand.rule, *namespace, count, brought));
-            if let Some(lease) = lease {
-                self.awaiting = Awaiting::Lease;
-                return Step::Lookup(Lookup::Lease(lease));
-            }
-            self.leases.pop_front();
-            return self.advance(outcomes);
+    /// Divides the statements into groups. Ends with the client's message, or one message instead of it, if no rule needs
+    /// the reply; or with the reply if there is nothing to send.
+    pub(super) fn plan_groups(&mut self, outcomes: &mut RuleOutcomes) -> Flow {
+        self.reject_oversized(outcomes);
+        let plain = self.is_plain();
+        if plain && !self.may_be_too_long() {
+            return Flow::Break(self.forward());
         }
-        if self.runs.is_none() {
-            self.reject_oversized(outcomes);
-            let plain = self.is_plain();
-            if plain && !self.may_be_too_long() {
-                return self.forward();
-            }
-            let runs = self.cut(self.plan_runs(), false);
-            if plain && runs.len() <= 1 {
-                return self.forward();
-            }
-            self.runs = Some(self.cut(runs, true));
+        let groups = self.cut(self.divide(), false);
+        if plain && groups.len() <= 1 {
+            return Flow::Break(self.forward());
         }
-        if self.runs.as_ref().is_some_and(|runs| !runs.is_empty()) {
-            self.stop_if_full();
+        self.groups = self.cut(groups, true);
+        if self.groups.is_empty() && !self.rejected_in_transaction() {
+            return Flow::Break(self.finish());
         }
-        if self.stopped || self.runs.as_ref().is_none_or(VecDeque::is_empty) {
-            self.explain_errors(outcomes);
-            return self.conclude();
-        }
-        if let Some(rule) = self.missing_maximum() {
-            return self.ask_maximum(rule);
-        }
-        self.send_run(outcomes)
+        Flow::Continue(())
     }
 
-    fn plan_runs(&self) -> VecDeque<Run> {
-        let mut runs: VecDeque<Run> = VecDeque::new();
+    /// Returns the next statements to send.
+    fn next_group(&mut self) -> Option<Group> {
+        if self.stopped || self.groups.is_empty() {
+            return None;
+        }
+        self.stop_if_full();
+        self.join_groups();
+        self.groups.pop_front()
+    }
+
+    fn divide(&self) -> VecDeque<Group> {
+        let mut groups: VecDeque<Group> = VecDeque::new();
         let mut together: Vec<usize> = Vec::new();
         for index in self.sendable() {
             if !self.goes_alone(index) {
@@ -227,24 +166,24 @@ impl<'f> BatchJob<'f> {
             // see what it inserts.
             let inserts = self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert());
             if (self.stops_on_error() || self.has_procedure(index) || inserts) && !together.is_empty() {
-                runs.push_back(Run::of(std::mem::take(&mut together)));
+                groups.push_back(Group::new(std::mem::take(&mut together)));
             }
-            runs.push_back(self.run_alone(index));
+            groups.push_back(self.group_alone(index));
         }
         if !together.is_empty() {
-            runs.push_back(Run::of(together));
+            groups.push_back(Group::new(together));
         }
-        runs
+        groups
     }
 
-    fn run_alone(&self, index: usize) -> Run {
+    fn group_alone(&self, index: usize) -> Group {
         let stage = match self.is_conditional_upsert(index) {
             // A driver sends a write again if its reply was lost, so the server may have a record of it.
             true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
             _ if self.is_only_new(index) => Stage::CheckMatch,
             _ => Stage::Whole,
         };
-        Run { stage, ..Run::of(vec![index]) }
+        Group { stage, ..Group::new(vec![index]) }
     }
 
     /// Its match count matters, or it may have to be repeated and the command cannot be split elsewhere.
@@ -283,133 +222,156 @@ impl<'f> BatchJob<'f> {
         Step::Forward { message, expects_reply }
     }
 
-    fn send_run(&mut self, outcomes: &mut RuleOutcomes) -> Step {
-        self.join_runs();
-        let Some(run) = self.runs.as_ref().and_then(VecDeque::front) else { return self.conclude() };
-        let mut numbers = run.next_numbers.clone();
-        let mut optimistic = false;
-        let stage = run.stage;
-        if stage == Stage::CheckMatch {
-            return if run.statements.len() > 1 { self.check_matches() } else { self.check_match_first() };
+    async fn send_group(&mut self, mut group: Group, port: &Port) -> Flow {
+        match group.stage {
+            // What few groups need is boxed, so that the state of the others is small.
+            Stage::CheckMatch if group.statements.len() > 1 => return Box::pin(self.check_matches(group, port)).await,
+            Stage::CheckMatch => return Box::pin(self.check_before_insert(group, port)).await,
+            Stage::Whole | Stage::Update | Stage::Insert => {}
         }
-        // Each attempt assigns its numbers to the original statements.
-        let stored = self.kind_of(run);
-        let mut numbered = Vec::with_capacity(run.statements.len());
-        for index in run.statements.iter().copied() {
-            let Some(evaluated) = self.evaluated.get(index) else { continue };
-            let mut statement = Cow::Borrowed(&evaluated.statement);
-            for rule in self.optimistic_rules(index) {
-                optimistic = true;
-                if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.id) {
-                    statement = Cow::Owned(sequences::with_number(&statement, rule, *next));
-                    // After the largest number there is one more attempt, which reports that no number is left.
-                    *next = next.saturating_add(1);
-                }
-            }
-            match stage {
-                Stage::Update => statement = Cow::Owned(statement.without_upsert()),
-                Stage::Insert => statement = Cow::Owned(statement.insert_only()),
-                Stage::Whole | Stage::CheckMatch => {}
-            }
-            if let Some(stored) = stored {
-                statement = Cow::Owned(self.counted(index, &statement, stored));
-            }
-            numbered.push((index, statement));
-        }
-        if let [(index, statement)] = numbered.as_slice()
-            && self.has_procedure(*index)
-        {
-            let (index, statement) = (*index, Statement::clone(statement));
-            return self.begin(index, statement, outcomes);
-        }
-        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: optimistic, own: None };
-        let parts: Vec<StatementPart<'_, 'f>> =
-            numbered.iter().map(|(index, statement)| StatementPart { index: *index, statement }).collect();
-        let message = self.batch.encode_part(&self.command, &parts, options);
-        self.awaiting = Awaiting::Run;
-        self.transaction_begun = true;
-        Step::Exchange(message)
-    }
-
-    /// Takes the reply to the first run.
-    fn take_reply(&mut self, frame: &[u8]) -> Flow {
-        let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply to a write cannot be parsed");
-        };
-        let Some(run) = self.runs.as_mut().and_then(VecDeque::pop_front) else { return Flow::Continue(()) };
-        if self.batch.form == Form::FindAndModify {
-            return self.take_find_and_modify(&reply, frame, run);
-        }
-        if !reply.is_ok() {
-            return self.take_command_error(&run, &reply, frame);
-        }
-        if let Some(cursor) = merge::open_cursor(&reply) {
-            if let Some(runs) = &mut self.runs {
-                runs.push_front(run);
-            }
-            self.awaiting = Awaiting::Cursor(frame.to_vec());
-            return Flow::Break(Step::Exchange(merge::get_more(&self.command, cursor)));
-        }
-        let errors = merge::errors_of(&reply, self.batch.form);
-        let Some(run) = self.fall_back(run, &reply, &errors) else { return Flow::Continue(()) };
-        let Some(run) = self.take_records(run, &reply, &errors) else { return Flow::Continue(()) };
-        if let Some((retry, taken)) = self.retry_of(&run, &errors) {
-            // The statements before the duplicate number are done; the rest queries the maximum again.
-            let (done, rest) = run.statements.split_at(retry);
-            self.tally.add(&reply, self.batch.form, done);
-            self.repeat(rest.to_vec(), Run { attempts: run.attempts + u32::from(retry == 0), taken, ..run });
+        if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
             return Flow::Continue(());
         }
-        let run = match self.take_counted(run, &reply, errors.is_empty()) {
-            Counted::Goes => return Flow::Continue(()),
-            Counted::Done(run) => return self.count(&reply, run, &errors),
-            Counted::Nothing(run) => run,
+        let reply = match group.statements.as_slice() {
+            [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
+                Some(reply) => reply,
+                None => return Flow::Continue(()),
+            },
+            _ => self.send_command(&group, port).await,
         };
-        if let Some(step) = self.match_check_after(&run, &reply, errors.first().map(|(_, error)| *error), frame) {
-            return Flow::Break(step);
-        }
-        self.count(&reply, run, &errors)
+        self.take_reply(group, reply, port).await
     }
 
-    /// Adds the reply to a run whose statements are done.
-    fn count(&mut self, reply: &Reply<'_>, run: Run, errors: &[(usize, Document<'_>)]) -> Flow {
-        self.tally.add(reply, self.batch.form, &run.statements);
-        let optimistic = run.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
+    /// Sends the statements of a group as one command.
+    async fn send_command(&mut self, group: &Group, port: &Port) -> Vec<u8> {
+        let message = self.encode_group(group);
+        self.transaction_begun = true;
+        let purpose = if self.asks_for_record(group) { Purpose::Record } else { Purpose::Command };
+        port.exchange_for(purpose, message).await
+    }
+
+    fn encode_group(&self, group: &Group) -> Vec<u8> {
+        let mut numbers = group.next_numbers.clone();
+        let mut statements = Vec::with_capacity(group.statements.len());
+        for index in group.statements.iter().copied() {
+            statements.extend(self.as_sent(index, group, &mut numbers).map(|statement| (index, statement)));
+        }
+        let parts: Vec<StatementPart<'_, 'f>> =
+            statements.iter().map(|(index, statement)| StatementPart { index: *index, statement }).collect();
+        let ordered = !group.next_numbers.is_empty();
+        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered, own: None };
+        self.batch.encode_part(&self.command, &parts, options)
+    }
+
+    /// Returns a statement in the form in which a group sends it. Takes its numbers from `numbers`.
+    fn as_sent(&self, index: usize, group: &Group, numbers: &mut [(RuleId, i64)]) -> Option<Cow<'_, Statement<'f>>> {
+        let mut statement = Cow::Borrowed(&self.evaluated.get(index)?.statement);
+        // Each attempt assigns its numbers to the original statements.
+        for rule in self.optimistic_rules(index) {
+            if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
+                statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, *next)));
+                // After the largest number there is one more attempt, which reports that no number is left.
+                *next = next.saturating_add(1);
+            }
+        }
+        match group.stage {
+            Stage::Update => statement = Cow::Owned(statement.without_upsert()),
+            Stage::Insert => statement = Cow::Owned(statement.insert_only()),
+            Stage::Whole | Stage::CheckMatch => {}
+        }
+        if let Some(stored) = self.kind_of(group) {
+            statement = Cow::Owned(self.counted(index, &statement, stored));
+        }
+        Some(statement)
+    }
+
+    /// Takes the reply to a group.
+    async fn take_reply(&mut self, group: Group, frame: Vec<u8>, port: &Port) -> Flow {
+        let frame = match self.batch.form {
+            Form::FindAndModify => return self.take_find_and_modify(group, frame, port).await,
+            Form::BulkWrite => Box::pin(self.with_all_results(frame, port)).await?,
+            Form::Insert | Form::Update | Form::Delete => frame,
+        };
+        let Ok(reply) = Reply::parse(&frame) else {
+            return close("the server's reply to a write cannot be parsed");
+        };
+        if !reply.is_ok() {
+            return self.take_command_error(&group, &reply, &frame);
+        }
+        let errors = merge::errors_of(&reply, self.batch.form);
+        let Some(group) = self.fall_back(group, &reply, &errors) else { return Flow::Continue(()) };
+        let Some(group) = self.take_records(group, &reply, &errors) else { return Flow::Continue(()) };
+        if let Some((retry, taken)) = self.retry_of(&group, &errors) {
+            // The statements before the duplicate number are done; the rest queries the maximum again.
+            let (done, rest) = group.statements.split_at(retry);
+            self.tally.add(&reply, self.batch.form, done);
+            self.repeat(rest.to_vec(), Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
+            return Flow::Continue(());
+        }
+        let group = match self.take_counted(group, &reply, errors.is_empty()) {
+            Counted::Goes => return Flow::Continue(()),
+            Counted::Done(group) => return self.count(&reply, group, &errors),
+            Counted::Nothing(group) => group,
+        };
+        match self.needs_match_check(&group, &reply, errors.first().map(|(_, error)| *error)) {
+            Some(index) => Box::pin(self.check_after(group, index, &frame, port)).await,
+            None => self.count(&reply, group, &errors),
+        }
+    }
+
+    /// Returns the reply to a bulkWrite with all results, which the server may return in several batches.
+    async fn with_all_results(&self, mut frame: Vec<u8>, port: &Port) -> Flow<Vec<u8>> {
+        loop {
+            let cursor = Reply::parse(&frame).ok().filter(Reply::is_ok).and_then(|reply| merge::open_cursor(&reply));
+            let Some(cursor) = cursor else { return Flow::Continue(frame) };
+            let more = port.exchange(merge::get_more(&self.command, cursor)).await;
+            frame = match merge::join_cursor(&frame, &more) {
+                Some(joined) => joined,
+                None => return close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
+            };
+        }
+    }
+
+    /// Adds the reply to a group whose statements are done.
+    fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) -> Flow {
+        self.tally.add(reply, self.batch.form, &group.statements);
+        let optimistic = group.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
         } else if let (true, Some((failed, _))) = (optimistic, errors.first()) {
             // An unordered batch continues after the failed statement; that statement's number is free again.
-            let rest = run.statements.get(failed + 1..).unwrap_or_default().to_vec();
-            self.repeat(rest, Run { attempts: 0, taken: None, ..run });
+            let rest = group.statements.get(failed + 1..).unwrap_or_default().to_vec();
+            self.repeat(rest, Group { attempts: 0, taken: None, ..group });
         }
         Flow::Continue(())
     }
 
-    /// Sends these statements of a run again, with new numbers.
-    fn repeat(&mut self, statements: Vec<usize>, run: Run) {
+    /// Sends these statements of a group again, with new numbers.
+    fn repeat(&mut self, statements: Vec<usize>, group: Group) {
         if statements.is_empty() {
             return;
         }
-        if let Some(runs) = &mut self.runs {
-            runs.push_front(Run { statements, next_numbers: Vec::new(), ..run });
-        }
+        self.groups.push_front(Group { statements, next_numbers: Vec::new(), ..group });
     }
 
-    fn take_find_and_modify(&mut self, reply: &Reply<'_>, frame: &[u8], run: Run) -> Flow {
+    async fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>, port: &Port) -> Flow {
+        let Ok(reply) = Reply::parse(&frame) else {
+            return close("the server's reply to a write cannot be parsed");
+        };
         let error = (!reply.is_ok()).then_some(reply.body);
-        if error.is_some_and(|error| self.uncount(0, error, &run)) {
-            self.continue_with(Run { attempts: run.attempts + 1, ..self.run_alone(0) });
+        if error.is_some_and(|error| self.uncount(0, error, &group)) {
+            self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(0) });
             return Flow::Continue(());
         }
         if let Some(error) = error
-            && let Some((_, taken)) = self.retry_of(&run, &[(0, error)])
+            && let Some((_, taken)) = self.retry_of(&group, &[(0, error)])
         {
-            let statements = run.statements.clone();
-            self.repeat(statements, Run { attempts: run.attempts + 1, taken, ..run });
+            let statements = group.statements.clone();
+            self.repeat(statements, Group { attempts: group.attempts + 1, taken, ..group });
             return Flow::Continue(());
         }
-        if error.is_some_and(|error| run.stage == Stage::Update && conflicts::has_inserted(error)) {
-            self.continue_with(Run { stage: Stage::Insert, ..run });
+        if error.is_some_and(|error| group.stage == Stage::Update && conflicts::has_inserted(error)) {
+            self.continue_with(Group { stage: Stage::Insert, ..group });
             return Flow::Continue(());
         }
         if let Some(error) = error
@@ -418,32 +380,28 @@ impl<'f> BatchJob<'f> {
             self.tally.add_error(error);
             return Flow::Continue(());
         }
-        let run = match self.take_counted(run, reply, error.is_none()) {
+        let group = match self.take_counted(group, &reply, error.is_none()) {
             Counted::Goes => return Flow::Continue(()),
-            Counted::Done(_) => return Flow::Break(self.pass_on(frame)),
-            Counted::Nothing(run) => run,
+            Counted::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
+            Counted::Nothing(group) => group,
         };
-        Flow::Break(match self.match_check_after(&run, reply, error, frame) {
-            Some(step) => step,
-            None => self.pass_on(frame),
-        })
+        let check = self.needs_match_check(&group, &reply, error);
+        drop(reply);
+        match check {
+            Some(index) => Box::pin(self.check_after(group, index, &frame, port)).await,
+            None => Flow::Break(self.pass_on(frame)),
+        }
     }
 
     /// Passes the server's reply to the client.
-    pub(super) fn pass_on(&self, frame: &[u8]) -> Step {
-        if self.command.message.more_to_come() { Step::Silent } else { Step::Reply(frame.to_vec()) }
+    fn pass_on(&self, frame: Vec<u8>) -> Step {
+        if self.command.message.more_to_come() { Step::Silent } else { Step::Reply(frame) }
     }
 
-    /// Ends the batch. A rejection inside a transaction aborts it on the server, as a write error does.
-    fn conclude(&mut self) -> Step {
-        let rejected_any = self.evaluated.iter().any(|evaluated| evaluated.rejected.is_some());
+    fn rejected_in_transaction(&self) -> bool {
         let session = self.command.session();
-        let active = session.in_transaction && (self.transaction_begun || !session.starts_transaction);
-        if rejected_any && active {
-            self.awaiting = Awaiting::Abort;
-            return Step::Exchange(abort_transaction(&self.command));
-        }
-        self.finish()
+        let is_active = session.in_transaction && (self.transaction_begun || !session.starts_transaction);
+        is_active && self.evaluated.iter().any(|evaluated| evaluated.rejected.is_some())
     }
 
     fn finish(&mut self) -> Step {
@@ -464,10 +422,6 @@ impl<'f> BatchJob<'f> {
         }
         Step::Reply(self.tally.reply(&self.command, self.batch.form))
     }
-}
-
-fn close(reason: &str) -> Flow {
-    Flow::Break(Step::Close(reason.to_owned()))
 }
 
 fn abort_transaction(command: &Command<'_>) -> Vec<u8> {

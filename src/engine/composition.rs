@@ -6,11 +6,11 @@ use std::collections::HashSet;
 use super::dry_run::{DryRun, DryRunOutcome, dry_run};
 use super::outcome::OutcomeKind;
 use super::{ClientState, Now};
+use crate::config::{Code, Diagnostic};
 use crate::document::CowDocument;
-use crate::patterns::{Rule, RuleSet};
-use crate::rules::{Code, Diagnostic, Mode};
+use crate::rules::{Mode, Rule, RuleSet};
 
-/// Returns a warning for each pair, located at the broken rule.
+/// Returns a warning for each pair, located at the violated rule.
 pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
     let mut known = HashSet::new();
     let names = rules.rules().iter().flat_map(|rule| &rule.namespaces).map(|namespace| namespace.value.to_string());
@@ -20,15 +20,15 @@ pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
         let example = name.replace('*', "x");
         let Some((database, collection)) = example.split_once('.') else { continue };
         let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };
-        for (broken, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter())) {
-            if known.insert((broken.id, other.id)) {
-                warnings.push(undoing(broken, other, how));
+        for (violated, other, how) in found.iter().flat_map(|rule| undone(rule, found.iter())) {
+            if known.insert((violated.id, other.id)) {
+                warnings.push(undoing(violated, other, how));
             }
         }
         let probe = insert(database, collection);
-        let Some((broken, other)) = clash(rules, &probe) else { continue };
-        if known.insert((broken.id, other.id)) {
-            warnings.push(warning(broken, other));
+        let Some((violated, other)) = clash(rules, &probe) else { continue };
+        if known.insert((violated.id, other.id)) {
+            warnings.push(warning(violated, other));
         }
     }
     warnings
@@ -45,8 +45,8 @@ fn undone<'r>(
         .filter_map(move |other| Some((rule, other, rule.pattern.conflict_with(&other.pattern)?)))
 }
 
-fn undoing(broken: &Rule, other: &Rule, how: &str) -> Diagnostic {
-    let (one, two) = (&broken.name, &other.name);
+fn undoing(violated: &Rule, other: &Rule, how: &str) -> Diagnostic {
+    let (one, two) = (&violated.name, &other.name);
     let message = format!("`{}` conflicts with `{}`: {how}", one.value, two.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
         .label(two.span, format!("`{}` uses the same fields", two.value))
@@ -68,20 +68,20 @@ fn clash<'r>(rules: &'r RuleSet, probe: &CowDocument<'_>) -> Option<(&'r Rule, &
     if !matches!(all.outcome, DryRunOutcome::Rejected { .. }) {
         return None;
     }
-    let broken = all.outcomes.iter().rfind(|outcome| outcome.kind == OutcomeKind::Reject)?.rule;
-    let mut earlier = all.outcomes.iter().chain(&all.void);
-    let other = earlier.rfind(|o| o.kind == OutcomeKind::Rewrite && o.rule != broken)?.rule;
-    let (broken, other) = (rules.rule(broken), rules.rule(other));
-    let alone = run(&rules.alone(broken), probe);
-    (!matches!(alone.outcome, DryRunOutcome::Rejected { .. })).then_some((broken, other))
+    let violated = all.outcomes.iter().rfind(|outcome| outcome.kind == OutcomeKind::Reject)?.rule;
+    let mut earlier = all.outcomes.iter().chain(&all.without_effect);
+    let other = earlier.rfind(|o| o.kind == OutcomeKind::Rewrite && o.rule != violated)?.rule;
+    let (violated, other) = (rules.rule(violated), rules.rule(other));
+    let alone = run(&rules.alone(violated), probe);
+    (!matches!(alone.outcome, DryRunOutcome::Rejected { .. })).then_some((violated, other))
 }
 
 fn run(rules: &RuleSet, probe: &CowDocument<'_>) -> DryRun {
     dry_run(probe.as_document(), rules, Now { milliseconds: 0 }, &mut ClientState::default())
 }
 
-fn warning(broken: &Rule, other: &Rule) -> Diagnostic {
-    let (one, two) = (&broken.name, &other.name);
+fn warning(violated: &Rule, other: &Rule) -> Diagnostic {
+    let (one, two) = (&violated.name, &other.name);
     let message = format!("an insert that `{}` changes breaks `{}`: every insert is rejected", two.value, one.value);
     Diagnostic::warning(Code::Incompatible, one.span, message)
         .label(two.span, format!("`{}` adds its own fields", two.value))
@@ -91,7 +91,7 @@ fn warning(broken: &Rule, other: &Rule) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rules::Source;
+    use crate::config::Source;
 
     fn found(patterns: &[&str]) -> Vec<String> {
         let mut text = "version: 1\nrules:\n".to_owned();

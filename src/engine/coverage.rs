@@ -1,6 +1,6 @@
 //! Lists what each rule does with every command that can reach its collections: `docward check --coverage`.
 //!
-//! The commands come from the catalogue, the evaluated statements from [`Evaluate`](crate::patterns::Evaluate), and
+//! The commands come from the catalogue, the evaluated statements from [`Pattern`](crate::patterns::Pattern), and
 //! the outcomes of indirect writes from the plan's own decision. There are no statements here, so `enforced` means
 //! that the rule evaluates each one, not with which verdict.
 
@@ -8,8 +8,9 @@ use super::evaluation::Enforcement;
 use super::indirect_writes::{BUCKET_WRITE, on_indirect_write};
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Form, Namespace, StatementKind};
-use crate::patterns::{Concern, Rule, RuleSet};
-use crate::rules::NamespacePattern;
+use crate::config::NamespacePattern;
+use crate::patterns::Concern;
+use crate::rules::{Rule, RuleSet};
 
 /// What happens to statements or commands on one access path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,9 +25,9 @@ pub enum CoverageOutcome {
     Passes,
 }
 
-/// A way to access the documents of a collection.
+/// An access to access the documents of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct AccessForm {
+pub struct Access {
     /// The kind of access: "replacement", "renameCollection of it".
     pub what: String,
     /// The commands with this access; empty for unknown commands.
@@ -38,9 +39,9 @@ pub struct AccessForm {
 #[derive(Debug, Clone)]
 pub struct Coverage<'r> {
     pub rule: &'r Rule,
-    /// Namespaces with the same ways.
+    /// Namespaces with the same accesses.
     pub namespaces: Vec<NamespacePattern>,
-    pub ways: Vec<AccessForm>,
+    pub accesses: Vec<Access>,
 }
 
 /// Returns the coverage of every rule, including disabled ones. Ignores `mode` and `except`: it describes the
@@ -52,11 +53,11 @@ pub fn coverage(rules: &RuleSet) -> Vec<Coverage<'_>> {
         let own = rule.namespaces.iter().map(|namespace| namespace.value.clone());
         let first = found.len();
         for namespace in own.chain(further) {
-            let ways = ways(rule, &namespace);
-            match found.iter_mut().skip(first).find(|known| known.ways == ways) {
+            let accesses = accesses(rule, &namespace);
+            match found.iter_mut().skip(first).find(|known| known.accesses == accesses) {
                 Some(known) if known.namespaces.contains(&namespace) => {}
                 Some(known) => known.namespaces.push(namespace),
-                None => found.push(Coverage { rule, namespaces: vec![namespace], ways }),
+                None => found.push(Coverage { rule, namespaces: vec![namespace], accesses }),
             }
         }
     }
@@ -71,11 +72,11 @@ const STATEMENTS: [(StatementKind, &str); 5] = [
     (StatementKind::Delete, "delete"),
 ];
 
-fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<AccessForm> {
+fn accesses(rule: &Rule, namespace: &NamespacePattern) -> Vec<Access> {
     // Patterns compare names, so the glob itself stands for every name that it matches.
     let namespace = Namespace { database: namespace.database().as_str(), collection: namespace.collection().as_str() };
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
-        let carries = |class: &CommandClass| Form::of(*class).is_some_and(|form| form.carries(*kind));
+        let carries = |class: &CommandClass| Form::for_class(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.concern(*kind, namespace) {
             Concern::Unsupported => unanalysed(rule),
             Concern::Each => CoverageOutcome::Enforced,
@@ -85,7 +86,7 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<AccessForm> {
     });
     let reads =
         by_outcome("read", |class| class.reads(), |class| evaluated(rule.pattern.evaluates_command(class, None)));
-    let indirect_write = |what: &str, commands: Vec<&'static str>| AccessForm {
+    let indirect_write = |what: &str, commands: Vec<&'static str>| Access {
         what: format!("{what} it"),
         commands,
         outcome: unanalysed(rule),
@@ -94,7 +95,7 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<AccessForm> {
         .into_iter()
         .filter_map(|class| Some(indirect_write(class.indirect_write()?, class.names())));
     let buckets = indirect_write(BUCKET_WRITE, Vec::new());
-    let other = |what: &str, commands: &[&'static str], outcome| AccessForm {
+    let other = |what: &str, commands: &[&'static str], outcome| Access {
         what: what.to_owned(),
         commands: commands.to_vec(),
         outcome,
@@ -104,21 +105,21 @@ fn ways(rule: &Rule, namespace: &NamespacePattern) -> Vec<AccessForm> {
     statements.chain(reads).chain(indirect_writes).chain([buckets, legacy, definitions]).collect()
 }
 
-/// Returns one way for each outcome among the classes.
+/// Returns one access for each outcome among the classes.
 fn by_outcome(
     what: &str,
     concerned: impl Fn(&CommandClass) -> bool,
     outcome: impl Fn(CommandClass) -> CoverageOutcome,
-) -> Vec<AccessForm> {
-    let mut ways: Vec<AccessForm> = Vec::new();
+) -> Vec<Access> {
+    let mut accesses: Vec<Access> = Vec::new();
     for class in CommandClass::REACHING.into_iter().filter(concerned) {
         let outcome = outcome(class);
-        match ways.iter_mut().find(|way| way.outcome == outcome) {
-            Some(way) => way.commands.extend(class.names()),
-            None => ways.push(AccessForm { what: what.to_owned(), commands: class.names(), outcome }),
+        match accesses.iter_mut().find(|access| access.outcome == outcome) {
+            Some(access) => access.commands.extend(class.names()),
+            None => accesses.push(Access { what: what.to_owned(), commands: class.names(), outcome }),
         }
     }
-    ways
+    accesses
 }
 
 /// Messages that the plan answers with an error before it looks for rules.

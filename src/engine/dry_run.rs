@@ -13,7 +13,7 @@ use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
 use crate::command::{CommandClass, Form, Reply, classify, code};
 use crate::document::{CowDocument, Document, Value, Writer};
-use crate::patterns::RuleSet;
+use crate::rules::RuleSet;
 use crate::shell::is_same;
 use crate::wire::op_msg::{self, Message};
 
@@ -24,7 +24,7 @@ pub struct DryRun {
     /// The rules' outcomes, by phase.
     pub outcomes: Vec<RuleOutcome>,
     /// Outcomes of later phases for a command that is rejected as a whole; they have no effect.
-    pub void: Vec<RuleOutcome>,
+    pub without_effect: Vec<RuleOutcome>,
     /// The lookups that docward would have made.
     pub needs: Vec<Need>,
 }
@@ -66,8 +66,8 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
     let frame = frame(command);
     let mut dry_run_plan = DryRunPlan { command, rules, sent: Vec::new(), needs: Vec::new() };
     if !matches!(triage(&frame, rules), Triage::Evaluate | Triage::More) {
-        let (outcomes, void, needs) = (Vec::new(), Vec::new(), Vec::new());
-        return DryRun { outcome: DryRunOutcome::Unchanged, outcomes, void, needs };
+        let (outcomes, without_effect, needs) = (Vec::new(), Vec::new(), Vec::new());
+        return DryRun { outcome: DryRunOutcome::Unchanged, outcomes, without_effect, needs };
     }
     client_state.privileges = Privileges::all();
     let mut plan = Plan::new(&frame, rules, now).noting_routine();
@@ -113,22 +113,20 @@ fn in_order(
 ) -> (Vec<RuleOutcome>, Vec<RuleOutcome>) {
     outcomes.sort_by_key(|outcome| rules.rule(outcome.rule).pattern.phase());
     let last = outcomes.iter().rposition(|outcome| outcome.kind == OutcomeKind::Reject);
-    let void = match (outcome, last) {
+    let without_effect = match (outcome, last) {
         (DryRunOutcome::Rejected { sent, .. }, Some(last)) if sent.is_empty() => outcomes.split_off(last + 1),
         _ => Vec::new(),
     };
-    (outcomes, void)
+    (outcomes, without_effect)
 }
 
-/// Returns one command for each statement, if there are several.
-#[must_use]
-pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
-    let form = command.first().and_then(|first| Form::of(classify(first.key)));
-    let Some(list) = form.and_then(Form::list) else { return Vec::new() };
-    let Some(all) = command.get(list).and_then(Value::as_array).filter(|all| all.values().nth(1).is_some()) else {
-        return Vec::new();
-    };
-    let one = |statement: Value<'_>| {
+/// Returns one command for each statement, if there are several. Each is built when it is taken: together they may be
+/// far longer than `command`.
+pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'static>> {
+    let list = command.first().and_then(|first| Form::for_class(classify(first.key))).and_then(Form::list);
+    let all = list.and_then(|list| command.get(list)).and_then(Value::as_array);
+    let all = list.zip(all).filter(|(_, all)| all.values().nth(1).is_some());
+    let one = move |list: &str, statement: Value<'_>| {
         CowDocument::build(|w| {
             for element in command.elements() {
                 if element.key == list.as_bytes() {
@@ -139,7 +137,7 @@ pub fn statements(command: Document<'_>) -> Vec<CowDocument<'static>> {
             }
         })
     };
-    all.values().map(one).collect()
+    all.into_iter().flat_map(move |(list, all)| all.values().map(move |statement| one(list, statement)))
 }
 
 /// The state of the dry run of one command.
@@ -157,14 +155,14 @@ impl DryRunPlan<'_> {
             DryRunOutcome::Rewritten(sent) if as_it_came(&sent) => DryRunOutcome::Unchanged,
             outcome => outcome,
         };
-        let (outcomes, void) = in_order(outcomes, &outcome, self.rules);
-        DryRun { outcome, outcomes, void, needs: self.needs }
+        let (outcomes, without_effect) = in_order(outcomes, &outcome, self.rules);
+        DryRun { outcome, outcomes, without_effect, needs: self.needs }
     }
 
     /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let sent = command_of_frame(message)?;
-        let writes = self.command.first().is_some_and(|first| Form::of(classify(first.key)).is_some());
+        let writes = self.command.first().is_some_and(|first| Form::for_class(classify(first.key)).is_some());
         let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
         match classify(&name) {
             _ if name == b"connectionStatus" => {
@@ -183,7 +181,7 @@ impl DryRunPlan<'_> {
                 (!writes).then(|| reply(nothing))
             }
             class => {
-                let reply = success(Form::of(class), sent.as_document());
+                let reply = success(Form::for_class(class), sent.as_document());
                 // Leave out the abort that a rejection causes in a transaction.
                 let of_client = self.command.first().is_some_and(|first| first.key == name);
                 self.sent.extend(of_client.then_some(sent));
@@ -236,12 +234,12 @@ impl DryRunPlan<'_> {
                 let free = (first..).filter(|number| !lease.brought.contains(number));
                 let numbers = free.take(lease.count as usize).collect();
                 if lease.count > 0 {
-                    self.needs.push(Need::Numbers(lease));
+                    self.needs.push(Need::Numbers(*lease));
                 }
                 LookupResult::Numbers(numbers)
             }
             Lookup::Maximum(maximum) => {
-                self.needs.push(Need::Maximum(maximum));
+                self.needs.push(Need::Maximum(*maximum));
                 LookupResult::Maximum(None)
             }
         })

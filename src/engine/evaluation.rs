@@ -10,9 +10,10 @@ use super::{ClientState, Now};
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch, code};
 use crate::document::Path;
 use crate::effect;
+use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
-use crate::patterns::{Context, Rejection, Rewrite, Rule, RuleSet, Verdict};
-use crate::rules::{Mode, Unsupported};
+use crate::patterns::{Context, Rejection, Rewrite, Verdict};
+use crate::rules::{Mode, Rule, RuleSet, Unsupported};
 
 /// A statement and the result of its evaluation.
 #[derive(Debug)]
@@ -36,17 +37,30 @@ pub(super) struct Evaluated<'r, 'a> {
     /// With `only_new`: a later rule rejects the statement, whether or not its filter matches.
     pub(super) rejected_later: Option<RejectedBy<'r>>,
     /// The rules that assign a number.
-    pub(super) sequences: SmallVec<[&'r Rule; 1]>,
+    pub(super) numbered_by: SmallVec<[NumberRule<'r>; 1]>,
     /// The rules that the statement must still satisfy once the number is assigned.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
     /// The rules that must not issue the number that the statement itself contains.
-    pub(super) brings_number: SmallVec<[&'r Rule; 1]>,
+    pub(super) brings_number: SmallVec<[NumberRule<'r>; 1]>,
     /// The procedures that the statement needs, in rule order.
     pub(super) procedures: SmallVec<[(&'r Rule, Arc<dyn Procedure>); 1]>,
     /// The number of failed transactions for it.
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
     pub(super) rival_aborts: u32,
+}
+
+/// A rule that assigns numbers.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NumberRule<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) numbers: &'r dyn Numbering,
+}
+
+impl<'r> NumberRule<'r> {
+    fn of(rule: &'r Rule) -> Option<Self> {
+        rule.pattern.numbering().map(|numbers| Self { rule, numbers })
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -209,7 +223,7 @@ fn evaluate_statement<'r, 'a>(
         uncounted: None,
         only_new: None,
         rejected_later: None,
-        sequences: SmallVec::new(),
+        numbered_by: SmallVec::new(),
         must_hold: SmallVec::new(),
         brings_number: SmallVec::new(),
         procedures: SmallVec::new(),
@@ -265,7 +279,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             return;
         }
         if let Some((kind, rejection)) = noted_outcome(&verdict, rule, enforcement) {
-            outcomes.note(rule, context.namespace, kind, rejection);
+            outcomes.add(rule, context.namespace, kind, rejection);
         }
         if enforcement != Enforcement::Enforce {
             return;
@@ -277,7 +291,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.brings_number.push(rule);
+                self.brings_number.extend(NumberRule::of(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match }) => {
                 self.statement = self.statement.with(operation);
@@ -301,11 +315,14 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.only_new = Some(RejectedBy { rule, rejection });
             }
-            Verdict::Allocate => {
+            Verdict::Number(operation) => {
+                if let Some(operation) = operation {
+                    self.statement = self.statement.with(operation);
+                }
                 self.changed_by = Some(rule);
-                self.sequences.push(rule);
+                self.numbered_by.extend(NumberRule::of(rule));
             }
-            Verdict::Procedure(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
+            Verdict::Needs(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
                 Some((_, known)) => *known = procedure,
                 None => self.procedures.push((rule, procedure)),
             },
@@ -350,7 +367,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.reject_broken(rule, broken, context.namespace, outcomes);
             }
         }
-        if self.rejected.is_none() && !self.sequences.is_empty() {
+        if self.rejected.is_none() && !self.numbered_by.is_empty() {
             let enforced = applicable_rules
                 .iter()
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
@@ -364,7 +381,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// an updated field.
     fn insert_as_replacement(&mut self) {
         let Operation::Update(update) = &self.statement.operation else { return };
-        let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.sequences.is_empty();
+        let is_kept = matches!(update.modification, Modification::Replacement(_)) && self.numbered_by.is_empty();
         if is_kept || !update.upsert {
             return;
         }
@@ -400,7 +417,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             None => broken.reason,
         };
         let rejection = Rejection { reason, ..broken };
-        outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+        outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         self.rejected = Some(RejectedBy { rule, rejection });
     }
 }
@@ -428,8 +445,8 @@ fn noted_outcome<'v>(
         Verdict::Rewrite(_)
         | Verdict::Counted(_)
         | Verdict::Provides(Some(_))
-        | Verdict::Allocate
-        | Verdict::Procedure(_) => Some((enforcement.rewrites(), None)),
+        | Verdict::Number(_)
+        | Verdict::Needs(_) => Some((enforcement.rewrites(), None)),
         Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {
             Some((OutcomeKind::Allow, Some(rejection)))
         }

@@ -5,37 +5,42 @@ use std::ops::ControlFlow;
 use smallvec::SmallVec;
 
 use super::ClientState;
-use super::evaluation::{Evaluation, applicable_rules, asks_for_users};
-use super::plan::{NoPlan, Plan, Step, reject_command, with_fields, write_with_fields};
+use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users, with_fields, write_with_fields};
+use super::evaluation::{Evaluation, applicable_rules};
+use super::outcome::RuleOutcomes;
+use super::plan::Step;
 use crate::command::{Command, Form, WriteBatch, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PLACE: &str = "the explained command";
 
-impl<'f> Plan<'f> {
-    pub(super) fn explain(&mut self, command: &Command<'f>, client_state: &ClientState) -> Result<Step, NoPlan> {
+impl<'f> Incoming<'f> {
+    pub(super) fn explain(
+        &mut self,
+        command: &Command<'f>,
+        client_state: &ClientState,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Undecided> {
         let expects_reply = !command.message.more_to_come();
         let forward = Step::ForwardOriginal { expects_reply };
         let Some(inner) = explained(command)? else { return Ok(forward) };
         let Some(namespace) = inner.collection() else { return Ok(forward) };
         let applicable_rules = applicable_rules(self.rules, namespace, client_state);
-        if asks_for_users(&applicable_rules, client_state) {
-            return Ok(self.ask_for_users(command));
-        }
+        require_users(&applicable_rules, client_state, command)?;
         if applicable_rules.is_empty() {
             return Ok(forward);
         }
         let class = inner.class;
-        let changes = match self.evaluate_whole(&inner, class, &applicable_rules) {
+        let changes = match self.evaluate_whole(&inner, class, &applicable_rules, outcomes)? {
             ControlFlow::Continue(changes) => changes,
             ControlFlow::Break(step) => return Ok(step),
         };
-        let body = match Form::of(class) {
+        let body = match Form::for_class(class) {
             Some(form) => {
-                let mut batch = WriteBatch::read(&inner, form)?;
+                let mut batch = WriteBatch::parse(&inner, form)?;
                 batch.body_changes = changes;
                 let mut evaluation = Evaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
-                while !evaluation.take_turn(&batch, self.now, &mut self.outcomes) {}
+                while !evaluation.take_turn(&batch, self.now, outcomes) {}
                 let evaluated = evaluation.into_evaluated();
                 if let Some((rejected, evaluated)) = evaluated
                     .iter()

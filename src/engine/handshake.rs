@@ -156,49 +156,68 @@ fn note(hello: Document<'_>, client_state: &mut ClientState) {
     }
 }
 
-/// Stores in `session` whether the server is a mongos. If the reply accepts the hello, also confirms the
-/// application's name.
-pub fn note_reply(frame: &[u8], client_state: &mut ClientState) {
-    let message = Message::parse(frame).map(|message| message.body).ok();
-    let body = message.or_else(|| reply_document(frame).ok()).and_then(|body| Document::parse(body).ok());
-    let field = |name: &str| body.and_then(|body| body.get(name));
-    client_state.own.routed = field("msg").and_then(Value::as_str) == Some("isdbgrid");
-    let accepted = field("ok").and_then(Value::as_flag) == Some(true);
-    if std::mem::take(&mut client_state.app_name_is_claimed) && !accepted {
-        client_state.app_name = None;
-    }
+/// A reply to a hello, parsed once.
+#[derive(Debug)]
+pub struct HelloReply<'f> {
+    carrier: Carrier<'f>,
+    body: Document<'f>,
 }
 
-/// Rewrites a reply to a hello for `presentation` and the agreed compressors; returns `None` when nothing changes.
-/// Members without an advertised address are removed, because drivers would connect to them without the proxy.
-///
-/// # Errors
-/// [`HandshakeError`]: the reply must not be forwarded, because it may contain member addresses.
-pub fn rewrite_reply(
-    frame: &[u8],
-    presentation: &Presentation,
-    negotiation: &mut Negotiation,
-) -> Result<Option<Vec<u8>>, HandshakeError> {
-    match Header::of_frame(frame)?.op_code {
-        OpCode::Msg => {
-            let message = Message::parse(frame)?;
-            let body = rewrite_hello(Document::parse(message.body)?, presentation, negotiation);
-            Ok(body.map(|body| with_body(&message, &body)))
+/// The message around a reply's body.
+#[derive(Debug)]
+enum Carrier<'f> {
+    Msg(Message<'f>),
+    /// The bytes before the body.
+    Reply(&'f [u8]),
+}
+
+impl<'f> HelloReply<'f> {
+    /// # Errors
+    /// [`HandshakeError`]: the reply must not be forwarded, because it may contain member addresses.
+    pub fn parse(frame: &'f [u8]) -> Result<Self, HandshakeError> {
+        let (carrier, body) = match Header::of_frame(frame)?.op_code {
+            OpCode::Msg => {
+                let message = Message::parse(frame)?;
+                let body = message.body;
+                (Carrier::Msg(message), body)
+            }
+            OpCode::Reply => {
+                let body = reply_document(frame)?;
+                // reply_document checked that the document follows the fixed fields. A reply to a command has only one
+                // document.
+                let fixed = frame.len().saturating_sub(body.len());
+                (Carrier::Reply(frame.get(..fixed).unwrap_or_default()), body)
+            }
+            other => return Err(HandshakeError::OpCode(other)),
+        };
+        Ok(Self { carrier, body: Document::parse(body)? })
+    }
+
+    /// Stores in `client_state` whether the server is a mongos, and that the client has logged in if the reply completes
+    /// a login. If the reply accepts the hello, also confirms the application's name.
+    pub fn note(&self, client_state: &mut ClientState) {
+        client_state.own.routed = self.body.get("msg").and_then(Value::as_str) == Some("isdbgrid");
+        let accepted = self.body.get("ok").and_then(Value::as_flag) == Some(true);
+        if std::mem::take(&mut client_state.app_name_is_claimed) && !accepted {
+            client_state.app_name = None;
         }
-        OpCode::Reply => {
-            let stored = reply_document(frame)?;
-            let Some(body) = rewrite_hello(Document::parse(stored)?, presentation, negotiation) else {
-                return Ok(None);
-            };
-            // reply_document checked that the document follows the fixed fields. A reply to a command has only one
-            // document.
-            let fixed = frame.len().saturating_sub(stored.len());
-            let mut out = frame.get(..fixed).unwrap_or_default().to_vec();
-            out.extend_from_slice(&body);
-            patch_length(&mut out);
-            Ok(Some(out))
+        if accepted && authentication::completes_login(self.body) {
+            client_state.must_log_in = false;
         }
-        other => Err(HandshakeError::OpCode(other)),
+    }
+
+    /// Returns the reply for `presentation` and the agreed compressors; `None` when nothing changes. Members without an
+    /// advertised address are removed, because drivers would connect to them without the proxy.
+    pub fn rewrite(&self, presentation: &Presentation, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
+        let body = rewrite_hello(self.body, presentation, negotiation)?;
+        Some(match &self.carrier {
+            Carrier::Msg(message) => with_body(message, &body),
+            Carrier::Reply(fixed) => {
+                let mut out = [fixed, body.as_slice()].concat();
+                patch_length(&mut out);
+                out
+            }
+        })
     }
 }
 
@@ -339,8 +358,12 @@ mod tests {
         rewrite_request(frame, &mut ClientState::default(), &mut Negotiation::default())
     }
 
+    fn rewritten(frame: &[u8], presentation: &Presentation) -> Result<Option<Vec<u8>>, HandshakeError> {
+        HelloReply::parse(frame).map(|reply| reply.rewrite(presentation, &mut Negotiation::default()))
+    }
+
     fn reply(frame: &[u8]) -> Result<Option<Vec<u8>>, HandshakeError> {
-        rewrite_reply(frame, &addresses(), &mut Negotiation::default())
+        rewritten(frame, &addresses())
     }
 
     #[test]
@@ -416,7 +439,7 @@ mod tests {
                 &mut Negotiation::default(),
             )
             .unwrap();
-            note_reply(&message(0, &doc! {"ok": ok}), &mut client_state);
+            HelloReply::parse(&message(0, &doc! {"ok": ok})).unwrap().note(&mut client_state);
             client_state.app_name().map(str::to_owned)
         };
         assert_eq!(handshake("refused", "", 0.0), None);
@@ -466,7 +489,7 @@ mod tests {
         let after = doc! {
             "topologyVersion": {"counter": 6i64}, "isWritablePrimary": true, "maxWireVersion": 25, "ok": 1.0,
         };
-        let shown = |frame: Vec<u8>| rewrite_reply(&frame, &Presentation::Standalone, &mut Negotiation::default());
+        let shown = |frame: Vec<u8>| rewritten(&frame, &Presentation::Standalone);
         assert_eq!(shown(message(0, &before)), Ok(Some(message(0, &after))));
         assert_eq!(shown(message(0, &after)), Ok(None));
     }

@@ -5,17 +5,20 @@
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::ClientState;
-use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users, enforcement};
-use super::outcome::OutcomeKind;
-use super::plan::{NoPlan, Plan, Step, reject_command};
+use super::authentication::users_question;
+use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users};
+use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, enforcement};
+use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::plan::Step;
 use crate::command::{Command, CommandClass, Namespace, Target, code, indirect_write_targets};
-use crate::patterns::{Rejection, Rule};
-use crate::rules::{Mode, Unsupported, bucketed_collection};
+use crate::config::bucketed_collection;
+use crate::patterns::Rejection;
+use crate::rules::{Mode, Rule, Unsupported};
 
 /// Statements on the buckets of a time-series collection.
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
-impl<'f> Plan<'f> {
+impl<'f> Incoming<'f> {
     /// Decides on a command that can change a collection other than by statements.
     pub(super) fn indirect_write(
         &mut self,
@@ -23,12 +26,13 @@ impl<'f> Plan<'f> {
         class: CommandClass,
         what: &str,
         client_state: &ClientState,
-    ) -> Result<Step, NoPlan> {
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Undecided> {
         // For known commands only the body is parsed; drivers send nothing else.
         if class != CommandClass::Unknown && !command.message.sequences.is_empty() {
             return self.unknown_collection(command, what, |_| true, client_state);
         }
-        self.unanalysed(command, indirect_write_targets(command, class), what, client_state)
+        self.unanalysed(command, indirect_write_targets(command, class), what, client_state, outcomes)
     }
 
     /// Decides on writes that no rule can analyse: rejected if a rule applies to the target, unless all such rules
@@ -39,7 +43,8 @@ impl<'f> Plan<'f> {
         targets: Vec<Target>,
         what: &str,
         client_state: &ClientState,
-    ) -> Result<Step, NoPlan> {
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Undecided> {
         for target in targets {
             let Ok((database, collection)) = target else {
                 let step = self.unknown_collection(command, what, |_| true, client_state)?;
@@ -50,16 +55,14 @@ impl<'f> Plan<'f> {
             };
             let namespace = Namespace { database: &database, collection: &collection };
             let applicable_rules = applicable_rules(self.rules, namespace, client_state);
-            if asks_for_users(&applicable_rules, client_state) {
-                return Ok(self.ask_for_users(command));
-            }
+            require_users(&applicable_rules, client_state, command)?;
             for (rule, enforcement) in applicable_rules {
                 let rejection = Rejection::new(
                     format!("no rule can analyse what it writes ({what} the protected collection)"),
                     "Write by insert, update or delete. (For the DBA: `unsupported: allow` lets it pass.)",
                 );
                 let kind = on_indirect_write(rule, enforcement);
-                self.outcomes.note(rule, namespace, kind, Some(&rejection));
+                outcomes.add(rule, namespace, kind, Some(&rejection));
                 if kind == OutcomeKind::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
                     return Ok(reject_command(command, &RejectedBy { rule, rejection }, noun, namespace));
@@ -77,7 +80,7 @@ impl<'f> Plan<'f> {
         what: &str,
         concerned: impl Fn(&Rule) -> bool,
         client_state: &ClientState,
-    ) -> Result<Step, NoPlan> {
+    ) -> Result<Step, Undecided> {
         let rules = || {
             self.rules
                 .rules()
@@ -85,17 +88,17 @@ impl<'f> Plan<'f> {
                 .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && concerned(rule))
         };
         if client_state.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
-            return Ok(self.ask_for_users(command));
+            return Err(Undecided::Users(users_question(command.message.header.request_id)));
         }
         match rules().find(|rule| on_indirect_write(rule, enforcement(rule, client_state)) == OutcomeKind::Reject) {
-            Some(rule) => Err(NoPlan {
+            Some(rule) => Err(Undecided::NoPlan(NoPlan {
                 code: code::DOCUMENT_VALIDATION_FAILURE,
                 text: format!(
                     "{what} a collection that docward cannot determine; rule '{}' may apply to it. Name the \
                      collection by a string in the command's body",
                     rule.name.value
                 ),
-            }),
+            })),
             None => Ok(Step::ForwardOriginal { expects_reply: !command.message.more_to_come() }),
         }
     }
@@ -106,7 +109,7 @@ impl<'f> Plan<'f> {
         command: &Command<'f>,
         class: CommandClass,
         client_state: &ClientState,
-    ) -> Result<Step, NoPlan> {
+    ) -> Result<Step, Undecided> {
         let database = command.database.as_bytes();
         let evaluates = |rule: &Rule| {
             rule.pattern.evaluates_command(class, None)

@@ -1,33 +1,13 @@
 //! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
+pub use crate::patterns::numbering::{Counter, Lease};
 pub use crate::patterns::sequence::{Beginning, Origin, Start};
 
 /// A request to the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
-    Lease(Lease),
-    Maximum(Maximum),
-}
-
-/// Numbers of a sequence (pattern `sequence`, strategy `counter`).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Lease {
-    pub counter: Counter,
-    /// The count of numbers that the message needs.
-    pub count: u32,
-    /// Numbers that the message already contains; the service does not issue them any more.
-    pub brought: Vec<i64>,
-    /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
-    pub block: u32,
-    pub beginning: Beginning,
-}
-
-/// The counter document `{_id: id, seq: last number issued}`.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Counter {
-    pub database: String,
-    pub collection: String,
-    pub id: String,
+    Lease(Box<Lease>),
+    Maximum(Box<Maximum>),
 }
 
 /// The largest number in a field of a collection, rounded down.

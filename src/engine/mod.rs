@@ -10,6 +10,7 @@ mod batch;
 mod collection_query;
 mod composition;
 pub mod coverage;
+mod decision;
 mod dry_run;
 mod evaluation;
 mod explain;
@@ -19,6 +20,7 @@ pub mod lookup;
 mod merge;
 mod outcome;
 mod plan;
+mod port;
 mod privileges;
 pub mod queries;
 mod rejection_text;
@@ -27,8 +29,6 @@ mod tests;
 mod trace_context;
 mod transactions;
 mod triage;
-
-use serde::{Deserialize, Serialize};
 
 pub use authentication::{has_logged_in, login_question, read_users, requires_login, users_question};
 pub use composition::incompatible_rules;
@@ -42,7 +42,7 @@ pub use transactions::{Transaction, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, triage};
 
 /// The engine's state of one client connection.
-#[derive(Debug, Default, Serialize, Deserialize)]
+#[derive(Debug, Default)]
 pub struct ClientState {
     /// `client.application.name` of the handshake; see [`ClientState::app_name`]. No longer than the server accepts.
     pub app_name: Option<String>,
@@ -52,16 +52,13 @@ pub struct ClientState {
     pub users: Option<Vec<(String, String)>>,
     /// The server requires authentication and the connection has not authenticated yet.
     pub must_log_in: bool,
-    /// The privileges of the users. Not handed over; the next process queries them again.
-    #[serde(skip)]
+    /// The privileges of the users.
     pub privileges: Privileges,
     /// The client's address ("127.0.0.1:50000"), for logs.
     pub client: Box<str>,
     /// The connection's number in its process, for logs.
-    #[serde(skip)]
     pub connection: u64,
-    /// Set by the listener, so not handed over to another process.
-    #[serde(skip)]
+    /// What its listener admits.
     pub listener_kind: ListenerKind,
     pub own: OwnSession,
 }
@@ -75,14 +72,13 @@ impl ClientState {
 }
 
 /// The server session for docward's own transactions, used where it cannot be derived from the client's session.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct OwnSession {
     /// A random UUID, different for each connection.
     pub id: [u8; 16],
     /// The last transaction number used.
     pub last_number: u32,
     /// The server is a mongos, according to its last hello reply.
-    #[serde(default)]
     pub routed: bool,
 }
 

@@ -1,8 +1,8 @@
 //! Outcomes of rules for one message, for logs and counters.
 
 use crate::command::{Namespace, shorten};
-use crate::patterns::{Rejection, Rule};
-use crate::rules::RuleId;
+use crate::patterns::Rejection;
+use crate::rules::{Rule, RuleId};
 
 /// Bytes of a namespace that are kept and logged; servers since 4.4 accept 255.
 const MAX_NAMESPACE_LENGTH: usize = 255;
@@ -69,12 +69,12 @@ pub struct RuleOutcome {
 #[derive(Debug, Default)]
 pub(super) struct RuleOutcomes {
     list: Vec<RuleOutcome>,
-    /// Options added to commands are noted too.
-    notes_routine: bool,
+    /// Options added to commands are included.
+    includes_routine: bool,
 }
 
 impl RuleOutcomes {
-    pub(super) fn note(
+    pub(super) fn add(
         &mut self,
         rule: &Rule,
         namespace: Namespace<'_>,
@@ -105,15 +105,15 @@ impl RuleOutcomes {
         }
     }
 
-    /// Notes an option added to a command. These are too frequent to count, so only a dry run notes them.
-    pub(super) fn note_routine(&mut self, rule: &Rule, namespace: Namespace<'_>) {
-        if self.notes_routine {
-            self.note(rule, namespace, OutcomeKind::Rewrite, None);
+    /// Adds an option that a rule added to a command. These are too frequent to count, so only a dry run includes them.
+    pub(super) fn add_routine(&mut self, rule: &Rule, namespace: Namespace<'_>) {
+        if self.includes_routine {
+            self.add(rule, namespace, OutcomeKind::Rewrite, None);
         }
     }
 
-    pub(super) fn note_everything(&mut self) {
-        self.notes_routine = true;
+    pub(super) fn include_routine(&mut self) {
+        self.includes_routine = true;
     }
 
     pub(super) fn take(&mut self) -> Vec<RuleOutcome> {

@@ -8,6 +8,7 @@
 
 use super::ClientState;
 use super::batch::is_state_change_error;
+use super::port::Port;
 use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
 use crate::document::{Document, Value, Writer};
 use crate::wire::op_msg;
@@ -41,7 +42,7 @@ pub(super) enum WriteKind {
 }
 
 impl WriteKind {
-    pub(super) fn of(statement: &Statement<'_>) -> Self {
+    pub(super) fn from_statement(statement: &Statement<'_>) -> Self {
         match &statement.operation {
             Operation::Insert(_) => Self::Insert,
             Operation::Update(Update { upsert: true, .. }) => Self::Upsert,
@@ -56,32 +57,6 @@ impl WriteKind {
             Self::Upsert => &["insert", "update"],
         }
     }
-}
-
-/// A query to the server that is not answered yet.
-#[derive(Debug)]
-pub(super) struct PrivilegeCheck {
-    access: CollectionAccess,
-    question: Question,
-}
-
-#[derive(Debug)]
-enum Question {
-    Status,
-    /// Whether the server enforces access control.
-    Probe {
-        logged_in: bool,
-    },
-}
-
-/// The result of a reply to a [`PrivilegeCheck`].
-#[derive(Debug)]
-pub(super) enum PrivilegeReply {
-    Granted,
-    /// Send this message and pass the reply to the next check.
-    Ask(PrivilegeCheck, Vec<u8>),
-    /// Send this reply to the client; nothing is written.
-    Denied(Vec<u8>),
 }
 
 impl Privileges {
@@ -116,67 +91,38 @@ impl ClientState {
     }
 }
 
-impl PrivilegeCheck {
-    /// Returns the check and its first message.
-    pub(super) fn about(namespace: Namespace<'_>, kind: WriteKind, command: &Command<'_>) -> (Self, Vec<u8>) {
-        let access = CollectionAccess {
-            database: namespace.database.to_owned(),
-            collection: namespace.collection.to_owned(),
-            kind,
-        };
+impl CollectionAccess {
+    pub(super) fn new(namespace: Namespace<'_>, kind: WriteKind) -> Self {
+        let Namespace { database, collection } = namespace;
+        Self { database: database.to_owned(), collection: collection.to_owned(), kind }
+    }
+
+    /// Stores the access in the client's privileges, or returns the reply to the client: nothing is written.
+    /// `command` is the client's command.
+    pub(super) async fn require(self, command: &Command<'_>, port: &Port) -> Result<(), Vec<u8>> {
         let question = query(command, "admin", |w| {
             w.int32("connectionStatus", 1);
             w.boolean("showPrivileges", true);
         });
-        (Self { access, question: Question::Status }, question)
-    }
-
-    /// Takes the server's reply. `command` is the client's command; `privileges` stores what is granted.
-    pub(super) fn take(self, reply: &[u8], command: &Command<'_>, privileges: &mut Privileges) -> PrivilegeReply {
-        match self.question {
-            Question::Status => {
-                let status = Status::read(reply);
-                if status.privileges.is_some_and(|list| self.access.is_granted(list)) {
-                    privileges.grant(self.access);
-                    return PrivilegeReply::Granted;
-                }
-                let probe = self.access.probe(command);
-                PrivilegeReply::Ask(Self { question: Question::Probe { logged_in: status.logged_in }, ..self }, probe)
-            }
-            Question::Probe { logged_in } => match Reply::parse(reply) {
-                Ok(error) if error.code() == Some(code::UNAUTHORIZED) => {
-                    PrivilegeReply::Denied(self.access.unauthorized_error(command, logged_in))
-                }
-                // The server checks privileges first, unless it is about to stop or step down.
-                Ok(error) if is_state_change_error(&error) => PrivilegeReply::Denied(reply.to_vec()),
-                _ => {
-                    privileges.everything = true;
-                    PrivilegeReply::Granted
-                }
-            },
+        let status = port.exchange(question).await;
+        let Status { logged_in, privileges } = Status::parse(&status);
+        if privileges.is_some_and(|list| self.is_granted(list)) {
+            port.lent(|lent| lent.client_state.privileges.grant(self));
+            return Ok(());
         }
-    }
-}
-
-/// The result of `connectionStatus`. A server that does not support the option returns no privileges.
-struct Status<'r> {
-    logged_in: bool,
-    privileges: Option<Document<'r>>,
-}
-
-impl<'r> Status<'r> {
-    fn read(reply: &'r [u8]) -> Self {
-        let info = Reply::parse(reply).ok().filter(Reply::is_ok);
-        let info = info.and_then(|reply| reply.body.get("authInfo")?.as_document());
-        let list = |name: &str| info.and_then(|info| info.get(name)?.as_array());
-        Self {
-            logged_in: list("authenticatedUsers").is_some_and(|users| users.first().is_some()),
-            privileges: list("authenticatedUserPrivileges"),
+        let reply = port.exchange(self.probe(command)).await;
+        let denied = match Reply::parse(&reply) {
+            Ok(error) if error.code() == Some(code::UNAUTHORIZED) => Some(self.unauthorized_error(command, logged_in)),
+            // The server checks privileges first, unless it is about to stop or step down.
+            Ok(error) if is_state_change_error(&error) => Some(reply.clone()),
+            _ => None,
+        };
+        if denied.is_none() {
+            port.lent(|lent| lent.client_state.privileges.everything = true);
         }
+        denied.map_or(Ok(()), Err)
     }
-}
 
-impl CollectionAccess {
     fn is_granted(&self, privileges: Document<'_>) -> bool {
         let on_this = |privilege: &Document<'_>| {
             let resource = privilege.get("resource").and_then(Value::as_document);
@@ -232,6 +178,24 @@ impl CollectionAccess {
             false => format!("command {name} requires authentication"),
         };
         error_reply(command.message.header, code::UNAUTHORIZED, &text, |_| {})
+    }
+}
+
+/// The result of `connectionStatus`. A server that does not support the option returns no privileges.
+struct Status<'r> {
+    logged_in: bool,
+    privileges: Option<Document<'r>>,
+}
+
+impl<'r> Status<'r> {
+    fn parse(reply: &'r [u8]) -> Self {
+        let info = Reply::parse(reply).ok().filter(Reply::is_ok);
+        let info = info.and_then(|reply| reply.body.get("authInfo")?.as_document());
+        let list = |name: &str| info.and_then(|info| info.get(name)?.as_array());
+        Self {
+            logged_in: list("authenticatedUsers").is_some_and(|users| users.first().is_some()),
+            privileges: list("authenticatedUserPrivileges"),
+        }
     }
 }
 

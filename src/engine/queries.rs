@@ -6,12 +6,14 @@
 use std::sync::Arc;
 
 use super::Triage;
+use super::decision::with_fields;
 use super::explain::explained;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
-use super::plan::{Step, with_fields};
+use super::plan::Step;
 use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
-use crate::patterns::{Rejection, RuleSet, reads};
+use crate::patterns::Rejection;
+use crate::rules::{RuleSet, reads};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 
 /// The kind of listener that accepted the client.
@@ -160,7 +162,7 @@ fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str
     let namespace = command.collection();
     if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
     {
-        outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&Rejection::new(reason.clone(), hint)));
+        outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&Rejection::new(reason.clone(), hint)));
     }
     QueryRejection { step, reason, outcomes: outcomes.take() }
 }
@@ -184,7 +186,7 @@ mod tests {
     use bson::{Bson, doc};
 
     use super::*;
-    use crate::rules::Source;
+    use crate::config::Source;
     use crate::wire::op_msg::{Message, Writer};
 
     fn rules() -> RuleSet {

@@ -14,8 +14,8 @@ use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
-use crate::patterns::RuleSet;
-use crate::rules::Source;
+use crate::config::Source;
+use crate::rules::RuleSet;
 use crate::wire::op_msg::{Message, Writer};
 
 mod tree;

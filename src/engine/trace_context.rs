@@ -67,7 +67,7 @@ mod tests {
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-    fn of(comment: impl Into<Bson>) -> Option<TraceContext> {
+    fn parsed(comment: impl Into<Bson>) -> Option<TraceContext> {
         let body = doc! { "find": "c", "comment": comment.into(), "$db": "d" };
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
         let mut writer = op_msg::Writer::new(1, 0, 0, 0);
@@ -77,11 +77,11 @@ mod tests {
 
     #[test]
     fn a_comment_may_contain_a_trace_context() {
-        let found = of(PARENT).unwrap();
+        let found = parsed(PARENT).unwrap();
         assert_eq!((found.trace[0], found.trace[15], found.parent[0], found.sampled), (0x0a, 0x9c, 0xb7, true));
-        assert_eq!(of(doc! { "by": "shop", "traceparent": PARENT }), Some(found));
-        assert!(!of(PARENT.replace("-01", "-00")).unwrap().sampled);
-        assert_eq!(of(PARENT.replace("00-0a", "01-0a") + "-more"), Some(found));
+        assert_eq!(parsed(doc! { "by": "shop", "traceparent": PARENT }), Some(found));
+        assert!(!parsed(PARENT.replace("-01", "-00")).unwrap().sampled);
+        assert_eq!(parsed(PARENT.replace("00-0a", "01-0a") + "-more"), Some(found));
         for wrong in [
             Bson::from("a comment"),
             Bson::from(7),
@@ -93,7 +93,7 @@ mod tests {
             Bson::from("00-é-b7ad6b7169203331-01"),
             Bson::from(&PARENT[..54]),
         ] {
-            assert_eq!(of(wrong.clone()), None, "{wrong}");
+            assert_eq!(parsed(wrong.clone()), None, "{wrong}");
         }
     }
 }

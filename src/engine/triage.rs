@@ -7,7 +7,7 @@ use super::authentication::is_by_certificate;
 use super::handshake::WRAPPERS;
 use crate::command::{CommandClass, classify};
 use crate::document::{Kind, Value, peek};
-use crate::patterns::RuleSet;
+use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 use crate::wire::op_msg::{CHECKSUM_PRESENT, MORE_TO_COME};
 

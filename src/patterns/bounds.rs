@@ -14,13 +14,13 @@ use std::cmp::Ordering;
 
 use super::number::{Bound, sign};
 use super::{
-    Concern, Context, Evaluate, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    AnyPattern, Claim, Concern, Context, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
     read_required_path,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer, is_finite};
 use crate::effect::{Change, Held, change, inserted};
-use crate::rules::{Claim, Code, Located, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -62,13 +62,9 @@ enum Towards {
     Max(Bound),
 }
 
-impl Evaluate for Bounds {
-    fn name(&self) -> &'static str {
-        "bounds"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Bounds
+impl Pattern for Bounds {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -79,8 +75,8 @@ impl Evaluate for Bounds {
         vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
-    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
-        let Pattern::Sequence(sequence) = other else { return None };
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+        let AnyPattern::Sequence(sequence) = other else { return None };
         let (own, numbered) = (&self.field.value, sequence.field());
         let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
         is_nested.then_some("one field lies inside the other, so both cannot be numbers")
@@ -139,7 +135,7 @@ impl From<Rejection> for Violation {
 }
 
 impl Bounds {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let field = read_required_path(reader, "field");
         let (min, max) = (reader.number("min"), reader.number("max"));
         let given = reader.entry("min").is_some() || reader.entry("max").is_some();

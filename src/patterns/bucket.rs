@@ -11,13 +11,13 @@
 use super::filter::narrowed;
 use super::number::Bound;
 use super::{
-    Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Rejection, Rewrite, Unmatched, Verdict,
-    concern_for_content, read_path, read_required_path,
+    Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    read_path, read_required_path,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
+use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{Held, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
-use crate::rules::{Code, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -30,13 +30,9 @@ pub struct Bucket {
     opened: Option<Path>,
 }
 
-impl Evaluate for Bucket {
-    fn name(&self) -> &'static str {
-        "bucket"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Bucket
+impl Pattern for Bucket {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -109,7 +105,7 @@ impl Evaluate for Bucket {
 }
 
 impl Bucket {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (array, count) = (read_required_path(reader, "array"), read_required_path(reader, "count"));
         let limit = reader.required("limit", |reader, key| reader.integer_in(key, 1..=1_000_000));
         let opened = read_path(reader, "opened");

@@ -19,25 +19,22 @@ mod settings;
 mod tests;
 mod writes;
 
-pub(super) use contradictions::contradictions;
 pub use references::{Holders, Reference, is_reference};
 pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
-use std::sync::Arc;
-
-use super::{Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Verdict, concern_for_content};
+use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, RuleView, Verdict, concern_for_content};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
-use crate::rules::NamespacePattern;
+use crate::config::{Diagnostic, NamespacePattern, Node, ReadContext};
 use originals::{Holding, Releasing};
 use writes::Writes;
 
-impl Evaluate for Copies {
-    fn name(&self) -> &'static str {
-        "copies"
+impl Pattern for Copies {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        Self::read_list(settings, context)
     }
 
-    fn phase(&self) -> Phase {
-        Phase::Copies
+    fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+        contradictions::contradictions(rules)
     }
 
     fn also_evaluates(&self) -> Vec<NamespacePattern> {
@@ -80,7 +77,7 @@ impl Evaluate for Copies {
         }
         match keys.is_empty() {
             true => Verdict::Forward,
-            false => Verdict::Procedure(Arc::new(Holding { originals: self.originals.clone(), keys })),
+            false => Verdict::procedure(Holding { originals: self.originals.clone(), keys }),
         }
     }
 }
@@ -94,6 +91,6 @@ impl Copies {
             );
         }
         let entries = self.entries.iter().filter(|entry| entry.on_delete == OnDelete::Reject).cloned().collect();
-        Verdict::Procedure(Arc::new(Releasing { originals: self.originals.clone(), entries }))
+        Verdict::procedure(Releasing { originals: self.originals.clone(), entries })
     }
 }

@@ -1,10 +1,10 @@
 //! `defaults`: adds options to commands that do not set them.
 
 use super::number::sign;
-use super::{CommandVerdict, Concern, Evaluate, Phase, WholeCommand};
+use super::{CommandVerdict, Concern, Pattern, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
+use crate::config::{MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Value};
-use crate::rules::MapReader;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -15,13 +15,9 @@ pub struct Defaults {
 
 pub(super) const OPTION: &str = "maxTimeMS";
 
-impl Evaluate for Defaults {
-    fn name(&self) -> &'static str {
-        "defaults"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Defaults
+impl Pattern for Defaults {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn exclusive(&self) -> bool {
@@ -59,7 +55,7 @@ pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
 }
 
 impl Defaults {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let max_time = reader.required(OPTION, |reader, key| reader.integer_in(key, 1..=i64::from(i32::MAX)))?;
         Some(Self { max_time: max_time.value as i32 })
     }

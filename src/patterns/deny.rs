@@ -2,11 +2,11 @@
 //!
 //! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours.
 
-use super::{CommandVerdict, Concern, Context, Evaluate, Pattern, Phase, Rejection, Verdict, WholeCommand, defaults};
+use super::{AnyPattern, CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind};
+use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
 use crate::effect::touched;
-use crate::rules::{Code, Diagnostic, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -62,17 +62,38 @@ const KINDS: [StatementKind; 5] = [
 /// For patterns that treat all collections alike.
 const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
-impl Evaluate for Deny {
-    fn name(&self) -> &'static str {
-        "deny"
+impl Pattern for Deny {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
-    fn phase(&self) -> Phase {
-        Phase::Deny
+    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
+        // Rules with work besides evaluation are still needed.
+        if !later.evaluates() || !later.also_evaluates().is_empty() {
+            return false;
+        }
+        if let AnyPattern::Deny(later) = later
+            && self.when == later.when
+        {
+            return later.operations.iter().all(|operation| self.operations.contains(operation));
+        }
+        let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
+        let concerns = |class: &CommandClass, kind| {
+            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind))
+        };
+        let writes = |class: &CommandClass| {
+            let carried =
+                KINDS.into_iter().filter(|kind| Form::for_class(*class).is_some_and(|form| form.carries(*kind)));
+            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::from_kind(kind))))
+        };
+        let reads =
+            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
+        self.when == When::Always
+            && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        let concerned = self.operations.contains(&Denied::of(kind)) && !matches!(self.when, When::Without(_));
+        let concerned = self.operations.contains(&Denied::from_kind(kind)) && !matches!(self.when, When::Without(_));
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
@@ -105,7 +126,7 @@ impl Evaluate for Deny {
 }
 
 impl Denied {
-    fn of(kind: StatementKind) -> Self {
+    fn from_kind(kind: StatementKind) -> Self {
         match kind {
             StatementKind::Insert => Self::Insert,
             StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline => Self::Update,
@@ -122,13 +143,13 @@ impl Denied {
             CommandClass::Aggregate | CommandClass::MapReduce => Some(Self::Aggregate),
             // Options of a bulkWrite are about all its collections.
             CommandClass::BulkWrite => None,
-            _ => kind.map(Self::of),
+            _ => kind.map(Self::from_kind),
         }
     }
 }
 
 impl Deny {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let words = reader.required_texts("operations");
         let when = read_when(reader);
         let words = words?;
@@ -144,31 +165,6 @@ impl Deny {
             }
         }
         Some(Self { operations, when })
-    }
-
-    /// Returns whether it rejects everything that `later` would evaluate.
-    pub(super) fn makes_ineffective(&self, later: &Pattern) -> bool {
-        // Rules with work besides evaluation are still needed.
-        if !later.evaluates() || !later.also_evaluates().is_empty() {
-            return false;
-        }
-        if let Pattern::Deny(later) = later
-            && self.when == later.when
-        {
-            return later.operations.iter().all(|operation| self.operations.contains(operation));
-        }
-        let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
-        let concerns = |class: &CommandClass, kind| {
-            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind))
-        };
-        let writes = |class: &CommandClass| {
-            let carried = KINDS.into_iter().filter(|kind| Form::of(*class).is_some_and(|form| form.carries(*kind)));
-            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::of(kind))))
-        };
-        let reads =
-            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
-        self.when == When::Always
-            && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
     /// Returns whether the condition can hold for this operation.

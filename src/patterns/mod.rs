@@ -1,8 +1,8 @@
 //! The patterns: one file each, with the settings and the evaluation of statements.
 //!
 //! A pattern evaluates one [`Statement`] and returns a [`Verdict`]. It does no I/O, reads no clock and does not know
-//! batches or replies. To add a pattern, copy a file and add its lines in [`Pattern`]. `crate::engine` applies the
-//! verdicts.
+//! batches or replies. To add a pattern, write its file with an implementation of [`Pattern`], and add its line to the
+//! table of [`AnyPattern`]. `crate::engine` applies the verdicts.
 
 mod bounds;
 mod bucket;
@@ -12,6 +12,7 @@ mod deny;
 pub(crate) mod filter;
 mod literal;
 mod number;
+pub mod numbering;
 pub mod procedure;
 mod queue;
 pub mod reads;
@@ -26,48 +27,156 @@ mod tree;
 use std::sync::Arc;
 
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind, code, shorten};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
 use crate::document::{Document, OwnedValue, Path, Value};
-use crate::rules::{
-    self, Claim, Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, WeakerSetting,
-};
-use bounds::Bounds;
-use bucket::Bucket;
-use copies::Copies;
-use defaults::Defaults;
-use deny::Deny;
+use numbering::Numbering;
 use procedure::Procedure;
-use queue::Queue;
-use reads::Reads;
-use replacement::Replacement;
-use sequence::Sequence;
-use timestamps::Timestamps;
-use together::Together;
-use tree::Tree;
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. It accepts the same files as the readers here, as far as a
-/// schema can; `tests/schema.rs` compares the two.
+/// schema can; `tests/command_line/schema.rs` compares the two.
 pub const SCHEMA: &str = include_str!("schema.json");
 
-/// The rules of docward.
-pub type RuleSet = rules::RuleSet<Pattern>;
-/// One of these rules.
-pub type Rule = rules::Rule<Pattern>;
+/// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type.
+macro_rules! patterns {
+    ($($key:ident: $Type:ident),* $(,)?) => {
+        /// One pattern with its settings.
+        #[derive(Debug, Clone)]
+        pub enum AnyPattern {
+            $($Type($key::$Type),)*
+        }
 
-/// One pattern with its settings.
-#[derive(Debug, Clone)]
-pub enum Pattern {
-    Bounds(Bounds),
-    Bucket(Bucket),
-    Copies(Copies),
-    Defaults(Defaults),
-    Deny(Deny),
-    Queue(Queue),
-    Reads(Reads),
-    Replacement(Replacement),
-    Sequence(Sequence),
-    Timestamps(Timestamps),
-    Together(Together),
-    Tree(Tree),
+        impl AnyPattern {
+            /// The pattern keys that a rule may have.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            /// Reads the settings under the key `name`, one of [`Self::NAMES`].
+            pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+                $(if name == stringify!($key) {
+                    return $key::$Type::read(settings, context).map(Self::$Type);
+                })*
+                None
+            }
+
+            /// Returns the contradictions between rules that [`Pattern::contradictions`] of each pattern finds.
+            pub(crate) fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+                let mut found = Vec::new();
+                $(found.extend($key::$Type::contradictions(rules));)*
+                found
+            }
+
+            /// Returns the settings that change because of other rules, each with the index of its rule.
+            pub(crate) fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {
+                let mut linked = Vec::new();
+                $(linked.extend($key::$Type::linked(rules).into_iter().map(|(at, one)| (at, Self::$Type(one))));)*
+                linked
+            }
+
+            /// Returns its position in the table: smaller is evaluated earlier.
+            pub fn phase(&self) -> u8 {
+                Phase::of(self) as u8
+            }
+
+            /// Returns the key in rule files.
+            pub fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$Type(_) => stringify!($key),)*
+                }
+            }
+        }
+
+        #[derive(Clone, Copy)]
+        enum Phase {
+            $($Type,)*
+        }
+
+        impl Phase {
+            fn of(pattern: &AnyPattern) -> Self {
+                match pattern {
+                    $(AnyPattern::$Type(_) => Self::$Type,)*
+                }
+            }
+        }
+
+        impl std::ops::Deref for AnyPattern {
+            type Target = dyn Pattern;
+
+            fn deref(&self) -> &Self::Target {
+                match self {
+                    $(Self::$Type(pattern) => pattern,)*
+                }
+            }
+        }
+    };
+}
+
+// In the order in which they evaluate a statement; the order in the rule files does not matter. Each pattern gets the
+// statement as the one before rewrote it.
+patterns! {
+    deny: Deny,
+    replacement: Replacement,
+    together: Together,
+    copies: Copies,
+    bounds: Bounds,
+    queue: Queue,
+    bucket: Bucket,
+    tree: Tree,
+    timestamps: Timestamps,
+    sequence: Sequence,
+    defaults: Defaults,
+    reads: Reads,
+}
+
+/// Whether a rule is enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// It rewrites and rejects.
+    #[default]
+    Enforce,
+    /// It only counts and logs its decisions.
+    Shadow,
+    /// It is checked at load time and otherwise ignored.
+    Disabled,
+}
+
+impl Mode {
+    /// The word for it in rule files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Disabled => "disabled",
+        }
+    }
+}
+
+/// A pattern and where it applies, for patterns that compare the rules of a set.
+#[derive(Debug, Clone, Copy)]
+pub struct RuleView<'r> {
+    /// The index of the rule.
+    pub index: usize,
+    pub name: &'r Located<String>,
+    pub namespaces: &'r [Located<NamespacePattern>],
+    pub mode: Mode,
+    pub pattern: &'r AnyPattern,
+}
+
+/// A field that only one rule may use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Only claims of the same kind exclude each other. Usually the pattern's name.
+    pub kind: &'static str,
+    /// The field's path. It also claims all fields below it.
+    pub field: Located<String>,
+}
+
+/// A setting that makes a rule weaker than it could be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WeakerSetting {
+    /// What it does, unlike a stricter rule: `allows …`.
+    pub what: &'static str,
+    /// The key of the setting.
+    pub setting: &'static str,
 }
 
 /// The result of evaluating a statement.
@@ -78,17 +187,18 @@ pub enum Verdict<'a> {
     /// Sends this operation instead.
     Rewrite(Rewrite<'a>),
     /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
-    /// yet; [`Evaluate::counting`] returns the statement for each case.
+    /// yet; [`Pattern::counting`] returns the statement for each case.
     Counted(Operation<'a>),
     /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
     /// operation.
     OnlyNew(Operation<'a>, Rejection),
-    /// The statement needs a number of this rule's sequence; [`Sequence::assign`] writes it.
-    Allocate,
+    /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`] describes the
+    /// rule's numbers.
+    Number(Option<Operation<'a>>),
+    /// The statement needs these queries and further statements, in one transaction with it.
+    Needs(Arc<dyn Procedure>),
     /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
     Provides(Option<Operation<'a>>),
-    /// The statement needs queries and further statements in one transaction with it.
-    Procedure(Arc<dyn Procedure>),
     Reject(Rejection),
     /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
     Unsupported(Rejection),
@@ -119,7 +229,7 @@ impl Stored {
 #[derive(Debug, Clone)]
 pub struct Rewrite<'a> {
     pub operation: Operation<'a>,
-    /// Whether matching nothing can be an error: then [`Evaluate::unmatched`] decides.
+    /// Whether matching nothing can be an error: then [`Pattern::unmatched`] decides.
     pub checks_match: bool,
 }
 
@@ -160,6 +270,10 @@ impl<'a> Verdict<'a> {
         Self::Reject(Rejection::new(reason, hint))
     }
 
+    fn procedure(procedure: impl Procedure + 'static) -> Self {
+        Self::Needs(Arc::new(procedure))
+    }
+
     fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
         Self::Unsupported(Rejection::new(reason, hint))
     }
@@ -188,7 +302,7 @@ pub struct Context<'c> {
     pub variables: Option<Value<'c>>,
     /// The namespace that the statement writes to; a rule may evaluate several.
     pub namespace: Namespace<'c>,
-    /// The [`version`](Evaluate::version) fields of the rules for that namespace.
+    /// The [`version`](Pattern::version) fields of the rules for that namespace.
     pub versions: &'c [&'c Path],
 }
 
@@ -224,7 +338,7 @@ pub enum CommandVerdict {
     /// Forwards the command and logs a warning.
     Warn(Rejection),
     /// The verdict depends on documents that must be read first.
-    Ask(Arc<dyn CollectionQuery>),
+    Needs(Arc<dyn CollectionQuery>),
     Reject(Rejection),
 }
 
@@ -236,27 +350,8 @@ pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
     /// Returns the projection, as BSON.
     fn fields(&self) -> Vec<u8>;
 
-    /// Returns the verdict, which is not `Ask`. `found` is also empty if the documents could not be read.
+    /// Returns the verdict, which is not `Needs`. `found` is also empty if the documents could not be read.
     fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
-}
-
-/// The order in which patterns evaluate a statement. It does not depend on the order in the files. Each pattern gets
-/// the statement as the one before rewrote it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    Deny,
-    Replacement,
-    Together,
-    Copies,
-    Bounds,
-    Queue,
-    Bucket,
-    Tree,
-    Timestamps,
-    Sequence,
-    Defaults,
-    /// Not used: `reads` evaluates nothing.
-    Reads,
 }
 
 /// How a pattern treats all statements of one kind.
@@ -294,11 +389,30 @@ pub enum IndexPurpose {
 }
 
 /// The interface of every pattern.
-pub trait Evaluate {
-    /// The key in rule files.
-    fn name(&self) -> &'static str;
+pub trait Pattern {
+    /// Reads the settings under its key. Reports every mistake to `context` before it returns `None`.
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self>
+    where
+        Self: Sized;
 
-    fn phase(&self) -> Phase;
+    /// Returns the contradictions between rules of this pattern, other than claims on one namespace. `rules` are all
+    /// rules that are not disabled.
+    fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic>
+    where
+        Self: Sized,
+    {
+        let _ = rules;
+        Vec::new()
+    }
+
+    /// Returns the settings that change because of other rules, each with the index of its rule. `rules` are all rules.
+    fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)>
+    where
+        Self: Sized,
+    {
+        let _ = rules;
+        Vec::new()
+    }
 
     /// Describes its rewriting as half a sentence, for people; empty if it never rewrites.
     fn rewriting(&self) -> &'static str {
@@ -313,6 +427,13 @@ pub trait Evaluate {
     /// Returns the settings that are less strict than others of the same pattern.
     fn weaker_settings(&self) -> Vec<WeakerSetting> {
         Vec::new()
+    }
+
+    /// Returns whether it makes a rule with the pattern `later` ineffective that is evaluated after it for the same
+    /// clients. A pattern that can make any other ineffective must return true for itself.
+    fn makes_ineffective(&self, later: &AnyPattern) -> bool {
+        let _ = later;
+        false
     }
 
     /// Returns whether it evaluates statements on its namespaces, rather than only naming them.
@@ -357,6 +478,11 @@ pub trait Evaluate {
         None
     }
 
+    /// Returns the numbers of [`Verdict::Number`] and [`Verdict::Provides`]; `None` for patterns without such verdicts.
+    fn numbering(&self) -> Option<&dyn Numbering> {
+        None
+    }
+
     /// Checks that the statement still keeps this rule after all rules have changed it.
     ///
     /// # Errors
@@ -378,7 +504,7 @@ pub trait Evaluate {
     }
 
     /// Returns why this rule cannot hold if the other rule is enforced on the same namespace, as half a sentence.
-    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let _ = other;
         None
     }
@@ -421,8 +547,8 @@ pub trait Evaluate {
     }
 }
 
-impl Pattern {
-    /// Returns the verdict on a statement; [`Evaluate::concern`] decides whether it is evaluated.
+impl AnyPattern {
+    /// Returns the verdict on a statement; [`Pattern::concern`] decides whether it is evaluated.
     pub fn verdict<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         match self.concern(statement.kind(), context.namespace) {
             Concern::Nothing => Verdict::Forward,
@@ -431,7 +557,7 @@ impl Pattern {
         }
     }
 
-    /// Returns the verdict on a whole command; [`Evaluate::evaluates_command`] decides whether it is evaluated.
+    /// Returns the verdict on a whole command; [`Pattern::evaluates_command`] decides whether it is evaluated.
     pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         if self.evaluates_command(command.class, command.kind()) {
             self.evaluate_command(command)
@@ -448,108 +574,6 @@ fn concern_for_content(kind: StatementKind) -> Concern {
         StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
         StatementKind::Pipeline => Concern::Unsupported,
         StatementKind::Delete => Concern::Nothing,
-    }
-}
-
-impl std::ops::Deref for Pattern {
-    type Target = dyn Evaluate;
-
-    fn deref(&self) -> &Self::Target {
-        match self {
-            Self::Bounds(pattern) => pattern,
-            Self::Bucket(pattern) => pattern,
-            Self::Copies(pattern) => pattern,
-            Self::Defaults(pattern) => pattern,
-            Self::Deny(pattern) => pattern,
-            Self::Queue(pattern) => pattern,
-            Self::Reads(pattern) => pattern,
-            Self::Replacement(pattern) => pattern,
-            Self::Sequence(pattern) => pattern,
-            Self::Timestamps(pattern) => pattern,
-            Self::Together(pattern) => pattern,
-            Self::Tree(pattern) => pattern,
-        }
-    }
-}
-
-impl rules::Pattern for Pattern {
-    const NAMES: &'static [&'static str] = &[
-        "replacement",
-        "timestamps",
-        "sequence",
-        "bounds",
-        "together",
-        "queue",
-        "bucket",
-        "copies",
-        "tree",
-        "reads",
-        "deny",
-        "defaults",
-    ];
-
-    fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        match name {
-            "copies" => return Copies::read(settings, context).map(Self::Copies),
-            "together" => return Together::read(settings, context).map(Self::Together),
-            _ => {}
-        }
-        let mut reader = context.map(settings)?;
-        let pattern = match name {
-            "bounds" => Bounds::read(&mut reader).map(Self::Bounds),
-            "bucket" => Bucket::read(&mut reader).map(Self::Bucket),
-            "defaults" => Defaults::read(&mut reader).map(Self::Defaults),
-            "deny" => Deny::read(&mut reader).map(Self::Deny),
-            "queue" => Queue::read(&mut reader).map(Self::Queue),
-            "reads" => Reads::read(&mut reader).map(Self::Reads),
-            "replacement" => Replacement::read(&mut reader).map(Self::Replacement),
-            "sequence" => Sequence::read(&mut reader).map(Self::Sequence),
-            "timestamps" => Timestamps::read(&mut reader).map(Self::Timestamps),
-            "tree" => Tree::read(&mut reader).map(Self::Tree),
-            _ => None,
-        };
-        reader.finish();
-        pattern
-    }
-
-    fn name(&self) -> &'static str {
-        Evaluate::name(&**self)
-    }
-
-    fn phase(&self) -> u8 {
-        Evaluate::phase(&**self) as u8
-    }
-
-    fn exclusive(&self) -> bool {
-        Evaluate::exclusive(&**self)
-    }
-
-    fn evaluates(&self) -> bool {
-        Evaluate::evaluates(&**self)
-    }
-
-    fn makes_ineffective(&self, later: &Self) -> bool {
-        matches!(self, Self::Deny(deny) if deny.makes_ineffective(later))
-    }
-
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        Evaluate::weaker_settings(&**self)
-    }
-
-    fn claims(&self) -> Vec<Claim> {
-        Evaluate::claims(&**self)
-    }
-
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        Evaluate::also_evaluates(&**self)
-    }
-
-    fn link_rules(rules: &mut [Rule]) {
-        sequence::share_counters(rules);
-    }
-
-    fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {
-        copies::contradictions(rules)
     }
 }
 

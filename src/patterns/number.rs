@@ -2,8 +2,8 @@
 
 use std::cmp::Ordering;
 
+use crate::config::Number;
 use crate::document::{OwnedValue, Value, compare_numbers};
-use crate::rules::Number;
 
 /// A number in a rule.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -15,11 +15,11 @@ mod lock;
 use std::time::Duration;
 
 use super::number::Bound;
-use super::{Concern, Context, Evaluate, Phase, Rejection, Unmatched, Verdict, concern_for_content, read_path};
+use super::{Concern, Context, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content, read_path};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
-use crate::rules::{Code, MapReader, WeakerSetting};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -33,13 +33,9 @@ pub struct Queue {
     max_attempts: Option<i64>,
 }
 
-impl Evaluate for Queue {
-    fn name(&self) -> &'static str {
-        "queue"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Queue
+impl Pattern for Queue {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -133,7 +129,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path
 }
 
 impl Queue {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (locked, locked_at, attempts) = read_fields(reader);
         let lease = reader.required("lease", MapReader::duration);
         let max_attempts = reader.integer_in("max_attempts", 1..=i64::from(i32::MAX));

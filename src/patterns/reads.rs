@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
-use super::{Concern, Evaluate, Pattern, Phase, Rule, RuleSet};
+use super::{Concern, Pattern};
 use crate::command::{Namespace, StatementKind};
-use crate::rules::{Code, MapReader, Mode};
+use crate::config::{Code, MapReader, Node, ReadContext};
 
 /// The default: the shortest that MongoDB's drivers allow.
 const STALENESS: Duration = Duration::from_secs(90);
@@ -21,13 +21,9 @@ pub struct Reads {
     max_staleness: Duration,
 }
 
-impl Evaluate for Reads {
-    fn name(&self) -> &'static str {
-        "reads"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Reads
+impl Pattern for Reads {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn exclusive(&self) -> bool {
@@ -44,7 +40,12 @@ impl Evaluate for Reads {
 }
 
 impl Reads {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    /// How far the secondary may be behind the primary.
+    pub fn max_staleness(&self) -> Duration {
+        self.max_staleness
+    }
+
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         reader.choice("prefer", &[("secondary", ())]);
         let Some(written) = reader.duration("max_staleness") else { return Some(Self { max_staleness: STALENESS }) };
         if written.value < SHORTEST_STALENESS {
@@ -54,21 +55,4 @@ impl Reads {
         }
         Some(Self { max_staleness: written.value })
     }
-}
-
-/// Returns the enforced rule that lets the query listener read this collection.
-pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
-    let found = rules.naming(namespace.database, namespace.collection)?;
-    found.iter().find(|rule| rule.mode == Mode::Enforce)
-}
-
-/// Returns the shortest staleness of all enforced rules, because one secondary serves all collections of a connection.
-/// `None` without a rule.
-pub fn max_staleness(rules: &RuleSet) -> Option<Duration> {
-    let enforced = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce);
-    let allowed = enforced.filter_map(|rule| match &rule.pattern {
-        Pattern::Reads(reads) => Some(reads.max_staleness),
-        _ => None,
-    });
-    allowed.min()
 }

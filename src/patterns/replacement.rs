@@ -19,11 +19,11 @@ mod versions;
 
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
-use super::{Concern, Context, Evaluate, Phase, Rejection, Rewrite, Stored, Unmatched, Verdict, read_path};
+use super::{Concern, Context, Pattern, Rejection, Rewrite, Stored, Unmatched, Verdict, WeakerSetting, read_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{equality, is_same_number, pinned_roots};
-use crate::rules::{Code, MapReader, WeakerSetting};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -54,13 +54,9 @@ enum OnConflict {
 
 const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
 
-impl Evaluate for Replacement {
-    fn name(&self) -> &'static str {
-        "replacement"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Replacement
+impl Pattern for Replacement {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -145,7 +141,7 @@ impl Evaluate for Replacement {
 }
 
 impl Replacement {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let words = [
             ("reject", ReplacementPolicy::Reject),
             ("merge", ReplacementPolicy::Merge),
@@ -233,7 +229,7 @@ impl Replacement {
     /// Returns the update with the condition that this version is stored.
     fn conditional<'a>(&self, update: Update<'a>, version_field: &Path, version: Value<'_>) -> Verdict<'a> {
         let mut update = update;
-        update.conditions.push(CowDocument::build(|w| w.value(version_field.as_str(), version)));
+        update.conditions.push(has_version(version_field, version));
         Verdict::Rewrite(Rewrite {
             operation: Operation::Update(update),
             checks_match: self.on_conflict == OnConflict::Error,
@@ -294,6 +290,22 @@ impl Replacement {
         let operation = remade(update, update.filter.clone(), Modification::Operators(operators), update.upsert);
         Ok(Verdict::rewrite(operation))
     }
+}
+
+/// Returns the condition that this version is stored. No version can be stored below an array, which `null` does not
+/// match.
+fn has_version<'a>(version_field: &Path, version: Value<'_>) -> CowDocument<'a> {
+    let path = version_field.as_str();
+    let around = || path.match_indices('.').filter_map(|(dot, _)| path.get(..dot));
+    CowDocument::build(|w| {
+        if version.kind != Kind::Null || around().next().is_none() {
+            return w.value(path, version);
+        }
+        w.array("$or", |a| {
+            a.nested(|w| w.value(path, version));
+            around().for_each(|parent| a.nested(|w| w.nested(parent, |w| w.string("$type", "array"))));
+        });
+    })
 }
 
 /// Evaluates a replacement whose filter pins the version, so that it matches no other one. The new version is the

@@ -5,25 +5,24 @@
 //!
 //! before: `insertOne({item: "book"})`; after: `insertOne({item: "book", order_no: 4711})`
 //!
-//! The verdict only shows that a statement needs a number or contains one. The engine collects these for a batch,
-//! leases all numbers at once, and calls [`Sequence::assign`] in document order. Replacements keep the stored number
-//! (`kept.rs`).
+//! The verdict only shows that a statement needs a number or contains one; `numbering.rs` describes the rest.
+//! Replacements keep the stored number (`kept.rs`).
 
 mod kept;
+mod numbers;
 mod shared;
 
-use smallvec::SmallVec;
-
 use super::filter::remade;
+use super::numbering::Numbering;
+pub use super::numbering::Strategy;
 use super::{
-    Concern, Context, Evaluate, IndexPurpose, NeededIndex, Pattern, Phase, Rejection, Rewrite, Unmatched, Verdict,
-    read_required_path,
+    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, RuleView, Unmatched,
+    Verdict, read_required_path,
 };
-use crate::command::{Conditions, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
+use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, Located, MapReader, Node, ReadContext};
+use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
-use crate::rules::{Claim, Code, Located, MapReader};
-pub(super) use shared::share_counters;
 pub use shared::{Beginning, Origin};
 
 /// Settings of the pattern.
@@ -58,9 +57,6 @@ enum Provided {
     Replace,
 }
 
-/// Whole numbers that a statement contains.
-pub type ProvidedNumbers = SmallVec<[i64; 1]>;
-
 /// The first number of a counter that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
@@ -70,21 +66,9 @@ pub enum Start {
     AfterMax,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Strategy {
-    /// Leases numbers from a counter document.
-    Counter,
-    /// Uses max + 1 and tries again on a duplicate key.
-    Optimistic,
-}
-
-impl Evaluate for Sequence {
-    fn name(&self) -> &'static str {
-        "sequence"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Sequence
+impl Pattern for Sequence {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -100,12 +84,16 @@ impl Evaluate for Sequence {
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Unique, without }]
     }
 
+    fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {
+        shared::share_counters(rules)
+    }
+
     fn claims(&self) -> Vec<Claim> {
         let field = self.field.clone().map(|path| path.as_str().to_owned());
         vec![Claim { kind: "sequence", field }]
     }
 
-    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let is_counted = other.version().is_some_and(|version| version.overlaps(self.field().as_str().as_bytes()));
         is_counted.then_some("updates increment the version, but the number must not change")
     }
@@ -132,6 +120,10 @@ impl Evaluate for Sequence {
         }
     }
 
+    fn numbering(&self) -> Option<&dyn Numbering> {
+        Some(self)
+    }
+
     /// Rejects: the stored document has another number, or an upsert would insert one with the client's number.
     fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         match stored {
@@ -142,7 +134,7 @@ impl Evaluate for Sequence {
 }
 
 impl Sequence {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let field = read_required_path(reader, "field");
         let strategy =
             reader.choice("strategy", &[("counter", Strategy::Counter), ("optimistic", Strategy::Optimistic)]);
@@ -197,8 +189,8 @@ impl Sequence {
 
     fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
-            Lookup::Missing => Verdict::Allocate,
-            Lookup::Found(value) if self.is_replaced(value) => Verdict::Allocate,
+            Lookup::Missing => Verdict::Number(None),
+            Lookup::Found(value) if self.is_replaced(value) => Verdict::Number(None),
             Lookup::Found(value) if self.provided == Provided::Keep => provides(value),
             Lookup::Found(_) => Verdict::Reject(self.own_number()),
             Lookup::Blocked(kind) => self.no_room(kind),
@@ -253,7 +245,7 @@ impl Sequence {
     /// Keeps the stored number; a replacement that may insert gets one.
     fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let allocates = self.on_upsert || self.provided == Provided::Replace;
-        if update.upsert && allocates { Verdict::Allocate } else { self.keep_stored(update) }
+        if update.upsert && allocates { Verdict::Number(None) } else { self.keep_stored(update) }
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -306,7 +298,7 @@ impl Sequence {
         }
         let modification = match kept::set_around(operators.as_document(), self.field()) {
             Some(Lookup::Blocked(kind)) => return self.no_room(kind),
-            Some(_) => kept::setting_around(&update.modification, self.field(), None),
+            Some(_) => kept::setting_around(&update.modification, self.field()),
             None => kept::without_set(operators.as_document(), self.field()).map(Modification::Operators),
         };
         let verdict = self.evaluate_update(operation, update);
@@ -364,7 +356,7 @@ impl Sequence {
         apart && !(self.is_id() && pinned)
     }
 
-    fn allocate_on_upsert<'a>(&self, update: &Update<'_>) -> Verdict<'a> {
+    fn allocate_on_upsert<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let operators = match &update.modification {
             Modification::Operators(operators) => operators.as_document(),
             Modification::Pipeline(pipeline) => match &pipeline.meaning {
@@ -379,11 +371,16 @@ impl Sequence {
             Touch::Inside | Touch::Around | Touch::Positional => true,
         };
         if !touched(operators).any(around) {
-            return Verdict::Allocate;
+            return Verdict::Number(None);
         }
-        let is_own = matches!(update.modification, Modification::Operators(_));
-        let simple = is_own && !update.array_filters && kept::set_around(operators, self.field()).is_some();
-        if simple { Verdict::Allocate } else { self.unclear() }
+        if update.array_filters {
+            return self.unclear();
+        }
+        // A rule that finishes the statement can add operators, beside which the number cannot be kept.
+        match kept::setting_around(&update.modification, self.field()) {
+            Some(modification) => Verdict::Number(Some(Operation::Update(Update { modification, ..update.clone() }))),
+            None => self.unclear(),
+        }
     }
 
     fn is_id(&self) -> bool {
@@ -411,93 +408,6 @@ impl Sequence {
             "Leave the field out. A replacement may contain the stored number.",
         )
     }
-
-    /// Returns the whole numbers that the statement may store, besides the sequence's. Elements of an array count too,
-    /// because a unique index contains them.
-    pub fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers {
-        let mut numbers = ProvidedNumbers::new();
-        let mut add = |value: Value<'_>| match value.as_array() {
-            Some(elements) => numbers.extend(elements.values().filter_map(Value::as_whole)),
-            None => numbers.extend(value.as_whole()),
-        };
-        if let Change::Set(value) | Change::Either(value) = effect::change(operation, self.field()) {
-            add(value);
-        }
-        if let Operation::Update(update) = operation
-            && update.upsert
-        {
-            if let Some(inserted) = effect::inserted(operation)
-                && let Held::Value(value) = inserted.at(self.field())
-            {
-                add(value);
-            }
-            if let Some(value) = effect::equality(update.filter.as_document(), self.field().as_str()) {
-                add(value);
-            }
-        }
-        numbers
-    }
-
-    /// Returns the operation with `number` in the field.
-    pub fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
-        match operation {
-            Operation::Insert(insert) => {
-                let value = OwnedValue::integer(number);
-                let document = edit::set(insert.document.as_document(), self.field(), value.as_value());
-                Operation::Insert(Insert { document: CowDocument::from_writer(document) })
-            }
-            Operation::Update(update) => {
-                let modification = self.assign_on_upsert(&update.modification, number);
-                remade(update, update.filter.clone(), modification, update.upsert)
-            }
-            Operation::Delete(_) => operation.clone(),
-        }
-    }
-
-    /// Returns the modification that keeps a stored document's number and assigns this one to an inserted document.
-    fn assign_on_upsert<'a>(&self, modification: &Modification<'a>, number: i64) -> Modification<'a> {
-        if let Some(keeping) = kept::keeping(modification, self.field(), Some(number)) {
-            return keeping;
-        }
-        match modification {
-            Modification::Operators(operators) => {
-                let around = kept::setting_around(modification, self.field(), Some(number));
-                let beside = || Modification::Operators(self.with_set_on_insert(operators.as_document(), number));
-                around.unwrap_or_else(beside)
-            }
-            Modification::Pipeline(pipeline) => {
-                let mut pipeline = pipeline.clone();
-                pipeline.stages.push(kept::missing(self.field(), number));
-                Modification::Pipeline(pipeline)
-            }
-            other => other.clone(),
-        }
-    }
-
-    /// Returns the operators with `number` in `$setOnInsert` and without other operators on the field.
-    fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
-        let path = self.field().as_str();
-        let others = |fields: Document<'_>, w: &mut crate::document::Writer<'_>| {
-            fields.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
-        };
-        let has_others = |fields: Document<'_>| {
-            fields.first().is_none() || fields.elements().any(|field| field.key != path.as_bytes())
-        };
-        CowDocument::build(|w| {
-            for operator in operators.elements().filter(|operator| operator.key != b"$setOnInsert") {
-                match operator.value.as_document() {
-                    Some(fields) if has_others(fields) => w.nested(operator.key, |w| others(fields, w)),
-                    Some(_) => {}
-                    None => w.element(operator),
-                }
-            }
-            w.nested("$setOnInsert", |w| {
-                let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                others(on_insert, w);
-                w.integer(path, number);
-            });
-        })
-    }
 }
 
 /// Returns the verdict for a client's value: it passes, and the sequence does not issue its whole numbers again.
@@ -516,7 +426,7 @@ const MAX_BLOCK: u32 = 1_000_000;
 /// Reads `start`: a whole number, or `after_max`.
 fn read_start(reader: &mut MapReader<'_, '_, '_>) -> Option<Start> {
     let Some(node) = reader.node("start") else { return Some(Start::At(1)) };
-    if let crate::rules::Value::Text(word) = &node.value {
+    if let crate::config::Value::Text(word) = &node.value {
         let word = Located { value: word.clone(), span: node.span };
         return reader.context().word(&word, "`start` as a word", &[("after_max", Start::AfterMax)]);
     }

@@ -1,7 +1,7 @@
 //! Settings of every pattern as tables: the settings, and the expected diagnostics.
 
-use super::RuleSet;
-use crate::rules::Source;
+use crate::config::Source;
+use crate::rules::RuleSet;
 
 /// Loads one rule with this pattern; `expected` are the codes and the beginnings of the messages.
 fn check(pattern: &str, expected: &[&str]) {
@@ -17,7 +17,7 @@ fn check_all(patterns: &[&str], expected: &[&str]) -> String {
         Ok(rules) => rules.warnings().clone(),
         Err(report) => report,
     };
-    let line = |d: &crate::rules::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
+    let line = |d: &crate::config::Diagnostic| format!("{} {}", d.code.as_str(), d.message);
     let found: Vec<String> = report.diagnostics.iter().map(line).collect();
     let pattern = patterns.join("; ");
     let fits = |(found, start): (&String, &&str)| found.starts_with(start);

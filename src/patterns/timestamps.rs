@@ -21,17 +21,17 @@ mod settings;
 mod times;
 mod writes;
 
-use std::sync::Arc;
-
 use super::filter::remade;
-use super::{CommandVerdict, Concern, Context, Evaluate, Phase, Rejection, Verdict, WholeCommand, concern_for_content};
+use super::{
+    CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WeakerSetting, WholeCommand, concern_for_content,
+};
 use crate::command::{
     CommandClass, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update,
 };
+use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
-use crate::rules::WeakerSetting;
-use operators::InOperators;
+use operators::OperatorsProcedure;
 use pins::without_time;
 use pipeline::{FieldTimestamp, Stage};
 pub use settings::Timestamps;
@@ -79,13 +79,9 @@ struct Changes<'u> {
     obstacle: Option<Rejection>,
 }
 
-impl Evaluate for Timestamps {
-    fn name(&self) -> &'static str {
-        "timestamps"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Timestamps
+impl Pattern for Timestamps {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -118,7 +114,7 @@ impl Evaluate for Timestamps {
             },
         };
         match evaluated {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
+            Ok(Verdict::Needs(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }
@@ -382,7 +378,7 @@ impl Timestamps {
         if let Some(obstacle) = changes.obstacle {
             return Ok(match update.multi {
                 true => Verdict::Unsupported(obstacle),
-                false => Verdict::Procedure(Arc::new(InOperators::new(self, &changes.protected, &on_insert))),
+                false => Verdict::procedure(OperatorsProcedure::new(self, &changes.protected, &on_insert)),
             });
         }
         let stage = Stage::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);

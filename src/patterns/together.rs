@@ -5,11 +5,11 @@
 
 use smallvec::SmallVec;
 
-use super::{Concern, Context, Evaluate, Pattern, Phase, Rejection, Verdict, concern_for_content, located_path};
+use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content, located_path};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, Node, ReadContext, Value as Yaml};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
-use crate::rules::{Code, Node, ReadContext, Value as Yaml};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -17,13 +17,9 @@ pub struct Together {
     fields: Vec<Path>,
 }
 
-impl Evaluate for Together {
-    fn name(&self) -> &'static str {
-        "together"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Together
+impl Pattern for Together {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        Self::read_list(settings, context)
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -39,13 +35,13 @@ impl Evaluate for Together {
         }
     }
 
-    fn conflict_with(&self, other: &Pattern) -> Option<&'static str> {
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
         match other {
-            Pattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
+            AnyPattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
                 Some("a stale write to one of the fields still changes the others")
             }
-            Pattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
+            AnyPattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
                 Some("a replacement keeps the number in one of the fields and changes the others")
             }
             _ => None,
@@ -67,7 +63,7 @@ type Presence = SmallVec<[Option<bool>; 4]>;
 type Elements<'u> = SmallVec<[&'u [u8]; 4]>;
 
 impl Together {
-    pub(super) fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+    fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         let texts = context.texts(settings, "`together`")?;
         let count = texts.len();
         let fields: Vec<_> = texts.into_iter().filter_map(|text| located_path(context, text)).collect();
@@ -80,7 +76,8 @@ impl Together {
             return None;
         }
         for (index, field) in fields.iter().enumerate() {
-            let overlaps = |other: &&crate::rules::Located<Path>| other.value.overlaps(field.value.as_str().as_bytes());
+            let overlaps =
+                |other: &&crate::config::Located<Path>| other.value.overlaps(field.value.as_str().as_bytes());
             if let Some(other) = fields.iter().take(index).find(overlaps) {
                 let message = format!("`{}` overlaps `{}`: they always change together", field.value, other.value);
                 context.error(Code::ConflictingSettings, field.span, message);
@@ -107,7 +104,7 @@ impl Together {
 
     fn check_document(&self, document: Document<'_>) -> Result<(), Rejection> {
         let mut presence = self.all(Some(false));
-        self.note(|fields| note_document(document, fields, &mut presence), b"")?;
+        self.check_elements(|fields| note_document(document, fields, &mut presence), b"")?;
         self.all_or_none("it has", &presence)
     }
 
@@ -178,7 +175,7 @@ impl Together {
         }
         let is_element = plain.len() < path.len();
         let each = value.as_document().and_then(|modifiers| modifiers.get("$each"));
-        self.note(
+        self.check_elements(
             |fields| match (operator, each) {
                 (b"$push" | b"$addToSet", Some(each)) => note_value(each, fields, written),
                 (b"$push" | b"$addToSet", None) => note_element(value, fields, written),
@@ -226,7 +223,7 @@ impl Together {
         });
         let Some((around, array)) = arrays.next() else { return Ok(None) };
         let mut presence = self.all(Some(false));
-        self.note(|fields| note_value(array, fields, &mut presence), around.as_str().as_bytes())?;
+        self.check_elements(|fields| note_value(array, fields, &mut presence), around.as_str().as_bytes())?;
         Ok(presence.get(index).copied().flatten())
     }
 
@@ -234,11 +231,11 @@ impl Together {
         SmallVec::from_elem(presence, self.fields.len())
     }
 
-    /// Calls `note` with the fields below `around`. It returns whether each array element has all of them or none.
-    fn note(&self, note: impl FnOnce(&[Below<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
+    /// Calls `examine` with the fields below `around`. It returns whether each array element has all of them or none.
+    fn check_elements(&self, examine: impl FnOnce(&[Below<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
         let below = |(index, field)| Some((index, rest_below(Path::as_str(field).as_bytes(), around)?));
         let below: SmallVec<[Below<'_>; 4]> = self.fields.iter().enumerate().filter_map(below).collect();
-        if below.is_empty() || note(&below) {
+        if below.is_empty() || examine(&below) {
             return Ok(());
         }
         let fields: Vec<&Path> = below.iter().filter_map(|(index, _)| self.fields.get(*index)).collect();

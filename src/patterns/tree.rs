@@ -19,16 +19,14 @@ mod layout;
 mod placement;
 mod removal;
 
-use std::sync::Arc;
-
 use super::{
-    CommandVerdict, Concern, Context, Evaluate, IndexPurpose, NeededIndex, Phase, Rejection, Verdict, WholeCommand,
-    concern_for_content, read_path,
+    CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Verdict, WeakerSetting,
+    WholeCommand, concern_for_content, read_path,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Document, Lookup, Path};
 use crate::effect::equality;
-use crate::rules::{Code, MapReader, WeakerSetting};
 use anchor::Unanchored;
 use id::Id;
 use intent::{Intent, Wanted};
@@ -52,13 +50,9 @@ enum OnDelete {
     Cascade,
 }
 
-impl Evaluate for Tree {
-    fn name(&self) -> &'static str {
-        "tree"
-    }
-
-    fn phase(&self) -> Phase {
-        Phase::Tree
+impl Pattern for Tree {
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -93,11 +87,11 @@ impl Evaluate for Tree {
             Operation::Insert(insert) => self.evaluate_insert(&statement.operation, insert.document.as_document()),
             Operation::Update(update) => self.evaluate_update(&statement.operation, update),
             Operation::Delete(_) => {
-                Ok(Verdict::Procedure(Arc::new(Removal { layout: self.layout.clone(), on_delete: self.on_delete })))
+                Ok(Verdict::procedure(Removal { layout: self.layout.clone(), on_delete: self.on_delete }))
             }
         };
         match evaluated {
-            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
+            Ok(Verdict::Needs(_)) if statement.option("collation").is_some() => Verdict::unsupported(
                 "it has a collation, so it could change another node than the one that docward checked",
                 "Leave the collation out.",
             ),
@@ -116,7 +110,7 @@ impl Evaluate for Tree {
 }
 
 impl Tree {
-    pub(super) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let path = or_default(reader, "path");
         let parent = or_default(reader, "parent");
         let separator = reader.text("separator");
@@ -168,7 +162,7 @@ impl Tree {
         if matches!(update.modification, Modification::ClientPipeline(_) | Modification::Pipeline(_)) {
             return Ok(Verdict::client_pipeline());
         }
-        let intent = Intent::of(operation, &self.layout)?;
+        let intent = Intent::from_operation(operation, &self.layout)?;
         if !update.upsert && !intent.concerns_stored(operation, &self.layout) {
             return Ok(Verdict::Forward);
         }
@@ -182,7 +176,7 @@ impl Tree {
     }
 
     fn placement<'a>(&self) -> Verdict<'a> {
-        Verdict::Procedure(Arc::new(Placement { layout: self.layout.clone() }))
+        Verdict::procedure(Placement { layout: self.layout.clone() })
     }
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
-use crate::patterns::{Rule, RuleSet, reads};
+use crate::rules::{Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
 pub trait Interceptor: Send + Sync + 'static {

@@ -4,30 +4,25 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
 use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
-use super::connection_counts::{ConnectionCounters, ConnectionCounts};
-use super::decisions::Decision;
-use super::interceptor::Interceptor;
-use super::limits::Limits;
-use super::memory::{Memory, MemoryUse};
-use super::meter::{Measures, Meter};
-use super::rule_outcomes::{LiveRule, RuleOutcomes};
-use super::status::{MemberStatus, Phase, StatusBoard};
-use crate::service::{Leases, Service};
+use crate::proxy::connection::connection_counts::ConnectionCounts;
+use crate::proxy::connection::context::ProcessContext;
+use crate::proxy::connection::limits::Limits;
+use crate::proxy::connection::memory::MemoryUse;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
+use crate::proxy::telemetry::decisions::Decision;
+use crate::proxy::telemetry::meter::Measures;
+use crate::proxy::telemetry::rule_outcomes::LiveRule;
+use crate::service::Leases;
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
-    pub(super) outcomes: Arc<RuleOutcomes>,
-    pub(super) rules: Arc<ArcSwap<P>>,
+    pub(super) process: Arc<ProcessContext<P>>,
     pub(super) board: Arc<StatusBoard>,
     pub(super) limits: Arc<Limits>,
-    pub(super) connection_counters: Arc<ConnectionCounters>,
-    pub(super) meter: Arc<Meter>,
-    pub(super) memory: Arc<Memory>,
-    pub(super) service: Arc<dyn Service>,
     pub(super) query_address: Option<SocketAddr>,
 }
 
@@ -37,7 +32,7 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn report(&self) -> (Arc<P>, Vec<LiveRule>) {
         let rules = self.rules();
-        let report = self.outcomes.report(&*rules);
+        let report = self.process.rules.outcomes.report(&*rules);
         (rules, report)
     }
 
@@ -49,14 +44,14 @@ impl<P: Interceptor> Observer<P> {
     /// Returns the current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<P> {
-        self.rules.load_full()
+        self.process.rules.current.load_full()
     }
 
     /// Returns the last decisions, the oldest first, and a receiver for new ones. A receiver that lags too far behind
     /// misses some and gets an error.
     #[must_use]
     pub fn decisions(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
-        self.outcomes.follow()
+        self.process.rules.outcomes.follow()
     }
 
     /// Returns the known members.
@@ -79,25 +74,25 @@ impl<P: Interceptor> Observer<P> {
     /// Returns how much of their memory budget large messages use.
     #[must_use]
     pub fn memory(&self) -> MemoryUse {
-        self.memory.usage()
+        self.process.traffic.memory.usage()
     }
 
     /// Returns the counters of client connections since the start.
     #[must_use]
     pub fn connection_counts(&self) -> ConnectionCounts {
-        self.connection_counters.counts()
+        self.process.traffic.connection_counters.counts()
     }
 
     /// Returns the measurements since the start; `None` if nothing is measured.
     #[must_use]
     pub fn measures(&self) -> Option<Measures> {
-        self.meter.measures()
+        self.process.traffic.meter.measures()
     }
 
     /// Returns the blocks of numbers leased by docward's own user.
     #[must_use]
     pub fn leases(&self) -> Leases {
-        self.service.leases()
+        self.process.rules.service.leases()
     }
 
     /// Returns the address of the query listener.

@@ -10,14 +10,14 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::Duration;
 
-use super::interceptor::{Interceptor, Steps};
 use crate::audit::capture::{Sender as From, outline, record};
 use crate::command::CommandClass;
 use crate::engine::{
     self, Admission, ClientState, Input, ListenerKind, Now, Plan, RuleOutcome, Step, Triage, class_of_head,
     command_of_frame, read_users, users_question,
 };
-use crate::patterns::RuleSet;
+use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::rules::RuleSet;
 use crate::wire::Header;
 
 /// Bytes of records that wait to be written. If the disk is too slow, records are dropped rather than clients delayed.

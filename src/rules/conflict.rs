@@ -10,11 +10,9 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
-use super::code::Code;
-use super::context::Located;
-use super::diagnostic::Diagnostic;
-use super::namespace::NamespacePattern;
-use super::rule::{Claim, Mode, Pattern, Rule};
+use super::rule::{Mode, Rule};
+use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::patterns::{AnyPattern, Claim};
 
 /// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
 /// than one comparison each, and thousands of them that may overlap are a mistake.
@@ -39,8 +37,8 @@ impl Budget {
     }
 
     /// Reports an exhausted budget: some namespaces were not compared.
-    pub(super) fn check<P>(&self, rules: &[Rule<P>], found: &mut Vec<Diagnostic>) {
-        let globs = |rule: &&Rule<P>| rule.namespaces.iter().filter(|one| one.exact().is_none()).count();
+    pub(super) fn check(&self, rules: &[Rule], found: &mut Vec<Diagnostic>) {
+        let globs = |rule: &&Rule| rule.namespaces.iter().filter(|one| one.exact().is_none()).count();
         if self.0.get() > 0 {
             return;
         }
@@ -52,11 +50,12 @@ impl Budget {
 }
 
 /// Reports contradictions between rules.
-pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_applicable(&active, budget, found);
     check_claims(&active, budget, found);
-    found.extend(P::contradictions(&active));
+    let views: Vec<_> = active.iter().map(|rule| rule.view()).collect();
+    found.extend(AnyPattern::contradictions(&views));
 }
 
 /// Reports names that several rules share; includes the names of invalid rules.
@@ -80,15 +79,15 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 }
 
 /// One namespace of one rule, in a group of namespaces that could collide.
-struct RuleNamespace<'r, P> {
-    rule: &'r Rule<P>,
+struct RuleNamespace<'r> {
+    rule: &'r Rule,
     namespace: &'r Located<NamespacePattern>,
     /// Its claim, in a group of claims.
     claim: Option<&'r Claim>,
 }
 
-fn check_applicable<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let mut groups: HashMap<_, Vec<RuleNamespace<'_, P>>> = HashMap::new();
+fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    let mut groups: HashMap<_, Vec<RuleNamespace<'_>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
             // Namespace patterns are equally specific only if their ranks have the same prefix. They overlap only
@@ -98,8 +97,7 @@ fn check_applicable<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut
             groups.entry(key).or_default().push(RuleNamespace { rule, namespace, claim: None });
         }
     }
-    let equal =
-        |a: &RuleNamespace<'_, P>, b: &RuleNamespace<'_, P>| a.namespace.compare_specificity(b.namespace).is_none();
+    let equal = |a: &RuleNamespace<'_>, b: &RuleNamespace<'_>| a.namespace.compare_specificity(b.namespace).is_none();
     for group in groups.into_values() {
         for (first, second) in collisions(&group, budget, equal) {
             found.push(contradiction(first, second));
@@ -113,7 +111,7 @@ fn literal_start(namespace: &NamespacePattern) -> String {
     text.split('*').next().unwrap_or_default().to_owned()
 }
 
-fn contradiction<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> Diagnostic {
+fn contradiction(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> Diagnostic {
     let pattern = second.rule.pattern.name();
     let (one, other) = (&first.rule.name.value, &second.rule.name.value);
     let message = if first.namespace.value == second.namespace.value {
@@ -131,9 +129,9 @@ fn contradiction<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespac
         ))
 }
 
-fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let claims: Vec<(&Rule<P>, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
-    let mut groups: HashMap<_, Vec<RuleNamespace<'_, P>>> = HashMap::new();
+fn check_claims(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    let claims: Vec<(&Rule, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
+    let mut groups: HashMap<_, Vec<RuleNamespace<'_>>> = HashMap::new();
     for (rule, claims) in &claims {
         for claim in claims {
             let root = claim.field.split('.').next().unwrap_or_default();
@@ -150,7 +148,7 @@ fn check_claims<P: Pattern>(rules: &[&Rule<P>], budget: &Budget, found: &mut Vec
     }
 }
 
-fn claim_one_field<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> bool {
+fn claim_one_field(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
     // Only one of these applies to a namespace; `check_applicable` ensures that.
     if one.exclusive() && other.exclusive() && one.name() == other.name() {
@@ -166,7 +164,7 @@ fn claim_one_field<P: Pattern>(first: &RuleNamespace<'_, P>, second: &RuleNamesp
     }
 }
 
-fn field_claimed_twice<P>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'_, P>) -> Option<Diagnostic> {
+fn field_claimed_twice(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> Option<Diagnostic> {
     let (claim, other) = (second.claim?, first.claim?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
     let message = format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", claim.field.value);
@@ -182,11 +180,11 @@ fn field_claimed_twice<P>(first: &RuleNamespace<'_, P>, second: &RuleNamespace<'
 
 /// Pairs of different rules in `group` whose namespaces overlap and for which `clash` holds. Returns each pair of
 /// rules once, and for each namespace only its first collision.
-fn collisions<'g, 'r, P>(
-    group: &'g [RuleNamespace<'r, P>],
+fn collisions<'g, 'r>(
+    group: &'g [RuleNamespace<'r>],
     budget: &Budget,
-    clash: impl Fn(&RuleNamespace<'r, P>, &RuleNamespace<'r, P>) -> bool,
-) -> Vec<(&'g RuleNamespace<'r, P>, &'g RuleNamespace<'r, P>)> {
+    clash: impl Fn(&RuleNamespace<'r>, &RuleNamespace<'r>) -> bool,
+) -> Vec<(&'g RuleNamespace<'r>, &'g RuleNamespace<'r>)> {
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
     let mut earlier = SeenNamespaces::new(budget);

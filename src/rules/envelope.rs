@@ -1,20 +1,17 @@
 //! Reads the parts of rule files that all patterns share.
 //!
-//! A mistake in a rule does not stop reading it, so that one load reports all mistakes. [`Pattern::read`] reads the
+//! A mistake in a rule does not stop reading it, so that one load reports all mistakes. [`AnyPattern::read`] reads the
 //! settings under the pattern key, `rule_test.rs` reads tests, and `conflict.rs` compares rules with each other.
 
 use std::collections::HashSet;
 
-use super::code::Code;
-use super::context::{Located, ReadContext};
-use super::diagnostic::Diagnostic;
-use super::glob::Glob;
-use super::namespace::NamespacePattern;
-use super::node::{Key, Node, Value};
-use super::reader::{MapReader, unknown_key};
-use super::rule::{AppGlob, Except, Mode, Pattern, Rule, RuleId, Unsupported, UserGlob};
-use super::source::{FileId, Sources, Span};
-use super::{rule_test, yaml};
+use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
+use super::rule_test;
+use crate::config::{
+    self, Code, Diagnostic, FileId, Glob, Key, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span,
+    Value, unknown_key,
+};
+use crate::patterns::AnyPattern;
 use crate::suggest;
 
 /// The supported version of the rule language.
@@ -23,20 +20,20 @@ const VERSION: i64 = 1;
 const MAX_NAME_BYTES: usize = 100;
 
 /// The content of the files.
-pub(super) struct Read<P> {
+pub(super) struct Read {
     /// The valid rules.
-    pub(super) rules: Vec<Rule<P>>,
+    pub(super) rules: Vec<Rule>,
     /// The names of all rules, including invalid ones.
     pub(super) names: Vec<Located<String>>,
 }
 
 /// Reads the rules of all files that could be read; adds mistakes to `found`.
-pub(super) fn read<P: Pattern>(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read<P> {
+pub(super) fn read(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read {
     let mut read = Read { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
-        match yaml::parse(file, sources.text(file)) {
+        match config::parse(file, sources.text(file)) {
             Ok(tree) => {
                 for node in read_file(&tree, found) {
                     let id = RuleId(u32::try_from(read.rules.len()).unwrap_or(u32::MAX));
@@ -85,7 +82,7 @@ fn name_of(rule: &Node) -> Option<Located<String>> {
     }
 }
 
-fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<Rule<P>> {
+fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<Rule> {
     let mut context = ReadContext::new(found);
     let mut rule = context.map(node)?;
     let name = rule.required_text("name");
@@ -101,12 +98,12 @@ fn read_rule<P: Pattern>(id: RuleId, node: &Node, sources: &Sources, found: &mut
     let unsupported = rule.choice("unsupported", &[("reject", Unsupported::Reject), ("allow", Unsupported::Allow)]);
     let database = namespaces.as_deref().and_then(rule_test::database);
     let tests = rule_test::read_all(&mut rule, database, sources);
-    let pattern = find_pattern::<P>(rule);
+    let pattern = find_pattern(rule);
     // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
         let known = namespaces.as_deref().unwrap_or_default();
         let mut context = ReadContext::for_settings(found, known, key, settings);
-        P::read(name, settings, &mut context)
+        AnyPattern::read(name, settings, &mut context)
     });
     let name = name?;
     Some(Rule {
@@ -232,9 +229,9 @@ fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<Us
 type PatternEntry<'n> = (&'static str, &'n Key, &'n Node);
 
 /// The pattern of a rule. All other keys must have been read; unknown keys are reported here.
-fn find_pattern<'n, P: Pattern>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>> {
+fn find_pattern<'n>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>> {
     let mut present: Vec<PatternEntry<'n>> = Vec::new();
-    for name in P::NAMES {
+    for name in AnyPattern::NAMES {
         if let Some((key, node)) = rule.entry(name) {
             present.push((name, key, node));
         }
@@ -242,7 +239,7 @@ fn find_pattern<'n, P: Pattern>(mut rule: MapReader<'n, '_, '_>) -> Option<Patte
     present.sort_by_key(|(_, key, _)| key.span);
     let (first, first_key, _) = match present.as_slice() {
         [] => {
-            report_no_pattern(rule, P::NAMES);
+            report_no_pattern(rule, AnyPattern::NAMES);
             return None;
         }
         [one, ..] => *one,

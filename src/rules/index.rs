@@ -13,9 +13,8 @@ use std::hash::{Hash, Hasher};
 use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
-use super::glob::Glob;
-use super::namespace::{NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
 use super::rule::RuleId;
+use crate::config::{Glob, NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
 
 /// The rules of one namespace in evaluation order; on the stack up to eight rules.
 pub(super) type RuleIds = SmallVec<[RuleId; 8]>;

@@ -6,15 +6,13 @@
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
-use super::code::Code;
 use super::conflict::{Budget, SeenNamespaces};
-use super::context::Located;
-use super::diagnostic::Diagnostic;
-use super::namespace::NamespacePattern;
-use super::rule::{Except, Mode, Pattern, Rule, Unsupported, UserGlob, WeakerSetting};
+use super::rule::{Except, Mode, Rule, Unsupported, UserGlob};
+use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::patterns::WeakerSetting;
 
 /// Reports all of them. `rules` must be free of contradictions.
-pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut Vec<Diagnostic>) {
+pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     found.extend(active.iter().filter_map(|rule| without_effect_in_shadow(rule)));
     found.extend(ineffective(&active, budget));
@@ -22,7 +20,7 @@ pub(super) fn check<P: Pattern>(rules: &[Rule<P>], budget: &Budget, found: &mut 
 }
 
 /// A rule that evaluates no statements has no effect in shadow mode: there is nothing to count.
-fn without_effect_in_shadow<P: Pattern>(rule: &Rule<P>) -> Option<Diagnostic> {
+fn without_effect_in_shadow(rule: &Rule) -> Option<Diagnostic> {
     if rule.pattern.evaluates() || rule.mode != Mode::Shadow {
         return None;
     }
@@ -33,26 +31,26 @@ fn without_effect_in_shadow<P: Pattern>(rule: &Rule<P>) -> Option<Diagnostic> {
 }
 
 /// One namespace of a rule.
-struct RuleNamespace<'r, P> {
-    rule: &'r Rule<P>,
+struct RuleNamespace<'r> {
+    rule: &'r Rule,
     namespace: &'r Located<NamespacePattern>,
 }
 
-fn rule_namespaces<'r, P>(rule: &'r Rule<P>) -> impl Iterator<Item = RuleNamespace<'r, P>> + use<'r, P> {
+fn rule_namespaces<'r>(rule: &'r Rule) -> impl Iterator<Item = RuleNamespace<'r>> + use<'r> {
     rule.namespaces.iter().map(move |namespace| RuleNamespace { rule, namespace })
 }
 
 /// Rules for which every namespace has an earlier enforced rule that makes them ineffective.
-fn ineffective<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
+fn ineffective(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     // A pattern that can make another ineffective does so for itself too, so no other rules need a comparison.
-    let capable = |rule: &&&Rule<P>| {
+    let capable = |rule: &&&Rule| {
         rule.mode == Mode::Enforce && rule.except.is_empty() && rule.pattern.makes_ineffective(&rule.pattern)
     };
-    let earlier_rules: Vec<RuleNamespace<'_, P>> =
+    let earlier_rules: Vec<RuleNamespace<'_>> =
         rules.iter().filter(capable).flat_map(|rule| rule_namespaces(rule)).collect();
     let index = index(budget, earlier_rules.iter().map(|entry| entry.namespace));
-    let covering = |entry: &RuleNamespace<'_, P>| {
-        let covers = |candidate: &&RuleNamespace<'_, P>| {
+    let covering = |entry: &RuleNamespace<'_>| {
+        let covers = |candidate: &&RuleNamespace<'_>| {
             comes_before(candidate.rule, entry.rule)
                 && makes_ineffective(candidate.rule, entry.rule)
                 && candidate.namespace.contains(entry.namespace)
@@ -69,16 +67,16 @@ fn ineffective<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnosti
     found
 }
 
-fn comes_before<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
+fn comes_before(one: &Rule, other: &Rule) -> bool {
     (one.pattern.phase(), one.id) < (other.pattern.phase(), other.id)
 }
 
-fn makes_ineffective<P: Pattern>(one: &Rule<P>, other: &Rule<P>) -> bool {
+fn makes_ineffective(one: &Rule, other: &Rule) -> bool {
     let unsupported_too = one.unsupported == Unsupported::Reject || other.unsupported == Unsupported::Allow;
     unsupported_too && one.pattern.makes_ineffective(&other.pattern)
 }
 
-fn ineffective_because_of<P>(rule: &Rule<P>, by: &RuleNamespace<'_, P>) -> Diagnostic {
+fn ineffective_because_of(rule: &Rule, by: &RuleNamespace<'_>) -> Diagnostic {
     let (name, other) = (&rule.name.value, &by.rule.name.value);
     let message = format!(
         "`{name}` has no effect: `{other}` is evaluated first and rejects all statements that `{name}` matches"
@@ -89,12 +87,12 @@ fn ineffective_because_of<P>(rule: &Rule<P>, by: &RuleNamespace<'_, P>) -> Diagn
 }
 
 /// Rules that apply to a namespace instead of a less specific rule and are weaker than that one.
-fn weaker<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
+fn weaker(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
     let weaker_settings: Vec<Vec<WeakerSetting>> = rules.iter().map(|rule| weaker_settings(rule)).collect();
-    let mut groups: HashMap<&'static str, Vec<SoleRule<'_, P>>> = HashMap::new();
+    let mut groups: HashMap<&'static str, Vec<ExclusiveNamespace<'_>>> = HashMap::new();
     for (rule, weaker_settings) in rules.iter().zip(&weaker_settings) {
         if rule.mode == Mode::Enforce && rule.pattern.exclusive() {
-            let applicable = rule_namespaces(rule).map(|entry| SoleRule { entry, weaker_settings });
+            let applicable = rule_namespaces(rule).map(|entry| ExclusiveNamespace { entry, weaker_settings });
             groups.entry(rule.pattern.name()).or_default().extend(applicable);
         }
     }
@@ -102,19 +100,22 @@ fn weaker<P: Pattern>(rules: &[&Rule<P>], budget: &Budget) -> Vec<Diagnostic> {
 }
 
 /// One namespace of a rule with an exclusive pattern.
-struct SoleRule<'r, P> {
-    entry: RuleNamespace<'r, P>,
+struct ExclusiveNamespace<'r> {
+    entry: RuleNamespace<'r>,
     weaker_settings: &'r [WeakerSetting],
 }
 
 /// The warnings for `group`, the rules of one pattern.
-fn weaker_of<P: Pattern>(group: &[SoleRule<'_, P>], budget: &Budget) -> Vec<Diagnostic> {
-    let index = index(budget, group.iter().map(|sole| sole.entry.namespace));
+fn weaker_of(group: &[ExclusiveNamespace<'_>], budget: &Budget) -> Vec<Diagnostic> {
+    let index = index(budget, group.iter().map(|exclusive| exclusive.entry.namespace));
     let mut found = Vec::new();
     let mut last_reported = None;
-    for narrow in group.iter().filter(|sole| !(sole.weaker_settings.is_empty() && sole.entry.rule.except.is_empty())) {
+    for narrow in group
+        .iter()
+        .filter(|exclusive| !(exclusive.weaker_settings.is_empty() && exclusive.entry.rule.except.is_empty()))
+    {
         let RuleNamespace { rule, namespace } = narrow.entry;
-        let replaces = |(_, broad): &(WeakerSetting, &RuleNamespace<'_, P>)| {
+        let replaces = |(_, broad): &(WeakerSetting, &RuleNamespace<'_>)| {
             namespace.compare_specificity(broad.namespace) == Some(Ordering::Greater)
                 && namespace.intersects(broad.namespace)
         };
@@ -131,13 +132,13 @@ fn weaker_of<P: Pattern>(group: &[SoleRule<'_, P>], budget: &Budget) -> Vec<Diag
     found
 }
 
-fn weaker_settings<P: Pattern>(rule: &Rule<P>) -> Vec<WeakerSetting> {
+fn weaker_settings(rule: &Rule) -> Vec<WeakerSetting> {
     let allows = WeakerSetting { what: "allows statements that it cannot analyse", setting: "unsupported" };
     let allows = (rule.unsupported == Unsupported::Allow).then_some(allows);
     allows.into_iter().chain(rule.pattern.weaker_settings()).collect()
 }
 
-fn weaker_setting_of<P>(narrow: &SoleRule<'_, P>, broad: &SoleRule<'_, P>) -> Option<WeakerSetting> {
+fn weaker_setting_of(narrow: &ExclusiveNamespace<'_>, broad: &ExclusiveNamespace<'_>) -> Option<WeakerSetting> {
     if !is_within(&narrow.entry.rule.except, &broad.entry.rule.except) {
         return Some(WeakerSetting { what: "exempts clients that the other rule does not", setting: "except" });
     }
@@ -151,11 +152,7 @@ fn is_within(inner: &Except, outer: &Except) -> bool {
         && inner.users.iter().all(|user| outer.users.iter().any(|other| has(other, user)))
 }
 
-fn weaker_than<P: Pattern>(
-    narrow: &RuleNamespace<'_, P>,
-    broad: &RuleNamespace<'_, P>,
-    weaker_setting: WeakerSetting,
-) -> Diagnostic {
+fn weaker_than(narrow: &RuleNamespace<'_>, broad: &RuleNamespace<'_>, weaker_setting: WeakerSetting) -> Diagnostic {
     let (one, other) = (&narrow.rule.name.value, &broad.rule.name.value);
     let WeakerSetting { what, setting } = weaker_setting;
     let message =

@@ -1,90 +1,12 @@
 //! A rule: the settings that all patterns share, and one pattern.
 //!
-//! Types only. `envelope.rs` reads rules from a file, `set.rs` stores them. This layer knows patterns
-//! only through the [`Pattern`] trait.
+//! Types only. `envelope.rs` reads rules from a file, `set.rs` stores them.
 
 use std::fmt;
 
-use super::context::{Located, ReadContext};
-use super::diagnostic::Diagnostic;
-use super::glob::Glob;
-use super::namespace::NamespacePattern;
-use super::node::Node;
-use super::source::{Location, Span};
-
-/// The rules layer's view of a pattern. Its one implementor outside tests is an enum of all patterns.
-pub trait Pattern: Sized + Send + Sync + 'static {
-    /// The pattern keys that a rule may have: `replacement`, `timestamps`, ….
-    const NAMES: &'static [&'static str];
-
-    /// Reads the settings under the key `name`, one of [`Self::NAMES`]. Reports every mistake to
-    /// `context` before it returns `None`.
-    fn read(name: &'static str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self>;
-
-    /// The key it was read from, one of [`Self::NAMES`].
-    fn name(&self) -> &'static str;
-
-    /// The order in which patterns evaluate a statement: smaller is earlier.
-    fn phase(&self) -> u8;
-
-    /// Whether only the most specific rule of this pattern applies to a namespace, rather than all of them.
-    fn exclusive(&self) -> bool;
-
-    /// Whether it evaluates statements on its namespaces. If not, it only names the namespaces, and only
-    /// [`RuleSet::naming`](super::RuleSet::naming) returns it.
-    fn evaluates(&self) -> bool {
-        true
-    }
-
-    /// The fields that no other rule on the same namespace may claim.
-    fn claims(&self) -> Vec<Claim>;
-
-    /// Further namespaces whose statements it evaluates.
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        Vec::new()
-    }
-
-    /// Whether it makes a rule with the pattern `later` ineffective that is evaluated after it for the same clients.
-    /// A pattern that can make any other ineffective must return true for itself.
-    fn makes_ineffective(&self, later: &Self) -> bool {
-        let _ = later;
-        false
-    }
-
-    /// Its settings that are weaker than other settings of the same pattern.
-    fn weaker_settings(&self) -> Vec<WeakerSetting> {
-        Vec::new()
-    }
-
-    /// Lets rules read settings of each other. Called after all rules of a set are valid.
-    fn link_rules(rules: &mut [Rule<Self>]) {
-        let _ = rules;
-    }
-
-    /// Contradictions between rules other than claims on one namespace. `rules` are all rules that are not disabled.
-    fn contradictions(rules: &[&Rule<Self>]) -> Vec<Diagnostic> {
-        let _ = rules;
-        Vec::new()
-    }
-}
-
-/// A field that only one rule may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Only claims of the same kind exclude each other. Usually the pattern's name.
-    pub kind: &'static str,
-    /// The field's path. It also claims all fields below it.
-    pub field: Located<String>,
-}
-
-/// A setting that makes a rule weaker than it could be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeakerSetting {
-    /// What it does, unlike a stricter rule: `allows …`.
-    pub what: &'static str,
-    /// The key of the setting.
-    pub setting: &'static str,
-}
+use crate::config::{Glob, Located, Location, NamespacePattern, Span};
+pub use crate::patterns::Mode;
+use crate::patterns::{AnyPattern, RuleView};
 
 /// The index of a rule in its set; dense, so that counters can use it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -100,7 +22,7 @@ impl RuleId {
 
 /// One rule.
 #[derive(Clone, Debug)]
-pub struct Rule<P> {
+pub struct Rule {
     /// Its index in the set.
     pub id: RuleId,
     /// Unique over all files, kebab-case.
@@ -116,33 +38,22 @@ pub struct Rule<P> {
     /// What happens to statements that it cannot analyse.
     pub unsupported: Unsupported,
     /// The pattern with its settings.
-    pub pattern: P,
+    pub pattern: AnyPattern,
     /// Its `tests`.
     pub tests: Vec<RuleTest>,
     /// Its place, for logs.
     pub location: Location,
 }
 
-/// Whether a rule is enforced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// It rewrites and rejects.
-    #[default]
-    Enforce,
-    /// It only counts and logs its decisions.
-    Shadow,
-    /// It is checked at load time and otherwise ignored.
-    Disabled,
-}
-
-impl Mode {
-    /// The word for it in rule files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-            Self::Disabled => "disabled",
+impl Rule {
+    /// What patterns see of it.
+    pub(super) fn view(&self) -> RuleView<'_> {
+        RuleView {
+            index: self.id.index(),
+            name: &self.name,
+            namespaces: &self.namespaces,
+            mode: self.mode,
+            pattern: &self.pattern,
         }
     }
 }

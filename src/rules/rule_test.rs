@@ -2,14 +2,8 @@
 //!
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
-use super::code::Code;
-use super::context::{Located, ReadContext};
-use super::diagnostic::Diagnostic;
-use super::namespace::NamespacePattern;
-use super::node::Node;
-use super::reader::MapReader;
 use super::rule::{Expectation, RuleTest};
-use super::source::{Sources, Span};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span};
 use crate::shell::{self, ShellError};
 
 /// What `db` means if no namespace determines it: the shell's own default.

@@ -1,25 +1,24 @@
 //! All rules, checked and indexed: the entry point of this layer.
 //!
 //! A [`RuleSet`] is immutable. Loading gives a complete set or an error; a reload replaces the whole set.
-//! It knows files only as text (`files.rs` reads them) and patterns only as [`Pattern`].
+//! It knows files only as text; `files.rs` reads them.
 
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
 
 use super::conflict::{self, Budget};
-use super::diagnostic::{Diagnostic, Report, Severity};
 use super::envelope;
 use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
-use super::namespace::NamespacePattern;
-use super::rule::{Mode, Pattern, Rule, RuleId};
-use super::source::{Source, Sources};
+use super::rule::{Mode, Rule, RuleId};
+use crate::config::{Diagnostic, NamespacePattern, Report, Severity, Source, Sources};
+use crate::patterns::AnyPattern;
 
 /// A checked, indexed, immutable set of rules.
 #[derive(Debug)]
-pub struct RuleSet<P> {
-    rules: Vec<Rule<P>>,
+pub struct RuleSet {
+    rules: Vec<Rule>,
     index: Index,
     /// The index of the rules that evaluate no statements.
     naming: Index,
@@ -29,7 +28,7 @@ pub struct RuleSet<P> {
 }
 
 /// The set without rules.
-impl<P> Default for RuleSet<P> {
+impl Default for RuleSet {
     fn default() -> Self {
         Self {
             rules: Vec::new(),
@@ -37,12 +36,12 @@ impl<P> Default for RuleSet<P> {
             naming: Index::default(),
             sources: Sources::default(),
             warnings: Report::default(),
-            hash: RuleSetHash::of(&Sources::default()),
+            hash: RuleSetHash::from_sources(&Sources::default()),
         }
     }
 }
 
-impl<P: Pattern> RuleSet<P> {
+impl RuleSet {
     /// Reads and checks rule files given as text.
     ///
     /// # Errors
@@ -65,11 +64,14 @@ impl<P: Pattern> RuleSet<P> {
         if report.has_errors() {
             return Err(report);
         }
-        P::link_rules(&mut rules);
+        let views: Vec<_> = rules.iter().map(Rule::view).collect();
+        for (at, pattern) in AnyPattern::linked(&views) {
+            rules[at].pattern = pattern;
+        }
         Ok(Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
-            hash: RuleSetHash::of(&sources),
+            hash: RuleSetHash::from_sources(&sources),
             warnings: report,
             sources,
             rules,
@@ -77,10 +79,10 @@ impl<P: Pattern> RuleSet<P> {
     }
 }
 
-impl<P: Pattern + Clone> RuleSet<P> {
+impl RuleSet {
     /// A set with only this rule in mode `enforce`, for the rule's own tests.
     #[must_use]
-    pub fn alone(&self, rule: &Rule<P>) -> Self {
+    pub fn alone(&self, rule: &Rule) -> Self {
         let rules = vec![Rule { id: RuleId(0), mode: Mode::Enforce, ..rule.clone() }];
         Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
@@ -93,12 +95,12 @@ impl<P: Pattern + Clone> RuleSet<P> {
     }
 }
 
-impl<P> RuleSet<P> {
+impl RuleSet {
     /// The rules of a namespace, by phase, then in the order of the files; `None` if it has none. Of an exclusive
     /// pattern only the most specific rule of each mode is included. Disabled rules are not.
     #[inline]
     #[must_use]
-    pub fn rules_for(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
+    pub fn rules_for(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
         let found = self.index.find(database.as_ref(), collection.as_ref())?;
         Some(NamespaceRules { rules: &self.rules, found })
     }
@@ -106,7 +108,7 @@ impl<P> RuleSet<P> {
     /// The rules that name a namespace but evaluate no statements, chosen and sorted as in
     /// [`rules_for`](Self::rules_for).
     #[must_use]
-    pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_, P>> {
+    pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
         let found = self.naming.find(database.as_ref(), collection.as_ref())?;
         Some(NamespaceRules { rules: &self.rules, found })
     }
@@ -127,7 +129,7 @@ impl<P> RuleSet<P> {
 
     /// All rules, including disabled ones, in the order of the files. A [`RuleId`] is an index into this slice.
     #[must_use]
-    pub fn rules(&self) -> &[Rule<P>] {
+    pub fn rules(&self) -> &[Rule] {
         &self.rules
     }
 
@@ -136,7 +138,7 @@ impl<P> RuleSet<P> {
     /// # Panics
     /// If `id` is from another, larger set.
     #[must_use]
-    pub fn rule(&self, id: RuleId) -> &Rule<P> {
+    pub fn rule(&self, id: RuleId) -> &Rule {
         &self.rules[id.index()]
     }
 
@@ -149,7 +151,7 @@ impl<P> RuleSet<P> {
     /// A hash of the rule's text without comments and empty lines. It stays the same when the rule only moves
     /// within its file.
     #[must_use]
-    pub fn rule_fingerprint(&self, rule: &Rule<P>) -> u64 {
+    pub fn rule_fingerprint(&self, rule: &Rule) -> u64 {
         let lines = self
             .rule_lines(rule)
             .map(str::trim_end)
@@ -164,7 +166,7 @@ impl<P> RuleSet<P> {
 
     /// The rule's text as written. Trailing comments with less indentation than its keys belong to the next rule.
     #[must_use]
-    pub fn rule_text(&self, rule: &Rule<P>) -> String {
+    pub fn rule_text(&self, rule: &Rule) -> String {
         let keys = rule.location.column.saturating_sub(1) as usize;
         let is_next = |line: &&str| {
             let text = line.trim_start();
@@ -175,7 +177,7 @@ impl<P> RuleSet<P> {
         lines[..lines.len() - trailing].join("\n")
     }
 
-    fn rule_lines(&self, rule: &Rule<P>) -> impl Iterator<Item = &str> {
+    fn rule_lines(&self, rule: &Rule) -> impl Iterator<Item = &str> {
         let file = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file);
         let text = file.map_or("", |file| self.sources.text(file));
         let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
@@ -199,14 +201,14 @@ impl<P> RuleSet<P> {
 
 /// The rules of one namespace; never empty. Needs no allocation: exact names borrow, globs use the stack.
 #[derive(Debug)]
-pub struct NamespaceRules<'s, P> {
-    rules: &'s [Rule<P>],
+pub struct NamespaceRules<'s> {
+    rules: &'s [Rule],
     found: FoundRules<'s>,
 }
 
-impl<'s, P> NamespaceRules<'s, P> {
+impl<'s> NamespaceRules<'s> {
     /// The rules in evaluation order.
-    pub fn iter(&self) -> impl Iterator<Item = &'s Rule<P>> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = &'s Rule> + '_ {
         self.ids().iter().map(|id| &self.rules[id.index()])
     }
 
@@ -226,7 +228,7 @@ impl<'s, P> NamespaceRules<'s, P> {
 pub struct RuleSetHash(pub u64);
 
 impl RuleSetHash {
-    pub(super) fn of(sources: &Sources) -> Self {
+    pub(super) fn from_sources(sources: &Sources) -> Self {
         let mut hash = Fnv::new();
         for file in sources.files() {
             let text = sources.text(file);
@@ -259,8 +261,8 @@ impl fmt::Display for RuleSetHash {
     }
 }
 
-fn indexed_rules<P: Pattern>(rules: &[Rule<P>]) -> Vec<IndexedRule> {
-    let indexed = |rule: &Rule<P>| IndexedRule {
+fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
+    let indexed = |rule: &Rule| IndexedRule {
         phase: rule.pattern.phase(),
         exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
     };
@@ -268,18 +270,12 @@ fn indexed_rules<P: Pattern>(rules: &[Rule<P>]) -> Vec<IndexedRule> {
 }
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.
-fn exclusive_slot<P: Pattern>(rule: &Rule<P>) -> u16 {
-    let name = rule.pattern.name();
-    let position = P::NAMES.iter().position(|known| *known == name);
-    let position = position.unwrap_or(P::NAMES.len());
-    u16::try_from(2 * position).unwrap_or(u16::MAX) | u16::from(rule.mode == Mode::Shadow)
+fn exclusive_slot(rule: &Rule) -> u16 {
+    2 * u16::from(rule.pattern.phase()) + u16::from(rule.mode == Mode::Shadow)
 }
 
 /// The namespaces of the rules that evaluate statements, or of those that do not.
-fn namespaces<P: Pattern>(
-    rules: &[Rule<P>],
-    evaluates: bool,
-) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
+fn namespaces(rules: &[Rule], evaluates: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
     let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() == evaluates);
     active.flat_map(|rule| {
         let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
@@ -296,36 +292,34 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::super::stub::StubPattern;
     use super::*;
-    use crate::cpu_time::CpuTimer;
-
-    type Rules = RuleSet<StubPattern>;
+    use support::cpu_time::CpuTimer;
 
     /// One rule for each `(namespaces, mode, settings)`, named `r0`, `r1`, ….
-    fn load(rules: &[(String, &str, &str)]) -> Result<Rules, Report> {
+    fn load(rules: &[(String, &str, &str)]) -> Result<RuleSet, Report> {
         let mut text = "version: 1\nrules:\n".to_owned();
         for (at, (namespaces, mode, settings)) in rules.iter().enumerate() {
             writeln!(text, "  - {{name: r{at}, namespace: [{namespaces}], mode: {mode}, {settings}}}").unwrap();
         }
         let name = "rules.yaml".to_owned();
-        Rules::from_sources(vec![Source { name, text }])
+        RuleSet::from_sources(vec![Source { name, text }])
     }
 
-    fn names(rules: &Rules, database: &str, collection: &str) -> Vec<String> {
+    fn names(rules: &RuleSet, database: &str, collection: &str) -> Vec<String> {
         let found = rules.rules_for(database, collection);
         found.map_or_else(Vec::new, |rules| rules.iter().map(|rule| rule.name.value.clone()).collect())
     }
 
     const ALONE: &str = "replacement: {}";
-    const EVERYTHING: &str = "everything: {number: 1, word: 'yes'}";
+    const LATE: &str = "bounds: {field: n, min: 0}";
+    const MANY: &str = "together: [a, b]";
 
     #[test]
     fn rules_are_sorted_by_phase_and_only_the_most_specific_exclusive_one_applies() {
         let rule = |namespaces: &str, mode, settings| (namespaces.to_owned(), mode, settings);
         let rules = load(&[
-            rule("'*.*'", "enforce", EVERYTHING),
-            rule("'*.*'", "enforce", "together: [a, b]"),
+            rule("'*.*'", "enforce", LATE),
+            rule("'*.*'", "enforce", MANY),
             rule("shop.*", "enforce", ALONE),
             rule("shop.orders, '*.old'", "enforce", ALONE),
             rule("shop.orders", "shadow", ALONE),
@@ -347,7 +341,7 @@ mod tests {
         assert_eq!(rules.rules().len(), 6);
         assert!(!rules.is_empty());
         assert!(load(&[rule("a.b", "disabled", ALONE)]).unwrap().is_empty());
-        assert!(Rules::default().rules_for("a", "b").is_none());
+        assert!(RuleSet::default().rules_for("a", "b").is_none());
     }
 
     #[test]
@@ -369,8 +363,8 @@ mod tests {
             let rules: Vec<_> = patterns
                 .iter()
                 .map(|(namespace, kind)| match kind {
-                    0 => (format!("'{namespace}'"), "enforce", EVERYTHING),
-                    1 => (format!("'{namespace}'"), "disabled", EVERYTHING),
+                    0 => (format!("'{namespace}'"), "enforce", MANY),
+                    1 => (format!("'{namespace}'"), "disabled", MANY),
                     2 => (format!("'{namespace}'"), "shadow", ALONE),
                     _ => (format!("'{namespace}'"), "enforce", ALONE),
                 })
@@ -379,7 +373,7 @@ mod tests {
             // Two exclusive rules of one mode must not load if neither is more specific.
             let parsed: Vec<_> = patterns
                 .iter()
-                .map(|(namespace, kind)| (crate::rules::NamespacePattern::parse(namespace).unwrap(), *kind))
+                .map(|(namespace, kind)| (crate::config::NamespacePattern::parse(namespace).unwrap(), *kind))
                 .collect();
             let contradiction = parsed.iter().enumerate().any(|(at, (one, kind))| {
                 parsed[..at].iter().any(|(other, other_kind)| {
@@ -390,10 +384,10 @@ mod tests {
             prop_assert_eq!(loaded.is_err(), contradiction);
             let Ok(loaded) = loaded else { return Ok(()) };
             for (database, collection) in &names {
-                let matching = |(one, kind): &&(crate::rules::NamespacePattern, u8)| {
+                let matching = |(one, kind): &&(crate::config::NamespacePattern, u8)| {
                     *kind != 1 && one.matches(database.as_bytes(), collection.as_bytes())
                 };
-                let applies = |(one, kind): &(crate::rules::NamespacePattern, u8)| {
+                let applies = |(one, kind): &(crate::config::NamespacePattern, u8)| {
                     *kind < 2 || parsed.iter().filter(matching).all(|(other, other_kind)| {
                         kind != other_kind || other.compare_specificity(one) != Some(std::cmp::Ordering::Greater)
                     })
@@ -415,7 +409,7 @@ mod tests {
     }
 
     /// The least time of many rounds of lookups for a name without rules.
-    fn probe(rules: &Rules) -> Duration {
+    fn probe(rules: &RuleSet) -> Duration {
         let round = || {
             let started = CpuTimer::start();
             for _ in 0..1_000 {
@@ -449,7 +443,7 @@ mod tests {
             let rules: Vec<_> = (0..count)
                 .map(|at| match at % 4 {
                     0 => (format!("d{at}.c{at}"), "enforce", ALONE),
-                    1 => (format!("d{at:05}.*"), "enforce", "together: [a, b]"),
+                    1 => (format!("d{at:05}.*"), "enforce", MANY),
                     2 => (format!("'*.c{at:05}'"), "enforce", ALONE),
                     _ => (format!("'tenant{at:05}*.c*'"), "enforce", ALONE),
                 })

@@ -2,12 +2,9 @@
 //!
 //! This file has the types and reads them; `files.rs` finds the files. `docward test` runs the tests.
 
-use super::context::{Located, ReadContext};
-use super::diagnostic::{Diagnostic, Report};
-use super::node::{Node, Value};
 use super::rule::RuleTest;
-use super::source::{FileId, Source, Sources, Span};
-use super::{Code, rule_test, yaml};
+use super::rule_test;
+use crate::config::{self, Code, Diagnostic, FileId, Located, Node, ReadContext, Report, Source, Sources, Span, Value};
 
 /// The supported version of test files; the same as of the rule language.
 const VERSION: i64 = 1;
@@ -46,7 +43,7 @@ impl TestFiles {
         let unread: Vec<FileId> = found.iter().map(|one| one.place.file()).collect();
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
-            match yaml::parse(file, sources.text(file)) {
+            match config::parse(file, sources.text(file)) {
                 Ok(tree) => files.extend(read(file, &tree, &sources, &mut found)),
                 Err(mistake) => found.push(*mistake),
             }

@@ -9,28 +9,21 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
-use super::code::Code;
-use super::diagnostic::{DiagnosticPlace, Report};
-use super::node::{Node, Value};
 use super::set::RuleSet;
-use super::source::{FileId, Source, Sources};
-use super::stub::StubPattern;
-use super::yaml;
-use crate::cpu_time::CpuTimer;
-
-type Rules = RuleSet<StubPattern>;
+use crate::config::{self, Code, DiagnosticPlace, FileId, Node, Report, Source, Sources, Value};
+use support::cpu_time::CpuTimer;
 
 const TITLE: &str = "=== ";
 const REPORT: &str = "--- report\n";
 /// Between two files of one case.
 const NEXT_FILE: &str = "--- next file\n";
 
-fn load(files: &[&str]) -> Result<Rules, Report> {
+fn load(files: &[&str]) -> Result<RuleSet, Report> {
     let source = |(at, text): (usize, &&str)| Source {
         name: format!("rules/{}.yaml", ["a", "b", "c"][at]),
         text: (*text).to_owned(),
     };
-    Rules::from_sources(files.iter().enumerate().map(source).collect())
+    RuleSet::from_sources(files.iter().enumerate().map(source).collect())
 }
 
 #[test]
@@ -59,9 +52,9 @@ fn reports_match_the_table() {
     }
     // These need files: see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
-    // These need a deployment: see `tests/desk_upstream.rs`.
+    // These need a deployment: see `tests/command_line/check_upstream.rs`.
     codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex, Code::UnwantedUniqueIndex]);
-    // Only real patterns have conflicting settings or incompatible rules.
+    // See `crate::patterns::tests` and `crate::engine::composition`.
     codes.extend([Code::ConflictingSettings, Code::Incompatible]);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();
     assert!(missing.is_empty(), "no case for {missing:?}");
@@ -124,7 +117,7 @@ fn every_span_is_known_and_covers_its_text() {
     let text = text.replace("- name: 'é'", "- name: 'é' # note\r\n    \"q\": \"x\"");
     let source = Source { name: "a".to_owned(), text: text.clone() };
     let sources = Sources::new(vec![source]);
-    let tree = yaml::parse(FileId(0), &text).unwrap();
+    let tree = config::parse(FileId(0), &text).unwrap();
     let mut seen = Vec::new();
     visit(&tree, &mut |node| {
         assert!(node.span.start >= 3, "{node:?}");

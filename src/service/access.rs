@@ -15,9 +15,10 @@ use tokio::time::{sleep, timeout};
 
 use super::MongoService;
 use super::mongo::{is_passing, is_unauthorized};
+use crate::patterns::AnyPattern;
 use crate::patterns::sequence::{Sequence, Start, Strategy};
-use crate::patterns::{Pattern, Rule, RuleSet};
 use crate::rules::Mode;
+use crate::rules::{Rule, RuleSet};
 
 /// How long the check may take at start.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -142,8 +143,8 @@ fn needs(rule: &Rule) -> Vec<Need<'_>> {
         actions,
     };
     match &rule.pattern {
-        Pattern::Sequence(sequence) => sequence_needs(rule, sequence, &need),
-        Pattern::Copies(copies) => {
+        AnyPattern::Sequence(sequence) => sequence_needs(rule, sequence, &need),
+        AnyPattern::Copies(copies) => {
             let originals = need(&copies.originals.database, &copies.originals.name, &["find", "changeStream"]);
             let into = copies
                 .entries

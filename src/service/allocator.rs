@@ -121,7 +121,7 @@ impl<S: Store> Allocator<S> {
 
     /// The leases taken from the store so far.
     pub(super) fn leases(&self) -> Leases {
-        self.meter.read()
+        self.meter.snapshot()
     }
 
     fn counter(&self, counter: &Counter) -> Arc<Mutex<CounterNumbers>> {
@@ -165,7 +165,8 @@ async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut p
         numbers.pace = std::mem::take(&mut numbers.requested_meanwhile);
         match answer {
             Ok(last) => {
-                numbers.last = numbers.last.max(Some(last));
+                // Lower than before if someone has set the counter back.
+                numbers.last = Some(last);
                 if count > 0 {
                     numbers.leftovers.push_back(last.saturating_sub(count - 1)..=last);
                 }

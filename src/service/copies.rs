@@ -30,10 +30,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::MongoService;
 use super::mongo::Server;
+use crate::patterns::AnyPattern;
 use crate::patterns::copies::Copies;
-use crate::patterns::{Pattern, RuleSet};
 use crate::rules::Mode;
-use lease::{Candidate, Lease};
+use crate::rules::RuleSet;
+use lease::{Candidate, WorkerLease};
 use repairer::Repairer;
 
 /// How often the rule set is checked for added or removed rules.
@@ -138,7 +139,7 @@ async fn stop(workers: Vec<Running>) {
 
 fn enforced(rules: &RuleSet) -> impl Iterator<Item = Worker> {
     rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| match &rule.pattern {
-        Pattern::Copies(copies) => Some(Worker { rule: rule.name.value.clone(), copies: copies.clone() }),
+        AnyPattern::Copies(copies) => Some(Worker { rule: rule.name.value.clone(), copies: copies.clone() }),
         _ => None,
     })
 }
@@ -219,7 +220,7 @@ impl Worker {
         }
     }
 
-    async fn propagate(&self, client: &Client, lease: &Lease) -> Result<std::convert::Infallible, Stop> {
+    async fn propagate(&self, client: &Client, lease: &WorkerLease) -> Result<std::convert::Infallible, Stop> {
         let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
         let mut checked = lease.is_repaired();

@@ -11,8 +11,10 @@ use mongodb::error::{Error, ErrorKind};
 
 use super::MongoService;
 use super::listing::{Name, collections, first_batch, listing_error};
-use crate::patterns::{IndexPurpose, NeededIndex, Rule, RuleSet};
-use crate::rules::{Code, Diagnostic, Located, Mode, NamespacePattern};
+use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::patterns::{IndexPurpose, NeededIndex};
+use crate::rules::Mode;
+use crate::rules::{Rule, RuleSet};
 use crate::suggest;
 
 /// NamespaceNotFound, CommandNotSupportedOnView: these have no indexes and need none.

@@ -35,9 +35,9 @@ impl LeaseMeter {
         }
     }
 
-    pub(super) fn read(&self) -> Leases {
+    pub(super) fn snapshot(&self) -> Leases {
         Leases {
-            latency: self.latency.read(),
+            latency: self.latency.snapshot(),
             numbers: self.numbers.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
         }

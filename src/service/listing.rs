@@ -10,7 +10,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 
 use super::mongo::is_unauthorized;
-use crate::rules::NamespacePattern;
+use crate::config::NamespacePattern;
 
 /// A collection: its database's name and its own.
 pub(super) type Name = (String, String);

@@ -103,7 +103,7 @@ impl MongoService {
 impl Service for MongoService {
     fn find(&self, lookup: Lookup) -> LookupReply {
         match lookup {
-            Lookup::Lease(lease) => match self.allocator.numbers(lease) {
+            Lookup::Lease(lease) => match self.allocator.numbers(*lease) {
                 Numbers::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
                 Numbers::Pending(numbers) => {
                     LookupReply::Pending(Box::pin(async { numbers.wait().await.map(LookupResult::Numbers) }))

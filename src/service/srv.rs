@@ -47,7 +47,7 @@ struct Parts<'u> {
 /// [`SrvError`]: the string is malformed, or DNS has no valid seed list.
 pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = Parts::of(rest)?;
+    let parts = Parts::parse(rest)?;
     let names = Names::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
     let mut hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
     parts.limit(&mut hosts);
@@ -61,12 +61,12 @@ pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<C
 /// [`SrvError::Form`]: the string is malformed.
 pub(super) fn unresolved(uri: &str) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = Parts::of(rest)?;
+    let parts = Parts::parse(rest)?;
     Ok(Cow::Owned(parts.plain(&[parts.host.to_owned()], "")))
 }
 
 impl<'u> Parts<'u> {
-    fn of(rest: &'u str) -> Result<Self, SrvError> {
+    fn parse(rest: &'u str) -> Result<Self, SrvError> {
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = address.find('/').map_or((address, "/"), |at| address.split_at(at));
         let (credentials, host) = match authority.rfind('@') {
@@ -193,10 +193,10 @@ mod tests {
             ),
             ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1,d.b.c:2/?SSL=true"),
         ] {
-            assert_eq!(Parts::of(rest).unwrap().plain(&hosts, text), expected, "{rest}");
+            assert_eq!(Parts::parse(rest).unwrap().plain(&hosts, text), expected, "{rest}");
         }
         for rest in ["", "/", "a:27017/", "a,b/", "u:p@/"] {
-            assert!(Parts::of(rest).is_err(), "{rest}");
+            assert!(Parts::parse(rest).is_err(), "{rest}");
         }
     }
 
@@ -205,7 +205,7 @@ mod tests {
         let hosts = ["a:1", "b:1", "c:1"].map(str::to_owned);
         let limited = |options: &str| {
             let mut left = hosts.to_vec();
-            Parts::of(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
+            Parts::parse(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
             left
         };
         for all in ["", "srvMaxHosts=0", "srvMaxHosts=3", "srvMaxHosts=9"] {

@@ -9,8 +9,9 @@ use mongodb::{Client, Database};
 
 use super::MongoService;
 use super::listing::{Name, collections, first_batch};
-use crate::patterns::{Rule, RuleSet};
-use crate::rules::{Mode, NamespacePattern};
+use crate::config::NamespacePattern;
+use crate::rules::Mode;
+use crate::rules::{Rule, RuleSet};
 
 /// Unsets `store` in all documents, with majority write concern; with `dry_run` only counts. `report` gets each
 /// collection and its number of documents with timestamps.

@@ -86,8 +86,10 @@ fn rename(collection: &Collection, method: &mut Method) -> Result<Command, Shell
     let to = method.arguments.required_text("the new name")?;
     let drop_target = method.arguments.any();
     method.arguments.finish()?;
-    let mut flag =
-        Options::of("renameCollection", drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect());
+    let mut flag = Options::from_fields(
+        "renameCollection",
+        drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect(),
+    );
     let drop_target = flag.flag("dropTarget")?.unwrap_or(false);
     let database = &collection.database;
     let from = Term::string(&format!("{database}.{}", collection.name));

@@ -111,7 +111,7 @@ pub(super) struct Options {
 
 impl Options {
     /// Wraps the fields of a document that holds all parameters: findAndModify's argument, an operation of bulkWrite.
-    pub(super) fn of(method: &str, fields: Vec<Field>) -> Self {
+    pub(super) fn from_fields(method: &str, fields: Vec<Field>) -> Self {
         Self { method: method.to_owned(), fields, known: Vec::new() }
     }
 

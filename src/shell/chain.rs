@@ -77,19 +77,19 @@ impl Method {
 
 /// A parser of a whole text.
 #[derive(Debug)]
-pub(super) struct Reader<'t> {
+pub(super) struct Parser<'t> {
     text: &'t str,
     values: Values<'t>,
     database: String,
 }
 
-impl<'t> Reader<'t> {
+impl<'t> Parser<'t> {
     pub(super) fn new(text: &'t str, context: ShellContext<'t>) -> Self {
         let values = Values::new(Scanner::new(text), context, Objects::JavaScript);
         Self { text, values, database: context.database.to_owned() }
     }
 
-    pub(super) fn read(mut self) -> Result<Vec<Command>, ShellError> {
+    pub(super) fn parse(mut self) -> Result<Vec<Command>, ShellError> {
         self.read_use()?;
         let (token, span) = self.values.scanner.peek()?;
         let commands = match token {

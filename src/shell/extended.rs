@@ -29,7 +29,7 @@ pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
                 .into_iter()
                 .map(|field| Ok(Field { term: convert(field.term, text)?, ..field }))
                 .collect::<Result<_, _>>()?;
-            match Wrapper::of(&fields) {
+            match Wrapper::from_fields(&fields) {
                 Wrapper::None => Content::Document(fields),
                 Wrapper::Value(value) => Content::Scalar(value),
                 Wrapper::Broken(key) => {
@@ -89,7 +89,7 @@ fn example(key: &str) -> &'static str {
 
 impl Wrapper {
     /// Returns the meaning of a document with these fields, which have been converted.
-    fn of(fields: &[Field]) -> Self {
+    fn from_fields(fields: &[Field]) -> Self {
         let Some(Field { key, term, .. }) = fields.first() else { return Self::None };
         let made = match (key.as_str(), fields.len()) {
             ("$undefined", 1) => Some(of_kind(Kind::Undefined, &[])),

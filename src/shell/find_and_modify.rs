@@ -76,7 +76,7 @@ pub(super) fn whole(collection: &Collection, arguments: &mut Arguments) -> Comma
     arguments.finish()?;
     let span = term.span.clone();
     let Content::Document(fields) = term.content else { return Ok(Vec::new()) };
-    let mut options = Options::of("findAndModify", fields);
+    let mut options = Options::from_fields("findAndModify", fields);
     let remove = options.flag("remove")?.unwrap_or(false);
     let update = options.take("update");
     if remove == update.is_some() {

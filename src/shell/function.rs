@@ -42,7 +42,7 @@ pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
 fn skip_literal(scanner: &mut Scanner<'_>, after_value: bool) -> Result<bool, ShellError> {
     let at = scanner.at();
     match scanner.peek_char() {
-        Some('"' | '\'' | '`') => _ = string::read(scanner)?,
+        Some('"' | '\'' | '`') => _ = string::parse(scanner)?,
         Some('/') if !after_value => {
             scanner.bump();
             skip_pattern(scanner)

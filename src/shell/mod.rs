@@ -31,7 +31,7 @@ mod write_text;
 mod writes;
 
 use crate::document::CowDocument;
-use chain::Reader;
+use chain::Parser;
 
 pub use compare::is_same;
 pub(crate) use date::to_iso;
@@ -78,7 +78,7 @@ pub fn document(text: &str) -> Result<CowDocument<'static>, ShellError> {
     if text.len() > MAX_TEXT_BYTES {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
-    Reader::new(text, ShellContext::from("")).read_only_document()
+    Parser::new(text, ShellContext::from("")).read_only_document()
 }
 
 /// Parses one command in mongosh syntax or in Extended JSON.
@@ -89,6 +89,6 @@ pub fn parse<'s>(text: &'s str, context: impl Into<ShellContext<'s>>) -> Result<
     if text.len() > MAX_TEXT_BYTES {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
-    let commands = Reader::new(text, context.into()).read()?;
+    let commands = Parser::new(text, context.into()).parse()?;
     Ok(Parsed { commands: commands.into_iter().map(|command| command.into_document()).collect() })
 }

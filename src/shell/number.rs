@@ -12,7 +12,7 @@ pub(super) enum Number {
 }
 
 /// Parses the number whose first digit or dot comes next.
-pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
+pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
     let start = scanner.at();
     let literal = take(scanner);
     let span = start..scanner.at();

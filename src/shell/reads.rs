@@ -271,7 +271,7 @@ fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command,
         Some(Term { content: Content::Array(stages), .. }) => (stages, arguments.options()?),
         first => {
             let stages: Vec<Term> = first.into_iter().chain(std::iter::from_fn(|| arguments.any())).collect();
-            (stages, Options::of("aggregate", Vec::new()))
+            (stages, Options::from_fields("aggregate", Vec::new()))
         }
     };
     if let Some(other) = stages.iter().find(|stage| !matches!(stage.content, Content::Document(_))) {

@@ -11,7 +11,7 @@ pub(super) struct Regex {
 }
 
 /// Parses the literal whose first slash comes next.
-pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<Regex, ShellError> {
+pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<Regex, ShellError> {
     let start = scanner.at();
     scanner.bump();
     let pattern = skip_pattern(scanner)

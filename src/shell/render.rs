@@ -44,7 +44,7 @@ fn shown(command: Document<'_>, database: &str) -> Option<Piece> {
         let parsed = parse(&piece.print(), database).ok();
         parsed.is_some_and(|parsed| matches!(parsed.commands.as_slice(), [one] if is_same(one.as_document(), command)))
     };
-    let method = Rendering::of(command, database).and_then(Rendering::method).filter(parses_as_the_same);
+    let method = Rendering::from_command(command, database).and_then(Rendering::method).filter(parses_as_the_same);
     method.or_else(|| run_command(command, database).filter(parses_as_the_same))
 }
 
@@ -75,7 +75,7 @@ struct Rendering<'c> {
 }
 
 impl<'c> Rendering<'c> {
-    fn of(command: Document<'c>, database: &str) -> Option<Self> {
+    fn from_command(command: Document<'c>, database: &str) -> Option<Self> {
         let first = command.first()?;
         let own = command.get("$db")?.as_str()?;
         if let (b"explain", Some(inner)) = (first.key, first.value.as_document()) {

@@ -63,10 +63,10 @@ impl<'t> Scanner<'t> {
         let start = self.at;
         let token = match self.peek_char() {
             None => Token::End,
-            Some('"' | '\'' | '`') => Token::String(string::read(self)?),
-            Some(c) if c.is_ascii_digit() => Token::Number(number::read(self)?),
+            Some('"' | '\'' | '`') => Token::String(string::parse(self)?),
+            Some(c) if c.is_ascii_digit() => Token::Number(number::parse(self)?),
             Some('.') if self.rest().as_bytes().get(1).is_some_and(u8::is_ascii_digit) => {
-                Token::Number(number::read(self)?)
+                Token::Number(number::parse(self)?)
             }
             Some(c) if is_name_start(c) => Token::Name(self.take_while(is_name_part).to_owned()),
             Some(c) => {
@@ -103,7 +103,7 @@ impl<'t> Scanner<'t> {
     pub(super) fn regex(&mut self) -> Result<(regex::Regex, Range<usize>), ShellError> {
         self.skip_space()?;
         let start = self.at;
-        let regex = regex::read(self)?;
+        let regex = regex::parse(self)?;
         self.last_end = self.at;
         Ok((regex, start..self.at))
     }

@@ -4,7 +4,7 @@ use super::ShellError;
 use super::scanner::Scanner;
 
 /// Parses the string whose quote comes next.
-pub(super) fn read(scanner: &mut Scanner<'_>) -> Result<String, ShellError> {
+pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<String, ShellError> {
     let start = scanner.at();
     let Some(quote) = scanner.bump() else { return Ok(String::new()) };
     let mut content = String::new();

@@ -1,12 +1,12 @@
-//! Tests of errors and their spans, of round trips, and of hostile input. `tests/mongosh.rs` shows that the parser
+//! Tests of errors and their spans, of round trips, and of hostile input. `tests/command_line/mongosh.rs` shows that the parser
 //! builds the commands that mongosh sends.
 
 use bson::{Bson, RawDocumentBuf, doc};
 use proptest::prelude::*;
 
 use super::{ShellContext, extended_json, is_same, parse, render};
-use crate::cpu_time::CpuTimer;
 use crate::document::{CowDocument, Document, Value};
+use support::cpu_time::CpuTimer;
 
 const DATABASE: &str = "shop";
 

@@ -224,7 +224,7 @@ fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
         Some(term) if term.as_bool().is_some() => {
             let multi = arguments.any().and_then(|term| term.as_bool()).unwrap_or(false);
             arguments.finish()?;
-            (Options::of("update", vec![Field::new("upsert", term)]), multi)
+            (Options::from_fields("update", vec![Field::new("upsert", term)]), multi)
         }
         other => {
             if let Some(term) = other {
@@ -249,7 +249,7 @@ fn save(collection: &Collection, arguments: &mut Arguments) -> Commands {
         return command(collection, List::Inserts, vec![document], options);
     };
     let filter = Term::document(vec![Field::new("_id", id.term.clone())]);
-    let mut upsert = Options::of("save", vec![Field::new("upsert", Term::boolean(true))]);
+    let mut upsert = Options::from_fields("save", vec![Field::new("upsert", Term::boolean(true))]);
     let statement = update_statement(filter, document, false, &mut upsert, Takes::Replacement)?;
     let command = write_command(collection, List::Updates, vec![statement], &mut options)?;
     options.finish()?;
@@ -276,7 +276,7 @@ fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
     let (mut options, just_one) = match arguments.any() {
         Some(term) if term.as_bool().is_some() => {
             arguments.finish()?;
-            (Options::of("remove", Vec::new()), term.as_bool().unwrap_or(false))
+            (Options::from_fields("remove", Vec::new()), term.as_bool().unwrap_or(false))
         }
         other => {
             if let Some(term) = other {
@@ -301,7 +301,7 @@ fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     if !KNOWN.split([' ', ',']).any(|known| known == key) {
         return Err(wrong());
     }
-    let mut options = Options::of(key, parts.clone());
+    let mut options = Options::from_fields(key, parts.clone());
     let missing = |part: &str| ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
     if key == "insertOne" {
         // mongosh also accepts the document itself.
@@ -357,7 +357,7 @@ fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
         let mut fields: Vec<Field> =
             shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
         fields.push(Field::new("ordered", Term::boolean(ordered)));
-        write_command(collection, list, statements, &mut Options::of("bulkWrite", fields))
+        write_command(collection, list, statements, &mut Options::from_fields("bulkWrite", fields))
     };
     lists.into_iter().map(one).collect()
 }

@@ -11,7 +11,6 @@ mod peek;
 pub use peek::{Depth, peek, peek_length};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
-use serde::{Deserialize, Serialize};
 
 use super::WireError;
 use super::header::{HEADER_LENGTH, Header, MAX_MESSAGE_LENGTH, OpCode, patch_length};
@@ -22,7 +21,7 @@ const DATA_AT: usize = HEADER_LENGTH + ENVELOPE_LENGTH;
 
 /// The compressors of every server since 4.2. docward does not support the specification's `noop` (0): it is for
 /// driver tests, and servers accept it only if they are configured to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compressor {
     Snappy,
     Zlib,

@@ -6,40 +6,41 @@
 
 use super::{HEADER_LENGTH, Header, WireError};
 
-/// The classification of a frame by its first bytes.
+/// The classification of a frame by its first bytes. The caller attaches a `Tag` to a frame that is buffered, and gets it
+/// back with the complete frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum FrameClass<K> {
+pub enum FrameClass<Tag> {
     /// More bytes of the frame are needed.
     More,
     /// The frame is forwarded as its bytes arrive.
     Stream,
     /// The frame is buffered until it is complete.
-    Whole(K),
+    Whole(Tag),
 }
 
 /// The next part of a stream.
 #[derive(Debug, PartialEq, Eq)]
-pub enum StreamPart<K> {
+pub enum StreamPart<Tag> {
     /// The bytes taken from the input are to be forwarded.
     Stream,
     /// These buffered bytes are to be forwarded before the bytes after them.
     Release(Vec<u8>),
     /// One complete frame.
-    Whole(K, Vec<u8>),
+    Whole(Tag, Vec<u8>),
     /// The input is empty.
     Starved,
 }
 
 /// The state of a stream.
 #[derive(Debug)]
-pub struct Splitter<K> {
-    state: State<K>,
+pub struct Splitter<Tag> {
+    state: State<Tag>,
     /// The buffered start of a frame. It has no allocation while it is empty.
     held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State<K> {
+enum State<Tag> {
     /// Between two frames. Nothing is buffered.
     Between,
     /// This number of bytes of the current frame is still to be forwarded. It is at least 1. Nothing is buffered.
@@ -48,17 +49,17 @@ enum State<K> {
     /// complete.
     Undecided(usize),
     /// `held` is filled until the frame is complete.
-    Collecting(K),
+    Collecting(Tag),
 }
 
 /// The state before the first frame.
-impl<K> Default for Splitter<K> {
+impl<Tag> Default for Splitter<Tag> {
     fn default() -> Self {
         Self { state: State::Between, held: Vec::new() }
     }
 }
 
-impl<K: Copy + PartialEq> Splitter<K> {
+impl<Tag: Copy + PartialEq> Splitter<Tag> {
     /// Returns whether the stream is between two frames.
     pub fn between_frames(&self) -> bool {
         self.state == State::Between
@@ -90,8 +91,8 @@ impl<K: Copy + PartialEq> Splitter<K> {
     pub fn next<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
-    ) -> Result<StreamPart<K>, E> {
+        classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<Tag>, E>,
+    ) -> Result<StreamPart<Tag>, E> {
         match self.state {
             State::Streaming(_) if input.is_empty() => Ok(StreamPart::Starved),
             State::Streaming(left) => Ok(self.stream(input, left)),
@@ -101,7 +102,7 @@ impl<K: Copy + PartialEq> Splitter<K> {
     }
 
     /// Forwards up to `left` bytes of the frame. `left` is at least 1.
-    fn stream(&mut self, input: &mut &[u8], left: usize) -> StreamPart<K> {
+    fn stream(&mut self, input: &mut &[u8], left: usize) -> StreamPart<Tag> {
         let left = left - take(input, left).len();
         self.state = if left > 0 { State::Streaming(left) } else { State::Between };
         StreamPart::Stream
@@ -111,8 +112,8 @@ impl<K: Copy + PartialEq> Splitter<K> {
     fn begin_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
-    ) -> Result<StreamPart<K>, E> {
+        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<Tag>, E>,
+    ) -> Result<StreamPart<Tag>, E> {
         let Some(header) = Header::parse(input)? else {
             return Ok(self.hold(input, HEADER_LENGTH, State::Undecided(HEADER_LENGTH)));
         };
@@ -133,8 +134,8 @@ impl<K: Copy + PartialEq> Splitter<K> {
     fn continue_frame<E: From<WireError>>(
         &mut self,
         input: &mut &[u8],
-        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<K>, E>,
-    ) -> Result<StreamPart<K>, E> {
+        mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<Tag>, E>,
+    ) -> Result<StreamPart<Tag>, E> {
         let header = loop {
             match Header::parse(&self.held)? {
                 Some(header) => break header,
@@ -167,7 +168,7 @@ impl<K: Copy + PartialEq> Splitter<K> {
     }
 
     /// Buffers the front of the input. An empty input changes nothing.
-    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<K>) -> StreamPart<K> {
+    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<Tag>) -> StreamPart<Tag> {
         if !input.is_empty() {
             self.held.extend_from_slice(take(input, length));
             self.state = state;

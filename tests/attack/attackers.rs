@@ -11,8 +11,8 @@ use std::time::Duration;
 use bson::{Document, doc};
 
 use super::MEGABYTE;
-use super::support::frame::{Message, OP_MSG, OP_QUERY, header};
-use super::support::raw::Client;
+use support::frame::{Message, OP_MSG, OP_QUERY, header};
+use support::raw::Client;
 
 const ZLIB: u8 = 2;
 const SOON: Duration = Duration::from_secs(2);

@@ -8,11 +8,11 @@ use mongodb::Client;
 use crate::pymongo::Pymongo;
 use crate::recovery_time;
 use crate::setting;
-use crate::support::mongod::{Kind, Mongod};
-use crate::support::process::{Resident, local_ports};
-use crate::support::proxy::Docward;
-use crate::support::raw;
 use crate::workload::{self, Workload};
+use support::mongod::{Kind, Mongod};
+use support::process::{Resident, local_ports};
+use support::proxy::Docward;
+use support::raw;
 
 /// Resident memory of a process in KiB.
 fn resident(pid: u32) -> u64 {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use crate::support::process::{TIMEOUT, poll};
-use crate::support::proxy::{Builder, Docward};
-use crate::support::random::Random;
-use crate::support::replica_set::ReplicaSet;
 use crate::workload::rules;
+use support::process::{TIMEOUT, poll};
+use support::proxy::{Builder, Docward};
+use support::random::Random;
+use support::replica_set::ReplicaSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Event {
@@ -211,7 +211,7 @@ fn start(set: &ReplicaSet, listen: &str, hand_over: &std::path::Path, block: usi
         .listen(listen)
         .argument("--hand-over")
         .argument(hand_over.to_str().unwrap())
-        .environment("RUST_LOG", "info,docward::proxy::admission=debug")
+        .environment("RUST_LOG", "info,docward::proxy::listening::admission=debug")
         .start()
 }
 

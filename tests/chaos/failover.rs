@@ -8,9 +8,9 @@ use bson::{Document, doc};
 use mongodb::options::{ClientOptions, WriteConcern};
 use mongodb::{Client, Collection};
 
-use crate::support::process::{TIMEOUT, poll};
-use crate::support::replica_set::ReplicaSet;
 use crate::{events, setting};
+use support::process::{TIMEOUT, poll};
+use support::replica_set::ReplicaSet;
 
 /// Writers at work during the stepdown.
 const WRITERS: usize = 4;

@@ -7,9 +7,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod endurance;
 mod events;
 mod failover;

@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::journal::Journal;
-use crate::support::process::{ChildGuard, repository};
+use support::process::{ChildGuard, repository};
 
 /// pymongo at work, until it is ended.
 pub(crate) struct Pymongo {

@@ -10,11 +10,11 @@ use std::time::Duration;
 use mongodb::Client;
 
 use crate::pymongo::Pymongo;
-use crate::support::process::free_port;
-use crate::support::proxy::Docward;
-use crate::support::replica_set::ReplicaSet;
 use crate::workload::{self, Workload};
 use crate::{recovery_time, verify};
+use support::process::free_port;
+use support::proxy::Docward;
+use support::replica_set::ReplicaSet;
 
 /// Forwards connections to the backends in turn, and to the next backend if one does not listen.
 fn balance(listener: TcpListener, backends: Vec<SocketAddr>) {
@@ -40,7 +40,7 @@ fn balance(listener: TcpListener, backends: Vec<SocketAddr>) {
 
 /// The `members:` map of a docward that advertises the balancers' ports.
 fn configuration(set: &ReplicaSet, ports: &[u16], advertised: &[u16]) -> String {
-    let member = |(index, mongod): (usize, &crate::support::mongod::Mongod)| {
+    let member = |(index, mongod): (usize, &support::mongod::Mongod)| {
         let (port, advertised) = (ports[index], advertised[index]);
         format!("  {}: {{ listen: 127.0.0.1:{port}, advertise: localhost:{advertised} }}\n", mongod.address())
     };

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::support::mongod::Mongod;
+use support::mongod::Mongod;
 
 /// A member's address, and the origin of a connection to it.
 type Connection = (String, String);

@@ -7,8 +7,8 @@ use bson::{Document, doc};
 use mongodb::Database;
 
 use crate::journal::{Journal, Outcome, Record};
-use crate::support::driver::all;
 use crate::workload::priced_item;
+use support::driver::all;
 
 /// Descriptions of everything that is wrong; empty if all is correct.
 pub(crate) async fn faults(database: &Database, journals: &[&Journal]) -> Vec<String> {

@@ -16,7 +16,7 @@ use tokio::runtime::Runtime;
 use tokio::task::JoinHandle;
 
 use crate::journal::{Journal, Outcome, Record};
-use crate::support::random::Random;
+use support::random::Random;
 
 /// Every kind of operation, by the name of its method in `Worker`.
 pub(crate) const KINDS: [&str; 9] = ["order", "batch", "log", "stock", "article", "price", "transfer", "leaf", "move"];

@@ -10,7 +10,7 @@ const REPEATED = 50;
 const decision = (number) => ({
   number, at: 1_700_000_000_000 + number, rule: `rule-${number % 7}`, pattern: "deny", namespace: "d.c",
   verdict: "reject", statements: 1, shape: "insertOne({a})", reason: "no", hint: "", app: null, users: null,
-  client: "127.0.0.1:1", connection: 1, left_out: 0,
+  client: "127.0.0.1:1", connection: 1, suppressed: 0,
 });
 const event = (number) => `event: decision\nid: ${number}\ndata: ${JSON.stringify(decision(number))}\n\n`;
 
@@ -26,7 +26,7 @@ export default async function (browser, { admin }) {
     answers += 1;
     if (answers > 1) await seen;
     // Like docward: a reconnecting client gets the last decisions again.
-    const leftOut = "event: left_out\ndata: 5\n\n";
+    const leftOut = "event: missed\ndata: 5\n\n";
     const again = () => [...events(EVENTS - REPEATED, EVENTS), leftOut, ...events(EVENTS, EVENTS + 100)];
     const sent = answers === 1 ? events(0, EVENTS) : again();
     return route.fulfill({ status: 200, contentType: "text/event-stream", body: sent.join("") });

@@ -9,7 +9,7 @@ export default async function (browser, { admin, token }) {
   const field = page.getByLabel("Token", { exact: true });
   await shows(page.locator("#state"), "Locked");
   const nothing = async () => {
-    assert.ok(await page.locator("#desk").isHidden());
+    assert.ok(await page.locator("#content").isHidden());
     assert.ok(!(await page.content()).includes("whole"));
   };
   await field.waitFor();

@@ -172,6 +172,21 @@ impl Statement {
     pub(super) fn pinned(&self, field: &str) -> Option<&Bson> {
         pinned(&self.filter, field)
     }
+
+    /// Whether the filter contains a condition on the field, in any form.
+    pub(super) fn queries(&self, field: &str) -> bool {
+        queries(&Bson::Document(self.filter.clone()), first(field))
+    }
+}
+
+/// Whether a condition names the field as a key or, in an expression, as `$field`.
+fn queries(condition: &Bson, field: &str) -> bool {
+    match condition {
+        Bson::Document(fields) => fields.iter().any(|(key, value)| first(key) == field || queries(value, field)),
+        Bson::Array(items) => items.iter().any(|item| queries(item, field)),
+        Bson::String(text) => text.strip_prefix('$').is_some_and(|path| first(path) == field),
+        _ => false,
+    }
 }
 
 fn has_position(path: &str) -> bool {

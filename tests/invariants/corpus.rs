@@ -10,11 +10,11 @@ use super::case::{Session, Step, insert, plain, update, upsert};
 use super::lab::{PROTECTED, server};
 use super::rules::can_load;
 use super::show;
-use super::support::driver::ok;
-use super::support::process::TIMEOUT;
-use super::support::proxy::Docward;
-use super::support::raw::Client;
 use super::values::{FUTURE, PAST, as_number, at, date, decimal};
+use support::driver::ok;
+use support::process::TIMEOUT;
+use support::proxy::Docward;
+use support::raw::Client;
 
 /// The result of an entry.
 pub(super) struct Seen {
@@ -119,6 +119,7 @@ fn entries() -> Vec<Entry> {
 const SEQUENCE: &str = "sequence: { field: no, counter: COLLECTION, collection: counters }";
 const SEQUENCE_UPSERT: &str = "sequence: { field: no, counter: COLLECTION, collection: counters, on_upsert: true }";
 const SEQUENCE_INSIDE: &str = "sequence: { field: a.n, counter: COLLECTION, collection: counters, on_upsert: true }";
+const SEQUENCE_INSIDE_TOO: &str = "sequence: { field: a.n, counter: other, collection: counters, on_upsert: true }";
 
 fn sequences() -> Vec<Entry> {
     vec![
@@ -131,6 +132,14 @@ fn sequences() -> Vec<Entry> {
             holds: |seen| {
                 at(&seen.one(), "a.y") == Some(&Bson::Int32(2)) && seen.numbered("a.n") && seen.stored.len() == 1
             },
+        },
+        Entry {
+            name: "sequence: an upsert by a pipeline of docward's, and a value on the way to the number",
+            rules: &[SEQUENCE_INSIDE, "timestamps: { source: at, per: document, without_source: pass }"],
+            stored: vec![doc! { "_id": 1, "a": true }],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "at": date(PAST) } })],
+            must: "the value stays",
+            holds: |seen| seen.code() == 0 && is(seen, "a", true),
         },
         Entry {
             name: "sequence: an upsert that sets the object around the number",
@@ -198,6 +207,42 @@ fn sequences() -> Vec<Entry> {
             steps: vec![update(doc! { "_id": 1 }, doc! { "a": { "y": 2 } })],
             must: "the number is still 4",
             holds: |seen| at(&seen.one(), "a.n") == Some(&Bson::Int32(4)) && at(&seen.one(), "a.y").is_some(),
+        },
+        Entry {
+            name: "sequence: an upsert that sets the document around the number, with a version that is counted",
+            rules: &["replacement: { version: version }", SEQUENCE_INSIDE],
+            stored: vec![doc! { "_id": 1, "a": { "n": 4, "x": 1 }, "version": 7 }],
+            steps: vec![
+                upsert(doc! { "_id": 1 }, doc! { "$set": { "a": { "y": 2 } } }),
+                upsert(doc! { "_id": 2 }, doc! { "$set": { "a": { "y": 2 } } }),
+            ],
+            must: "the stored number stays, the inserted document gets one, and both versions are counted",
+            holds: |seen| {
+                let [stored, inserted] = seen.stored.as_slice() else { return false };
+                let number = |document: &Document| at(document, "a.n").and_then(as_number).map(|n| n.to_string());
+                seen.code() == 0
+                    && number(stored).as_deref() == Some("4")
+                    && number(inserted).is_some_and(|number| number != "4")
+                    && stored.get("version") == Some(&Bson::Int32(8))
+                    && inserted.get("version") == Some(&Bson::Int32(1))
+                    && [stored, inserted].iter().all(|one| at(one, "a.x").is_none() && at(one, "a.y").is_some())
+            },
+        },
+        Entry {
+            name: "sequence: a merged upsert of the document around the number, with a version that is counted",
+            rules: &["replacement: { policy: merge, version: version }", SEQUENCE_INSIDE],
+            stored: vec![],
+            steps: vec![transaction(upsert(doc! { "$or": [{ "_id": 1 }] }, doc! { "a": {}, "version": 1_i64 }))],
+            must: "is stored with a number and a version",
+            holds: |seen| seen.all_committed() && seen.numbered("a.n") && is(seen, "version", 1),
+        },
+        Entry {
+            name: "sequence: an upsert that sets the document around one of two numbers",
+            rules: &[SEQUENCE_UPSERT, SEQUENCE_INSIDE_TOO],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$set": { "a": { "y": 2 } } })],
+            must: "is stored with both",
+            holds: |seen| seen.code() == 0 && seen.numbered("no") && seen.numbered("a.n"),
         },
         Entry {
             name: "sequence: a number that only the filter of a replacing upsert brings",
@@ -896,6 +941,22 @@ fn together() -> Vec<Entry> {
         pinned("together: an upsert pins one by $all", doc! { "a": { "$all": [1] } }),
         pinned("together: an upsert pins one in a branch of $or", doc! { "$or": [{ "a": 1 }] }),
         pinned("together: an upsert pins a field in one", doc! { "a.x": 1 }),
+        Entry {
+            name: "together: an upsert by values that are not equal, one of them NaN",
+            rules: &[TOGETHER],
+            stored: vec![],
+            steps: vec![upsert(doc! { "a": { "$in": [1, f64::NAN] } }, doc! { "$set": { "x": 1 } })],
+            must: "inserts neither field",
+            holds: |seen| seen.code() == 0 && is(seen, "x", 1),
+        },
+        Entry {
+            name: "together: an upsert that pushes an element without the field",
+            rules: &["together: [a.n, b]"],
+            stored: vec![],
+            steps: vec![upsert(doc! {}, doc! { "$rename": { "b": "other" }, "$push": { "a": {} } })],
+            must: "inserts neither field",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 1,
+        },
         Entry {
             name: "together: a number that is put into one of the fields",
             rules: &["together: [no, b]", SEQUENCE],

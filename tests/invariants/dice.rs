@@ -1,6 +1,6 @@
 //! Random choices from a seed.
 
-use super::support::random::Random;
+use support::random::Random;
 
 /// The same seed makes the same choices.
 pub(super) struct Dice(Random);

@@ -8,11 +8,11 @@ use bson::{Binary, Bson, Document, doc};
 
 use super::case::{Session, Step};
 use super::rules::{Rule, rule_file};
-use super::support::driver::ok;
-use super::support::mongod::{Kind, Mongod};
-use super::support::process::TIMEOUT;
-use super::support::proxy::Docward;
-use super::support::raw::Client;
+use support::driver::ok;
+use support::mongod::{Kind, Mongod};
+use support::process::TIMEOUT;
+use support::proxy::Docward;
+use support::raw::Client;
 
 pub(super) const PROTECTED: &str = "protected";
 const PLAIN: &str = "plain";

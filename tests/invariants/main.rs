@@ -9,9 +9,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
-#[path = "../support/mod.rs"]
-mod support;
-
 mod allowed;
 mod case;
 mod check;

@@ -59,6 +59,12 @@ pub(super) trait Promise {
         false
     }
 
+    /// Whether docward sends a statement in a transaction once for each kind of these documents, so that it may change
+    /// another one of several that it matches.
+    fn splits(&self, _documents: &[Document]) -> bool {
+        false
+    }
+
     /// Whether it counts in `protected.counters`, by the collection's name.
     fn counter(&self) -> bool {
         false
@@ -163,9 +169,9 @@ pub(super) fn can_load(settings: &[String]) -> bool {
     loaded(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>())).is_some()
 }
 
-fn loaded(text: String) -> Option<docward::patterns::RuleSet> {
-    let source = docward::rules::Source { name: "rules.yaml".into(), text };
-    docward::patterns::RuleSet::from_sources(vec![source]).ok()
+fn loaded(text: String) -> Option<docward::rules::RuleSet> {
+    let source = docward::config::Source { name: "rules.yaml".into(), text };
+    docward::rules::RuleSet::from_sources(vec![source]).ok()
 }
 
 impl Change<'_> {

@@ -111,4 +111,4 @@ def test_console(scenario, browser, admin, tmp_path):
 
 def test_every_scenario_is_run():
     files = {path.stem for path in (servers.REPOSITORY / "tests/console").glob("*.mjs")}
-    assert files == SCENARIOS.keys() | {"harness", "run"}
+    assert files == SCENARIOS.keys() | {"harness", "run", "screenshots"}

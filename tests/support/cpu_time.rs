@@ -5,14 +5,14 @@ use std::time::Duration;
 use rustix::time::{ClockId, clock_gettime};
 
 /// Measures the CPU time of the thread that created it.
-pub(crate) struct CpuTimer(Duration);
+pub struct CpuTimer(Duration);
 
 impl CpuTimer {
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self(now())
     }
 
-    pub(crate) fn elapsed(&self) -> Duration {
+    pub fn elapsed(&self) -> Duration {
         now() - self.0
     }
 }

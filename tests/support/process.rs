@@ -27,7 +27,14 @@ pub async fn alone() -> MutexGuard<'static, ()> {
 
 /// A path inside the repository.
 pub fn repository(path: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../").join(path)
+}
+
+/// The docward that is tested: the one of cargo's build, or `DOCWARD_BIN`, such as a released one.
+pub fn docward_executable() -> PathBuf {
+    // Test programs are in `deps`, beside the executable.
+    let built = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("docward"));
+    std::env::var_os("DOCWARD_BIN").map(PathBuf::from).or_else(built).expect("the path of the test program is unknown")
 }
 
 /// A TCP port of the loopback interface that is and stays free: it is below the range that systems use for outgoing

@@ -9,7 +9,7 @@ use std::process::{Command, ExitStatus, Stdio};
 use tempfile::TempDir;
 
 use super::mongod::Mongod;
-use super::process::{ChildGuard, Lines, TIMEOUT};
+use super::process::{ChildGuard, Lines, TIMEOUT, docward_executable};
 
 /// For tests that need any rule: replacements in every collection `orders` are checked or rejected.
 pub const ORDERS_PROTECTED: &str = r#"
@@ -283,9 +283,7 @@ impl Builder {
     }
 
     fn command(&self) -> Command {
-        // Another build than cargo's, such as the released one.
-        let chosen = std::env::var("DOCWARD_BIN");
-        let executable = chosen.as_deref().unwrap_or(env!("CARGO_BIN_EXE_docward"));
+        let executable = docward_executable();
         let script = match (&self.passed, self.file_limit) {
             (None, None) => None,
             (Some(_), _) => Some("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID=$$ exec \"$0\" \"$@\"".to_owned()),
@@ -295,7 +293,7 @@ impl Builder {
             None => Command::new(executable),
             Some(script) => {
                 let mut shell = Command::new("sh");
-                shell.args(["-c", &script, executable]);
+                shell.args(["-c", &script]).arg(executable);
                 shell
             }
         };

@@ -14,4 +14,9 @@ impl Random {
     pub fn below(&mut self, limit: usize) -> usize {
         (self.next() % limit.max(1) as u64) as usize
     }
+
+    /// One of the list, which is not empty.
+    pub fn pick<'t, T>(&mut self, list: &'t [T]) -> &'t T {
+        &list[self.below(list.len())]
+    }
 }

@@ -10,7 +10,7 @@ use crate::cycle::Cycle;
 use crate::frames::{self, Session};
 use crate::report::{Goal, Report};
 use crate::rounds::{MANY, Rounds, RowId};
-use crate::support::mongod::Kind;
+use support::mongod::Kind;
 
 /// Bytes of text in an inserted document.
 const TEXT: usize = 256;

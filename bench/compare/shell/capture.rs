@@ -14,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document};
 
+use super::super::cycle::{Fresh, Message};
+use super::super::frames;
 use super::{Recorded, capture_file};
-use crate::cycle::{Fresh, Message};
-use crate::frames;
 
 /// Placeholder of a retryable write's transaction number; occurs nowhere else.
 const NUMBER: i64 = 0x0000_0191_7A57_0001;

@@ -3,11 +3,11 @@
 use anyhow::{Result, ensure};
 use bson::{Document, doc};
 
+use super::super::contenders::Contender;
 use super::mongosh;
-use crate::contenders::Contender;
-use crate::support::mongod::{Kind, Mongod};
-use crate::support::process::repository;
-use crate::support::proxy::Docward;
+use support::mongod::{Kind, Mongod};
+use support::process::repository;
+use support::proxy::Docward;
 
 /// A replica set of one member, because retryable writes need one.
 pub(crate) struct Deployment {

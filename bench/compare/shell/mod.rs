@@ -10,7 +10,7 @@ pub(crate) mod replay;
 
 use std::path::PathBuf;
 
-use super::support::process::repository;
+use support::process::repository;
 
 /// Each has a script, rules and captures of the same name.
 pub(crate) const WORKLOADS: [&str; 5] = ["shop", "library", "devices", "jobs", "inbox"];

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::WORKLOADS;
-use crate::support::process::repository;
+use support::process::repository;
 
 /// The broken invariants by workload, each with its count; all zero if the invariants held.
 pub(crate) type Broken = BTreeMap<String, BTreeMap<String, i64>>;

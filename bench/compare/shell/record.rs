@@ -13,7 +13,7 @@ use bson::{Document, RawDocumentBuf};
 use super::deployment::Deployment;
 use super::mongosh::{self, Amount, Numbers};
 use super::{Recorded, WORKLOADS, capture, capture_file};
-use crate::support::proxy::Docward;
+use support::proxy::Docward;
 
 /// Small enough to store in the repository.
 const AMOUNT: Amount = Amount { shells: 4, rounds: 40 };

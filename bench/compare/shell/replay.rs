@@ -7,13 +7,13 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use bson::{Bson, Document, RawDocument, Uuid};
 
+use super::super::contenders::Contender;
+use super::super::cycle::{Cycle, Replies};
+use super::super::load::{Load, Measure};
+use super::super::open_loop;
 use super::capture::{Capture, Target};
 use super::deployment::Deployment;
 use super::{Recorded, WORKLOADS};
-use crate::contenders::Contender;
-use crate::cycle::{Cycle, Replies};
-use crate::load::{Load, Measure};
-use crate::open_loop;
 
 /// Bytes of an OP_MSG reply before its body.
 const BODY_AT: usize = 16 + 4 + 1;

@@ -61,7 +61,7 @@ function show(status, rules) {
   lastSeen = status.now;
   document.body.classList.remove("stale");
   byId("token").hidden = true;
-  for (const id of ["desk", "sections"]) byId(id).hidden = false;
+  for (const id of ["content", "sections"]) byId(id).hidden = false;
   byId("forget").hidden = !token.get();
   showStatus(status);
   showNotices(status);
@@ -91,7 +91,7 @@ function connectionLost(what) {
 function askForToken() {
   const wrong = token.get() !== null;
   token.forget();
-  for (const id of ["desk", "sections"]) byId(id).hidden = true;
+  for (const id of ["content", "sections"]) byId(id).hidden = true;
   setNotices([]);
   setState("passing", "Locked");
   setText(byId("process"), "");

@@ -35,7 +35,7 @@ function showRuleSet({ set, reloads }) {
   setText(byId("rule-count"), number(set.rules));
   byId("rule-set").replaceChildren(
     "set ", element("code", {}, set.hash), " loaded ", timeElement(set.loaded_at, time(set.loaded_at)));
-  const failed = reloads.refused ? `, ${number(reloads.refused)} failed` : "";
+  const failed = reloads.failed ? `, ${number(reloads.failed)} failed` : "";
   setText(byId("reloads"), `${counted(reloads.loaded, "reload", "reloads")} since start${failed}`);
 }
 

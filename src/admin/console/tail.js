@@ -62,7 +62,7 @@ function setState(text) {
 }
 
 function take(name, data) {
-  if (name === "left_out") missed += data;
+  if (name === "missed") missed += data;
   if (name !== "decision") return;
   const key = `${data.at} ${data.number}`;
   if (shown.has(key) || waiting.has(key)) return;
@@ -145,7 +145,7 @@ function searched({ verdict, namespace, shape, reason, app, users, client }) {
 }
 
 function decisionItem(decision) {
-  const more = `${counted(decision.left_out, "similar decision", "similar decisions")} suppressed before`;
+  const more = `${counted(decision.suppressed, "similar decision", "similar decisions")} suppressed before`;
   const many = decision.statements > 1 ? [` × ${number(decision.statements)}`] : [];
   return element("li", { class: `decision ${kindOf(decision.verdict)}` },
     element("p", { class: "line" },
@@ -156,7 +156,7 @@ function decisionItem(decision) {
     element("p", {}, element("code", { class: "shape" }, visible(decision.shape))),
     element("p", { class: "quiet sender" }, ...sender(decision)),
     ...(decision.reason ? [element("p", { class: "reason" }, visible(decision.reason))] : []),
-    ...(decision.left_out ? [element("p", { class: "quiet" }, more)] : []));
+    ...(decision.suppressed ? [element("p", { class: "quiet" }, more)] : []));
 }
 
 function sender({ app, users, client, connection }) {

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use serde::Serialize;
 
-use crate::engine::coverage::{AccessForm, Coverage, CoverageOutcome, coverage};
-use crate::patterns::{Rule, RuleSet};
+use crate::engine::coverage::{Access, Coverage, CoverageOutcome, coverage};
 use crate::rules::{Mode, Unsupported};
+use crate::rules::{Rule, RuleSet};
 
 /// One rule on some of its namespaces; docs/coverage.md documents the fields.
 #[derive(Serialize)]
@@ -17,7 +17,7 @@ struct CoverageEntry<'r> {
     mode: &'static str,
     unsupported: &'static str,
     except: Except,
-    ways: Vec<Line>,
+    accesses: Vec<Line>,
 }
 
 #[derive(Serialize)]
@@ -28,7 +28,7 @@ struct Except {
 
 #[derive(Serialize)]
 struct Line {
-    way: String,
+    access: String,
     commands: Vec<&'static str>,
     outcome: &'static str,
 }
@@ -49,9 +49,9 @@ pub(super) fn text(rules: &RuleSet) -> String {
         for note in notes(covered.rule, &entry) {
             let _ = writeln!(out, "  {note}");
         }
-        for line in &entry.ways {
+        for line in &entry.accesses {
             let by = if line.commands.is_empty() { String::new() } else { format!("  {}", line.commands.join(", ")) };
-            let row = format!("  {:<9} {:<28}{by}", line.outcome, line.way);
+            let row = format!("  {:<9} {:<28}{by}", line.outcome, line.access);
             let _ = writeln!(out, "{}", row.trim_end());
         }
         out.push('\n');
@@ -78,18 +78,18 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
             apps: rule.except.apps.iter().map(ToString::to_string).collect(),
             users: rule.except.users.iter().map(ToString::to_string).collect(),
         },
-        ways: covered.ways.iter().map(line).collect(),
+        accesses: covered.accesses.iter().map(line).collect(),
     }
 }
 
-fn line(way: &AccessForm) -> Line {
-    let outcome = match way.outcome {
+fn line(access: &Access) -> Line {
+    let outcome = match access.outcome {
         CoverageOutcome::Enforced => "enforced",
-        CoverageOutcome::Rejected => "refused",
+        CoverageOutcome::Rejected => "rejected",
         CoverageOutcome::Allowed => "allowed",
         CoverageOutcome::Passes => "passes",
     };
-    Line { way: way.what.clone(), commands: way.commands.clone(), outcome }
+    Line { access: access.what.clone(), commands: access.commands.clone(), outcome }
 }
 
 /// Settings that weaken everything in the table.

@@ -26,11 +26,11 @@ impl<S: PemSource> Certificates<S> {
 
 impl<S: PemSource> Reloadable for Certificates<S> {
     fn made_from(&self) -> Fingerprint {
-        Fingerprint::of(self.tls.made_from())
+        Fingerprint::from_content(self.tls.made_from())
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.tls.content())
+        Fingerprint::from_content(self.tls.content())
     }
 
     fn load(&mut self) -> Result<(), String> {

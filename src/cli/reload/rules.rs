@@ -8,8 +8,8 @@ use arc_swap::ArcSwap;
 use super::{Fingerprint, Reloadable};
 use crate::cli::config::ConfigFile;
 use crate::cli::connection::Connection;
-use crate::patterns::RuleSet;
-use crate::rules::Report;
+use crate::config::Report;
+use crate::rules::RuleSet;
 
 /// The active rules and their sources.
 pub(in crate::cli) struct Rules {
@@ -52,11 +52,11 @@ impl Rules {
 
 impl Reloadable for Rules {
     fn made_from(&self) -> Fingerprint {
-        Fingerprint::of((&self.config, self.current.load().hash()))
+        Fingerprint::from_content((&self.config, self.current.load().hash()))
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of((self.connection.config_text(), RuleSet::fingerprint(&self.settings.rules)))
+        Fingerprint::from_content((self.connection.config_text(), RuleSet::fingerprint(&self.settings.rules)))
     }
 
     fn load(&mut self) -> Result<(), String> {

@@ -18,11 +18,11 @@ impl Numbers {
 
 impl Reloadable for Numbers {
     fn made_from(&self) -> Fingerprint {
-        Fingerprint::of(self.0.lock().unwrap().1.last().copied().unwrap_or(0))
+        Fingerprint::from_content(self.0.lock().unwrap().1.last().copied().unwrap_or(0))
     }
 
     fn fingerprint(&self) -> Fingerprint {
-        Fingerprint::of(self.0.lock().unwrap().0)
+        Fingerprint::from_content(self.0.lock().unwrap().0)
     }
 
     fn load(&mut self) -> Result<(), String> {
@@ -43,8 +43,8 @@ fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     let status = reload.status();
     let mut poll = |requested| {
         reload.poll(requested);
-        let Status { loaded, refused, last_error, .. } = Status::clone(&status.load());
-        (loaded, refused, last_error)
+        let Status { loaded, failed, last_error, .. } = Status::clone(&status.load());
+        (loaded, failed, last_error)
     };
     let wrong = Some("it is 7".to_owned());
     assert_eq!(poll(false), (0, 0, None));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::BatchJob;
-use super::transaction::MAX_TIME;
+use super::ending::MAX_TIME;
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::copies::Collection;
@@ -16,8 +16,9 @@ pub(super) struct TransactionCommands<'j, 'f> {
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn commands(&self) -> TransactionCommands<'_, 'f> {
-        TransactionCommands { job: self, own: self.transaction.as_ref().and_then(|transaction| transaction.own) }
+    /// Builds commands on the client's connection: in docward's own transaction, or beside the client's statements.
+    pub(super) fn commands(&self, own: Option<OwnTransaction>) -> TransactionCommands<'_, 'f> {
+        TransactionCommands { job: self, own }
     }
 }
 

@@ -6,12 +6,13 @@
 
 use super::super::evaluation::{Evaluated, RejectedBy};
 use super::super::merge;
-use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, Run, Stage, close, commands};
+use super::super::outcome::OutcomeKind;
+use super::super::port::{Flow, Port, Purpose, close};
+use super::{BatchJob, Group, Stage, commands};
 use crate::command::{Form, Operation, Reply};
-use crate::document::{Document, Value};
-use crate::patterns::{Rule, Unmatched};
+use crate::document::{CowDocument, Document, Value};
+use crate::patterns::Unmatched;
+use crate::rules::Rule;
 
 /// Maximum attempts of an insert that collides with a document which the match check does not find.
 const MAX_INSERTS: u32 = 4;
@@ -21,6 +22,21 @@ pub(super) const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 
 /// Maximum attempts of a statement while others insert or delete the document between two steps.
 const MAX_ATTEMPTS: u32 = 16;
+
+/// The result of a match check: a document that the client's own filter matches.
+struct Found(Option<CowDocument<'static>>);
+
+impl Found {
+    /// `None` if the reply cannot be parsed.
+    fn of(reply: &Reply<'_>) -> Option<Self> {
+        let first = commands::documents(reply)?.first().copied();
+        Some(Self(first.map(|document| CowDocument::from_writer(document.as_bytes().to_vec()))))
+    }
+
+    fn document(&self) -> Option<Document<'_>> {
+        self.0.as_ref().map(CowDocument::as_document)
+    }
+}
 
 impl<'f> BatchJob<'f> {
     /// Whether a rule decides the result if the statement matches nothing.
@@ -38,125 +54,115 @@ impl<'f> BatchJob<'f> {
         matches!(operation, Some(Operation::Update(update)) if update.upsert && !update.conditions.is_empty())
     }
 
-    /// Returns the match check that the reply to a run requires, if any.
-    pub(super) fn match_check_after(
-        &mut self,
-        run: &Run,
+    /// Returns the statement whose reply requires a match check, if it does.
+    pub(super) fn needs_match_check(
+        &self,
+        group: &Group,
         reply: &Reply<'_>,
         error: Option<Document<'_>>,
-        frame: &[u8],
-    ) -> Option<Step> {
-        let index = *run.statements.first()?;
-        match (run.stage, error) {
+    ) -> Option<usize> {
+        let index = *group.statements.first()?;
+        match (group.stage, error) {
             // Another client inserted a document first; check that one.
-            (Stage::Insert, Some(error)) if run.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
+            (Stage::Insert, Some(error)) if group.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
             (_, Some(_)) | (Stage::Insert | Stage::CheckMatch, None) => return None,
             (Stage::Whole, None) if !self.checks_match(index) => return None,
             (Stage::Whole | Stage::Update, None) if merge::matched(reply, self.batch.form) > 0 => return None,
             (Stage::Whole | Stage::Update, None) => {}
         }
         // The server has aborted the client's transaction because of the error.
-        if error.is_some() && self.command.session().in_transaction {
-            return None;
+        let is_aborted = error.is_some() && self.command.session().in_transaction;
+        (!is_aborted).then_some(index)
+    }
+
+    /// Checks what the filter of a group's statement matches, before the statement may insert.
+    pub(super) async fn check_before_insert(&mut self, group: Group, port: &Port) -> Flow {
+        let Some(index) = group.statements.first().copied() else { return Flow::Continue(()) };
+        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
+        match (found.document(), self.evaluated.get(index)) {
+            (Some(_), Some(Evaluated { only_new: Some(rejected), .. }))
+            | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
+                self.reject_unmatched(index, rejected.clone(), port);
+            }
+            _ => self.continue_with(Group { stage: Stage::Insert, attempts: group.attempts + 1, ..group }),
         }
-        let run = Run { statements: run.statements.clone(), next_numbers: Vec::new(), ..*run };
-        Some(self.check_match(run, index, frame.to_vec()))
+        Flow::Continue(())
     }
 
-    /// Runs the match check before the first run, which may only insert.
-    pub(super) fn check_match_first(&mut self) -> Step {
-        let Some(run) = self.runs.as_mut().and_then(std::collections::VecDeque::pop_front) else {
-            return self.conclude();
-        };
-        let Some(index) = run.statements.first().copied() else { return self.conclude() };
-        self.check_match(run, index, Vec::new())
-    }
-
-    fn check_match(&mut self, run: Run, index: usize, unmatched: Vec<u8>) -> Step {
-        let Some(evaluated) = self.evaluated.get(index) else { return self.conclude() };
-        let message = self.commands().matching(&evaluated.statement, &evaluated.checked_fields());
-        self.transaction_begun = true;
-        self.awaiting = Awaiting::MatchCheck(run, unmatched);
-        Step::Exchange(message)
-    }
-
-    /// Whether the plan waits for a match check.
-    pub(in crate::engine) fn awaits_match_check(&self) -> bool {
-        matches!(self.awaiting, Awaiting::MatchCheck(..) | Awaiting::MatchChecks(_))
-    }
-
-    /// Takes the reply to a match check and continues with the statement.
-    pub(super) fn take_match_check(
-        &mut self,
-        run: Run,
-        unmatched: &[u8],
-        frame: &[u8],
-        outcomes: &mut RuleOutcomes,
-    ) -> Flow {
-        let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a find cannot be parsed") };
-        if !reply.is_ok() {
-            if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
-                return Flow::Break(self.pass_on(&commands::as_retryable_write(&reply)));
+    /// Checks what the filter of a statement matches, after the statement itself matched nothing or failed to insert.
+    /// `answer` is the reply to the statement.
+    pub(super) async fn check_after(&mut self, group: Group, index: usize, answer: &[u8], port: &Port) -> Flow {
+        let group = Group { next_numbers: Vec::new(), ..group };
+        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
+        let stored = found.document();
+        let rejected_later = self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.clone());
+        let attempts = group.attempts + 1;
+        match (stored, group.stage, rejected_later) {
+            (None, Stage::Update, Some(rejected)) => {
+                self.reject_unmatched(index, rejected, port);
             }
-            // An invalid filter is the statement's own error.
-            if let ([index], true) =
-                (run.statements.as_slice(), is_unreadable(&reply) && self.batch.form != Form::FindAndModify)
-            {
-                return self.fail(*index, &reply);
+            (None, Stage::Update, None) => self.continue_with(Group { stage: Stage::Insert, attempts, ..group }),
+            (Some(_), Stage::Insert, _) if !self.is_only_new(index) => {
+                self.continue_with(Group { stage: Stage::Update, attempts, ..group });
             }
-            return self.take_command_error(&run, &reply, frame);
-        }
-        let Some(found) = commands::documents(&reply) else {
-            return close("the server's reply to a find cannot be parsed");
-        };
-        match (found.first(), run.stage) {
-            (None, Stage::CheckMatch | Stage::Update) if let Some(rejected) = self.rejected_later(&run) => {
-                self.reject_run(&run, rejected, outcomes)
-            }
-            (None, Stage::Update | Stage::CheckMatch) => {
-                self.continue_with(Run { stage: Stage::Insert, attempts: run.attempts + 1, ..run });
-                Flow::Continue(())
-            }
-            (Some(_), Stage::Insert) if !run.statements.first().is_some_and(|index| self.is_only_new(*index)) => {
-                self.continue_with(Run { stage: Stage::Update, attempts: run.attempts + 1, ..run });
-                Flow::Continue(())
-            }
-            (Some(_), Stage::Whole | Stage::Update) if let Some(counting) = self.count_again(&run) => {
+            // The document that it collided with was deleted before the match check. If that happens often, the filter
+            // matches nothing but the key exists, and the client gets the server's own error.
+            (None, Stage::Insert, _) if group.attempts < MAX_INSERTS => self.continue_with(Group { attempts, ..group }),
+            (None, Stage::Insert, _) => return self.as_answered(group, answer),
+            (Some(_), Stage::Whole | Stage::Update, _) if let Some(counting) = self.count_again(&group) => {
                 self.continue_with(counting);
-                Flow::Continue(())
             }
-            // The document that it collided with was deleted before the match check.
-            (None, Stage::Insert) if run.attempts < MAX_INSERTS => {
-                self.continue_with(Run { attempts: run.attempts + 1, ..run });
-                Flow::Continue(())
-            }
-            // The filter matches nothing but the key exists: report the server's own error.
-            (None, Stage::Insert) => self.as_answered(run, unmatched),
-            (stored, _) => match self.rejection_of_no_match(&run, stored.copied()) {
-                Some(rejected) => self.reject_run(&run, rejected, outcomes),
-                None => self.as_answered(run, unmatched),
+            _ => match self.rejection_of_no_match(index, stored) {
+                Some(rejected) => self.reject_unmatched(index, rejected, port),
+                None => return self.as_answered(group, answer),
             },
         }
+        Flow::Continue(())
+    }
+
+    /// Finds a document that the statement's own filter matches. Returns `None` if the statement has failed.
+    async fn find_match(&mut self, group: &Group, index: usize, port: &Port) -> Flow<Option<Found>> {
+        let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
+        let message = self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields());
+        self.transaction_begun = true;
+        let frame = port.exchange_for(Purpose::MatchCheck, message).await;
+        let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
+        if reply.is_ok() {
+            return match Found::of(&reply) {
+                Some(found) => Flow::Continue(Some(found)),
+                None => close("the server's reply to a find cannot be parsed"),
+            };
+        }
+        if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
+            return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
+        }
+        // An invalid filter is the statement's own error.
+        if is_unreadable(&reply) && self.batch.form != Form::FindAndModify {
+            self.fail(index, &reply);
+        } else {
+            self.take_command_error(group, &reply, &frame)?;
+        }
+        Flow::Continue(None)
     }
 
     /// Takes the error of docward's own command for one statement. It becomes the statement's own error, as it would
     /// in the client's batch. It goes to the client as it is if the command should be retried or has only this
     /// statement.
-    pub(super) fn take_command_error(&mut self, run: &Run, reply: &Reply<'_>, frame: &[u8]) -> Flow {
+    pub(super) fn take_command_error(&mut self, group: &Group, reply: &Reply<'_>, frame: &[u8]) -> Flow {
         let alone = self.evaluated.len() == 1 || self.batch.form == Form::FindAndModify;
-        let [index] = run.statements.as_slice() else { return Flow::Break(self.pass_on(frame)) };
+        let [index] = group.statements.as_slice() else { return Flow::Break(self.pass_on(frame.to_vec())) };
         let labelled = reply.body.get("errorLabels").is_some();
         if alone || labelled || commands::is_state_change_error(reply) || self.command.session().in_transaction {
-            return Flow::Break(self.pass_on(frame));
+            return Flow::Break(self.pass_on(frame.to_vec()));
         }
-        self.fail(*index, reply)
+        self.fail(*index, reply);
+        Flow::Continue(())
     }
 
     /// Reports the error of docward's own command as the statement's.
-    pub(super) fn fail(&mut self, index: usize, reply: &Reply<'_>) -> Flow {
+    pub(super) fn fail(&mut self, index: usize, reply: &Reply<'_>) {
         self.tally.fail(index, reply.body);
         self.stopped |= self.stops_on_error();
-        Flow::Continue(())
     }
 
     /// Whether a rule explains a findAndModify's error.
@@ -166,13 +172,13 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Replaces errors that a rule's change caused with the rule's own rejection.
-    pub(super) fn explain_errors(&mut self, outcomes: &mut RuleOutcomes) {
+    pub(super) fn explain_errors(&mut self, port: &Port) {
         let (evaluated, batch) = (&mut self.evaluated, &self.batch);
         self.tally.retain_errors(|index, error| {
             let Some(evaluated) = evaluated.get_mut(index) else { return true };
             let Some(rule) = evaluated.explained_by else { return true };
             let Some(rejection) = rule.pattern.explain(error) else { return true };
-            outcomes.note(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+            port.note(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
             evaluated.rejected = Some(RejectedBy { rule, rejection });
             false
         });
@@ -183,39 +189,28 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).is_some_and(|evaluated| evaluated.only_new.is_some())
     }
 
-    /// The rejection that applies although the filter matches nothing.
-    fn rejected_later(&self, run: &Run) -> Option<RejectedBy<'f>> {
-        self.evaluated.get(*run.statements.first()?)?.rejected_later.clone()
+    /// Whether a group's statement can match a document only if it was sent before and inserted it.
+    pub(super) fn asks_for_record(&self, group: &Group) -> bool {
+        group.stage == Stage::Update && group.statements.first().is_some_and(|index| self.is_only_new(*index))
     }
 
-    /// Whether the plan waits for a statement that can match a document only if it was sent before and inserted it.
-    pub(in crate::engine) fn awaits_record(&self) -> bool {
-        let run = self.runs.as_ref().and_then(std::collections::VecDeque::front);
-        matches!(self.awaiting, Awaiting::Run)
-            && run.is_some_and(|run| {
-                run.stage == Stage::Update && run.statements.first().is_some_and(|index| self.is_only_new(*index))
-            })
-    }
-
-    pub(super) fn continue_with(&mut self, run: Run) {
-        if let Some(runs) = &mut self.runs {
-            runs.push_front(run);
-        }
+    pub(super) fn continue_with(&mut self, group: Group) {
+        self.groups.push_front(group);
     }
 
     /// Passes the server's reply to the statement to the client.
-    fn as_answered(&mut self, run: Run, frame: &[u8]) -> Flow {
+    fn as_answered(&mut self, group: Group, frame: &[u8]) -> Flow {
         if self.batch.form == Form::FindAndModify {
-            return Flow::Break(self.pass_on(frame));
+            return Flow::Break(self.pass_on(frame.to_vec()));
         }
         let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
         let errors = merge::errors_of(&reply, self.batch.form);
-        self.count(&reply, run, &errors)
+        self.count(&reply, group, &errors)
     }
 
     /// Returns the first rejection of the result n: 0.
-    fn rejection_of_no_match(&self, run: &Run, stored: Option<Document<'_>>) -> Option<RejectedBy<'f>> {
-        let evaluated = self.evaluated.get(*run.statements.first()?)?;
+    fn rejection_of_no_match(&self, index: usize, stored: Option<Document<'_>>) -> Option<RejectedBy<'f>> {
+        let evaluated = self.evaluated.get(index)?;
         if let Some(rejected) = evaluated.only_new.as_ref().filter(|_| stored.is_some()) {
             return Some(rejected.clone());
         }
@@ -227,15 +222,10 @@ impl<'f> BatchJob<'f> {
         })
     }
 
-    fn reject_run(&mut self, run: &Run, rejected: RejectedBy<'f>, outcomes: &mut RuleOutcomes) -> Flow {
-        run.statements.iter().for_each(|index| self.reject_unmatched(*index, rejected.clone(), outcomes));
-        Flow::Continue(())
-    }
-
-    pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, outcomes: &mut RuleOutcomes) {
+    pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, port: &Port) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let kind = if rejected.is_conflict() { OutcomeKind::Conflict } else { OutcomeKind::Reject };
-        outcomes.note(rejected.rule, self.batch.namespace(&evaluated.statement), kind, Some(&rejected.rejection));
+        port.note(rejected.rule, self.batch.namespace(&evaluated.statement), kind, Some(&rejected.rejection));
         evaluated.rejected = Some(rejected);
         self.stopped |= self.stops_on_error();
     }

@@ -6,7 +6,7 @@
 //! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
 //! documents.
 
-use super::{BatchJob, Run, Stage};
+use super::{BatchJob, Group, Stage};
 use crate::command::{Operation, Reply, Statement, code};
 use crate::document::{Document, Value};
 use crate::effect::equality;
@@ -18,9 +18,9 @@ pub(super) enum Counted {
     /// Continue with the next kind.
     Goes,
     /// All kinds are done.
-    Done(Run),
-    /// No document of any kind matched, or the run does not count by kind.
-    Nothing(Run),
+    Done(Group),
+    /// No document of any kind matched, or the group does not count by kind.
+    Nothing(Group),
 }
 
 impl BatchJob<'_> {
@@ -32,11 +32,11 @@ impl BatchJob<'_> {
         (reaches_many(&evaluated.statement) || self.command.session().in_transaction) && evaluated.procedures.is_empty()
     }
 
-    /// Returns the kind of stored value that a run is for, if its statement is sent once for each kind.
-    pub(super) fn kind_of(&self, run: &Run) -> Option<Stored> {
-        let index = *run.statements.first()?;
-        let counts = matches!(run.stage, Stage::Whole | Stage::Update) && self.counts_by_kind(index);
-        counts.then(|| run.counting.unwrap_or(Stored::Number))
+    /// Returns the kind of stored value that a group is for, if its statement is sent once for each kind.
+    pub(super) fn kind_of(&self, group: &Group) -> Option<Stored> {
+        let index = *group.statements.first()?;
+        let counts = matches!(group.stage, Stage::Whole | Stage::Update) && self.counts_by_kind(index);
+        counts.then(|| group.counting.unwrap_or(Stored::Number))
     }
 
     /// Returns the statement for documents with this kind of value.
@@ -47,64 +47,69 @@ impl BatchJob<'_> {
     }
 
     /// Continues with the next kind, unless all are done.
-    pub(super) fn take_counted(&mut self, run: Run, reply: &Reply<'_>, succeeded: bool) -> Counted {
-        let (Some(stored), Some(index)) = (self.kind_of(&run), run.statements.first().copied()) else {
-            return Counted::Nothing(run);
+    pub(super) fn take_counted(&mut self, group: Group, reply: &Reply<'_>, succeeded: bool) -> Counted {
+        let (Some(stored), Some(index)) = (self.kind_of(&group), group.statements.first().copied()) else {
+            return Counted::Nothing(group);
         };
-        let Some(evaluated) = self.evaluated.get(index) else { return Counted::Nothing(run) };
+        let Some(evaluated) = self.evaluated.get(index) else { return Counted::Nothing(group) };
         if !succeeded {
-            return Counted::Done(run);
+            return Counted::Done(group);
         }
         let (rule, statement) = (evaluated.counted_by, &evaluated.statement);
         let many = reaches_many(statement);
         let upserts = statement.is_upsert();
-        let matched = run.matched || merge::matched(reply, self.batch.form) > 0;
+        let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
         let exists = |stored: &Stored| rule.is_some_and(|rule| rule.pattern.counting(statement, *stored).is_some());
         match stored.next().filter(exists) {
             Some(next) if many || !matched => {
                 if matched {
-                    self.tally.add(reply, self.batch.form, &run.statements);
+                    self.tally.add(reply, self.batch.form, &group.statements);
                 }
-                self.continue_with(Run { counting: Some(next), matched, ..run });
+                self.continue_with(Group { counting: Some(next), matched, ..group });
                 Counted::Goes
             }
-            _ if matched => Counted::Done(run),
+            _ if matched => Counted::Done(group),
             _ => {
-                let stage = if upserts { Stage::Update } else { run.stage };
-                Counted::Nothing(Run { stage, counting: None, ..run })
+                let stage = if upserts { Stage::Update } else { group.stage };
+                Counted::Nothing(Group { stage, counting: None, ..group })
             }
         }
     }
 
-    /// Sends the statements whose increment failed again, without it. Returns the run if there are none.
-    pub(super) fn fall_back(&mut self, run: Run, reply: &Reply<'_>, errors: &[(usize, Document<'_>)]) -> Option<Run> {
-        let index = |place: usize| run.statements.get(place).copied();
+    /// Sends the statements whose increment failed again, without it. Returns the group if there are none.
+    pub(super) fn fall_back(
+        &mut self,
+        group: Group,
+        reply: &Reply<'_>,
+        errors: &[(usize, Document<'_>)],
+    ) -> Option<Group> {
+        let index = |place: usize| group.statements.get(place).copied();
         let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
-        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &run)).collect();
-        let Some((first, ..)) = failed.first().copied() else { return Some(run) };
+        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &group)).collect();
+        let Some((first, ..)) = failed.first().copied() else { return Some(group) };
         // The result shows whether the stored version has changed meanwhile.
         let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
         if self.stops_on_error() {
-            let (done, rest) = run.statements.split_at(first);
+            let (done, rest) = group.statements.split_at(first);
             self.tally.add(reply, self.batch.form, done);
             let rest = rest.get(1..).unwrap_or_default().to_vec();
             if !rest.is_empty() {
-                self.continue_with(Run { statements: rest, attempts: 0, ..run });
+                self.continue_with(Group { statements: rest, attempts: 0, ..group });
             }
         } else {
-            self.tally.add(reply, self.batch.form, &run.statements);
-            // A run's statements are in ascending order, so binary search works.
+            self.tally.add(reply, self.batch.form, &group.statements);
+            // A group's statements are in ascending order, so binary search works.
             self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
         }
         for index in failed.into_iter().rev() {
-            self.continue_with(Run { attempts: run.attempts + 1, ..self.run_alone(index) });
+            self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(index) });
         }
         None
     }
 
     /// Removes a rule's increment from a statement if the server failed because of it. Does nothing inside a
     /// transaction, which the server has aborted.
-    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, run: &Run) -> bool {
+    pub(super) fn uncount(&mut self, index: usize, error: Document<'_>, group: &Group) -> bool {
         /// Other clients may change the stored value in between, and the error may be the statement's own.
         const MAX_COUNTS: u32 = 4;
         let code = error.get("code").and_then(Value::as_i32);
@@ -113,7 +118,7 @@ impl BatchJob<'_> {
             Some(code::PATH_NOT_VIABLE) => Stored::Unreachable,
             _ => return false,
         };
-        if self.counts_by_kind(index) || self.command.session().in_transaction || run.attempts >= MAX_COUNTS {
+        if self.counts_by_kind(index) || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {
             return false;
         }
         let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
@@ -125,14 +130,14 @@ impl BatchJob<'_> {
         true
     }
 
-    /// Returns a run with the increment again, after the stored value has become a number.
-    pub(super) fn count_again(&mut self, run: &Run) -> Option<Run> {
-        let index = *run.statements.first()?;
+    /// Returns a group with the increment again, after the stored value has become a number.
+    pub(super) fn count_again(&mut self, group: &Group) -> Option<Group> {
+        let index = *group.statements.first()?;
         let evaluated = self.evaluated.get_mut(index)?;
         let (rule, operation) = evaluated.uncounted.take()?;
         evaluated.statement = evaluated.statement.with(operation);
         evaluated.counted_by = Some(rule);
-        Some(Run { attempts: run.attempts + 1, ..self.run_alone(index) })
+        Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })
     }
 }
 

@@ -7,16 +7,16 @@ use std::collections::VecDeque;
 
 use super::super::evaluation::RejectedBy;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::{BatchJob, Run, Stage};
+use super::{BatchJob, Group, Stage};
 use crate::command::{EncodeOptions, Form, MAX_STATEMENTS, Statement};
-use crate::patterns::{Pattern, Rejection, Rule};
+use crate::patterns::Rejection;
 use crate::wire::{HEADER_LENGTH, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
 
 /// After this many bytes of results and upserted ids in a merged reply, nothing more is sent. The rest of the
-/// document is for errors about unsent statements and for the last run's results. mongod's bulkWrite has the same
+/// document is for errors about unsent statements and for the last group's results. mongod's bulkWrite has the same
 /// limit.
 const MAX_RESULT_LENGTH: usize = 8 * 1024 * 1024;
-/// Upper bound of the result bytes of one run, estimated before sending.
+/// Upper bound of the result bytes of one group, estimated before sending.
 const MAX_RUN_RESULT_LENGTH: usize = 4 * 1024 * 1024;
 /// Bytes of a successful bulkWrite result without an upserted `_id`: six short fields.
 const RESULT_LENGTH: usize = 100;
@@ -42,7 +42,7 @@ impl BatchJob<'_> {
             let reason =
                 format!("with what the rule adds, {what} would be larger than the {limit} bytes that a server accepts");
             let rejection = Rejection::new(reason, HINT);
-            outcomes.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+            outcomes.add(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
             evaluated.rejected = Some(RejectedBy { rule, rejection });
         }
     }
@@ -75,44 +75,40 @@ impl BatchJob<'_> {
 
     /// Returns the bytes of the optimistic numbers that a statement is still to get.
     fn optimistic_length(&self, index: usize) -> usize {
-        let field = |rule: &Rule| match &rule.pattern {
-            Pattern::Sequence(sequence) => sequence.field().as_str().len(),
-            _ => 0,
-        };
-        self.optimistic_rules(index).map(|rule| field(rule) + NUMBER_LENGTH).sum()
+        self.optimistic_rules(index).map(|rule| rule.numbers.field().as_str().len() + NUMBER_LENGTH).sum()
     }
 
-    /// Splits runs that are longer than a message may be. If replies are merged, also splits runs whose results might
+    /// Splits groups that are longer than a message may be. If replies are merged, also splits groups whose results might
     /// exceed one reply.
-    pub(super) fn cut(&self, runs: VecDeque<Run>, merged: bool) -> VecDeque<Run> {
+    pub(super) fn cut(&self, groups: VecDeque<Group>, merged: bool) -> VecDeque<Group> {
         let long = self.may_be_too_long();
         let merged = merged && self.batch.form != Form::FindAndModify;
         let brought = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
         if !long && (!merged || brought() <= MAX_RUN_RESULT_LENGTH) {
-            return runs;
+            return groups;
         }
         let room = if long { self.room() } else { 0 };
-        let mut cut = VecDeque::with_capacity(runs.len());
-        for run in runs {
-            // Such a run holds one statement.
-            if run.stage != Stage::Whole {
-                cut.push_back(run);
+        let mut cut = VecDeque::with_capacity(groups.len());
+        for group in groups {
+            // Such a group holds one statement.
+            if group.stage != Stage::Whole {
+                cut.push_back(group);
                 continue;
             }
             let (mut message, mut results) = (0, 0);
             let mut statements: Vec<usize> = Vec::new();
-            for index in run.statements {
+            for index in group.statements {
                 let sent = if long { self.sent_length(index) } else { 0 };
                 let brought = if merged { self.result_length(index) } else { 0 };
                 let full = message + sent > room || results + brought > MAX_RUN_RESULT_LENGTH;
                 if full && !statements.is_empty() {
-                    cut.push_back(Run::of(std::mem::take(&mut statements)));
+                    cut.push_back(Group::new(std::mem::take(&mut statements)));
                     (message, results) = (0, 0);
                 }
                 statements.push(index);
                 (message, results) = (message + sent, results + brought);
             }
-            cut.push_back(Run::of(statements));
+            cut.push_back(Group::new(statements));
         }
         cut
     }
@@ -153,7 +149,7 @@ impl BatchJob<'_> {
         if self.tally.result_length() <= MAX_RESULT_LENGTH {
             return;
         }
-        let unsent = self.runs.replace(VecDeque::new()).into_iter().flatten().flat_map(|run| run.statements);
+        let unsent = std::mem::take(&mut self.groups).into_iter().flat_map(|group| group.statements);
         let reported = if self.stops_on_error() { 1 } else { usize::MAX };
         unsent.take(reported).for_each(|index| self.tally.fail_unsent(index));
         self.stopped = true;

@@ -6,9 +6,8 @@
 //! separately. If such a check is inconclusive, a find follows (`conflicts.rs`).
 
 use super::super::merge;
-use super::super::outcome::RuleOutcomes;
-use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, Run, Stage, close, commands};
+use super::super::port::{Flow, Port, Purpose, close};
+use super::{BatchJob, Group, Stage, commands};
 use crate::command::{Form, Reply, code};
 use crate::document::{Document, Value};
 
@@ -40,34 +39,34 @@ enum CheckResult<'r> {
 }
 
 impl<'f> BatchJob<'f> {
-    /// Joins the first run with the following ones that need the same check.
-    pub(super) fn join_runs(&mut self) {
-        let Some(runs) = &self.runs else { return };
-        let Some(first) = runs.front() else { return };
+    /// Joins the first group with the following ones that need the same check.
+    pub(super) fn join_groups(&mut self) {
+        let Some(first) = self.groups.front() else { return };
         let (stage, namespace, mut bytes) = (first.stage, self.namespace_of(first), 0);
-        let fits = |run: &&Run| {
-            bytes += run.statements.iter().map(|index| self.source_length(*index)).sum::<usize>();
-            bytes <= MOST_BYTES && run.stage == stage && self.namespace_of(run) == namespace && self.may_join(run)
+        let fits = |group: &&Group| {
+            bytes += group.statements.iter().map(|index| self.source_length(*index)).sum::<usize>();
+            bytes <= MOST_BYTES && group.stage == stage && self.namespace_of(group) == namespace && self.may_join(group)
         };
-        let count = runs.iter().take(self.check_limit.0).take_while(fits).count();
-        let Some(runs) = self.runs.as_mut().filter(|_| count > 1) else { return };
-        let statements = runs.drain(..count).flat_map(|run| run.statements).collect();
-        runs.push_front(Run { stage, ..Run::of(statements) });
+        let count = self.groups.iter().take(self.check_limit.0).take_while(fits).count();
+        if count > 1 {
+            let statements = self.groups.drain(..count).flat_map(|group| group.statements).collect();
+            self.groups.push_front(Group { stage, ..Group::new(statements) });
+        }
     }
 
-    /// Whether a run may be checked together with others. Not in a transaction, where the first error aborts it.
-    fn may_join(&self, run: &Run) -> bool {
-        let &[index] = run.statements.as_slice() else { return false };
-        matches!(run.stage, Stage::CheckMatch | Stage::Update)
-            && !run.alone
+    /// Whether a group may be checked together with others. Not in a transaction, where the first error aborts it.
+    fn may_join(&self, group: &Group) -> bool {
+        let &[index] = group.statements.as_slice() else { return false };
+        matches!(group.stage, Stage::CheckMatch | Stage::Update)
+            && !group.alone
             && !self.command.session().in_transaction
             && self.is_only_new(index)
             && !self.has_procedure(index)
             && self.optimistic_rules(index).next().is_none()
     }
 
-    fn namespace_of(&self, run: &Run) -> Option<usize> {
-        Some(self.evaluated.get(*run.statements.first()?)?.statement.namespace)
+    fn namespace_of(&self, group: &Group) -> Option<usize> {
+        Some(self.evaluated.get(*group.statements.first()?)?.statement.namespace)
     }
 
     fn source_length(&self, index: usize) -> usize {
@@ -75,69 +74,66 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Takes the reply to statements that can match a document only if they were sent before and inserted it. Returns
-    /// the run if it is of another kind.
+    /// the group if it is of another kind.
     pub(super) fn take_records(
         &mut self,
-        run: Run,
+        group: Group,
         reply: &Reply<'_>,
         errors: &[(usize, Document<'_>)],
-    ) -> Option<Run> {
-        if run.stage != Stage::Update || run.statements.len() < 2 {
-            return Some(run);
+    ) -> Option<Group> {
+        if group.stage != Stage::Update || group.statements.len() < 2 {
+            return Some(group);
         }
         let failed = |place: usize| errors.iter().find(|(failed, _)| *failed == place).map(|(_, error)| *error);
         let first_failed = errors.first().map(|(place, _)| *place);
-        let mut next = Vec::with_capacity(run.statements.len());
-        for (place, index) in run.statements.into_iter().enumerate() {
+        let mut next = Vec::with_capacity(group.statements.len());
+        for (place, index) in group.statements.into_iter().enumerate() {
             let stopped = self.stops_on_error() && first_failed.is_some_and(|first| place >= first);
             match failed(place) {
                 // The reply does not show which of them has a record. In an ordered batch the statements from the
                 // first error on are undecided.
                 _ if merge::matched(reply, self.batch.form) > 0 || stopped => {
                     let alone = !stopped || first_failed == Some(place);
-                    next.push(Run { stage: Stage::Update, alone, ..Run::of(vec![index]) });
+                    next.push(Group { stage: Stage::Update, alone, ..Group::new(vec![index]) });
                 }
                 Some(error) => self.tally.fail(index, error),
-                None => next.push(Run { stage: Stage::CheckMatch, ..Run::of(vec![index]) }),
+                None => next.push(Group { stage: Stage::CheckMatch, ..Group::new(vec![index]) }),
             }
         }
         self.continue_with_all(next);
         None
     }
 
-    /// Checks what the filters of all statements of the first run match.
-    pub(super) fn check_matches(&mut self) -> Step {
-        let Some(run) = self.runs.as_mut().and_then(std::collections::VecDeque::pop_front) else {
-            return self.conclude();
-        };
-        let evaluated = run.statements.iter().filter_map(|index| self.evaluated.get(*index));
+    /// Checks what the filters of all statements of a group match, and continues with them.
+    pub(super) async fn check_matches(&mut self, group: Group, port: &Port) -> Flow {
+        let evaluated = group.statements.iter().filter_map(|index| self.evaluated.get(*index));
         let statements: Vec<_> = evaluated.map(|evaluated| &evaluated.statement).collect();
-        let Some(first) = statements.first() else { return self.conclude() };
-        let message = self.commands().match_all(self.batch.namespace(first), &statements);
+        let Some(first) = statements.first() else { return Flow::Continue(()) };
+        let message = self.commands(None).match_all(self.batch.namespace(first), &statements);
+        drop(statements);
         self.transaction_begun = true;
-        self.awaiting = Awaiting::MatchChecks(run);
-        Step::Exchange(message)
+        let frame = port.exchange_for(Purpose::MatchCheck, message).await;
+        self.take_match_checks(group, &frame, port)
     }
 
-    /// Takes the reply to a check of many statements and continues with them.
-    pub(super) fn take_match_checks(&mut self, run: Run, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
+    fn take_match_checks(&mut self, group: Group, frame: &[u8], port: &Port) -> Flow {
         let Ok(reply) = Reply::parse(frame) else {
             return close("the server's reply to a match check cannot be parsed");
         };
         if !reply.is_ok() {
             if commands::is_state_change_error(&reply) && self.command.session().is_retryable_write() {
-                return Flow::Break(self.pass_on(&commands::as_retryable_write(&reply)));
+                return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
             }
-            return self.take_command_error(&run, &reply, frame);
+            return self.take_command_error(&group, &reply, frame);
         }
         let mut errors = merge::errors_of(&reply, Form::Update).into_iter().peekable();
         // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
         let mut unclear = Vec::new();
-        for (place, index) in run.statements.iter().copied().enumerate() {
+        for (place, index) in group.statements.iter().copied().enumerate() {
             let error = errors.next_if(|(failed, _)| *failed == place).map(|(_, error)| error);
             // An update took place, which should be impossible.
-            let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::of(error) };
+            let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::from_error(error) };
             let rejected = match result {
                 CheckResult::Match => self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.clone()),
                 CheckResult::Nothing => {
@@ -148,12 +144,12 @@ impl<'f> BatchJob<'f> {
             let ends = self.stops_on_error() && !matches!((&result, &rejected), (CheckResult::Nothing, None));
             if ends && !counted.is_empty() {
                 // An earlier statement may still fail.
-                let rest = run.statements.get(place..).unwrap_or_default();
+                let rest = group.statements.get(place..).unwrap_or_default();
                 return self.queue_after_check(counted, unclear, None, rest);
             }
             match (result, rejected) {
                 (_, Some(rejected)) => {
-                    self.reject_unmatched(index, rejected, outcomes);
+                    self.reject_unmatched(index, rejected, port);
                     if self.stopped {
                         return Flow::Continue(());
                     }
@@ -162,7 +158,7 @@ impl<'f> BatchJob<'f> {
                     if self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert()) =>
                 {
                     self.check_limit = CheckLimit(1);
-                    let rest = run.statements.get(place + 1..).unwrap_or_default();
+                    let rest = group.statements.get(place + 1..).unwrap_or_default();
                     return self.queue_after_check(counted, unclear, Some(index), rest);
                 }
                 (CheckResult::Nothing, None) => counted.push(index),
@@ -177,7 +173,7 @@ impl<'f> BatchJob<'f> {
                     unclear.push(index);
                     if self.stops_on_error() {
                         self.check_limit = CheckLimit(1);
-                        let rest = run.statements.get(place + 1..).unwrap_or_default();
+                        let rest = group.statements.get(place + 1..).unwrap_or_default();
                         return self.queue_after_check(counted, unclear, None, rest);
                     }
                 }
@@ -197,23 +193,23 @@ impl<'f> BatchJob<'f> {
     ) -> Flow {
         let mut next = Vec::with_capacity(rest.len() + unclear.len() + 2);
         if !counted.is_empty() {
-            next.push(Run { stage: Stage::Insert, ..Run::of(counted) });
+            next.push(Group { stage: Stage::Insert, ..Group::new(counted) });
         }
-        let alone = |index| Run { stage: Stage::CheckMatch, alone: true, ..Run::of(vec![index]) };
+        let alone = |index| Group { stage: Stage::CheckMatch, alone: true, ..Group::new(vec![index]) };
         next.extend(unclear.into_iter().map(alone));
-        next.extend(upsert.map(|index| Run { stage: Stage::Insert, ..Run::of(vec![index]) }));
-        next.extend(rest.iter().map(|index| Run { stage: Stage::CheckMatch, ..Run::of(vec![*index]) }));
+        next.extend(upsert.map(|index| Group { stage: Stage::Insert, ..Group::new(vec![index]) }));
+        next.extend(rest.iter().map(|index| Group { stage: Stage::CheckMatch, ..Group::new(vec![*index]) }));
         self.continue_with_all(next);
         Flow::Continue(())
     }
 
-    fn continue_with_all(&mut self, next: Vec<Run>) {
-        next.into_iter().rev().for_each(|run| self.continue_with(run));
+    fn continue_with_all(&mut self, next: Vec<Group>) {
+        next.into_iter().rev().for_each(|group| self.continue_with(group));
     }
 }
 
 impl<'r> CheckResult<'r> {
-    fn of(error: Option<Document<'r>>) -> Self {
+    fn from_error(error: Option<Document<'r>>) -> Self {
         let Some(error) = error else { return Self::Nothing };
         match error.get("code").and_then(Value::as_i32) {
             Some(code::IMMUTABLE_FIELD) => Self::Match,

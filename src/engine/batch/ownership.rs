@@ -6,7 +6,8 @@
 //! aborted. A process that receives the statement again repeats the attempts in order and finds the committed one in
 //! the server's own records.
 
-use super::{BatchJob, OwnSession};
+use super::super::OwnSession;
+use super::BatchJob;
 use crate::command::OwnTransaction;
 use crate::document::Value;
 
@@ -17,22 +18,22 @@ const OFFSET: u128 = u128::from_be_bytes(*b"docward\0\0\0\0\0\0\0\0\0");
 
 impl BatchJob<'_> {
     /// Returns the next transaction for statement `index`.
-    pub(super) fn own_transaction(&mut self, index: usize) -> OwnTransaction {
+    pub(super) fn own_transaction(&self, index: usize, own_session: &mut OwnSession) -> OwnTransaction {
         let attempt = self.evaluated.get(index).map_or(0, |evaluated| evaluated.attempts);
-        self.following(index, attempt).unwrap_or_else(|| {
+        self.following(index, attempt, own_session.routed).unwrap_or_else(|| {
             // Drivers do not retry such a statement.
-            self.own_session.next_number();
-            let OwnSession { id, last_number, routed } = self.own_session;
+            own_session.next_number();
+            let OwnSession { id, last_number, routed } = *own_session;
             OwnTransaction { session: id, number: i64::from(last_number), begun: false, routed }
         })
     }
 
-    fn following(&self, index: usize, attempt: u32) -> Option<OwnTransaction> {
+    fn following(&self, index: usize, attempt: u32, routed: bool) -> Option<OwnTransaction> {
         let session = self.command.session();
         let id = session.lsid?.as_document()?.get("id").and_then(Value::as_uuid)?;
         let number = session.txn_number?.as_integer()?.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
         let place = u128::try_from(self.batch.statement_id(index)).ok()?;
         let session = u128::from_be_bytes(id).wrapping_add(OFFSET).wrapping_add(place).to_be_bytes();
-        Some(OwnTransaction { session, number, begun: false, routed: self.own_session.routed })
+        Some(OwnTransaction { session, number, begun: false, routed })
     }
 }

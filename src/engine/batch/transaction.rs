@@ -3,71 +3,72 @@
 //!
 //! Inside a client's transaction all commands belong to that one, and every error goes to the client. Otherwise
 //! docward uses its own transaction and repeats it after write conflicts. `commands.rs` builds the commands,
-//! `ownership.rs` chooses the session.
+//! `ownership.rs` chooses the session, `ending.rs` commits or aborts.
 
-use std::time::Duration;
+use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
 use super::super::evaluation::RejectedBy;
 use super::super::merge;
-use super::super::outcome::{OutcomeKind, RuleOutcomes};
+use super::super::outcome::OutcomeKind;
 use super::super::plan::Step;
-use super::{Awaiting, BatchJob, Flow, close, commands, conflicts, limits};
-use crate::command::{EncodeOptions, Form, OwnTransaction, Reply, Statement, StatementPart, code, error_reply};
-use crate::document::{Document, OwnedValue, Value};
+use super::super::port::{Flow, Port};
+use super::ending::is_over;
+use super::{BatchJob, Group, commands, conflicts, limits};
+use crate::command::{EncodeOptions, Form, OwnTransaction, Reply, Statement, StatementPart, code};
+use crate::document::{Document, Value};
+use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
-use crate::patterns::{Rejection, Rule};
+use crate::rules::Rule;
 
-/// Maximum repetitions of a transaction for one statement: some seconds of conflicting writes on one node.
-const MAX_CONFLICTS: u32 = 300;
-/// Maximum repetitions of a commit with unknown outcome.
-const MAX_COMMITS: u32 = 3;
-/// The longest pause before a repetition is two to this power, in milliseconds.
-const MAX_BACKOFF_EXPONENT: u32 = 5;
-/// The same after another sender of the same write aborted the transaction: longer than a transaction takes on a busy
-/// machine.
-const MAX_RIVAL_BACKOFF_EXPONENT: u32 = 8;
-
-/// The field with a command's time limit.
-pub(super) const MAX_TIME: &str = "maxTimeMS";
-
-/// The running transaction of a statement.
-#[derive(Debug)]
+/// One attempt at the transaction of a statement.
 pub(super) struct Transaction<'f> {
-    index: usize,
-    /// The statement after all rules, with its numbers.
-    statement: Statement<'f>,
-    /// The procedure of each rule that has one. All but the last apply the statement through the next one.
-    procedures: SmallVec<[(&'f Rule, Box<dyn ProcedureRun>); 1]>,
-    /// Index of the running procedure.
-    at: usize,
+    pub(super) index: usize,
+    /// The statement after all rules, with its numbers; the procedures may narrow it.
+    pub(super) statement: Statement<'f>,
+    procedure: RunningProcedure<'f>,
+    /// The procedures that apply the statement through `procedure`, the innermost last.
+    outer: SmallVec<[RunningProcedure<'f>; 1]>,
+    /// The procedures through which `procedure` applies the statement, the next last.
+    inner: SmallVec<[RunningProcedure<'f>; 1]>,
     /// docward's own transaction; `None` inside the client's.
     pub(super) own: Option<OwnTransaction>,
     /// A command in it succeeded, so the transaction existed on the server.
     answered: bool,
-    /// The server's reply to the client's statement.
-    statement_reply: Vec<u8>,
-    commits: u32,
 }
 
-/// The last command sent to the server.
+struct RunningProcedure<'f> {
+    rule: &'f Rule,
+    run: Box<dyn ProcedureRun>,
+}
+
+/// How an attempt ends.
+pub(super) enum Ending {
+    /// This is the server's reply to the statement.
+    Reply(Vec<u8>),
+    /// The statement is rejected or has failed; the batch continues.
+    Settled,
+    /// The transaction must start again.
+    Again(RestartReason),
+    /// The message ends.
+    Last(Step),
+}
+
+/// Continue with the attempt, or end it.
+pub(super) type Attempt<T = ()> = ControlFlow<Ending, T>;
+
+/// The commands of a transaction before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum LastSent {
+enum Sent {
     Find,
     Change,
-    Apply,
-    Commit,
-    /// An abort of a transaction whose number was used before: the reply shows whether that one was committed.
-    AbortEarlier,
-    Abort(AfterAbort),
-    /// None: the plan waits before the next attempt.
-    Pause,
+    Statement,
 }
 
 /// Why a statement's transaction starts again.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum RestartReason {
+pub(super) enum RestartReason {
     /// Its number belongs to an earlier attempt.
     UsedNumber,
     /// A write conflict on the same nodes.
@@ -77,408 +78,296 @@ enum RestartReason {
     SameWrite,
 }
 
-/// What follows after the abort.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum AfterAbort {
-    /// The statement is rejected; continue with the batch.
-    Continue,
-    /// Send the server's reply to the client.
-    Deliver,
+impl<'f> Transaction<'f> {
+    fn next(&mut self, result: ActionResult<'_>) -> NextAction<'f> {
+        self.procedure.run.next(&self.statement.operation, result)
+    }
+
+    /// Goes on to the procedure through which the current one applies the statement. Returns false after the last.
+    fn enter(&mut self) -> bool {
+        let Some(inner) = self.inner.pop() else { return false };
+        self.outer.push(std::mem::replace(&mut self.procedure, inner));
+        true
+    }
+
+    /// Returns to the procedure that applied the statement through the current one. Returns false after the first.
+    fn leave(&mut self) -> bool {
+        let Some(outer) = self.outer.pop() else { return false };
+        self.procedure = outer;
+        true
+    }
 }
 
 impl<'f> BatchJob<'f> {
-    /// Whether docward's own transaction is open. It should end before the connection closes.
-    pub(in crate::engine) fn holds_transaction(&self) -> bool {
-        self.transaction.as_ref().is_some_and(|transaction| transaction.own.is_some())
-    }
-
     pub(super) fn has_procedure(&self, index: usize) -> bool {
         self.evaluated.get(index).is_some_and(|evaluated| !evaluated.procedures.is_empty())
     }
 
-    /// Starts the first run's transaction.
-    pub(super) fn begin(&mut self, index: usize, statement: Statement<'f>, outcomes: &mut RuleOutcomes) -> Step {
-        let Some(evaluated) = self.evaluated.get(index) else { return self.conclude() };
-        let procedures = evaluated.procedures.iter().map(|(rule, procedure)| (*rule, procedure.begin())).collect();
-        let own = if self.command.session().in_transaction { None } else { Some(self.own_transaction(index)) };
-        let transaction = Transaction {
-            index,
-            statement,
-            procedures,
-            at: 0,
-            own,
-            answered: false,
-            statement_reply: Vec::new(),
-            commits: 0,
-        };
-        self.transaction = Some(Box::new(transaction));
-        self.run_procedure(ActionResult::Start, outcomes)
+    /// Carries out the statement of a group in a transaction, as often as necessary. Returns the server's reply to it;
+    /// `None` if it is rejected or has failed.
+    pub(super) async fn transact(&mut self, index: usize, group: &Group, port: &Port) -> Flow<Option<Vec<u8>>> {
+        while let Some(mut transaction) = self.begin(index, group, port) {
+            // Otherwise its locks would last until the server's timeout if the client disconnects.
+            port.hold_transaction(transaction.own.is_some());
+            let ending = self.attempt(&mut transaction, port).await;
+            port.hold_transaction(false);
+            match ending {
+                Ending::Reply(reply) => return Flow::Continue(Some(reply)),
+                Ending::Settled => break,
+                Ending::Again(reason) => match self.pause_after(index, reason, port) {
+                    Ok(pause) => {
+                        let elapsed = port.pause(pause).await;
+                        self.limit_time(elapsed)?;
+                    }
+                    Err(rejection) => {
+                        self.reject(&transaction, rejection, port);
+                        break;
+                    }
+                },
+                Ending::Last(step) => return Flow::Break(step),
+            }
+        }
+        Flow::Continue(None)
     }
 
-    fn run_procedure(&mut self, result: ActionResult<'_>, outcomes: &mut RuleOutcomes) -> Step {
-        let Some(transaction) = &mut self.transaction else { return self.conclude() };
-        let statement = transaction.statement.clone();
-        let (at, last) = (transaction.at, transaction.procedures.len().saturating_sub(1));
-        let Some((_, procedure)) = transaction.procedures.get_mut(at) else { return self.conclude() };
-        match procedure.next(&statement.operation, result) {
-            NextAction::Select { limit, fields } => {
-                let message = self.commands().select(&statement, limit, &fields);
-                self.exchange(LastSent::Find, message)
-            }
-            NextAction::Find { filter, limit, fields } => {
-                let message = self.commands().find(&statement, &filter, limit, &fields);
-                self.exchange(LastSent::Find, message)
-            }
-            NextAction::FindIn { collection, filter, limit, fields } => {
-                let message = self.commands().find_in(&collection, &filter, limit, &fields);
-                self.exchange(LastSent::Find, message)
-            }
-            NextAction::UpdateIn { collection, statements } => {
-                let message = self.commands().update_in(&collection, &statements);
-                self.change(message, statements.len(), outcomes)
-            }
-            NextAction::Update(statements) => {
-                let message = self.commands().write(&statement, "update", "updates", &statements);
-                self.change(message, statements.len(), outcomes)
-            }
-            NextAction::Delete(statements) => {
-                let message = self.commands().write(&statement, "delete", "deletes", &statements);
-                self.change(message, statements.len(), outcomes)
-            }
-            NextAction::Apply(operation) if at < last => {
-                transaction.statement = statement.with(operation);
-                transaction.at += 1;
-                self.run_procedure(ActionResult::Start, outcomes)
-            }
-            NextAction::Apply(operation) => {
-                let (index, statement) = (transaction.index, statement.with(operation));
-                if let Some(rejection) = limits::excess_of_statement(&statement) {
-                    return self.give_up(rejection, outcomes);
+    fn begin(&self, index: usize, group: &Group, port: &Port) -> Option<Transaction<'f>> {
+        let mut numbers = group.next_numbers.clone();
+        let statement = self.as_sent(index, group, &mut numbers)?.into_owned();
+        let procedures = self.evaluated.get(index)?.procedures.iter();
+        let begin = procedures.map(|(rule, procedure)| RunningProcedure { rule, run: procedure.begin() });
+        let mut inner: SmallVec<[RunningProcedure<'f>; 1]> = begin.rev().collect();
+        let procedure = inner.pop()?;
+        let in_client_transaction = self.command.session().in_transaction;
+        let own =
+            (!in_client_transaction).then(|| port.lent(|lent| self.own_transaction(index, &mut lent.client_state.own)));
+        Some(Transaction { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
+    }
+
+    async fn attempt(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Ending {
+        match self.run_procedures(transaction, port).await {
+            Attempt::Continue(reply) if transaction.own.is_some() => self.commit(transaction, reply, port).await,
+            Attempt::Continue(reply) => Ending::Reply(reply),
+            Attempt::Break(ending) => ending,
+        }
+    }
+
+    /// Performs the actions of the procedures. Returns the server's reply to the client's statement.
+    async fn run_procedures(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Attempt<Vec<u8>> {
+        let mut statement_reply = Vec::new();
+        let mut action = transaction.next(ActionResult::Start);
+        loop {
+            let (commands, statement) = (self.commands(transaction.own), &transaction.statement);
+            action = match action {
+                NextAction::Select { limit, fields } => {
+                    let find = commands.select(statement, limit, &fields);
+                    self.find(transaction, find, port).await?
                 }
-                let own = transaction.own;
-                let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
-                let part = StatementPart { index, statement: &statement };
-                let message = self.batch.encode_part(&self.command, &[part], options);
-                self.exchange(LastSent::Apply, message)
-            }
-            NextAction::Finish if at > 0 => {
-                transaction.at -= 1;
-                self.run_procedure(ActionResult::Done, outcomes)
-            }
-            NextAction::Finish if transaction.own.is_some() => self.commit(),
-            NextAction::Finish => {
-                let applied = std::mem::take(&mut transaction.statement_reply);
-                self.deliver(&applied, outcomes)
-            }
-            NextAction::Reject(rejection) => self.give_up(rejection, outcomes),
+                NextAction::Find { filter, limit, fields } => {
+                    let find = commands.find(statement, &filter, limit, &fields);
+                    self.find(transaction, find, port).await?
+                }
+                NextAction::FindIn { collection, filter, limit, fields } => {
+                    let find = commands.find_in(&collection, &filter, limit, &fields);
+                    self.find(transaction, find, port).await?
+                }
+                NextAction::UpdateIn { collection, statements } => {
+                    let update = commands.update_in(&collection, &statements);
+                    self.change(transaction, update, statements.len(), port).await?
+                }
+                NextAction::Update(statements) => {
+                    let update = commands.write(statement, "update", "updates", &statements);
+                    self.change(transaction, update, statements.len(), port).await?
+                }
+                NextAction::Delete(statements) => {
+                    let delete = commands.write(statement, "delete", "deletes", &statements);
+                    self.change(transaction, delete, statements.len(), port).await?
+                }
+                NextAction::Apply(operation) => {
+                    let narrowed = statement.with(operation);
+                    if transaction.enter() {
+                        transaction.statement = narrowed;
+                        transaction.next(ActionResult::Start)
+                    } else {
+                        statement_reply = self.apply(transaction, &narrowed, port).await?;
+                        transaction.next(ActionResult::Done)
+                    }
+                }
+                NextAction::Finish if transaction.leave() => transaction.next(ActionResult::Done),
+                NextAction::Finish => return Attempt::Continue(statement_reply),
+                NextAction::Reject(rejection) => return self.give_up(transaction, rejection, port).await,
+            };
+        }
+    }
+
+    async fn find(&mut self, transaction: &mut Transaction<'f>, find: Vec<u8>, port: &Port) -> Attempt<NextAction<'f>> {
+        let frame = self.exchange(transaction, find, port).await;
+        let reply = self.succeeded(transaction, Sent::Find, &frame, port).await?;
+        match commands::documents(&reply) {
+            Some(documents) => Attempt::Continue(transaction.next(ActionResult::Documents(&documents))),
+            None => end("the server's reply to a find cannot be parsed"),
         }
     }
 
     /// Sends the writes that accompany the client's statement, if they fit into one command.
-    fn change(&mut self, message: Vec<u8>, statements: usize, outcomes: &mut RuleOutcomes) -> Step {
-        match limits::excess_of_writes(&message, statements) {
-            Some(rejection) => self.give_up(rejection, outcomes),
-            None => self.exchange(LastSent::Change, message),
+    async fn change(
+        &mut self,
+        transaction: &mut Transaction<'f>,
+        message: Vec<u8>,
+        statements: usize,
+        port: &Port,
+    ) -> Attempt<NextAction<'f>> {
+        if let Some(rejection) = limits::excess_of_writes(&message, statements) {
+            return self.give_up(transaction, rejection, port).await;
         }
+        let frame = self.exchange(transaction, message, port).await;
+        let reply = self.succeeded(transaction, Sent::Change, &frame, port).await?;
+        if let Some(errors) = reply.body.get("writeErrors") {
+            let text = first_message(errors).unwrap_or("no reason given");
+            let reason = format!("the server rejected a write that the rule adds: {text}");
+            return self.give_up(transaction, Rejection::new(reason, "Report this to the DBA."), port).await;
+        }
+        Attempt::Continue(transaction.next(ActionResult::Done))
+    }
+
+    /// Sends the client's statement and returns the reply, unless it changed nothing.
+    async fn apply(
+        &mut self,
+        transaction: &mut Transaction<'f>,
+        statement: &Statement<'f>,
+        port: &Port,
+    ) -> Attempt<Vec<u8>> {
+        if let Some(rejection) = limits::excess_of_statement(statement) {
+            return self.give_up(transaction, rejection, port).await;
+        }
+        let own = transaction.own;
+        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
+        let part = StatementPart { index: transaction.index, statement };
+        let message = self.batch.encode_part(&self.command, &[part], options);
+        let frame = self.exchange(transaction, message, port).await;
+        let reply = self.succeeded(transaction, Sent::Statement, &frame, port).await?;
+        // After an error the server has aborted. Repeating does not help against a duplicate key: the existing
+        // document is in this transaction's snapshot and the statement's filter did not match it. A concurrent upsert
+        // would have caused a write conflict instead.
+        let has_failed = !merge::errors_of(&reply, self.batch.form).is_empty();
+        let has_matched = merge::matched(&reply, self.batch.form) > 0;
+        drop(reply);
+        if !has_failed && has_matched {
+            return Attempt::Continue(frame);
+        }
+        if !has_failed && own.is_some() {
+            self.abort(transaction, port).await?;
+        }
+        Attempt::Break(Ending::Reply(frame))
     }
 
     /// Sends a command of the transaction.
-    fn exchange(&mut self, last_sent: LastSent, message: Vec<u8>) -> Step {
-        match self.transaction.as_mut().and_then(|transaction| transaction.own.as_mut()) {
+    pub(super) async fn exchange(
+        &mut self,
+        transaction: &mut Transaction<'f>,
+        message: Vec<u8>,
+        port: &Port,
+    ) -> Vec<u8> {
+        match &mut transaction.own {
             Some(own) => own.begun = true,
             None => self.transaction_begun = true,
         }
-        self.awaiting = Awaiting::Transaction(last_sent);
-        Step::Exchange(message)
+        port.exchange(message).await
     }
 
-    fn commit(&mut self) -> Step {
-        let message = self.commands().end("commitTransaction");
-        self.exchange(LastSent::Commit, message)
-    }
-
-    fn abort(&mut self, afterwards: AfterAbort) -> Step {
-        let message = self.commands().end("abortTransaction");
-        self.exchange(LastSent::Abort(afterwards), message)
-    }
-
-    /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
-    /// for the transaction, which then stays open. Aborting a finished one does no harm.
-    fn end_with(&mut self, error: &[u8]) -> Step {
-        if let Some(transaction) = &mut self.transaction {
-            transaction.statement_reply = error.to_vec();
-        }
-        self.abort(AfterAbort::Deliver)
-    }
-
-    /// Takes a reply within the transaction and continues.
-    pub(super) fn take_transaction(&mut self, last_sent: LastSent, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
-        let Ok(reply) = Reply::parse(frame) else {
-            return close("the server's reply within a transaction cannot be parsed");
-        };
-        let Some(transaction) = &mut self.transaction else {
-            return close("internal error: unexpected input within a transaction");
-        };
-        transaction.answered |=
-            reply.is_ok() && matches!(last_sent, LastSent::Find | LastSent::Change | LastSent::Apply);
-        if let (LastSent::Abort(_), Some(evaluated)) = (last_sent, self.evaluated.get_mut(transaction.index)) {
-            // The number is used up if the statement is sent again in another form.
-            evaluated.attempts += 1;
-        }
-        let step = match last_sent {
-            LastSent::Abort(AfterAbort::Continue) => {
-                self.transaction = None;
-                return Flow::Continue(());
-            }
-            LastSent::Abort(AfterAbort::Deliver) => {
-                let applied = std::mem::take(&mut transaction.statement_reply);
-                self.deliver(&applied, outcomes)
-            }
-            LastSent::AbortEarlier => match error_code(&reply) {
-                Some(code::TRANSACTION_COMMITTED) => self.was_done_before(outcomes),
-                _ => self.again(RestartReason::UsedNumber, outcomes),
-            },
-            LastSent::Commit => return self.take_commit(&reply, frame, outcomes),
-            LastSent::Find | LastSent::Change | LastSent::Apply if !reply.is_ok() => {
-                return self.take_failure(last_sent, &reply, frame, outcomes);
-            }
-            LastSent::Find => match commands::documents(&reply) {
-                Some(documents) => self.run_procedure(ActionResult::Documents(&documents), outcomes),
-                None => return close("the server's reply to a find cannot be parsed"),
-            },
-            LastSent::Change => match reply.body.get("writeErrors") {
-                None => self.run_procedure(ActionResult::Done, outcomes),
-                Some(errors) => {
-                    let text = first_message(errors).unwrap_or("no reason given");
-                    let reason = format!("the server rejected a write that the rule adds: {text}");
-                    self.give_up(Rejection::new(reason, "Report this to the DBA."), outcomes)
-                }
-            },
-            LastSent::Apply => return self.take_applied(&reply, frame, outcomes),
-            LastSent::Pause => return close("internal error: unexpected input within a transaction"),
-        };
-        Flow::Break(step)
-    }
-
-    fn take_applied(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
-        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
-        let own = transaction.own.is_some();
-        transaction.statement_reply = frame.to_vec();
-        let errors = merge::errors_of(reply, self.batch.form);
-        let step = match errors.first() {
-            // The server has aborted. Repeating does not help against a duplicate key: the existing document is in
-            // this transaction's snapshot and the statement's filter did not match it. A concurrent upsert would have
-            // caused a write conflict instead.
-            Some(_) => self.deliver(frame, outcomes),
-            None if merge::matched(reply, self.batch.form) == 0 && own => self.abort(AfterAbort::Deliver),
-            None if merge::matched(reply, self.batch.form) == 0 => self.deliver(frame, outcomes),
-            None => self.run_procedure(ActionResult::Done, outcomes),
-        };
-        Flow::Break(step)
-    }
-
-    fn take_commit(&mut self, reply: &Reply<'_>, frame: &[u8], outcomes: &mut RuleOutcomes) -> Flow {
-        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
+    /// Returns the reply to a command of the transaction, unless it is an error.
+    async fn succeeded<'r>(
+        &mut self,
+        transaction: &mut Transaction<'f>,
+        sent: Sent,
+        frame: &'r [u8],
+        port: &Port,
+    ) -> Attempt<Reply<'r>> {
+        let reply = parse(frame)?;
         if reply.is_ok() {
-            let applied = std::mem::take(&mut transaction.statement_reply);
-            let operation = &transaction.statement.operation;
-            let repeatable = self.command.session().txn_number.is_some()
-                && commands::remembered_reply(&self.command, self.batch.form, operation).is_some();
-            let applied = commands::with_write_concern_error(&applied, reply, repeatable).unwrap_or(applied);
-            return Flow::Break(self.deliver(&applied, outcomes));
+            transaction.answered = true;
+            return Attempt::Continue(reply);
         }
-        transaction.commits += 1;
-        let step = match () {
-            () if is_over(reply) => self.again(RestartReason::SameWrite, outcomes),
-            () if commands::has_label(reply, "TransientTransactionError") => {
-                self.again(RestartReason::WriteConflict, outcomes)
-            }
-            () if commands::is_state_change_error(reply) || transaction.commits > MAX_COMMITS => Step::Close(
-                "the server did not report whether docward's transaction was committed; the driver retries the write"
-                    .to_owned(),
-            ),
-            () if commands::has_label(reply, "UnknownTransactionCommitResult") => self.commit(),
-            () => self.end_with(frame),
-        };
-        Flow::Break(step)
+        Attempt::Break(self.take_failure(transaction, sent, &reply, frame, port).await)
     }
 
     /// Takes the error of a command of the transaction.
-    fn take_failure(
+    async fn take_failure(
         &mut self,
-        last_sent: LastSent,
+        transaction: &mut Transaction<'f>,
+        sent: Sent,
         reply: &Reply<'_>,
         frame: &[u8],
-        outcomes: &mut RuleOutcomes,
-    ) -> Flow {
-        let Some(transaction) = &mut self.transaction else { return Flow::Continue(()) };
-        if last_sent == LastSent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
-            let (index, own) = (transaction.index, transaction.own);
-            return self.fail_in_transaction(index, own.is_some(), reply);
+        port: &Port,
+    ) -> Ending {
+        let is_own = transaction.own.is_some();
+        if sent == Sent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
+            // An invalid filter is the statement's own error. The server has aborted the client's transaction.
+            self.fail(transaction.index, reply);
+            return if is_own { self.abort_and(transaction, Ending::Settled, port).await } else { Ending::Settled };
         }
-        if transaction.own.is_none() {
-            self.transaction = None;
-            return Flow::Break(self.pass_on(frame));
+        if !is_own {
+            return Ending::Last(self.pass_on(frame.to_vec()));
         }
-        let step = match error_code(reply) {
-            _ if transaction.answered && is_over(reply) => self.again(RestartReason::SameWrite, outcomes),
-            Some(code::TRANSACTION_TOO_OLD) => self.again(RestartReason::UsedNumber, outcomes),
+        match error_code(reply) {
+            _ if transaction.answered && is_over(reply) => Ending::Again(RestartReason::SameWrite),
+            Some(code::TRANSACTION_TOO_OLD) => Ending::Again(RestartReason::UsedNumber),
             // The number was used by an earlier send of the statement.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
-                let message = self.commands().end("abortTransaction");
-                self.exchange(LastSent::AbortEarlier, message)
+                self.abort_earlier(transaction, port).await
             }
             _ if commands::is_state_change_error(reply) => {
-                Step::Close("the server stopped or stepped down during docward's transaction".to_owned())
+                last("the server stopped or stepped down during docward's transaction")
             }
-            _ if commands::has_label(reply, "TransientTransactionError") => {
-                self.again(RestartReason::WriteConflict, outcomes)
-            }
+            _ if commands::has_label(reply, "TransientTransactionError") => Ending::Again(RestartReason::WriteConflict),
             // Drivers would report this error as missing support for retryable writes.
-            Some(code::ILLEGAL_OPERATION) if last_sent == LastSent::Find => {
-                transaction.own = None;
+            Some(code::ILLEGAL_OPERATION) if sent == Sent::Find => {
                 let reason = "it needs a transaction, which only replica sets and sharded clusters support";
-                self.give_up(Rejection::new(reason, "Tell the DBA: the rule needs a replica set."), outcomes)
+                let rejection = Rejection::new(reason, "Tell the DBA: the rule needs a replica set.");
+                self.reject(transaction, rejection, port)
             }
-            _ => self.end_with(frame),
-        };
-        Flow::Break(step)
-    }
-
-    /// Reports an invalid filter as the statement's own error.
-    fn fail_in_transaction(&mut self, index: usize, is_own: bool, reply: &Reply<'_>) -> Flow {
-        if let Some(runs) = &mut self.runs {
-            runs.pop_front();
-        }
-        if is_own {
-            let _ = self.fail(index, reply);
-            return Flow::Break(self.abort(AfterAbort::Continue));
-        }
-        // The server has aborted the client's transaction.
-        self.transaction = None;
-        self.fail(index, reply)
-    }
-
-    /// Starts the transaction again, after a pause if other writes are in progress.
-    fn again(&mut self, reason: RestartReason, outcomes: &mut RuleOutcomes) -> Step {
-        let Some(mut transaction) = self.transaction.take() else { return self.conclude() };
-        let evaluated = self.evaluated.get_mut(transaction.index);
-        let (attempts, rival_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
-            evaluated.attempts += 1;
-            evaluated.rival_aborts += u32::from(reason == RestartReason::SameWrite);
-            (evaluated.attempts, evaluated.rival_aborts)
-        });
-        if attempts >= MAX_CONFLICTS {
-            transaction.own = None;
-            self.transaction = Some(transaction);
-            let rejection = Rejection {
-                code: code::WRITE_CONFLICT,
-                reason: format!("{attempts} attempts had write conflicts on the same nodes"),
-                hint: "Try again later.".to_owned(),
-            };
-            return self.give_up(rejection, outcomes);
-        }
-        let pause = match reason {
-            RestartReason::UsedNumber => Duration::ZERO,
-            RestartReason::WriteConflict => self.pause(attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
-            RestartReason::SameWrite => self.pause(attempts, rival_aborts.min(MAX_RIVAL_BACKOFF_EXPONENT)),
-        };
-        self.awaiting = Awaiting::Transaction(LastSent::Pause);
-        Step::Pause(self.max_time().map_or(pause, |left| pause.min(left)))
-    }
-
-    /// Continues after a pause, `elapsed` after the first exchange. The command's maxTimeMS limits all attempts
-    /// together: later commands get the remaining time.
-    pub(super) fn resume(&mut self, elapsed: Duration) -> Flow {
-        let Some(limit) = self.time_limit.or_else(|| self.max_time()) else { return Flow::Continue(()) };
-        self.time_limit = Some(limit);
-        let left = limit.saturating_sub(elapsed).as_millis();
-        if left == 0 {
-            let text = format!("operation exceeded time limit: {} ms in docward", elapsed.as_millis());
-            let error = error_reply(self.command.message.header, code::MAX_TIME_MS_EXPIRED, &text, |_| {});
-            return Flow::Break(self.pass_on(&error));
-        }
-        let changes = &mut self.batch.body_changes;
-        changes.retain(|(name, _)| *name != MAX_TIME);
-        changes.push((MAX_TIME, OwnedValue::integer(i64::try_from(left).unwrap_or(i64::MAX))));
-        Flow::Continue(())
-    }
-
-    /// Returns the command's time limit, from the client or a rule, or what remains of it.
-    pub(super) fn max_time(&self) -> Option<Duration> {
-        let changed = self.batch.body_changes.iter().find(|(name, _)| *name == MAX_TIME);
-        let value = changed.map(|(_, value)| value.as_value()).or_else(|| self.command.body.get(MAX_TIME))?;
-        let milliseconds = u64::try_from(value.as_integer()?).ok()?;
-        (milliseconds > 0).then(|| Duration::from_millis(milliseconds))
-    }
-
-    /// Returns a random pause of at most two to this power milliseconds, so that two conflicting senders do not meet
-    /// again.
-    fn pause(&self, attempts: u32, power: u32) -> Duration {
-        let [a, b, c, d, ..] = self.own_session.id;
-        let random = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
-        Duration::from_millis(u64::from(1 + random % (1 << power)))
-    }
-
-    /// Handles a statement that was committed when the client sent it the first time. Commits again to wait for the
-    /// client's write concern, which may not be satisfied yet.
-    fn was_done_before(&mut self, outcomes: &mut RuleOutcomes) -> Step {
-        let Some(transaction) = &mut self.transaction else { return self.conclude() };
-        match commands::remembered_reply(&self.command, self.batch.form, &transaction.statement.operation) {
-            Some(reply) => {
-                transaction.statement_reply = reply;
-                self.commit()
-            }
-            None => {
-                transaction.own = None;
-                let rejection = Rejection {
-                    code: code::INCOMPLETE_TRANSACTION_HISTORY,
-                    reason: "it was carried out when it was first sent, and the reply was lost".to_owned(),
-                    hint: "Read the documents to see its result; do not send it again.".to_owned(),
-                };
-                self.give_up(rejection, outcomes)
-            }
+            _ => self.end_with(transaction, frame.to_vec(), port).await,
         }
     }
 
     /// Rejects the statement and aborts its transaction.
-    fn give_up(&mut self, rejection: Rejection, outcomes: &mut RuleOutcomes) -> Step {
-        let Some(transaction) = &self.transaction else { return self.conclude() };
-        let (index, own) = (transaction.index, transaction.own);
-        let Some((rule, _)) = transaction.procedures.get(transaction.at) else { return self.conclude() };
-        let rule = *rule;
+    async fn give_up<T>(&mut self, transaction: &mut Transaction<'f>, rejection: Rejection, port: &Port) -> Attempt<T> {
+        let ending = self.reject(transaction, rejection, port);
+        Attempt::Break(match transaction.own {
+            Some(own) if own.begun => self.abort_and(transaction, ending, port).await,
+            _ => ending,
+        })
+    }
+
+    /// Rejects the statement for the rule whose procedure is running.
+    pub(super) fn reject(&mut self, transaction: &Transaction<'f>, rejection: Rejection, port: &Port) -> Ending {
+        let rule = transaction.procedure.rule;
         let namespace = self.batch.namespace(&transaction.statement);
-        outcomes.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-        if let Some(evaluated) = self.evaluated.get_mut(index) {
+        port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+        if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
             evaluated.rejected = Some(RejectedBy { rule, rejection });
         }
-        if let Some(runs) = &mut self.runs {
-            runs.pop_front();
-        }
         self.stopped |= self.stops_on_error();
-        if own.is_some_and(|own| own.begun) {
-            return self.abort(AfterAbort::Continue);
-        }
-        self.transaction = None;
-        self.advance(outcomes)
-    }
-
-    /// Ends the transaction and handles its statement's reply like any other.
-    fn deliver(&mut self, frame: &[u8], outcomes: &mut RuleOutcomes) -> Step {
-        self.transaction = None;
-        match self.take_reply(frame) {
-            Flow::Continue(()) => self.advance(outcomes),
-            Flow::Break(step) => step,
-        }
+        Ending::Settled
     }
 }
 
-/// Whether the command's transaction no longer exists.
-fn is_over(reply: &Reply<'_>) -> bool {
-    matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
+pub(super) fn parse(frame: &[u8]) -> Attempt<Reply<'_>> {
+    match Reply::parse(frame) {
+        Ok(reply) => Attempt::Continue(reply),
+        Err(_) => end("the server's reply within a transaction cannot be parsed"),
+    }
 }
 
-fn error_code(reply: &Reply<'_>) -> Option<i32> {
+/// Ends the message by closing the connection.
+fn end<T>(reason: &str) -> Attempt<T> {
+    Attempt::Break(last(reason))
+}
+
+pub(super) fn last(reason: &str) -> Ending {
+    Ending::Last(Step::Close(reason.to_owned()))
+}
+
+pub(super) fn error_code(reply: &Reply<'_>) -> Option<i32> {
     reply.body.get("code").and_then(Value::as_i32)
 }
 

@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
 use smallvec::SmallVec;
 
 use crate::document::{self, Document, Value, Writer};
@@ -17,10 +16,9 @@ pub(super) const COMPRESSION: &str = "compression";
 type List = SmallVec<[Compressor; 3]>;
 
 /// The compressors agreed with client and upstream.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Negotiation {
     /// docward's own list for the upstream, preferred first; `None`: forward the client's list.
-    #[serde(skip)]
     own: Option<Arc<[Method]>>,
     client: List,
     upstream: List,
@@ -30,12 +28,6 @@ impl Negotiation {
     /// Creates the state before the first hello. `own` is docward's own list for the upstream, preferred first.
     pub fn new(own: Option<Arc<[Method]>>) -> Self {
         Self { own, ..Self::default() }
-    }
-
-    /// Returns the state `agreed` that another process negotiated, with this process's own list.
-    #[must_use]
-    pub fn resumed(self, agreed: Self) -> Self {
-        Self { own: self.own, ..agreed }
     }
 
     /// Returns whether the client may send messages with this compressor.

@@ -284,3 +284,37 @@ fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
         assert_eq!(reply.contains_key("errorLabels"), retryable);
     }
 }
+
+/// Sends an upsert whose condition no document satisfies; returns the step after the upsert has collided with this key.
+fn after_collision(key: &str) -> Option<String> {
+    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
+    let message = update(&[doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    let collision = doc! {
+        "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {key: 1}, "errmsg": "dup"}], "ok": 1.0,
+    };
+    let nothing = doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": []}, "ok": 1.0};
+    let mut client_state = client_state();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut step = in_turns(&mut plan, Input::Start, &mut client_state);
+    for (name, reply) in
+        [("update", doc! {"n": 0, "nModified": 0, "ok": 1.0}), ("find", nothing), ("update", collision)]
+    {
+        let Step::Exchange(sent) = step else { panic!("no {name}: {step:?}") };
+        assert!(documents(&sent).0.contains_key(name), "{name}");
+        step = in_turns(&mut plan, Input::Reply(&replies(reply)), &mut client_state);
+    }
+    match step {
+        Step::Exchange(sent) => documents(&sent).0.keys().next().cloned(),
+        Step::Reply(reply) => {
+            assert_eq!(documents(&reply).0.get_array("writeErrors").unwrap().len(), 1);
+            None
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn only_a_collision_with_the_document_of_the_filter_is_checked_again() {
+    assert_eq!(after_collision("_id").as_deref(), Some("find"), "another client has inserted it");
+    assert_eq!(after_collision("sku"), None, "the server's error, at once");
+}

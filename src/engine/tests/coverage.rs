@@ -1,8 +1,8 @@
-//! Compares the claims of `coverage` with the plans: one command for every way of every pattern, chosen so that an
+//! Compares the claims of `coverage` with the plans: one command for every access of every pattern, chosen so that an
 //! evaluating pattern must act on it.
 
 use super::*;
-use crate::engine::coverage::{AccessForm, CoverageOutcome, coverage};
+use crate::engine::coverage::{Access, CoverageOutcome, coverage};
 
 /// A pattern on `d.c`, with a document and operators that it must act on.
 struct Sample {
@@ -134,15 +134,15 @@ fn legacy(op_code: i32) -> Vec<u8> {
     message
 }
 
-fn check(rules: &RuleSet, sample: &Sample, way: &AccessForm, name: &str) {
+fn check(rules: &RuleSet, sample: &Sample, access: &Access, name: &str) {
     let op_codes = [("OP_INSERT", 2002), ("OP_UPDATE", 2001), ("OP_DELETE", 2006), ("OP_QUERY", 2004)];
     let message = match op_codes.iter().find(|(known, _)| *known == name) {
         Some((_, op_code)) => legacy(*op_code),
-        None => frame(&sample.command(name, &way.what), "", &[], 0),
+        None => frame(&sample.command(name, &access.what), "", &[], 0),
     };
     let (step, kinds) = carried_out(rules, &message);
     let forwarded = matches!(step, Step::ForwardOriginal { .. });
-    let as_claimed = match way.outcome {
+    let as_claimed = match access.outcome {
         CoverageOutcome::Enforced => !forwarded || !kinds.is_empty(),
         CoverageOutcome::Rejected => matches!(step, Step::Reply(_) | Step::Close(_)),
         // Hidden fields may still be removed from what findAndModify returns.
@@ -152,7 +152,7 @@ fn check(rules: &RuleSet, sample: &Sample, way: &AccessForm, name: &str) {
         CoverageOutcome::Passes => forwarded && kinds.is_empty(),
     };
     let pattern = sample.pattern;
-    assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {kinds:?}", way.what, way.outcome);
+    assert!(as_claimed, "{pattern}: {} by {name} should be {:?}, but: {step:?} {kinds:?}", access.what, access.outcome);
 }
 
 #[test]
@@ -165,18 +165,18 @@ fn plans_do_what_coverage_claims() {
             let covered = coverage(&rules);
             let evaluated = format!("d.{}", sample.collection);
             let found = covered.iter().find(|covered| covered.namespaces.iter().any(|ns| ns.to_string() == evaluated));
-            for way in &found.unwrap().ways {
+            for access in &found.unwrap().accesses {
                 let unnamed = [""];
-                let names = if way.commands.is_empty() { &unnamed[..] } else { &way.commands };
+                let names = if access.commands.is_empty() { &unnamed[..] } else { &access.commands };
                 for name in names {
-                    check(&rules, &sample, way, name);
-                    checked.insert((sample.pattern, *name, format!("{:?}", way.outcome)));
+                    check(&rules, &sample, access, name);
+                    checked.insert((sample.pattern, *name, format!("{:?}", access.outcome)));
                 }
             }
         }
     }
     // Every pattern has a sample, and every outcome occurs.
-    for name in <crate::patterns::Pattern as crate::rules::Pattern>::NAMES {
+    for name in crate::patterns::AnyPattern::NAMES {
         assert!(checked.iter().any(|(pattern, ..)| pattern.starts_with(name)), "{name}");
     }
     assert!(checked.len() > 300, "{}", checked.len());
@@ -187,8 +187,8 @@ fn patterns_evaluate_different_statements() {
     let outcome = |pattern: &str, what: &str, name: &str| {
         let rules = rules(&[("d.c", pattern)]);
         let covered = coverage(&rules);
-        let way = covered[0].ways.iter().find(|way| way.what == what && (way.commands.contains(&name)));
-        way.unwrap().outcome
+        let access = covered[0].accesses.iter().find(|access| access.what == what && (access.commands.contains(&name)));
+        access.unwrap().outcome
     };
     for (pattern, what, name, expected) in [
         ("replacement: {}", "insert", "insert", CoverageOutcome::Passes),

@@ -44,7 +44,10 @@ fn replacement_rejects_merges_and_checks_versions() {
     check_rewrite(
         CHECK_VERSION,
         doc! {"q": {"_id": 1}, "u": {"a": 1}, "upsert": true},
-        doc! {"q": {"_id": 1, "m.v": bson::Bson::Null}, "u": {"a": 1, "m": {"v": 1}}, "upsert": false},
+        doc! {
+            "q": {"_id": 1, "$or": [{"m.v": bson::Bson::Null}, {"m": {"$type": "array"}}]},
+            "u": {"a": 1, "m": {"v": 1}}, "upsert": false,
+        },
     );
     check_rewrite(
         CHECK_VERSION,

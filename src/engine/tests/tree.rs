@@ -17,7 +17,7 @@ struct PlanRun<'p> {
 }
 
 impl<'p> PlanRun<'p> {
-    fn of(rules: &'p RuleSet, message: &'p [u8]) -> Self {
+    fn new(rules: &'p RuleSet, message: &'p [u8]) -> Self {
         let mut client_state = client_state();
         client_state.own.id = [7; 16];
         let mut plan = Plan::new(message, rules, NOW);
@@ -103,7 +103,7 @@ fn statements_that_need_no_lookup_are_decided_at_once() {
 fn an_insert_touches_its_parent_in_one_transaction() {
     let rules = rules(&CATEGORIES);
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     let (find, (lsid, number, starts)) = run.sent();
     assert_eq!(find.get_document("filter").unwrap(), &doc! {"_id": {"$in": ["Books"]}});
     assert!(starts && run.plan.must_finish());
@@ -128,7 +128,7 @@ fn a_write_conflict_restarts_the_transaction_under_the_next_number() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid.clone(), "txnNumber": 5i64});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     let (_, (client_state, number, _)) = run.sent();
     assert_ne!(client_state, lsid);
     assert_eq!(number, 5 << 10);
@@ -153,7 +153,7 @@ fn a_duplicate_key_error_goes_to_the_client_without_a_retry() {
     };
     let statement = doc! {"q": {"_id": "Go", "x": 5}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
     let message = update(&[statement]);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.finds(&[]).finds(&[books()]).receives(doc! {"n": 2, "nModified": 2, "ok": 1.0});
     let reply = run.receives(doc! {"n": 0, "nModified": 0, "writeErrors": [error.clone()], "ok": 1.0}).reply();
     assert_eq!(reply.get_array("writeErrors").unwrap(), &[error.clone().into()]);
@@ -161,7 +161,7 @@ fn a_duplicate_key_error_goes_to_the_client_without_a_retry() {
     let mut command = doc! {"findAndModify": "c", "query": {"_id": "Go", "x": 5}, "upsert": true, "$db": "d"};
     command.insert("update", doc! {"$set": {"parent": "Books"}});
     let message = frame(&command, "", &[], 0);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.finds(&[]).finds(&[books()]).receives(doc! {"n": 2, "nModified": 2, "ok": 1.0});
     let mut failure = doc! {"ok": 0.0};
     failure.extend(error);
@@ -174,7 +174,7 @@ fn a_duplicate_key_error_goes_to_the_client_without_a_retry() {
 fn max_time_limits_all_attempts_together() {
     let rules = rules(&CATEGORIES);
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 100});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     let limit = |run: &PlanRun<'_>| run.sent().0.get_i32("maxTimeMS").unwrap();
     assert_eq!(limit(&run), 100);
     run.finds(&[books()]).receives(conflict());
@@ -197,7 +197,7 @@ fn max_time_limits_all_attempts_together() {
     assert_eq!(reply.get_str("codeName").unwrap(), "MaxTimeMSExpired");
     // Without a limit it continues.
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"maxTimeMS": 0});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.elapsed = Duration::from_secs(9);
     run.receives(conflict()).resumes();
     assert!(run.sent().0.get("maxTimeMS").is_none());
@@ -208,7 +208,7 @@ fn a_committed_write_is_not_repeated() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid, "txnNumber": 5i64});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     let number = run.sent().1.1;
     // The server knows a later attempt, and it was committed.
     run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"}).resumes();
@@ -219,7 +219,7 @@ fn a_committed_write_is_not_repeated() {
     assert_eq!(commit, doc! {"commitTransaction": 1, "writeConcern": {"w": "majority"}});
     assert_eq!(run.receives(doc! {"ok": 1.0}).reply(), doc! {"n": 1, "ok": 1.0});
     // It was not committed: docward uses the next attempt.
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.receives(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"});
     let (_, (_, next, starts)) = run.receives(doc! {"ok": 1.0}).resumes().sent();
     assert_eq!((next, starts), (number + 1, true));
@@ -231,7 +231,7 @@ fn pauses_grow_when_the_same_write_aborts_the_transaction() {
     let rules = rules(&CATEGORIES);
     let lsid = doc! {"id": bson::Uuid::from_bytes([1; 16])};
     let message = insert(doc! {"_id": "Go", "parent": "Books"}, doc! {"lsid": lsid, "txnNumber": 5i64});
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     let mut pause_after = |replies: [Bson; 2]| {
         replies.into_iter().for_each(|reply| _ = run.receives(reply));
         let Step::Pause(pause) = run.step else { panic!("{:?}", run.step) };
@@ -266,7 +266,7 @@ fn a_commit_error_is_labelled_as_retryable_only_if_a_retry_gets_the_same_reply()
     let statement = doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}, "upsert": true};
     let upsert = frame(&upsert, "updates", &[statement], 0);
     for (message, finds, labelled) in [(&retryable, 1, true), (&once, 1, false), (&upsert, 2, false)] {
-        let mut run = PlanRun::of(&rules, message);
+        let mut run = PlanRun::new(&rules, message);
         if finds > 1 {
             run.finds(&[]);
         }
@@ -289,7 +289,7 @@ fn inside_a_client_transaction_all_commands_and_errors_belong_to_it() {
     let mut message = doc! {"update": "c", "$db": "d"};
     message.extend(client_state);
     let message = frame(&message, "updates", &[doc! {"q": {"_id": "Go"}, "u": {"$set": {"parent": "Books"}}}], 0);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     assert_eq!(run.sent().1, (lsid.clone(), 5, true));
     assert!(!run.plan.must_finish());
     run.finds(&[doc! {"_id": "Go", "path": bson::Bson::Null}]);
@@ -311,10 +311,10 @@ fn inside_a_client_transaction_all_commands_and_errors_belong_to_it() {
     );
 
     // The client gets the server's error with its labels.
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     assert_eq!(run.receives(conflict()).reply(), conflict());
     // A rejection aborts the transaction, as a write error of the server does.
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.finds(&[doc! {"_id": "Go", "path": bson::Bson::Null}]);
     assert_eq!(run.finds(&[]).sent().0, doc! {"abortTransaction": 1});
 }
@@ -323,7 +323,7 @@ fn inside_a_client_transaction_all_commands_and_errors_belong_to_it() {
 fn deletes_query_children_first() {
     let rules = rules(&CATEGORIES);
     let message = frame(&doc! {"delete": "c", "$db": "d"}, "deletes", &[doc! {"q": {"n": 1}, "limit": 1}], 0);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     assert_eq!(run.sent().0.get_document("filter").unwrap(), &doc! {"n": 1});
     let (find, _) = run.finds(&[books()]).sent();
     let children = doc! {"path": {"$in": [",Books,"]}, "_id": {"$type": "string"}};
@@ -344,7 +344,7 @@ fn a_bulk_write_is_carried_out_op_by_op() {
     ];
     let body = doc! {"bulkWrite": 1, "$db": "admin", "nsInfo": [{"ns": "d.c"}]};
     let message = frame(&body, "ops", &ops, 0);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     assert_eq!(run.sent().0.get_str("find").unwrap(), "c");
     run.finds(&[books()]).receives(doc! {"n": 2, "ok": 1.0});
     let done = || {
@@ -368,7 +368,7 @@ fn a_transaction_that_a_failed_command_leaves_open_is_aborted() {
     let failure = doc! {"ok": 0.0, "code": 40415, "errmsg": "BSON field 'nonsense' is unknown"};
     // The error occurs at the client's own statement or at an earlier command.
     for done in 0..3 {
-        let mut run = PlanRun::of(&rules, &message);
+        let mut run = PlanRun::new(&rules, &message);
         if done > 0 {
             run.finds(&[books()]);
         }
@@ -386,7 +386,7 @@ fn a_transaction_that_a_failed_command_leaves_open_is_aborted() {
 fn an_upsert_by_its_path_gets_its_parent() {
     let rules = rules(&CATEGORIES);
     let message = update(&[doc! {"q": {"_id": "Go"}, "u": {"$set": {"path": ",Books,", "x": 1}}, "upsert": true}]);
-    let mut run = PlanRun::of(&rules, &message);
+    let mut run = PlanRun::new(&rules, &message);
     run.finds(&[]);
     run.finds(&[books()]);
     let (sent, _) = run.receives(doc! {"n": 1, "nModified": 1, "ok": 1.0}).sent();

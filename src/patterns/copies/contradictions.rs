@@ -6,14 +6,14 @@
 use std::collections::HashMap;
 
 use super::settings::{Collection, Entry, Field};
+use crate::config::{Code, Diagnostic};
 use crate::document::Path;
-use crate::patterns::{Pattern, Rule};
-use crate::rules::{Code, Diagnostic, Mode};
+use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// One entry of one rule.
 #[derive(Clone, Copy)]
 struct CopyEdge<'r> {
-    rule: &'r Rule,
+    rule: RuleView<'r>,
     originals: &'r Collection,
     entry: &'r Entry,
 }
@@ -26,17 +26,17 @@ enum VisitState {
     Done,
 }
 
-pub(in crate::patterns) fn contradictions(rules: &[&Rule]) -> Vec<Diagnostic> {
-    let nodes: Vec<CopyEdge<'_>> = rules.iter().flat_map(|rule| nodes(rule)).collect();
+pub(super) fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
+    let nodes: Vec<CopyEdge<'_>> = rules.iter().flat_map(|rule| nodes(*rule)).collect();
     let mut found = claimed_twice(&nodes);
     let enforced: Vec<_> = nodes.into_iter().filter(|node| node.rule.mode == Mode::Enforce).collect();
     found.extend(cycle(&enforced));
     found
 }
 
-fn nodes(rule: &Rule) -> impl Iterator<Item = CopyEdge<'_>> {
-    let copies = match &rule.pattern {
-        Pattern::Copies(copies) => Some(copies),
+fn nodes(rule: RuleView<'_>) -> impl Iterator<Item = CopyEdge<'_>> {
+    let copies = match rule.pattern {
+        AnyPattern::Copies(copies) => Some(copies),
         _ => None,
     };
     copies.into_iter().flat_map(move |copies| {
@@ -47,13 +47,13 @@ fn nodes(rule: &Rule) -> impl Iterator<Item = CopyEdge<'_>> {
 /// Finds copied fields with two originals in different rules. Conflicts within one rule are errors of its settings.
 fn claimed_twice(nodes: &[CopyEdge<'_>]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    let mut writers: HashMap<_, Vec<(&Rule, &Field)>> = HashMap::new();
+    let mut writers: HashMap<_, Vec<(RuleView<'_>, &Field)>> = HashMap::new();
     for node in nodes {
         let key = (&node.entry.into, node.rule.mode == Mode::Shadow);
         let earlier = writers.entry(key).or_default();
         for field in &node.entry.fields {
-            let clashes = |other: &&(&Rule, &Field)| {
-                other.0.id != node.rule.id && other.1.copied.overlaps(field.copied.as_str().as_bytes())
+            let clashes = |other: &&(RuleView<'_>, &Field)| {
+                other.0.index != node.rule.index && other.1.copied.overlaps(field.copied.as_str().as_bytes())
             };
             if let Some((rule, other)) = earlier.iter().find(clashes) {
                 let (one, two) = (&rule.name.value, &node.rule.name.value);

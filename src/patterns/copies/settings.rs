@@ -6,9 +6,9 @@
 use std::fmt;
 
 use crate::command::Namespace;
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
 use crate::document::Path;
 use crate::patterns::located_path;
-use crate::rules::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -103,7 +103,7 @@ impl Collection {
 }
 
 impl Copies {
-    pub(in crate::patterns) fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+    pub(super) fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         let originals = read_originals(context);
         let listed = match &settings.value {
             Value::List(listed) if !listed.is_empty() => listed,
@@ -224,7 +224,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Vec<Field>> {
         context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
         return None;
     }
-    let read = |(key, value): &(crate::rules::Key, Node)| {
+    let read = |(key, value): &(crate::config::Key, Node)| {
         let original = located_path(context, Located { value: key.text.clone(), span: key.span });
         let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
         let (original, copied) = (original?, copied?);

@@ -1,7 +1,8 @@
 //! Settings of `copies` as tables: errors within one rule and conflicts between rules.
 
-use crate::patterns::{Pattern, RuleSet};
-use crate::rules::{Report, Source};
+use crate::config::{Report, Source};
+use crate::patterns::AnyPattern;
+use crate::rules::RuleSet;
 
 /// A rule for each `(namespace, mode, entries)`, named `r0`, `r1`, ….
 fn load(rules: &[(&str, &str, &str)]) -> Result<RuleSet, Report> {
@@ -22,18 +23,18 @@ fn settings_are_read_strictly() {
     let fine =
         "[{ into: b.c, key: of.id, fields: { name: of.name, a.b: of.a.b } }, { into: a.a, key: k, fields: { x: y } }]";
     let rules = load(&[("a.a", "enforce", fine)]).unwrap();
-    let Pattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
+    let AnyPattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
     assert_eq!(copies.to_string(), "a.a -> b.c by of.id, name as of.name, a.b as of.a.b -> a.a by k, x as y");
     let lists = |entry: &str| {
         let rules = load(&[("a.a", "enforce", entry)]).unwrap();
-        let Pattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
+        let AnyPattern::Copies(copies) = &rules.rules()[0].pattern else { panic!("another pattern") };
         copies.entries[0].lists().map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(lists("[{ into: b.c, key: a.b.id, fields: { x: a.b.x, y: a.b.y.z } }]"), ["a", "a.b"]);
     assert_eq!(lists("[{ into: b.c, key: a.b.id, fields: { x: a.b.x, y: a.y } }]"), ["a"]);
     assert_eq!(lists("[{ into: b.c, key: ab, fields: { x: a.b.x } }]"), [""; 0]);
     let rejects = load(&[("a.a", "enforce", "[{ into: b.c, key: k, fields: { x: y }, on_delete: reject }]")]).unwrap();
-    let Pattern::Copies(copies) = &rejects.rules()[0].pattern else { panic!("another pattern") };
+    let AnyPattern::Copies(copies) = &rejects.rules()[0].pattern else { panic!("another pattern") };
     assert_eq!(copies.to_string(), "a.a -> b.c by k, x as y, held");
     assert!(rules.rules_for("b", "c").is_some() && rules.rules_for("b", "d").is_none());
     assert!(rules.may_apply_to_collection("c"));

@@ -2,10 +2,10 @@
 //! that is not a number is only compared, and `$inc` of it fails. So there is one statement for each kind of stored
 //! value.
 
-use super::{blocked, cannot_be_set};
+use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
-use crate::document::{CowDocument, Document, Element, Path, Value, Writer};
-use crate::effect::touched;
+use crate::document::{CowDocument, Document, Element, Kind, Path, Value, Writer};
+use crate::effect::{equality, pins_inside, touched};
 use crate::patterns::{Rejection, Stored, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
@@ -17,6 +17,9 @@ const NO_DOCUMENTS: [i32; 20] = [-1, 1, 2, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14,
 pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<'a> {
     let modification = match &update.modification {
         Modification::Replacement(_) => return Verdict::Forward,
+        Modification::Operators(_) if pins_other(update.filter.as_document(), version_field) => {
+            return Verdict::Forward;
+        }
         Modification::Operators(operators) => match with_increment(operators.as_document(), version_field) {
             Ok(counted) => counted,
             Err(rejection) => return Verdict::Reject(rejection),
@@ -42,10 +45,31 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
     }
 }
 
+/// Returns whether the version of every document that the filter matches cannot be incremented. It fails then for an
+/// upsert's document too.
+fn pins_other(filter: Document<'_>, version_field: &Path) -> bool {
+    let is_other = |version: Value<'_>| match version.kind {
+        Kind::Null => false,
+        Kind::Int64 => next_version(version).is_none(),
+        kind => !kind.is_number(),
+    };
+    equality(filter, version_field.as_str()).is_some_and(is_other) || pins_inside(filter, version_field)
+}
+
 /// Returns whether docward increments the version for these operators: they change something, but not the version.
 fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
     let mut written = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert").peekable();
-    written.peek().is_some() && !written.any(|(_, path, _)| version_field.overlaps(path))
+    written.peek().is_some()
+        && !written.any(|(_, path, _)| version_field.overlaps(path))
+        && !touched(operators).any(|(_, path, _)| needs_array(path, version_field))
+}
+
+/// Returns whether the server fails to write this path (`$[]`, `$[x]`) unless the version, or a field around it, is an
+/// array. Such a version cannot be incremented, and the server refuses an `$inc` beside such a path.
+fn needs_array(path: &[u8], version_field: &Path) -> bool {
+    let Some(dot) = path.windows(3).position(|bytes| bytes == b".$[") else { return false };
+    let array = path.get(..dot).unwrap_or_default();
+    version_field.as_str().as_bytes() == array || version_field.is_below(array)
 }
 
 /// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version

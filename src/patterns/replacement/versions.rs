@@ -174,7 +174,11 @@ fn names(value: Value<'_>) -> impl Iterator<Item = &[u8]> {
 /// Returns the rejection if the stored document does not have the version that the statement requires; `None` if the
 /// statement failed for another reason.
 pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Document<'_>) -> Option<Rejection> {
-    let wanted = update.conditions.iter().find_map(|condition| condition.as_document().get(version_field.as_str()))?;
+    let wanted = update.conditions.iter().find_map(|condition| {
+        let first = condition.as_document().get("$or").and_then(Value::as_array).and_then(|branches| branches.first());
+        let condition = first.and_then(|branch| branch.value.as_document()).unwrap_or(condition.as_document());
+        condition.get(version_field.as_str())
+    })?;
     let found = match version_field.lookup(stored) {
         Lookup::Found(version) => version,
         Lookup::Missing | Lookup::Blocked(_) => NONE,

@@ -113,27 +113,57 @@ fn with_number(w: &mut Writer<'_>, base: &str, path: &str) {
     });
 }
 
-/// Returns a stage that sets `number` in a document without one.
+/// Returns a stage that sets `number` in a document without one. It leaves other values on the path as they are.
 pub(super) fn missing<'a>(path: &Path, number: i64) -> CowDocument<'a> {
+    let path = path.as_str();
     CowDocument::build(|w| {
-        w.nested("$set", |w| {
-            w.nested(path.as_str(), |w| {
-                w.array("$ifNull", |a| {
-                    a.string(format!("${path}"));
-                    a.slot().integer(number);
-                });
-            });
+        w.nested("$set", |w| match path.split_once('.') {
+            None => w.nested(path, |w| or_number(w, path, number)),
+            Some((root, _)) => w.nested(root, |w| with_missing(w, path, root.len(), number)),
         });
     })
 }
 
-/// Returns an update by `$set` of whole fields, one of them around `path`, as a pipeline that keeps the stored number
-/// or sets `number`. `None` if a pipeline would differ from the operators.
-pub(super) fn setting_around<'a>(
-    modification: &Modification<'a>,
-    path: &Path,
-    number: Option<i64>,
-) -> Option<Modification<'a>> {
+fn or_number(w: &mut Writer<'_>, path: &str, number: i64) {
+    w.array("$ifNull", |a| {
+        a.string(format!("${path}"));
+        a.slot().integer(number);
+    });
+}
+
+/// Writes the field whose name ends at `end` of the path, with the number below it if it is a document or missing.
+fn with_missing(w: &mut Writer<'_>, path: &str, end: usize, number: i64) {
+    let (field, below) = (path.get(..end).unwrap_or(path), path.get(end + 1..).unwrap_or_default());
+    let name = below.split('.').next().unwrap_or(below);
+    let inner = end + 1 + name.len();
+    w.array("$cond", |a| {
+        a.nested(|w| {
+            w.array("$in", |a| {
+                a.nested(|w| w.string("$type", format!("${field}")));
+                a.array(|a| {
+                    a.string("object");
+                    a.string("missing");
+                });
+            });
+        });
+        a.nested(|w| {
+            w.array("$mergeObjects", |a| {
+                a.string(format!("${field}"));
+                a.nested(|w| {
+                    w.nested(name, |w| match inner == path.len() {
+                        true => or_number(w, path, number),
+                        false => with_missing(w, path, inner, number),
+                    });
+                });
+            });
+        });
+        a.string(format!("${field}"));
+    });
+}
+
+/// Returns an update by `$set` of whole fields, one of them around `path`, as a pipeline that keeps the stored number.
+/// `None` if a pipeline would differ from the operators.
+pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -> Option<Modification<'a>> {
     let Modification::Operators(operators) = modification else { return None };
     let set = only_set(operators.as_document(), path)?;
     let (name, below) = path.as_str().split_once('.')?;
@@ -148,7 +178,7 @@ pub(super) fn setting_around<'a>(
                     w.nested("$let", |w| {
                         w.nested("vars", |w| {
                             w.nested("new", |w| w.value("$literal", field.value));
-                            w.nested("kept", |w| kept(w, path.as_str(), number));
+                            w.nested("kept", |w| kept(w, path.as_str(), None));
                         });
                         w.nested("in", |w| new_with_kept(w, below));
                     });

@@ -4,8 +4,8 @@
 use std::sync::Arc;
 
 use super::{Sequence, Start, Strategy};
-use crate::patterns::{Pattern, Rule};
-use crate::rules::{Mode, NamespacePattern};
+use crate::config::NamespacePattern;
+use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// The rules that share a counter, each with its own start.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -61,7 +61,7 @@ impl Origin {
         self.database.is_none().then_some(counter)
     }
 
-    fn of(rule: &Rule, sequence: &Sequence) -> Self {
+    fn from_rule(rule: RuleView<'_>, sequence: &Sequence) -> Self {
         Self {
             start: sequence.start,
             namespaces: rule.namespaces.iter().map(|namespace| namespace.value.clone()).collect(),
@@ -71,16 +71,19 @@ impl Origin {
     }
 }
 
-/// Sets, for each rule, the rules that it shares its counter with.
-pub(in crate::patterns) fn share_counters(rules: &mut [Rule]) {
-    let counters: Vec<Counter> = rules.iter().filter_map(Counter::of).collect();
-    for rule in rules {
-        let own = Counter::of(rule);
-        let (Some(own), Pattern::Sequence(sequence)) = (own, &mut rule.pattern) else { continue };
+/// Returns the sequences with a counter, each with the rules that it shares its counter with.
+pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
+    let counters: Vec<Counter> = rules.iter().filter_map(|rule| Counter::from_rule(*rule)).collect();
+    let linked = |rule: &RuleView<'_>| {
+        let (Some(own), AnyPattern::Sequence(sequence)) = (Counter::from_rule(*rule), rule.pattern) else {
+            return None;
+        };
         // Its own start comes first: a rule that is tested alone uses it in any mode.
         let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
-        sequence.beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
-    }
+        let beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
+        Some((rule.index, Sequence { beginning, ..sequence.clone() }))
+    };
+    rules.iter().filter_map(linked).collect()
 }
 
 /// A rule's counter.
@@ -92,13 +95,13 @@ struct Counter {
 }
 
 impl Counter {
-    fn of(rule: &Rule) -> Option<Self> {
-        match &rule.pattern {
-            Pattern::Sequence(sequence) if sequence.strategy == Strategy::Counter => Some(Self {
+    fn from_rule(rule: RuleView<'_>) -> Option<Self> {
+        match rule.pattern {
+            AnyPattern::Sequence(sequence) if sequence.strategy == Strategy::Counter => Some(Self {
                 collection: sequence.collection.clone(),
                 id: sequence.counter.clone(),
                 mode: rule.mode,
-                origin: Origin::of(rule, sequence),
+                origin: Origin::from_rule(rule, sequence),
             }),
             _ => None,
         }

@@ -14,7 +14,7 @@ use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureR
 
 /// A statement with protected writes.
 #[derive(Debug, Clone)]
-pub(super) struct InOperators {
+pub(super) struct OperatorsProcedure {
     store: String,
     per: Per,
     timestamp_type: TimestampType,
@@ -24,7 +24,7 @@ pub(super) struct InOperators {
     pinned: Vec<(String, Time)>,
 }
 
-impl InOperators {
+impl OperatorsProcedure {
     pub(super) fn new(rule: &Timestamps, protected: &[FieldTimestamp<'_>], pinned: &[FieldTimestamp<'_>]) -> Self {
         let owned = |timestamps: &[FieldTimestamp<'_>]| {
             timestamps.iter().map(|timestamp| (timestamp.path.to_owned(), timestamp.time)).collect()
@@ -122,15 +122,15 @@ impl InOperators {
     }
 }
 
-impl Procedure for InOperators {
+impl Procedure for OperatorsProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Applying { statement: self.clone(), stage: OperatorsStage::Start })
+        Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start })
     }
 }
 
 #[derive(Debug)]
-struct Applying {
-    statement: InOperators,
+struct OperatorsRun {
+    statement: OperatorsProcedure,
     stage: OperatorsStage,
 }
 
@@ -141,7 +141,7 @@ enum OperatorsStage {
     Applied,
 }
 
-impl ProcedureRun for Applying {
+impl ProcedureRun for OperatorsRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         match (self.stage, result) {
             (OperatorsStage::Start, _) => {
@@ -159,7 +159,7 @@ impl ProcedureRun for Applying {
     }
 }
 
-impl Applying {
+impl OperatorsRun {
     fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
         let Operation::Update(update) = operation else { return NextAction::Reject(lost()) };
         let Modification::Operators(operators) = &update.modification else { return NextAction::Reject(lost()) };

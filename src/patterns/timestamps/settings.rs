@@ -2,8 +2,8 @@
 
 use super::super::read_path;
 use super::pipeline::{FieldTimestamp, Forms};
+use crate::config::{Code, MapReader};
 use crate::document::{Kind, OwnedValue, Path, Value};
-use crate::rules::{Code, MapReader};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -61,7 +61,7 @@ pub(super) enum WithoutSource {
 }
 
 impl Timestamps {
-    pub(in crate::patterns) fn read(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+    pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let source = read_source(reader);
         let timestamp_type = reader.choice(
             "type",

@@ -38,7 +38,7 @@ pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeC
         Unanchored::Warn => CommandVerdict::Warn(report),
         Unanchored::Rewrite => match (filter_key(command.class), found.literal(layout.separator)) {
             (Some(key), Some(literal)) if is_whole_condition(filter, field.as_str()) => {
-                CommandVerdict::Ask(Arc::new(Anchoring { layout: layout.clone(), key, literal, report }))
+                CommandVerdict::Needs(Arc::new(Anchoring { layout: layout.clone(), key, literal, report }))
             }
             _ => CommandVerdict::Warn(report),
         },

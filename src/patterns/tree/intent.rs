@@ -48,7 +48,7 @@ impl Intent {
     ///
     /// # Errors
     /// The place is not possible.
-    pub(super) fn of(operation: &Operation<'_>, layout: &Layout) -> Result<Self, Rejection> {
+    pub(super) fn from_operation(operation: &Operation<'_>, layout: &Layout) -> Result<Self, Rejection> {
         let kind = kind_of(operation);
         match written_document(operation) {
             Some(document) => {

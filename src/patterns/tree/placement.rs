@@ -94,7 +94,7 @@ impl ProcedureRun for Placing {
 
 impl Placing {
     fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
-        self.intent = Intent::of(operation, &self.layout)?;
+        self.intent = Intent::from_operation(operation, &self.layout)?;
         if self.intent.kind == StatementForm::Insert {
             return self.seek_parent(operation);
         }

@@ -278,3 +278,14 @@ async fn a_cancelled_caller_takes_no_numbers() {
     }
     assert_eq!(numbers(&allocator, lease("k", 2, 1)).await, Ok(vec![1, 2]));
 }
+
+/// Someone has deleted the counter, so it begins again below the numbers that docward knows of.
+#[tokio::test]
+async fn a_supplied_number_raises_a_counter_that_was_set_back() {
+    let allocator = allocator(&[]);
+    let supplied = |count, number| Lease { brought: vec![number], ..lease("k", count, 1) };
+    assert_eq!(numbers(&allocator, supplied(0, 50)).await, Ok(vec![]));
+    lock(&allocator.store.seq).clear();
+    assert_eq!(numbers(&allocator, supplied(1, 2)).await, Ok(vec![1]));
+    assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![3]));
+}

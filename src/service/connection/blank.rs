@@ -67,7 +67,7 @@ struct Parts<'u> {
 /// # Errors
 /// Why its parts cannot be split.
 pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
-    let Parts { scheme, credentials, hosts, path, options } = Parts::of(uri)?;
+    let Parts { scheme, credentials, hosts, path, options } = Parts::parse(uri)?;
     let credentials = match credentials {
         None => "",
         Some(credentials) if credentials.contains(':') => "user:password@",
@@ -91,14 +91,14 @@ pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
 
 /// The scheme and hosts.
 pub(super) fn hosts(uri: &str) -> String {
-    match Parts::of(uri) {
+    match Parts::parse(uri) {
         Ok(Parts { scheme, hosts, .. }) => format!("{scheme}{hosts}/"),
         Err(_) => HIDDEN.to_owned(),
     }
 }
 
 impl<'u> Parts<'u> {
-    fn of(uri: &'u str) -> Result<Self, &'static str> {
+    fn parse(uri: &'u str) -> Result<Self, &'static str> {
         let scheme = SCHEMES.into_iter().find(|scheme| uri.starts_with(scheme)).ok_or(NO_SCHEME)?;
         let rest = uri.strip_prefix(scheme).unwrap_or_default();
         let (address, options) =

@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::Stop;
 use super::id::Id;
-use super::lease::Lease;
+use super::lease::WorkerLease;
 use super::repairer::Repairer;
 use crate::document::{Document, OwnedValue, Value};
 use crate::patterns::copies::{Collection, Copies, Entry, OnDelete, is_reference};
@@ -128,7 +128,7 @@ impl<'w> Stream<'w> {
     }
 
     /// Processes changes as they arrive.
-    pub(super) async fn follow(mut self, lease: &Lease) -> Result<Infallible, Stop> {
+    pub(super) async fn follow(mut self, lease: &WorkerLease) -> Result<Infallible, Stop> {
         let mut batch = ChangeBatch::default();
         let mut idle_since = None;
         loop {
@@ -177,7 +177,7 @@ async fn process(
     repairer: &Repairer<'_>,
     number: usize,
     batch: &mut ChangeBatch<'_>,
-    lease: &Lease,
+    lease: &WorkerLease,
 ) -> Result<(), Stop> {
     let batch = std::mem::take(batch);
     let originals = repairer.originals(&batch.ids, batch.time.as_ref()).await?;

@@ -20,7 +20,7 @@ impl From<Value<'_>> for Id {
 
 fn write(value: Value<'_>, out: &mut Vec<u8>) {
     let kind = if value.kind == Kind::Symbol { Kind::String } else { value.kind };
-    if let Some(number) = Number::of(value) {
+    if let Some(number) = Number::from_value(value) {
         out.push(Kind::Double as u8);
         number.write(out);
         return;
@@ -64,7 +64,7 @@ enum Number {
 }
 
 impl Number {
-    fn of(value: Value<'_>) -> Option<Self> {
+    fn from_value(value: Value<'_>) -> Option<Self> {
         match value.kind {
             Kind::Int32 => value.as_i32().map(|number| Self::integer(i64::from(number))),
             Kind::Int64 => value.as_raw_i64().map(Self::integer),

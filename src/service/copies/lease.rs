@@ -31,7 +31,7 @@ pub(super) struct Candidate {
 }
 
 /// An acquired lease.
-pub(super) struct Lease {
+pub(super) struct WorkerLease {
     leases: Collection<Document>,
     label: String,
     fence: i64,
@@ -59,7 +59,7 @@ impl Candidate {
     ///
     /// # Errors
     /// [`Stop::Lost`] if another process holds the lease.
-    pub(super) async fn acquire(&self, client: &Client) -> Result<Lease, Stop> {
+    pub(super) async fn acquire(&self, client: &Client) -> Result<WorkerLease, Stop> {
         let leases = leases(client);
         let asked = Instant::now();
         let mut taken = self.take(&leases).await?;
@@ -68,7 +68,7 @@ impl Candidate {
         }
         let before = taken.ok_or(Stop::Lost)?;
         let fence = before.get_i64("fence").map_err(|error| Stop::Failed(format!("docward.leases: {error}")))?;
-        Ok(Lease { leases, label: self.label.clone(), fence, before, valid_until: asked + LEASE })
+        Ok(WorkerLease { leases, label: self.label.clone(), fence, before, valid_until: asked + LEASE })
     }
 
     async fn take(&self, leases: &Collection<Document>) -> Result<Option<Document>, Error> {
@@ -95,7 +95,7 @@ impl Candidate {
     }
 }
 
-impl Lease {
+impl WorkerLease {
     pub(super) fn fence(&self) -> i64 {
         self.fence
     }

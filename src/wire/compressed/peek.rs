@@ -42,9 +42,9 @@ pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
     let room = message.get_mut(HEADER_LENGTH..).unwrap_or_default();
     let check = check.then_some(content);
     let written = match envelope.compressor {
-        Compressor::Snappy => Snappy::read(data, content, room, check.is_some()),
-        Compressor::Zlib => read(Decompress::new(true), data, room, check),
-        Compressor::Zstd => zstd_decoder().and_then(|decoder| read(decoder, data, room, check)),
+        Compressor::Snappy => Snappy::decompress_start(data, content, room, check.is_some()),
+        Compressor::Zlib => decompress_start(Decompress::new(true), data, room, check),
+        Compressor::Zstd => zstd_decoder().and_then(|decoder| decompress_start(decoder, data, room, check)),
     };
     let written = written.ok_or(WireError::DamagedCompression(envelope.compressor.name()))?;
     message.truncate(HEADER_LENGTH + written);
@@ -102,7 +102,7 @@ fn zstd_decoder() -> Option<Decoder<'static>> {
 }
 
 /// Fills `room` from `data`. With `check` it also reads the rest and requires exactly that number of bytes in total.
-fn read(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Option<usize>) -> Option<usize> {
+fn decompress_start(mut decoder: impl Decode, mut data: &[u8], room: &mut [u8], check: Option<usize>) -> Option<usize> {
     let mut filled = 0;
     let mut ended = false;
     while let Some(rest) = room.get_mut(filled..).filter(|rest| !rest.is_empty()) {
@@ -145,7 +145,7 @@ enum Element<'d> {
 }
 
 impl<'d> Snappy<'d, '_> {
-    fn read(data: &'d [u8], content: usize, room: &mut [u8], check: bool) -> Option<usize> {
+    fn decompress_start(data: &'d [u8], content: usize, room: &mut [u8], check: bool) -> Option<usize> {
         let mut snappy = Snappy { data, room, produced: 0 };
         if snappy.preamble()? != content {
             return None;

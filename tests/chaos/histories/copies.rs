@@ -7,7 +7,7 @@ use bson::{Document, doc};
 
 use super::writer::{Operation, Writer};
 use super::{PROTECTED, Stored, Workload, written_once};
-use crate::support::process::TIMEOUT;
+use support::process::TIMEOUT;
 
 /// Copies that follow their originals.
 pub(super) struct Followed;

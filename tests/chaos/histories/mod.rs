@@ -28,10 +28,10 @@ use bson::{Document, doc};
 use mongodb::Database;
 
 use crate::journal::Outcome;
-use crate::support::driver::all;
-use crate::support::process::{TIMEOUT, poll};
 use crate::{setting, verify};
 use stage::Stage;
+use support::driver::all;
+use support::process::{TIMEOUT, poll};
 use writer::{Operation, Writer};
 
 /// The database that the rules name, and one without rules.

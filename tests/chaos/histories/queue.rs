@@ -7,7 +7,7 @@ use bson::{Bson, Document, doc};
 
 use super::writer::{Operation, Writer};
 use super::{Stored, Workload, written_once};
-use crate::support::process::TIMEOUT;
+use support::process::TIMEOUT;
 
 pub(super) struct Queue;
 

@@ -10,9 +10,9 @@ use tokio::runtime::Runtime;
 use super::writer::Writer;
 use super::{WRITERS, rules};
 use crate::events::{await_another, docward, lasting_port, reload};
-use crate::support::proxy::Docward;
-use crate::support::random::Random;
-use crate::support::replica_set::ReplicaSet;
+use support::proxy::Docward;
+use support::random::Random;
+use support::replica_set::ReplicaSet;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Event {

@@ -11,8 +11,8 @@ use mongodb::{Collection, Database};
 use tokio::runtime::Handle;
 
 use crate::journal::Outcome;
-use crate::support::random::Random;
 use crate::workload::{server_code, short};
+use support::random::Random;
 
 /// The result of an operation.
 #[derive(Clone, Debug)]

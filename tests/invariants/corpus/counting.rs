@@ -12,6 +12,12 @@ fn note() -> Document {
     doc! { "$set": { "note": 1 } }
 }
 
+/// An update by `_id` with an array filter that all elements match.
+fn with_array_filters(change: Document) -> Step {
+    let filters = vec![doc! { "e": { "$exists": true } }];
+    plain(doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": change, "arrayFilters": filters }] })
+}
+
 fn versions(seen: &Seen, path: &str) -> Vec<Option<Bson>> {
     seen.stored.iter().map(|document| at(document, path).cloned()).collect()
 }
@@ -116,6 +122,51 @@ pub(super) fn entries() -> Vec<Entry> {
             steps: vec![upsert(doc! { "_id": 2 }, doc! { "$setOnInsert": { "version.x": 1 }, "$push": { "b": 1 } })],
             must: "is rejected, and does not lose it",
             holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "replacement: upserts in transactions that pin versions which cannot be incremented",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: [doc! { "version": [] }, doc! { "version": i64::MAX }, doc! { "$or": [{ "version.x": 1 }] }]
+                .map(|pins| transaction(upsert(pins, note())))
+                .to_vec(),
+            must: "each inserts a document",
+            holds: |seen| seen.all_committed() && noted(seen) && seen.stored.len() == 3,
+        },
+        Entry {
+            name: "replacement: a document without a version, and an array where its version would be",
+            rules: &[INSIDE],
+            stored: vec![doc! { "_id": 1, "a": [] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "note": 1 })],
+            must: "is replaced, and has a version",
+            holds: |seen| noted(seen) && seen.n() == 1 && versions(seen, "a.n") == [Some(Bson::Int32(1))],
+        },
+        Entry {
+            name: "replacement: array filters inside a version that is an array",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": [1, 2] }],
+            steps: vec![with_array_filters(doc! { "$set": { "note": 1 }, "$setOnInsert": { "version.$[e]": 1 } })],
+            must: "the update passes, and the filters are used",
+            holds: |seen| noted(seen) && seen.n() == 1,
+        },
+        Entry {
+            name: "replacement: array filters in an array around the version",
+            rules: &[INSIDE],
+            stored: vec![doc! { "_id": 1, "a": [{ "n": 1 }] }],
+            steps: vec![with_array_filters(doc! { "$set": { "note": 1, "a.$[e].m": 5 } })],
+            must: "the update passes, and has no conflict with the version",
+            holds: |seen| noted(seen) && is(seen, "a", vec![Bson::Document(doc! { "n": 1, "m": 5 })]),
+        },
+        Entry {
+            name: "replacement: an upsert and then an update of its version by two equal values",
+            rules: &[CHECK],
+            stored: vec![],
+            steps: vec![plain(doc! { "update": "c", "updates": [
+                { "q": { "_id": 1 }, "u": note(), "upsert": true },
+                { "q": { "version": { "$in": [1, 1] } }, "u": note() },
+            ] })],
+            must: "the update finds the version that the upsert inserted",
+            holds: |seen| noted(seen) && seen.n() == 2 && is(seen, "version", 2),
         },
         Entry {
             name: "replacement: a pipeline of docward's and a version in an array's documents",

@@ -47,7 +47,10 @@ impl Promise for Copies {
         change.changed().find_map(|(before, after)| {
             let reference = key(after)?;
             let is_new = before.and_then(key) != Some(reference);
-            if at(after, COPY).is_none() && (is_new || before.is_some_and(|before| at(before, COPY).is_some())) {
+            // An application that names the original in its filter may update the copies itself.
+            let updates_copies = || !is_new && change.statements.iter().any(|statement| statement.queries(KEY));
+            let is_lost = is_new || before.is_some_and(|before| at(before, COPY).is_some());
+            if at(after, COPY).is_none() && is_lost && !updates_copies() {
                 return Some("a reference is stored without its copied field".to_owned());
             }
             let [statement] = change.statements else { return None };

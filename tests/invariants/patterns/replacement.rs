@@ -4,7 +4,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Statement;
+use super::super::case::{Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise, can_load};
 use super::super::values::{as_number, at, put, take};
@@ -48,6 +48,11 @@ impl Replacement {
         as_number(version).filter(is_exact).filter(|_| !matches!(version, Bson::Decimal128(_)))
     }
 
+    /// A whole number, or a decimal that the client wrote.
+    fn written(version: Option<&Bson>) -> Option<f64> {
+        version.and_then(as_number).filter(|number| number.fract() == 0.0)
+    }
+
     fn is_checked(&self, statement: &Statement) -> bool {
         let pins = |version: &str| {
             let around = version.split_once('.').and_then(|(outer, below)| {
@@ -69,6 +74,8 @@ impl Replacement {
             }
             Policy::Check if !checked => {
                 let (sent, stored) = (self.version_of(statement.replacement()?), self.version_of(before));
+                // Limits: the server compares each element of an array.
+                let stored = stored.and_then(Bson::as_array).and_then(|items| items.first()).or(stored);
                 let same = match (sent.and_then(as_number), stored.and_then(as_number)) {
                     (Some(sent), Some(stored)) => sent == stored,
                     _ => sent == stored,
@@ -84,8 +91,7 @@ impl Replacement {
 
     fn uncounted(&self, before: &Document, after: &Document) -> Option<String> {
         let old = self.version_of(before);
-        // A decimal that the client writes is accepted too.
-        let new = self.version_of(after).and_then(as_number).filter(|number| number.fract() == 0.0);
+        let new = Self::written(self.version_of(after));
         match (Self::whole(old), new) {
             (Some(old), Some(new)) if new > old => None,
             (Some(_), _) => Some("the version is not higher after a save".to_owned()),
@@ -99,7 +105,7 @@ impl Replacement {
     /// Changes of the version by an update with operators.
     fn updated(&self, before: &Document, after: &Document) -> Option<String> {
         let old = Self::whole(self.version_of(before))?;
-        let counted = Self::whole(self.version_of(after)).is_some_and(|new| new > old);
+        let counted = Self::written(self.version_of(after)).is_some_and(|new| new > old);
         (!counted).then(|| "an update did not count the version up".to_owned())
     }
 
@@ -181,7 +187,7 @@ impl Promise for Replacement {
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let [statement] = direct.statements else {
             // A later statement may match the version that an earlier one has incremented.
-            let looks = |version| direct.statements.iter().any(|statement| statement.pinned(version).is_some());
+            let looks = |version| direct.statements.iter().any(|statement| statement.queries(version));
             let saves = direct.statements.iter().skip(1).any(|statement| statement.replacement().is_some());
             return !(self.version.is_some_and(looks) || saves && self.policy == Policy::Check);
         };
@@ -204,6 +210,18 @@ impl Promise for Replacement {
         if let Some(version) = self.version {
             super::clear(document, version);
         }
+        // The page says: the `_id` keeps its numeric type.
+        if let Some(id) = document.get("_id").filter(|_| self.policy == Policy::Merge).and_then(as_number) {
+            document.insert("_id", id);
+        }
+    }
+
+    fn splits(&self, documents: &[Document]) -> bool {
+        let is_other = |document: &Document| {
+            let around = self.version.and_then(|version| document.get(first(version)));
+            around.is_some() && Self::written(self.version_of(document)).is_none()
+        };
+        self.counts() && documents.len() > 1 && documents.iter().any(is_other)
     }
 
     fn modifies(&self) -> bool {

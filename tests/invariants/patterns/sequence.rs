@@ -5,6 +5,7 @@ use bson::{Bson, Document};
 use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
+use super::super::show;
 use super::super::values::{as_number, at, put, take};
 
 /// Compares whole numbers exactly.
@@ -37,7 +38,7 @@ impl Sequence {
         let held = |document: &Document| {
             at(document, self.field).is_some() || document.get(outer).is_some_and(|held| held.as_document().is_none())
         };
-        let text = super::super::show::document(&statement.filter);
+        let text = show::document(&statement.filter);
         statement.inserted.as_ref().is_some_and(held)
             || statement.replacement().is_some_and(held)
             || statement.is_pipeline()
@@ -92,7 +93,8 @@ impl Promise for Sequence {
                 return (taken && !has_own_number).then(|| "inserted with the number of another".to_owned());
             };
             let stored = at(before, self.field).filter(|stored| as_number(stored).is_some())?;
-            let kept = number == Some(stored);
+            // Compared as text, because NaN is not equal to itself.
+            let kept = number.is_some_and(|number| show::value(number) == show::value(stored));
             (!kept && !has_own_number).then(|| "the number changed".to_owned())
         })
     }
@@ -100,7 +102,8 @@ impl Promise for Sequence {
     fn harmless(&self, direct: &Change<'_>) -> bool {
         // Statements that use the number see another value, or a value where there was none.
         let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
-        !direct.statements.iter().any(works_on_it)
+        let queries_it = |statement: &Statement| statement.queries(self.field);
+        !direct.statements.iter().any(works_on_it) && !direct.statements.iter().skip(1).any(queries_it)
     }
 
     fn strip(&self, document: &mut Document) {

@@ -1,0 +1,321 @@
+//! Parses YAML text into a tree of [`Node`]s.
+//!
+//! Only this file imports the YAML parser, so that it can be replaced. It accepts the subset of YAML that the
+//! rule language uses: no anchors, merge keys or custom tags, one document, bounded size and depth. It does not
+//! know rules.
+
+use std::fmt;
+
+use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
+use serde_yaml::{Error, Location, MessageFormatter, Spanned};
+
+use super::code::Code;
+use super::diagnostic::{Diagnostic, DiagnosticPlace};
+use super::node::{Key, Node, Value};
+use super::source::{FileId, Span};
+
+/// The largest rule file, in bytes. Ten thousand rules take one or two MiB. A larger file is
+/// probably not a rule file, and parsing it would stall a reload.
+pub const MAX_FILE_BYTES: usize = 8 << 20;
+/// The deepest nesting in a rule file. The language needs eight levels. The tree is walked
+/// recursively, so this also bounds the stack.
+const MAX_DEPTH: usize = 16;
+/// The most values in one file; a rule has ten to forty. Together with [`MAX_FILE_BYTES`] this bounds
+/// the memory and time for a file.
+const MAX_NODES: usize = 1 << 18;
+
+/// Reads the one document in `text`. A file that is empty or has only comments is [`Value::Null`].
+///
+/// # Errors
+/// The first place at which `text` is not YAML, or uses YAML that is not supported. The parser
+/// stops at the first mistake, so there is only one.
+pub(crate) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(Box::new(too_large(file)));
+    }
+    let options = serde_yaml::options! {
+        strict_booleans: true,
+        merge_keys: serde_yaml::MergeKeyPolicy::Error,
+        reject_unsupported_tags: true,
+        with_snippet: false,
+        budget: serde_yaml::budget! {
+            max_depth: MAX_DEPTH,
+            max_anchors: 0,
+            max_aliases: 0,
+            max_nodes: MAX_NODES,
+            // A scalar is one event, a list or mapping is two. The document adds a few.
+            max_events: 2 * MAX_NODES + 8,
+        },
+    };
+    let raw: Spanned<RawValue> =
+        serde_yaml::from_str_with_options(text, options).map_err(|error| Box::new(explain(file, text, &error)))?;
+    Ok(Converter { file, text }.node(raw))
+}
+
+/// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
+pub(crate) fn too_large(file: FileId) -> Diagnostic {
+    let message = format!("the file is larger than the limit of {MAX_FILE_BYTES} bytes");
+    Diagnostic::error(Code::TooLarge, DiagnosticPlace::File(file), message).help("split it into several files")
+}
+
+/// A value as the parser returns it.
+enum RawValue {
+    Leaf(Value),
+    List(Vec<Spanned<RawValue>>),
+    Map(Vec<(Spanned<String>, Spanned<RawValue>)>),
+}
+
+impl<'de> Deserialize<'de> for RawValue {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(RawVisitor)
+    }
+}
+
+struct RawVisitor;
+
+impl<'de> Visitor<'de> for RawVisitor {
+    type Value = RawValue;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value of a rule file")
+    }
+
+    fn visit_unit<E>(self) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Null))
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Bool(value)))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Integer(value)))
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<RawValue, E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            // The parser itself converts whole numbers beyond 64 bits in this way.
+            Err(_) => self.visit_f64(value as f64),
+        }
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Float(value)))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Text(value.to_owned())))
+    }
+
+    fn visit_string<E>(self, value: String) -> Result<RawValue, E> {
+        Ok(RawValue::Leaf(Value::Text(value)))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawValue, A::Error> {
+        let mut list = Vec::new();
+        while let Some(item) = items.next_element()? {
+            list.push(item);
+        }
+        Ok(RawValue::List(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<RawValue, A::Error> {
+        let mut map = Vec::new();
+        while let Some(entry) = entries.next_entry()? {
+            map.push(entry);
+        }
+        Ok(RawValue::Map(map))
+    }
+}
+
+/// Converts the parser's locations to spans. The parser knows only the start of a list or mapping;
+/// its end is the end of its last element.
+struct Converter<'a> {
+    file: FileId,
+    text: &'a str,
+}
+
+impl Converter<'_> {
+    fn node(&self, raw: Spanned<RawValue>) -> Node {
+        let mut span = span_of(self.file, self.text, Some(raw.referenced));
+        let value = match raw.value {
+            RawValue::Leaf(value) => value,
+            RawValue::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
+            RawValue::Map(entries) => Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
+        };
+        let last = match &value {
+            Value::List(items) => items.last(),
+            Value::Map(entries) => entries.last().map(|(_, node)| node),
+            _ => None,
+        };
+        if let Some(last) = last {
+            span.end = self.end_after(span.start, last.span.end);
+        }
+        Node { span, value }
+    }
+
+    /// The end of a list or mapping whose last value ends at `end`: after the closing bracket, if it starts
+    /// with a bracket. Only spaces, commas and comments are between.
+    fn end_after(&self, start: u32, end: u32) -> u32 {
+        let bracket = match self.text.as_bytes().get(start as usize) {
+            Some(b'[') => ']',
+            Some(b'{') => '}',
+            _ => return end,
+        };
+        let rest = self.text.get(end as usize..).unwrap_or_default();
+        let length = rest.find(bracket).map_or(0, |at| at + 1);
+        clamp(end as u64 + length as u64, self.text)
+    }
+
+    fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (Key, Node) {
+        let span = span_of(self.file, self.text, Some(key.referenced));
+        let text = key.value;
+        (Key { span, text }, self.node(node))
+    }
+}
+
+/// The parser always has character offsets, but byte offsets only for complete tokens.
+fn span_of(file: FileId, text: &str, location: Option<Location>) -> Span {
+    let Some(location) = location else {
+        return Span::new(file, 0, 0);
+    };
+    let span = location.span();
+    if let (Some(start), Some(len)) = (span.byte_offset(), span.byte_len()) {
+        return Span::new(file, clamp(start, text), clamp(start + len, text));
+    }
+    let byte_at = |character: u64| {
+        let index = usize::try_from(character).unwrap_or(usize::MAX);
+        text.char_indices().nth(index).map_or(text.len(), |(at, _)| at)
+    };
+    let start = byte_at(span.offset());
+    let end = byte_at(span.offset().saturating_add(span.len()));
+    Span::new(file, clamp(start as u64, text), clamp(end as u64, text))
+}
+
+/// Offsets fit `u32` because a file has at most [`MAX_FILE_BYTES`].
+fn clamp(offset: u64, text: &str) -> u32 {
+    u32::try_from(offset.min(text.len() as u64)).unwrap_or(u32::MAX)
+}
+
+fn explain(file: FileId, text: &str, error: &Error) -> Diagnostic {
+    let explanation = Explanation::from_error(error);
+    let line = error.location().map_or(0, |location| location.line());
+    match indenting_tab(text, line).filter(|_| explanation.code == Code::Syntax) {
+        Some(at) => {
+            let span = Span::new(file, clamp(at as u64, text), clamp(at as u64 + 1, text));
+            let mistake = Diagnostic::error(Code::Syntax, span, "a tab in the indentation");
+            mistake.help("indent YAML with spaces only")
+        }
+        None => explanation.at(file, text, error.location()),
+    }
+}
+
+/// The first tab in the indentation of this line or the next one. The parser treats such a tab as part of the
+/// preceding token and reports the error there.
+fn indenting_tab(text: &str, line: u64) -> Option<usize> {
+    let mut start = 0;
+    let lines = text.split_inclusive('\n').map(|line| {
+        let at = start;
+        start += line.len();
+        (at, line)
+    });
+    let near = lines.skip(usize::try_from(line.checked_sub(1)?).ok()?).take(2);
+    let mut tabs = near.filter_map(|(start, line)| {
+        let indentation = line.len() - line.trim_start_matches([' ', '\t']).len();
+        line.find('\t').filter(|at| *at < indentation).map(|at| start + at)
+    });
+    tabs.next()
+}
+
+/// The parser's error, in the terms of the rule language.
+struct Explanation {
+    code: Code,
+    message: String,
+    help: Option<&'static str>,
+}
+
+impl Explanation {
+    fn new(code: Code, message: impl Into<String>, help: &'static str) -> Self {
+        let message = message.into();
+        let help = Some(help);
+        Self { code, message, help }
+    }
+
+    fn from_error(error: &Error) -> Self {
+        match error.without_snippet() {
+            Error::DuplicateMappingKey { key, .. } => {
+                let key = key.as_deref().unwrap_or("this key");
+                let message = format!("duplicate key `{key}`");
+                Self::new(Code::DuplicateKey, message, "remove one of the two")
+            }
+            Error::MultipleDocuments { .. } => Self::new(
+                Code::UnsupportedYaml,
+                "a second YAML document starts here",
+                "a file has one document; remove the `---` line, or use two files",
+            ),
+            Error::MergeKeyNotAllowed { .. } => Self::new(
+                Code::UnsupportedYaml,
+                "YAML merge keys (`<<`) are not supported",
+                "write the settings in full; one rule can list several namespaces",
+            ),
+            Error::UnsupportedTag { tag, .. } => Self::new(
+                Code::UnsupportedYaml,
+                format!("the YAML tag `{tag}` is not supported"),
+                "remove it, or quote the value if it starts with an exclamation mark",
+            ),
+            Error::UnknownAnchor { .. } => Self::anchors(),
+            Error::Budget { breach, .. } => Self::of_breach(breach),
+            Error::NonFiniteFloat { value, .. } => Self::new(
+                Code::InvalidValue,
+                format!("`{value}` is not a finite number"),
+                "put it in quotes to make it text",
+            ),
+            other => Self::of_syntax(other),
+        }
+    }
+
+    fn of_syntax(error: &Error) -> Self {
+        let message = serde_yaml::DefaultMessageFormatter.format_message(error);
+        let help = match &*message {
+            text if text.starts_with("mapping values are not allowed") => {
+                Some("quote text that contains `: `, or check the indentation")
+            }
+            text if text.starts_with("invalid indentation in multiline quoted scalar") => {
+                Some("check the lines above for an unclosed quote")
+            }
+            _ => None,
+        };
+        Self { code: Code::Syntax, message: message.into_owned(), help }
+    }
+
+    fn of_breach(breach: &serde_yaml::budget::BudgetBreach) -> Self {
+        use serde_yaml::budget::BudgetBreach;
+        match breach {
+            BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. } => Self::anchors(),
+            BudgetBreach::Depth { .. } => Self::new(
+                Code::TooLarge,
+                format!("more than {MAX_DEPTH} levels of nesting"),
+                "check for unclosed brackets",
+            ),
+            _ => Self::new(Code::TooLarge, "the file has too many values", "split it into several files"),
+        }
+    }
+
+    fn anchors() -> Self {
+        Self::new(
+            Code::UnsupportedYaml,
+            "YAML anchors and aliases (`&name`, `*name`) are not supported",
+            "write the value in full; quote text that starts with `*` or `&`: \"*.orders\"",
+        )
+    }
+
+    fn at(self, file: FileId, text: &str, location: Option<Location>) -> Diagnostic {
+        let span = span_of(file, text, location);
+        let diagnostic = Diagnostic::error(self.code, span, self.message);
+        match self.help {
+            Some(help) => diagnostic.help(help),
+            None => diagnostic,
+        }
+    }
+}

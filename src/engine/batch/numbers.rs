@@ -1,0 +1,220 @@
+//! Numbers for the statements of a batch: leases before the first command, maxima for each group.
+
+use smallvec::SmallVec;
+
+use super::super::allocation;
+use super::super::evaluation::{Evaluated, NumberRule, RejectedBy};
+use super::super::lookup::LookupError;
+use super::super::outcome::OutcomeKind;
+use super::super::plan::Step;
+use super::super::port::{Flow, Port};
+use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
+use super::group::{DuplicateNumber, Group};
+use super::{BatchJob, CounterDemand};
+use crate::document::Document;
+use crate::patterns::Rejection;
+use crate::patterns::numbering::Strategy;
+use crate::rules::Rule;
+
+/// The maximum number of attempts of an optimistic sequence for one statement.
+const MAX_ATTEMPTS: u32 = 1000;
+
+impl<'f> BatchJob<'f> {
+    /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
+    /// statements that are not sent.
+    pub(super) fn collect_leases(&self) -> Vec<CounterDemand<'f>> {
+        let mut leases = Vec::new();
+        for index in self.sendable() {
+            let Some(evaluated) = self.evaluated.get(index) else { continue };
+            let namespace = evaluated.statement.namespace;
+            for rule in evaluated.numbered_by.iter().filter(|rule| is_counted(rule)) {
+                demand_of(&mut leases, *rule, namespace).statements.push(index);
+            }
+            for rule in evaluated.brings_number.iter().filter(|rule| is_counted(rule)) {
+                let brought = rule.numbers.provided_numbers(&evaluated.statement.operation);
+                if !brought.is_empty() {
+                    demand_of(&mut leases, *rule, namespace).brought.extend(brought);
+                }
+            }
+        }
+        leases
+    }
+
+    /// Whether the statements need numbers before they can be sent, or privileges for numbers.
+    pub(in crate::engine) fn needs_numbers(&self, privileges: &Privileges) -> bool {
+        !self.leases.is_empty() || self.unknown_access(privileges).is_some()
+    }
+
+    /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
+    /// access.
+    pub(super) async fn check_privileges(&self, port: &Port) -> Flow {
+        while let Some(access) = port.lent(|lent| self.unknown_access(&lent.client_state.privileges)) {
+            if let Err(denied) = access.require(&self.command, port).await {
+                return Flow::Break(self.pass_on(denied));
+            }
+        }
+        Flow::Continue(())
+    }
+
+    /// Returns an access of the client that a lookup requires and that docward does not know.
+    fn unknown_access(&self, privileges: &Privileges) -> Option<CollectionAccess> {
+        let mut known = None;
+        for index in self.sendable() {
+            let Some(evaluated) = self.evaluated.get(index) else { continue };
+            let namespace = evaluated.statement.namespace;
+            let kind = WriteKind::from_statement(&evaluated.statement);
+            // Most statements need the same access as the previous one.
+            if known == Some((namespace, kind)) || !self.looks_up(evaluated) {
+                continue;
+            }
+            let access = self.batch.namespace(&evaluated.statement);
+            if !privileges.covers(access, kind) {
+                return Some(CollectionAccess::new(access, kind));
+            }
+            known = Some((namespace, kind));
+        }
+        None
+    }
+
+    /// Whether the statement needs a lookup under docward's own user.
+    fn looks_up(&self, evaluated: &Evaluated<'f, 'f>) -> bool {
+        let brings = |rule: &NumberRule<'_>| !rule.numbers.provided_numbers(&evaluated.statement.operation).is_empty();
+        let in_transaction = self.command.session().in_transaction;
+        evaluated.numbered_by.iter().any(|rule| is_counted(rule) || !in_transaction)
+            || evaluated.brings_number.iter().any(|rule| is_counted(rule) && brings(rule))
+    }
+
+    /// Leases the numbers of all statements and assigns them.
+    pub(super) async fn lease_numbers(&mut self, port: &Port) -> Flow {
+        for CounterDemand { rule, namespace, statements, brought } in std::mem::take(&mut self.leases) {
+            let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
+            let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
+            match port.lease(rule.numbers.lease(*namespace, count, brought)).await {
+                Ok(numbers) => {
+                    for (index, number) in statements.into_iter().zip(numbers) {
+                        let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
+                        let statement = &evaluated.statement;
+                        evaluated.statement = statement.with(rule.numbers.assign(&statement.operation, number));
+                        port.lent(|lent| evaluated.check_number(*namespace, &mut lent.outcomes));
+                    }
+                }
+                Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
+                Err(LookupError::Permanent(text)) => {
+                    statements.into_iter().for_each(|index| self.reject_for_lookup(index, rule.rule, &text, port));
+                }
+            }
+        }
+        Flow::Continue(())
+    }
+
+    /// Rejects a statement because a lookup failed; the log shows the error to the DBA.
+    fn reject_for_lookup(&mut self, index: usize, rule: &'f Rule, text: &str, port: &Port) {
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return };
+        let reason = format!("no number could be allocated for it: {text}");
+        let hint = "Tell the DBA: docward allocates numbers as its own user, `service`, and this failed.";
+        let rejection = Rejection::new(reason, hint);
+        port.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
+        evaluated.rejected = Some(RejectedBy { rule, rejection });
+    }
+
+    pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {
+        let numbered_by = self.evaluated.get(index).map(|evaluated| evaluated.numbered_by.as_slice());
+        numbered_by.unwrap_or_default().iter().copied().filter(|rule| !is_counted(rule))
+    }
+
+    /// Finds the next numbers of a group's optimistic sequences. Returns false if its statements are rejected instead.
+    pub(super) async fn find_maxima(&mut self, group: &mut Group, port: &Port) -> Flow<bool> {
+        while let Some((index, rule)) = self.missing_maximum(group) {
+            let maximum = self.find_maximum(index, rule, port).await?;
+            let next = maximum.and_then(|maximum| {
+                let next = rule.numbers.after(maximum.max(group.taken_of(rule.rule)));
+                next.ok_or_else(|| LookupError::Permanent("the largest possible number is already used".to_owned()))
+            });
+            match next {
+                Ok(next) => group.next_numbers.push((rule.rule.id, next)),
+                Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),
+                Err(LookupError::Permanent(text)) => {
+                    group.statements.iter().for_each(|index| self.reject_for_lookup(*index, rule.rule, &text, port));
+                    self.stopped |= self.stops_on_error();
+                    return Flow::Continue(false);
+                }
+            }
+        }
+        Flow::Continue(true)
+    }
+
+    /// Returns a rule whose next number a group needs and does not have yet, with a statement that needs it.
+    pub(super) fn missing_maximum(&self, group: &Group) -> Option<(usize, NumberRule<'f>)> {
+        let is_missing = |rule: &NumberRule<'f>| !group.next_numbers.iter().any(|(known, _)| *known == rule.rule.id);
+        group.statements.iter().find_map(|index| {
+            let rule = self.optimistic_rules(*index).find(is_missing)?;
+            Some((*index, rule))
+        })
+    }
+
+    /// Queries the maximum. Inside a transaction only the client's own session sees its inserts, so the query runs
+    /// there, and its error goes to the client: the transaction is aborted, as after an error of the statement.
+    async fn find_maximum(
+        &mut self,
+        index: usize,
+        rule: NumberRule<'f>,
+        port: &Port,
+    ) -> Flow<Result<Option<i64>, LookupError>> {
+        let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(Ok(None)) };
+        let maximum = allocation::maximum(rule.numbers.field(), self.batch.namespace(&evaluated.statement));
+        if !self.command.session().in_transaction {
+            return Flow::Continue(port.maximum(maximum).await);
+        }
+        let find = allocation::find_maximum(&self.command, &maximum, self.transaction_begun);
+        let reply = port.exchange(find).await;
+        match allocation::read_maximum(&reply, &maximum.field) {
+            Some(found) => {
+                self.transaction_begun = true;
+                Flow::Continue(Ok(found))
+            }
+            None => Flow::Break(self.pass_on(reply)),
+        }
+    }
+
+    /// Returns the position in the group of a statement whose optimistic number is a duplicate, and that number if it
+    /// is known. Returns `None` inside a transaction: the server has aborted it, and the client's driver repeats it.
+    pub(super) fn retry_of(
+        &self,
+        group: &Group,
+        errors: &[(usize, Document<'_>)],
+    ) -> Option<(usize, Option<DuplicateNumber>)> {
+        let (place, error) = errors.first()?;
+        let index = group.statements.get(*place)?;
+        if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS {
+            return None;
+        }
+        let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
+        let number = allocation::taken_number(rule.numbers.field(), *error);
+        Some((*place, number.map(|number| (rule.rule.id, number))))
+    }
+}
+
+impl Group {
+    fn taken_of(&self, rule: &Rule) -> Option<i64> {
+        self.taken.filter(|(of, _)| *of == rule.id).map(|(_, number)| number)
+    }
+}
+
+fn demand_of<'w, 'f>(
+    leases: &'w mut Vec<CounterDemand<'f>>,
+    rule: NumberRule<'f>,
+    namespace: usize,
+) -> &'w mut CounterDemand<'f> {
+    let same = |other: &CounterDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
+    let at = leases.iter().position(same).unwrap_or(leases.len());
+    if at == leases.len() {
+        // Most batches need one counter.
+        leases.reserve_exact(1);
+        leases.push(CounterDemand { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
+    }
+    &mut leases[at]
+}
+
+fn is_counted(rule: &NumberRule<'_>) -> bool {
+    rule.numbers.strategy() == Strategy::Counter
+}

@@ -1,0 +1,395 @@
+//! Decides on a message: what to send instead of it, or what must be asked first.
+
+use std::ops::ControlFlow;
+
+use smallvec::SmallVec;
+
+use super::authentication::{self, is_by_certificate, read_users, users_question};
+use super::batch::BatchJob;
+use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, applicable_rules, asks_for_users};
+use super::indirect_writes::BUCKET_WRITE;
+use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::plan::Step;
+use super::port::{Flow, Lent, Port};
+use super::{ClientState, Now, collection_query, rejection_text};
+use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, shorten};
+use crate::document::{Document, Kind, OwnedValue, Writer};
+use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
+use crate::rules::RuleSet;
+use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
+use crate::wire::op_msg::{self, MORE_TO_COME, Message};
+
+/// A message, and what is known for the decision on it.
+#[derive(Clone)]
+pub(super) struct Incoming<'f> {
+    frame: &'f [u8],
+    pub(super) rules: &'f RuleSet,
+    pub(super) now: Now,
+    /// The server's reply to a rule's query on the collection.
+    answer: Option<Vec<u8>>,
+}
+
+/// What a message needs.
+pub(super) enum Decision<'f> {
+    /// The final step.
+    Final(Step),
+    /// The reply to this query of the authenticated users, then another decision.
+    Users(Vec<u8>),
+    /// The reply to this query of a rule on the collection, then another decision.
+    Collection(Vec<u8>),
+    /// The evaluation of more statements.
+    Evaluation(Box<Unevaluated<'f>>),
+    /// Numbers, before the statements are sent.
+    Numbers(Box<BatchJob<'f>>),
+    /// Several commands.
+    Commands(Box<BatchJob<'f>>),
+}
+
+/// A write command with statements that are not evaluated yet.
+pub(super) struct Unevaluated<'f> {
+    command: Command<'f>,
+    batch: WriteBatch<'f>,
+    evaluation: Evaluation<'f, 'f>,
+}
+
+/// The query that a decision needs first, or the error that the client gets instead of one.
+pub(super) enum Undecided {
+    /// The authenticated users must be known.
+    Users(Vec<u8>),
+    /// A rule must know documents of the collection.
+    Collection(Vec<u8>),
+    NoPlan(NoPlan),
+}
+
+/// The error for a message that cannot be carried out.
+pub(super) struct NoPlan {
+    pub(super) code: i32,
+    pub(super) text: String,
+}
+
+impl From<CommandError> for NoPlan {
+    fn from(error: CommandError) -> Self {
+        let mut text = error.to_string();
+        shorten(&mut text, MAX_REASON_LENGTH);
+        Self { code: code::FAILED_TO_PARSE, text }
+    }
+}
+
+impl From<NoPlan> for Undecided {
+    fn from(error: NoPlan) -> Self {
+        Self::NoPlan(error)
+    }
+}
+
+impl From<CommandError> for Undecided {
+    fn from(error: CommandError) -> Self {
+        Self::NoPlan(error.into())
+    }
+}
+
+/// Carries out a decision that needs more than one step, and returns the last step.
+pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Step {
+    let last = loop {
+        match decision {
+            Decision::Final(step) => return step,
+            Decision::Users(question) => match read_users(&port.exchange(question).await) {
+                Some(users) => port.lent(|lent| lent.client_state.users = Some(users)),
+                None => return Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
+            },
+            Decision::Collection(question) => incoming.answer = Some(port.exchange(question).await),
+            Decision::Evaluation(unevaluated) => break unevaluated.carry_out(incoming.now, &port).await,
+            Decision::Numbers(job) => break job.number_and_send(&port).await,
+            Decision::Commands(job) => break job.send(&port).await,
+        }
+        decision = port.lent(|Lent { client_state, outcomes }| incoming.decide(client_state, outcomes));
+    };
+    match last {
+        Flow::Continue(last) | Flow::Break(last) => last,
+    }
+}
+
+impl<'f> Unevaluated<'f> {
+    /// Evaluates the other statements, in turns with other connections, and sends them.
+    async fn carry_out(mut self: Box<Self>, now: Now, port: &Port) -> Flow<Step> {
+        loop {
+            port.give_way().await;
+            if port.lent(|lent| self.evaluation.take_turn(&self.batch, now, &mut lent.outcomes)) {
+                break;
+            }
+        }
+        let Self { command, batch, evaluation } = *self;
+        Box::new(BatchJob::new(command, batch, evaluation.into_evaluated())).number_and_send(port).await
+    }
+}
+
+impl<'f> Incoming<'f> {
+    pub(super) fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
+        Self { frame, rules, now, answer: None }
+    }
+
+    /// Decides with what is known so far.
+    pub(super) fn decide(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> Decision<'f> {
+        let Ok(header) = Header::of_frame(self.frame) else {
+            return Decision::Final(Step::Close("the length of the message differs from its header".to_owned()));
+        };
+        let decided = match header.op_code {
+            OpCode::Msg => self.decide_command(client_state, outcomes),
+            OpCode::Query => Err(Undecided::NoPlan(NoPlan {
+                code: code::UNSUPPORTED_OP_QUERY_COMMAND,
+                text: "docward accepts only the hello handshake by OP_QUERY; use a driver that sends OP_MSG".to_owned(),
+            })),
+            other => {
+                let text = format!("{other:?} is a legacy opcode, which docward does not support");
+                return Decision::Final(Step::Close(text));
+            }
+        };
+        match decided {
+            Ok(decision) => decision,
+            Err(Undecided::Users(question)) => Decision::Users(question),
+            Err(Undecided::Collection(question)) => Decision::Collection(question),
+            Err(Undecided::NoPlan(error)) => Decision::Final(self.reply_error(header, &error)),
+        }
+    }
+
+    /// Ends the message with an error reply, or by closing the connection if the client expects no reply.
+    fn reply_error(&self, header: Header, error: &NoPlan) -> Step {
+        let flags = self.frame.get(HEADER_LENGTH..).and_then(|rest| rest.first_chunk().map(|b| u32::from_le_bytes(*b)));
+        if header.op_code == OpCode::Msg && flags.is_none_or(|flags| flags & MORE_TO_COME != 0) {
+            return Step::Close(error.text.clone());
+        }
+        Step::Reply(error_reply(header, error.code, &format!("docward: {}", error.text), |_| {}))
+    }
+
+    fn decide_command(
+        &mut self,
+        client_state: &mut ClientState,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Decision<'f>, Undecided> {
+        let command = Command::parse(self.frame)?;
+        let class = command.class;
+        if let Some(form) = Form::for_class(class) {
+            return self.write(command, class, form, client_state, outcomes);
+        }
+        let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
+        if let Some(what) = class.indirect_write() {
+            let step = self.indirect_write(&command, class, what, client_state, outcomes)?;
+            if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
+                return Ok(Decision::Final(step));
+            }
+        }
+        let step = match class {
+            CommandClass::Hello => {
+                let text = "a hello must have its body first; this one has a document sequence before it".to_owned();
+                return Err(NoPlan { code: code::FAILED_TO_PARSE, text }.into());
+            }
+            CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
+                return Err(authentication::certificate_login_error().into());
+            }
+            CommandClass::Authenticate => {
+                client_state.forget_users();
+                forward
+            }
+            CommandClass::Explain => self.explain(&command, client_state, outcomes)?,
+            class if class.reads() => self.read(&command, class, client_state, outcomes)?,
+            _ => forward,
+        };
+        Ok(Decision::Final(step))
+    }
+
+    /// Evaluates the statements of a write command, as many as fit into one turn.
+    fn write(
+        &mut self,
+        command: Command<'f>,
+        class: CommandClass,
+        form: Form,
+        client_state: &ClientState,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Decision<'f>, Undecided> {
+        let mut batch = WriteBatch::parse(&command, form)?;
+        let mut targets = Vec::new();
+        let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
+        for namespace in &batch.namespaces {
+            let (bucket, applicable_rules) = self.applicable_rules_of(*namespace, client_state);
+            targets.extend(bucket);
+            applicable_rules_of.push(applicable_rules);
+        }
+        for applicable_rules in &applicable_rules_of {
+            require_users(applicable_rules, client_state, &command)?;
+        }
+        let step = self.unanalysed(&command, targets, BUCKET_WRITE, client_state, outcomes)?;
+        if !matches!(step, Step::ForwardOriginal { .. }) {
+            return Ok(Decision::Final(step));
+        }
+        // bulkWrite names several collections, so a rule for one does not apply to the whole command.
+        if let [applicable_rules] = applicable_rules_of.as_slice()
+            && form != Form::BulkWrite
+        {
+            match self.evaluate_whole(&command, class, applicable_rules, outcomes)? {
+                ControlFlow::Continue(changes) => batch.body_changes = changes,
+                ControlFlow::Break(step) => return Ok(Decision::Final(step)),
+            }
+        }
+        let stops_on_rejection = batch.ordered || command.session().in_transaction;
+        let mut evaluation = Evaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
+        if !evaluation.take_turn(&batch, self.now, outcomes) {
+            return Ok(Decision::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
+        }
+        let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
+        Ok(match () {
+            () if job.needs_numbers(&client_state.privileges) => Decision::Numbers(Box::new(job)),
+            () => match job.plan_groups(outcomes) {
+                Flow::Break(step) => Decision::Final(step),
+                Flow::Continue(()) => Decision::Commands(Box::new(job)),
+            },
+        })
+    }
+
+    fn read(
+        &mut self,
+        command: &Command<'f>,
+        class: CommandClass,
+        client_state: &ClientState,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Undecided> {
+        let expects_reply = !command.message.more_to_come();
+        let Some(namespace) = command.collection() else {
+            return match command.target.kind {
+                // mongod accepts a UUID instead of a name.
+                Kind::Binary => self.read_unnamed(command, class, client_state),
+                _ => Ok(Step::ForwardOriginal { expects_reply }),
+            };
+        };
+        let applicable_rules = applicable_rules(self.rules, namespace, client_state);
+        require_users(&applicable_rules, client_state, command)?;
+        Ok(match self.evaluate_whole(command, class, &applicable_rules, outcomes)? {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(changes) if changes.is_empty() => Step::ForwardOriginal { expects_reply },
+            ControlFlow::Continue(changes) => {
+                Step::Forward { message: with_fields(&command.message, command.body, &changes), expects_reply }
+            }
+        })
+    }
+
+    /// Evaluates the command as a whole; returns the body fields to set, or the rejection.
+    pub(super) fn evaluate_whole(
+        &mut self,
+        command: &Command<'f>,
+        class: CommandClass,
+        applicable_rules: &ApplicableRules<'f>,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
+        let Some(namespace) = command.collection() else { return Ok(Flow::Continue(Vec::new())) };
+        let whole = WholeCommand { class, body: command.body };
+        let mut changes = Vec::new();
+        for (rule, enforcement) in applicable_rules {
+            let mut verdict = rule.pattern.command_verdict(&whole);
+            if let CommandVerdict::Needs(collection_query) = &verdict {
+                let documents = match self.answer.take() {
+                    Some(answer) => Some(answer),
+                    // In a transaction the query could become its first command, or abort it.
+                    None if *enforcement != Enforcement::Enforce || command.session().in_transaction => {
+                        Some(Vec::new())
+                    }
+                    None => None,
+                };
+                let Some(answer) = documents else {
+                    // The command is evaluated again with the answer.
+                    outcomes.take();
+                    let question = collection_query::question(command, namespace, &**collection_query);
+                    return Err(Undecided::Collection(question));
+                };
+                verdict = collection_query::conclude(&**collection_query, &whole, &answer);
+            }
+            match (verdict, enforcement) {
+                (CommandVerdict::Forward | CommandVerdict::Needs(_), _) => {}
+                (CommandVerdict::Warn(warning), _) => {
+                    outcomes.add(rule, namespace, OutcomeKind::Warn, Some(&warning));
+                }
+                (CommandVerdict::Set(key, value), Enforcement::Enforce) if fits(command, key, &value) => {
+                    outcomes.add_routine(rule, namespace);
+                    changes.push((key, value));
+                }
+                (CommandVerdict::Set(key, _), Enforcement::Enforce) => {
+                    let reason = format!("the command has no room for the field '{key}' that the rule adds");
+                    let rejection = Rejection::new(reason, "Make the command smaller.");
+                    outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+                    let rejected = RejectedBy { rule, rejection };
+                    return Ok(Flow::Break(reject_command(command, &rejected, command.name, namespace)));
+                }
+                (CommandVerdict::Set(..), enforcement) => outcomes.add(rule, namespace, enforcement.rewrites(), None),
+                (CommandVerdict::Reject(rejection), enforcement) => {
+                    outcomes.add(rule, namespace, enforcement.rejects(), Some(&rejection));
+                    if *enforcement == Enforcement::Enforce {
+                        let rejected = RejectedBy { rule, rejection };
+                        return Ok(Flow::Break(reject_command(command, &rejected, command.name, namespace)));
+                    }
+                }
+            }
+        }
+        Ok(Flow::Continue(changes))
+    }
+}
+
+/// Stops the decision if it depends on the client's users and they are not known yet.
+pub(super) fn require_users(
+    applicable_rules: &ApplicableRules<'_>,
+    client_state: &ClientState,
+    command: &Command<'_>,
+) -> Result<(), Undecided> {
+    if asks_for_users(applicable_rules, client_state) {
+        return Err(Undecided::Users(users_question(command.message.header.request_id)));
+    }
+    Ok(())
+}
+
+/// Whether another field fits into a command's body.
+fn fits(command: &Command<'_>, key: &str, value: &OwnedValue) -> bool {
+    /// Type byte and terminator of a field, and small fields of other rules.
+    const AROUND: usize = 2 + 64;
+    let added = key.len() + value.as_value().bytes.len() + AROUND;
+    command.body.as_bytes().len() + added <= MAX_COMMAND_DOCUMENT_LENGTH
+}
+
+/// The error reply for a rejected command without statements: `ok: 0` with `errInfo`.
+pub(super) fn reject_command(
+    command: &Command<'_>,
+    rejected: &RejectedBy<'_>,
+    what: &str,
+    namespace: Namespace<'_>,
+) -> Step {
+    let text = rejection_text::message(rejected, what, namespace);
+    if command.message.more_to_come() {
+        return Step::Silent;
+    }
+    Step::Reply(error_reply(command.message.header, rejected.rejection.code, &text, |w| {
+        rejection_text::write_error_info(w, rejected);
+    }))
+}
+
+/// Returns the message with fields of its body replaced or added.
+pub(super) fn with_fields(
+    message: &Message<'_>,
+    body: Document<'_>,
+    changes: &[(&'static str, OwnedValue)],
+) -> Vec<u8> {
+    let header = message.header;
+    let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 128);
+    writer.body(|out| Writer::document(out, |w| write_with_fields(w, body, changes)));
+    for sequence in &message.sequences {
+        writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
+    }
+    writer.finish()
+}
+
+/// Writes the fields of `body` with `changes` replaced or added.
+pub(super) fn write_with_fields(w: &mut Writer<'_>, body: Document<'_>, changes: &[(&'static str, OwnedValue)]) {
+    for element in body.elements() {
+        match changes.iter().find(|(changed, _)| changed.as_bytes() == element.key) {
+            Some((key, value)) => w.value(key, value.as_value()),
+            None => w.element(element),
+        }
+    }
+    for (key, value) in changes.iter().filter(|(key, _)| body.get(key).is_none()) {
+        w.value(key, value.as_value());
+    }
+}

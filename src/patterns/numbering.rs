@@ -1,0 +1,68 @@
+//! Numbers that a rule assigns to statements before they are sent.
+//!
+//! A pattern only says where its numbers come from and how a statement gets one. It does not know batches: the engine
+//! collects what the statements of a message need, requests all of it at once, and calls [`Numbering::assign`] in the
+//! order of the statements.
+
+use std::fmt::Debug;
+
+use smallvec::SmallVec;
+
+use super::sequence::Beginning;
+use crate::command::{Namespace, Operation};
+use crate::document::Path;
+
+/// Whole numbers that a statement contains.
+pub type ProvidedNumbers = SmallVec<[i64; 1]>;
+
+/// Where numbers come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Strategy {
+    /// Leases numbers from a counter document.
+    Counter,
+    /// Uses max + 1 and tries again on a duplicate key.
+    Optimistic,
+}
+
+/// A rule's numbers.
+pub trait Numbering: Debug + Sync {
+    /// Returns the field that gets the number.
+    fn field(&self) -> &Path;
+
+    fn strategy(&self) -> Strategy;
+
+    /// Returns the request for `count` numbers of the counter for a namespace. `brought` are numbers that statements
+    /// already contain.
+    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> Lease;
+
+    /// Returns the number after the largest stored one, for [`Strategy::Optimistic`]; `None` if that is the largest
+    /// possible number.
+    fn after(&self, largest: Option<i64>) -> Option<i64>;
+
+    /// Returns the whole numbers that the statement may store, besides those that the rule assigns.
+    fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers;
+
+    /// Returns the operation with `number` in the field.
+    fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a>;
+}
+
+/// Numbers of a counter.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Lease {
+    pub counter: Counter,
+    /// The count of numbers that the message needs.
+    pub count: u32,
+    /// Numbers that the message already contains; the service does not issue them any more.
+    pub brought: Vec<i64>,
+    /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
+    pub block: u32,
+    pub beginning: Beginning,
+}
+
+/// The counter document `{_id: id, seq: last number issued}`.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Counter {
+    pub database: String,
+    pub collection: String,
+    pub id: String,
+}

@@ -1,0 +1,122 @@
+//! Where a sequence's numbers come from, and how a statement gets one.
+
+use super::kept;
+use super::{Sequence, Start};
+use crate::command::{Insert, Modification, Namespace, Operation};
+use crate::document::{CowDocument, Document, OwnedValue, Path, Value, edit};
+use crate::effect::{self, Change, Held};
+use crate::patterns::filter::remade;
+use crate::patterns::numbering::{Counter, Lease, Numbering, ProvidedNumbers, Strategy};
+
+impl Numbering for Sequence {
+    fn field(&self) -> &Path {
+        &self.field.value
+    }
+
+    fn strategy(&self) -> Strategy {
+        self.strategy
+    }
+
+    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> Lease {
+        let counter = Counter {
+            database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
+            collection: self.collection.clone(),
+            id: self.counter.clone(),
+        };
+        Lease { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
+    }
+
+    fn after(&self, largest: Option<i64>) -> Option<i64> {
+        match (largest, self.start) {
+            (Some(largest), Start::At(start)) => largest.checked_add(1).map(|next| next.max(start)),
+            (Some(largest), Start::AfterMax) => largest.checked_add(1),
+            (None, Start::At(start)) => Some(start),
+            (None, Start::AfterMax) => Some(1),
+        }
+    }
+
+    /// Elements of an array count too, because a unique index contains them.
+    fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers {
+        let mut numbers = ProvidedNumbers::new();
+        let mut add = |value: Value<'_>| match value.as_array() {
+            Some(elements) => numbers.extend(elements.values().filter_map(Value::as_whole)),
+            None => numbers.extend(value.as_whole()),
+        };
+        if let Change::Set(value) | Change::Either(value) = effect::change(operation, self.field()) {
+            add(value);
+        }
+        if let Operation::Update(update) = operation
+            && update.upsert
+        {
+            if let Some(inserted) = effect::inserted(operation)
+                && let Held::Value(value) = inserted.at(self.field())
+            {
+                add(value);
+            }
+            if let Some(value) = effect::equality(update.filter.as_document(), self.field().as_str()) {
+                add(value);
+            }
+        }
+        numbers
+    }
+
+    fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
+        match operation {
+            Operation::Insert(insert) => {
+                let value = OwnedValue::integer(number);
+                let document = edit::set(insert.document.as_document(), self.field(), value.as_value());
+                Operation::Insert(Insert { document: CowDocument::from_writer(document) })
+            }
+            Operation::Update(update) => {
+                let modification = self.assign_on_upsert(&update.modification, number);
+                remade(update, update.filter.clone(), modification, update.upsert)
+            }
+            Operation::Delete(_) => operation.clone(),
+        }
+    }
+}
+
+impl Sequence {
+    /// Returns the modification that keeps a stored document's number and assigns this one to an inserted document.
+    fn assign_on_upsert<'a>(&self, modification: &Modification<'a>, number: i64) -> Modification<'a> {
+        if let Some(keeping) = kept::keeping(modification, self.field(), Some(number)) {
+            return keeping;
+        }
+        match modification {
+            Modification::Operators(operators) => {
+                Modification::Operators(self.with_set_on_insert(operators.as_document(), number))
+            }
+            Modification::Pipeline(pipeline) => {
+                let mut pipeline = pipeline.clone();
+                pipeline.stages.push(kept::missing(self.field(), number));
+                Modification::Pipeline(pipeline)
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// Returns the operators with `number` in `$setOnInsert` and without other operators on the field.
+    fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
+        let path = self.field().as_str();
+        let others = |fields: Document<'_>, w: &mut crate::document::Writer<'_>| {
+            fields.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
+        };
+        let has_others = |fields: Document<'_>| {
+            fields.first().is_none() || fields.elements().any(|field| field.key != path.as_bytes())
+        };
+        CowDocument::build(|w| {
+            for operator in operators.elements().filter(|operator| operator.key != b"$setOnInsert") {
+                match operator.value.as_document() {
+                    Some(fields) if has_others(fields) => w.nested(operator.key, |w| others(fields, w)),
+                    Some(_) => {}
+                    None => w.element(operator),
+                }
+            }
+            w.nested("$setOnInsert", |w| {
+                let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+                others(on_insert, w);
+                w.integer(path, number);
+            });
+        })
+    }
+}

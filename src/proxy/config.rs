@@ -1,0 +1,33 @@
+//! The configuration of a proxy.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::proxy::connection::limits::LimitSettings;
+use crate::proxy::members::placement::Placement;
+use crate::proxy::server_side::upstream::Upstream;
+use crate::proxy::telemetry::spans::Tracer;
+use crate::proxy::transport::tls::ListenerTls;
+
+/// The listeners, the upstream and their settings.
+#[derive(Debug, Clone)]
+pub struct ProxyConfig {
+    pub placement: Placement,
+    pub query_listen: Option<SocketAddr>,
+    pub upstream: Upstream,
+    /// `None`: clients connect without TLS.
+    pub tls: Option<Arc<ListenerTls>>,
+    pub limits: LimitSettings,
+    /// How long open transactions and busy connections may take to finish during a graceful shutdown.
+    pub drain_timeout: Duration,
+    /// Socket path over which a process passes its sockets to the next one.
+    pub hand_over: Option<PathBuf>,
+    /// Whether to measure messages, for [`Observer::measures`](super::Observer::measures). With a tracer they are measured anyway.
+    pub measured: bool,
+    /// Receives spans; `None`: no tracing.
+    pub tracer: Option<Arc<Tracer>>,
+    /// Whether decisions are logged with their documents.
+    pub log_documents: bool,
+}

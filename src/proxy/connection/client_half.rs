@@ -1,0 +1,144 @@
+//! The client's side of a connection: its socket, what it said about itself, and what it has sent so far.
+
+use std::net::IpAddr;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::engine::{ClientState, has_logged_in};
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::framing::Request;
+use crate::proxy::connection::timeouts::Unauthenticated;
+use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer, poll_read, with_read_buffer};
+use crate::proxy::telemetry::meter::{Meter, Side};
+use crate::wire::splitter::Splitter;
+
+/// The state of the handshake, from the client's hellos.
+#[derive(Debug, Clone, Copy, Default)]
+pub(in crate::proxy) struct HandshakeState {
+    /// It is the connection of a driver's monitor: its last hello awaits a topology change, or it sends only hellos.
+    pub(in crate::proxy) watched: bool,
+    /// Its last hello may be answered more than once.
+    pub(in crate::proxy) streams: bool,
+    /// The client has sent a hello.
+    hello_sent: bool,
+    /// The client has sent a message other than a hello.
+    pub(in crate::proxy) commands_sent: bool,
+    /// Number of its hellos; wraps.
+    hellos: u8,
+}
+
+impl HandshakeState {
+    /// Records a hello: whether it awaits a topology change, and whether it may be answered more than once.
+    pub(in crate::proxy) fn note_hello(&mut self, awaits_change: bool, streams: bool) {
+        // A driver measures round trips on a separate connection, so often that it would never be idle. It counts as a
+        // monitor's too.
+        self.watched = awaits_change || self.hello_sent && !self.commands_sent;
+        self.streams = streams;
+        self.hello_sent = true;
+        self.hellos = self.hellos.wrapping_add(1);
+    }
+}
+
+/// The client's side of a connection.
+#[derive(Debug)]
+pub(in crate::proxy) struct ClientHalf<C> {
+    pub(in crate::proxy) stream: C,
+    /// The address the client connected to.
+    pub(in crate::proxy) local: IpAddr,
+    pub(in crate::proxy) state: ClientState,
+    pub(in crate::proxy) handshake: HandshakeState,
+    pub(in crate::proxy) requests: Splitter<Request>,
+    /// `None` while there is no data.
+    pub(in crate::proxy) unread: Option<Box<ReadBuffer>>,
+    /// Bytes for the client that its socket has not taken yet.
+    pub(in crate::proxy) out: WriteBuffer,
+}
+
+/// Bytes that were read from the client and not yet processed.
+#[derive(Debug)]
+pub(in crate::proxy) struct ReadBuffer {
+    pub(in crate::proxy) bytes: Vec<u8>,
+    /// Bytes processed already. `0 .. bytes.len()`.
+    pub(in crate::proxy) at: usize,
+}
+
+/// Whether reading ahead has found something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum ReadAhead {
+    Read,
+    /// The client has sent nothing; the task is registered to be woken when it does.
+    Nothing,
+    /// Enough is unread already.
+    Full,
+}
+
+impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
+    pub(in crate::proxy) fn new(stream: C, local: IpAddr, state: ClientState) -> Self {
+        Self {
+            stream,
+            local,
+            state,
+            handshake: HandshakeState::default(),
+            requests: Splitter::default(),
+            unread: None,
+            out: WriteBuffer::default(),
+        }
+    }
+
+    /// Sends bytes to the client, or buffers them.
+    pub(in crate::proxy) fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
+        self.out.send(cx, &mut self.stream, bytes).map_err(End::ClientError)
+    }
+
+    /// Sends what is buffered.
+    pub(in crate::proxy) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
+        self.out.poll_flush(cx, &mut self.stream).map_err(End::ClientError)
+    }
+
+    /// The state of a client that must still log in; `None`: no login is required.
+    pub(in crate::proxy) fn unauthenticated_slot(&self) -> Option<Unauthenticated> {
+        self.state.must_log_in.then(|| Unauthenticated {
+            commands_sent: self.handshake.commands_sent,
+            within_message: !self.requests.between_frames(),
+            hellos: self.handshake.hellos,
+        })
+    }
+
+    /// Keeps bytes until the messages before them are done.
+    pub(in crate::proxy) fn keep_unread(&mut self, bytes: &[u8]) {
+        match &mut self.unread {
+            _ if bytes.is_empty() => {}
+            Some(unread) => {
+                unread.bytes.drain(..std::mem::take(&mut unread.at));
+                unread.bytes.extend_from_slice(bytes);
+            }
+            none => *none = Some(Box::new(ReadBuffer { bytes: bytes.to_vec(), at: 0 })),
+        }
+    }
+
+    /// Reads the client while its messages must wait, only to notice when it closes. It is bounded: the close of a
+    /// client that keeps sending is noticed later, when its messages are processed.
+    pub(in crate::proxy) fn read_ahead(&mut self, cx: &mut Context<'_>, meter: &Meter) -> Result<ReadAhead, End> {
+        if self.unread.as_ref().is_some_and(|unread| unread.bytes.len() - unread.at >= READ_LENGTH) {
+            return Ok(ReadAhead::Full);
+        }
+        with_read_buffer(|buffer| match poll_read(cx, &mut self.stream, buffer) {
+            Poll::Pending => Ok(ReadAhead::Nothing),
+            Poll::Ready(Err(error)) => Err(End::ClientError(error)),
+            Poll::Ready(Ok([])) => Err(End::ClientClosed),
+            Poll::Ready(Ok(read)) => {
+                meter.count_read(Side::Client, read.len());
+                self.keep_unread(read);
+                Ok(ReadAhead::Read)
+            }
+        })
+    }
+
+    /// Records whether the reply completes the login.
+    pub(in crate::proxy) fn note_login(&mut self, reply: &[u8]) {
+        if self.state.must_log_in && has_logged_in(reply) {
+            self.state.must_log_in = false;
+        }
+    }
+}

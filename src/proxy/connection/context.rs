@@ -1,0 +1,57 @@
+//! What all connections of a process share, in contexts by purpose.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use tokio::sync::Notify;
+
+use crate::proxy::connection::connection_counts::ConnectionCounters;
+use crate::proxy::connection::memory::Memory;
+use crate::proxy::members::topology::Topology;
+use crate::proxy::shutdown::activity::ActivityCounters;
+use crate::proxy::shutdown::transactions::Transactions;
+use crate::proxy::telemetry::meter::Meter;
+use crate::proxy::telemetry::rule_outcomes::RuleOutcomes;
+use crate::service::Service;
+use crate::wire::compressed::Method;
+
+/// What all connections of a process share.
+pub(in crate::proxy) struct ProcessContext<P> {
+    pub(in crate::proxy) rules: RuleContext<P>,
+    pub(in crate::proxy) traffic: TrafficContext,
+    pub(in crate::proxy) members: MemberContext,
+    pub(in crate::proxy) drain: DrainContext,
+}
+
+/// The rules and what their evaluation needs.
+pub(in crate::proxy) struct RuleContext<P> {
+    /// Replaced as a whole, so that each message sees one consistent rule set.
+    pub(in crate::proxy) current: Arc<ArcSwap<P>>,
+    pub(in crate::proxy) service: Arc<dyn Service>,
+    pub(in crate::proxy) outcomes: RuleOutcomes,
+}
+
+/// What is measured, and what bounds it.
+#[derive(Debug)]
+pub(in crate::proxy) struct TrafficContext {
+    pub(in crate::proxy) meter: Meter,
+    pub(in crate::proxy) connection_counters: ConnectionCounters,
+    pub(in crate::proxy) memory: Arc<Memory>,
+    /// Compressors docward offers to the upstream independently of its clients, in order of preference.
+    pub(in crate::proxy) compressors: Option<Arc<[Method]>>,
+}
+
+/// The members and their listeners.
+#[derive(Debug)]
+pub(in crate::proxy) struct MemberContext {
+    pub(in crate::proxy) topology: Topology,
+    /// Notified when a server could not be reached.
+    pub(in crate::proxy) recheck: Arc<Notify>,
+}
+
+/// What a drain waits for.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct DrainContext {
+    pub(in crate::proxy) transactions: Transactions,
+    pub(in crate::proxy) activity: Arc<ActivityCounters>,
+}

@@ -1,0 +1,131 @@
+//! Why a connection ended, sorted by who caused it. The texts go to the log.
+
+use std::io;
+use std::time::Duration;
+
+use crate::engine::handshake::HandshakeError;
+use crate::proxy::connection::pending_replies::ReplyOutOfOrder;
+use crate::wire::WireError;
+
+/// The client sent a message that cannot be parsed or forwarded.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum ClientFault {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error("it sent a message of {length} bytes before it logged in; the limit until then is {limit}")]
+    TooLongBeforeLogin { length: usize, limit: usize },
+    #[error("its hello of {0} bytes is too long")]
+    HelloTooLong(usize),
+    #[error("its message arrived too slowly while others waited for memory (limits: memory)")]
+    Stalled,
+    #[error(
+        "it uses TLS, and this listener does not; remove tls=true from its connection string, or give docward a \
+         certificate (--tls-certificate)"
+    )]
+    Tls,
+}
+
+/// The upstream sent a message that cannot be parsed or forwarded.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum UpstreamFault {
+    #[error(transparent)]
+    Wire(#[from] WireError),
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
+    #[error(transparent)]
+    OutOfOrder(#[from] ReplyOutOfOrder),
+    #[error("its reply to a hello has {0} bytes, which is too long")]
+    HelloTooLong(usize),
+    #[error("it sent an additional or unexpected reply")]
+    NotOneReply,
+}
+
+/// The reason why a connection ended.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum End {
+    #[error("the client closed the connection")]
+    ClientClosed,
+    #[error("the upstream closed the connection")]
+    UpstreamClosed,
+    #[error("docward is shutting down")]
+    Drained,
+    #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
+    HandshakeTimeout(Duration),
+    #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
+    NoLogin(Duration),
+    #[error("the client did not log in before newer connections needed its slot (limits: connections)")]
+    Displaced,
+    #[error("the client did not use it for {0:?} (limits: idle_timeout)")]
+    Idle(Duration),
+    #[error("the connection to the client broke: {0}")]
+    ClientError(io::Error),
+    #[error("the connection to the upstream broke: {0}")]
+    UpstreamError(io::Error),
+    #[error("the client is at fault: {0}")]
+    Client(#[from] ClientFault),
+    #[error("the upstream is at fault: {0}")]
+    Upstream(#[from] UpstreamFault),
+    #[error("a message could not be processed: {0}")]
+    Rejected(String),
+}
+
+impl End {
+    /// Every [`kind`](Self::kind).
+    pub(in crate::proxy) const KINDS: [&str; 17] = [
+        "client_closed",
+        "upstream_closed",
+        "drained",
+        "handshake_timeout",
+        "no_login",
+        "displaced",
+        "idle",
+        "client_error",
+        "upstream_error",
+        "client_message",
+        "client_handshake",
+        "client_tls",
+        "client_no_login",
+        "client_stalled",
+        "upstream_message",
+        "upstream_handshake",
+        "rejected",
+    ];
+
+    /// The label for counters.
+    pub(in crate::proxy) fn kind(&self) -> &'static str {
+        match self {
+            Self::ClientClosed => "client_closed",
+            Self::UpstreamClosed => "upstream_closed",
+            Self::Drained => "drained",
+            Self::HandshakeTimeout(_) => "handshake_timeout",
+            Self::NoLogin(_) => "no_login",
+            Self::Displaced => "displaced",
+            Self::Idle(_) => "idle",
+            Self::ClientError(_) => "client_error",
+            Self::UpstreamError(_) => "upstream_error",
+            Self::Client(ClientFault::Wire(_)) => "client_message",
+            Self::Client(ClientFault::Handshake(_) | ClientFault::HelloTooLong(_)) => "client_handshake",
+            Self::Client(ClientFault::Tls) => "client_tls",
+            Self::Client(ClientFault::Stalled) => "client_stalled",
+            Self::Client(ClientFault::TooLongBeforeLogin { .. }) => "client_no_login",
+            Self::Upstream(UpstreamFault::Handshake(_) | UpstreamFault::HelloTooLong(_)) => "upstream_handshake",
+            Self::Upstream(_) => "upstream_message",
+            Self::Rejected(_) => "rejected",
+        }
+    }
+
+    /// Whether it is logged as a warning. Other ends are routine.
+    pub(in crate::proxy) fn is_remarkable(&self) -> bool {
+        matches!(
+            self,
+            Self::Client(_)
+                | Self::Upstream(_)
+                | Self::Rejected(_)
+                | Self::HandshakeTimeout(_)
+                | Self::NoLogin(_)
+                | Self::Displaced
+        )
+    }
+}

@@ -1,0 +1,350 @@
+//! Carries out the plan of one evaluated message. It has the connection to itself: no reply is pending, and the
+//! client's later messages wait.
+//!
+//! The engine plans the steps; this file performs them and feeds the results back. It must not know what a rule is.
+//! Next: [`crate::engine::Plan`].
+
+use std::future::poll_fn;
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::command::{code, error_reply};
+use crate::engine::lookup::{Lookup, LookupError, LookupResult};
+use crate::engine::{
+    Admission, Input, Now, QueryRejection, RuleOutcome, Step, evaluation_length, read_users, users_question,
+};
+use crate::proxy::connection::end::{End, UpstreamFault};
+use crate::proxy::connection::framing::FLAGS_LENGTH;
+use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
+use crate::proxy::connection::pending_replies::more_to_come;
+use crate::proxy::connection::relay::{Relay, pack, unpack};
+use crate::proxy::connection::write_buffer::{poll_read, with_read_buffer};
+use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::proxy::telemetry::meter::{Side, kind_of};
+use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
+use crate::proxy::transport::socket::ClientSocket;
+use crate::service::LookupReply;
+use crate::wire::compressed::{Compressor, Depth, Envelope, compress, inner_op_code, peek};
+use crate::wire::splitter::{FrameClass, Splitter, StreamPart};
+use crate::wire::{Header, OpCode};
+
+/// Rate limit for warnings of the query listener: a client can cause thousands in a second.
+static QUERY_WARNINGS: RateLimit = RateLimit::per_second(100);
+
+/// How an evaluated message waits for servers.
+#[derive(Debug)]
+struct Waiting {
+    /// Whether the close of the client ends it.
+    watched: bool,
+    /// How long it has waited so far.
+    nanoseconds: u64,
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Interceptor,
+{
+    /// Evaluates `frame`. When this returns, the write buffers hold what remains to be sent. A compressed message is
+    /// decompressed for evaluation, and the evaluated content is what is sent.
+    ///
+    /// # Errors
+    /// [`End`]: either side closed, or the plan closes the connection.
+    pub(in crate::proxy) async fn evaluate(&mut self, frame: Vec<u8>) -> Result<(), End> {
+        let began = self.listener_context.process.traffic.meter.now();
+        // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
+        let mut waiting = Waiting { watched: expects_reply(&frame), nanoseconds: 0 };
+        self.carry_out(frame, &mut waiting).await?;
+        self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
+        Ok(())
+    }
+
+    async fn carry_out(&mut self, frame: Vec<u8>, waiting: &mut Waiting) -> Result<(), End> {
+        let watched = waiting.watched;
+        self.wait_for_room(&frame, watched).await?;
+        let (frame, came) = self.decompressed(frame).await?;
+        self.keep(evaluation_length(&frame), watched).await?;
+        self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
+        let rules = self.listener_context.process.rules.current.load();
+        let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
+            Admission::Original => frame,
+            Admission::Instead(instead) => instead,
+            Admission::Rejected(QueryRejection { step, reason, outcomes }) => {
+                if outcomes.is_empty()
+                    && let Some(suppressed) = QUERY_WARNINGS.line()
+                {
+                    let (client, app) = (&*self.client.state.client, self.client.state.app_name());
+                    let reason = quoted(&reason);
+                    tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
+                }
+                self.note_outcomes(outcomes, &**rules, &frame, waiting).await?;
+                return self.conclude(step, frame, came).await;
+            }
+        };
+        // Time is measured from the first exchange on: a plan without one needs no clock.
+        let mut begun = None;
+        let mut plan = rules.plan(&frame, now());
+        let mut step = plan.next(Input::Start, &mut self.client.state);
+        let last = loop {
+            let outcomes = plan.take_outcomes();
+            waiting.watched = watched && !plan.must_finish();
+            self.note_outcomes(outcomes, &**rules, &frame, waiting).await?;
+            step = match step {
+                Step::Exchange(message) => {
+                    begun.get_or_insert_with(Instant::now);
+                    let reply = self.exchange(message, waiting).await?;
+                    plan.next(Input::Reply(&reply), &mut self.client.state)
+                }
+                Step::Lookup(lookup) => {
+                    let found = self.look_up(lookup, waiting).await?;
+                    plan.next(Input::Found(found), &mut self.client.state)
+                }
+                Step::Yield => {
+                    tokio::task::yield_now().await;
+                    plan.next(Input::Resumed, &mut self.client.state)
+                }
+                Step::Pause(duration) => {
+                    tokio::time::sleep(duration).await;
+                    let elapsed = begun.map_or(duration, |begun| begun.elapsed());
+                    plan.next(Input::Paused { elapsed }, &mut self.client.state)
+                }
+                last => break last,
+            };
+        };
+        drop(plan);
+        self.conclude(last, frame, came).await
+    }
+
+    /// Waits for memory for the message: a short compressed message may contain a long one.
+    async fn wait_for_room(&mut self, frame: &[u8], watched: bool) -> Result<(), End> {
+        if self.kept.is_none()
+            && let Some(bytes) = share_of(frame)
+        {
+            let mut kept = Reservation::for_message(&self.listener_context.process.traffic.memory, bytes);
+            self.while_connected(watched, poll_fn(|cx| kept.poll_room(cx))).await?;
+            self.kept = Some(kept);
+        }
+        Ok(())
+    }
+
+    /// Reserves memory beside the message, if it is more than a small amount.
+    async fn keep(&mut self, bytes: usize, watched: bool) -> Result<(), End> {
+        if bytes > SMALL {
+            let mut kept =
+                self.kept.take().unwrap_or_else(|| Reservation::new(&self.listener_context.process.traffic.memory));
+            self.while_connected(watched, kept.add(bytes)).await?;
+            self.kept = Some(kept);
+        }
+        Ok(())
+    }
+
+    /// Waits for `future`.
+    ///
+    /// # Errors
+    /// [`End`]: the client closed the connection meanwhile; only if `watched`.
+    async fn while_connected<T>(&mut self, watched: bool, future: impl Future<Output = T>) -> Result<T, End> {
+        let mut future = pin!(future);
+        poll_fn(|cx| {
+            if watched {
+                self.watch_client(cx)?;
+            }
+            future.as_mut().poll(cx).map(Ok)
+        })
+        .await
+    }
+
+    /// Performs the last step of a message that arrived compressed by `came`.
+    async fn conclude(&mut self, last: Step, frame: Vec<u8>, came: Option<Compressor>) -> Result<(), End> {
+        match last {
+            Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
+            Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
+            Step::Reply(message) => {
+                let length = message.len();
+                let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
+                self.client.out.push(packed);
+            }
+            Step::Close(reason) => return Err(End::Rejected(reason)),
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
+        }
+        Ok(())
+    }
+
+    /// The message without its compression. If it cannot be decompressed, the client gets an error and the connection
+    /// closes: docward cannot tell whether the sender waits for a reply.
+    async fn decompressed(&mut self, frame: Vec<u8>) -> Result<(Vec<u8>, Option<Compressor>), End> {
+        let Ok(outer) = Header::of_frame(&frame) else { return Ok((frame, None)) };
+        if outer.op_code != OpCode::Compressed {
+            return Ok((frame, None));
+        }
+        let length = Envelope::parse(&frame).ok().flatten().map_or(0, |envelope| envelope.header.length);
+        let unpacked = move || {
+            let unpacked = unpack(&frame).map(|(message, compressor)| (message.into_owned(), compressor));
+            (unpacked, frame)
+        };
+        let (unpacked, frame) = offload(length, unpacked).await?;
+        let opened = match unpacked {
+            Ok((_, Some(compressor))) if !self.negotiation.is_agreed_with_client(compressor) => {
+                Err(format!("the message is compressed by {}, which was not agreed on in a hello", compressor.name()))
+            }
+            Ok(opened) => Ok(opened),
+            Err(error) => Err(error.to_string()),
+        };
+        opened.map_err(|text| {
+            let op_code = inner_op_code(&frame).unwrap_or(OpCode::Msg);
+            let header = Header { op_code, ..outer };
+            self.client.out.push(error_reply(header, code::FAILED_TO_PARSE, &format!("docward: {text}"), |_| {}));
+            End::Rejected(text)
+        })
+    }
+
+    async fn forward(&mut self, message: Vec<u8>, came: Option<Compressor>, expects_reply: bool) -> Result<(), End> {
+        let Ok(header) = Header::of_frame(&message) else {
+            self.server.out.push(message);
+            return Ok(());
+        };
+        let method = self.method_for_upstream(&header, &message, came);
+        let length = method.map_or(0, |_| message.len());
+        let packed = offload(length, move || match method.and_then(|method| compress(&message, method)) {
+            Some(packed) => (packed, method),
+            None => (message, None),
+        });
+        let (message, goes) = packed.await?;
+        if expects_reply {
+            self.expect_reply(&header, came, goes);
+        }
+        self.server.out.push(message);
+        Ok(())
+    }
+
+    /// Counts and logs rule outcomes. For other than routine ones the log names the users, which are asked of the
+    /// server once after each login.
+    async fn note_outcomes(
+        &mut self,
+        outcomes: Vec<RuleOutcome>,
+        rules: &P,
+        frame: &[u8],
+        waiting: &mut Waiting,
+    ) -> Result<(), End> {
+        if let Some(span) = &mut self.pending.span {
+            span.note(&outcomes);
+        }
+        if self.client.state.users.is_none()
+            && outcomes.iter().any(|one| !one.kind.is_routine())
+            && let Ok(header) = Header::of_frame(frame)
+        {
+            let reply = self.exchange(users_question(header.request_id), waiting).await?;
+            self.client.state.users = read_users(&reply);
+        }
+        self.listener_context.process.rules.outcomes.note(outcomes, &self.client.state, rules, frame);
+        Ok(())
+    }
+
+    async fn exchange(&mut self, message: Vec<u8>, waiting: &mut Waiting) -> Result<Vec<u8>, End> {
+        let asked = self.listener_context.process.traffic.meter.now();
+        let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
+        self.server.out.push(message);
+        let mut replies = Splitter::default();
+        let mut has_room = false;
+        let reply = loop {
+            match poll_fn(|cx| self.poll_exchange(cx, &mut replies, waiting.watched, has_room)).await? {
+                Ok(reply) => break reply,
+                Err(length) => {
+                    // The reply to the client is built from it.
+                    self.keep(2 * length, waiting.watched).await?;
+                    replies.reserve();
+                    has_room = true;
+                }
+            }
+        };
+        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        let header = Header::of_frame(&reply).map_err(UpstreamFault::from)?;
+        if header.op_code != OpCode::Msg || Some(header.response_to) != request_id || more_to_come(&header, &reply) {
+            return Err(UpstreamFault::NotOneReply.into());
+        }
+        Ok(reply)
+    }
+
+    /// The server's reply; or the length of a large one, if no room is reserved for it.
+    fn poll_exchange(
+        &mut self,
+        cx: &mut Context<'_>,
+        replies: &mut Splitter<()>,
+        watched: bool,
+        has_room: bool,
+    ) -> Poll<Result<Result<Vec<u8>, usize>, End>> {
+        if watched {
+            self.watch_client(cx)?;
+        }
+        // Pending or not: the reply may arrive before the server has read the whole request.
+        let _ = self.server.poll_flush(cx)?;
+        with_read_buffer(|buffer| {
+            loop {
+                let mut read = match poll_read(cx, &mut self.server.stream, buffer).map_err(End::UpstreamError)? {
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
+                    Poll::Ready(read) => read,
+                };
+                self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
+                let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))?;
+                match part {
+                    StreamPart::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),
+                    StreamPart::Starved if !has_room => {
+                        let header = Header::parse(replies.held()).map_err(UpstreamFault::from)?;
+                        if let Some(header) = header.filter(|header| header.length > SMALL) {
+                            return Poll::Ready(Ok(Err(header.length)));
+                        }
+                    }
+                    StreamPart::Starved => {}
+                    _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
+                }
+            }
+        })
+    }
+
+    async fn look_up(
+        &mut self,
+        lookup: Lookup,
+        waiting: &mut Waiting,
+    ) -> Result<Result<LookupResult, LookupError>, End> {
+        let (asked, kind) = (self.listener_context.process.traffic.meter.now(), kind_of(&lookup));
+        let found = match self.listener_context.process.rules.service.find(lookup) {
+            LookupReply::Ready(found) => found,
+            LookupReply::Pending(answer) => self.while_connected(waiting.watched, answer).await?,
+        };
+        let waited = self.listener_context.process.traffic.meter.since(asked);
+        waiting.nanoseconds += waited;
+        self.listener_context.process.traffic.meter.looked_up(kind, waited, &found);
+        Ok(found)
+    }
+}
+
+/// Whether the client waits for a reply to `frame`.
+fn expects_reply(frame: &[u8]) -> bool {
+    let Ok(header) = Header::of_frame(frame) else { return false };
+    if header.op_code != OpCode::Compressed {
+        return !more_to_come(&header, frame);
+    }
+    let inner = Envelope::parse(frame).ok().flatten().zip(peek(frame, Depth::UpTo(FLAGS_LENGTH)).ok());
+    inner.is_some_and(|(envelope, head)| !more_to_come(&envelope.header, &head))
+}
+
+/// Bytes from which (de)compression runs on another thread, so that other connections of this thread do not wait for
+/// it. That many take some hundred microseconds.
+const MAX_INLINE_LENGTH: usize = 128 * 1024;
+
+/// Runs work that takes time in proportion to `length`, on another thread if it is long.
+async fn offload<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
+    if length <= MAX_INLINE_LENGTH {
+        return Ok(work());
+    }
+    tokio::task::spawn_blocking(work).await.map_err(|error| End::Rejected(format!("a worker thread failed: {error}")))
+}
+
+fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
+}

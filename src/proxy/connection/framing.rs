@@ -1,0 +1,198 @@
+//! Decides from a frame's first bytes whether it streams through or must be collected, and why.
+//!
+//! For a compressed frame, the decompressed beginning decides. It streams through unchanged if the other side agreed
+//! to the same compressor. This module owns no state; [`crate::proxy::connection::relay`] moves the bytes.
+
+use crate::document;
+use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
+use crate::engine::{ClientState, Triage};
+use crate::proxy::connection::end::{ClientFault, UpstreamFault};
+use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::shutdown::transactions::Transactions;
+use crate::proxy::telemetry::meter::Meter;
+use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
+use crate::wire::splitter::FrameClass;
+use crate::wire::{HEADER_LENGTH, Header, OpCode};
+
+/// Bytes of a hello or its reply; real ones have a few thousand.
+const MAX_HELLO_LENGTH: usize = 1 << 20;
+/// The largest plain message that is compressed on its way. Larger ones stream through as they are, so that the memory
+/// per connection stays small.
+const MAX_COMPRESSED_LENGTH: usize = 128 * 1024;
+/// Bytes of a message before login. The newest mongod releases have the same limit; drivers stay far below.
+const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
+/// Decompressed bytes that triage sees. Commands are shorter, except for the documents they carry.
+const MAX_TRIAGE_LENGTH: usize = 16 * 1024;
+/// Length of OP_MSG's flags.
+pub(super) const FLAGS_LENGTH: usize = 4;
+/// Offset of the body's first field in an OP_MSG whose body comes first: flags, kind, length.
+const FIRST_FIELD_AT: usize = HEADER_LENGTH + FLAGS_LENGTH + 1;
+
+/// Requests that must be collected whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Request {
+    Hello,
+    Evaluate,
+    /// It is forwarded with a different compression than it arrived in.
+    Convert,
+}
+
+/// Replies that must be collected whole, and the compression the client expects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Reply {
+    Hello(Option<Compressor>),
+    /// The reply to a login step; it may confirm the login.
+    Login,
+    Convert(Option<Compressor>),
+}
+
+/// The state that sorting a client's frame reads and updates.
+pub(in crate::proxy) struct Requests<'r, P> {
+    pub(in crate::proxy) rules: &'r P,
+    pub(in crate::proxy) client_state: &'r mut ClientState,
+    pub(in crate::proxy) pending: &'r mut PendingReplies,
+    pub(in crate::proxy) negotiation: &'r Negotiation,
+    pub(in crate::proxy) transactions: &'r Transactions,
+    pub(in crate::proxy) meter: &'r Meter,
+}
+
+impl<P: Interceptor> Requests<'_, P> {
+    /// Sorts a client's frame that begins with `head`. If its reply will stream through, that reply is pending from
+    /// now on.
+    ///
+    /// # Errors
+    /// [`ClientFault`]: the connection must close.
+    pub(in crate::proxy) fn sort(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
+        self.refuse_before_login(header)?;
+        if header.op_code == OpCode::Compressed {
+            return self.sort_compressed(header, head);
+        }
+        let triage = self.rules.triage(head, &self.client_state.listener_kind);
+        // Triage decides for every whole frame. If it does not, the frame is evaluated, never forwarded unchecked.
+        if triage == Triage::More && head.len() < header.length {
+            return Ok(FrameClass::More);
+        }
+        if triage == Triage::Evaluate && is_tls(head) {
+            return Err(ClientFault::Tls);
+        }
+        self.act(triage, header, head, None)
+    }
+
+    fn refuse_before_login(&self, header: &Header) -> Result<(), ClientFault> {
+        if self.client_state.must_log_in && header.length > MAX_LENGTH_BEFORE_LOGIN {
+            return Err(ClientFault::TooLongBeforeLogin { length: header.length, limit: MAX_LENGTH_BEFORE_LOGIN });
+        }
+        Ok(())
+    }
+
+    /// Frames that cannot be read, or use a compressor that was not agreed on, go to evaluation, which reports the
+    /// error.
+    fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
+        let envelope = match Envelope::parse(head) {
+            Ok(Some(envelope)) if self.negotiation.is_agreed_with_client(envelope.compressor) => envelope,
+            Ok(None) if head.len() < header.length => return Ok(FrameClass::More),
+            _ => return Ok(FrameClass::Whole(Request::Evaluate)),
+        };
+        self.refuse_before_login(&envelope.header)?;
+        if head.len() < header.length.min(peek_length(envelope.compressor, MAX_TRIAGE_LENGTH)) {
+            return Ok(FrameClass::More);
+        }
+        match peek(head, Depth::Checked(MAX_TRIAGE_LENGTH)) {
+            Ok(inner) => {
+                let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
+                self.act(triage, &envelope.header, &inner, Some(envelope.compressor))
+            }
+            Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),
+        }
+    }
+
+    /// `header` and `head` are those of the decompressed message.
+    fn act(
+        &mut self,
+        triage: Triage,
+        header: &Header,
+        head: &[u8],
+        came: Option<Compressor>,
+    ) -> Result<FrameClass<Request>, ClientFault> {
+        // The server fails transactions of a client that must still log in, so a drain does not wait for them.
+        if !self.client_state.must_log_in {
+            self.transactions.note(head);
+        }
+        self.pending.command = self.meter.command(header, head);
+        self.pending.span = self.meter.open_forwarded(head);
+        if let Triage::Authenticate { .. } = triage {
+            self.client_state.forget_users();
+        }
+        match triage {
+            Triage::Forward { expects_reply } | Triage::Authenticate { expects_reply } => {
+                let goes = self.negotiation.for_upstream(came).map(|method| method.compressor);
+                if goes != came && (came.is_some() || may_be_compressed(header, head)) {
+                    return Ok(FrameClass::Whole(Request::Convert));
+                }
+                if expects_reply {
+                    let logs_in = self.client_state.must_log_in && matches!(triage, Triage::Authenticate { .. });
+                    self.pending
+                        .push(header.request_id, if logs_in { ReplyAction::Login } else { ReplyAction::Forward });
+                }
+                Ok(FrameClass::Stream)
+            }
+            Triage::Hello if header.length > MAX_HELLO_LENGTH => Err(ClientFault::HelloTooLong(header.length)),
+            Triage::Hello => Ok(FrameClass::Whole(Request::Hello)),
+            Triage::Evaluate | Triage::More => Ok(FrameClass::Whole(Request::Evaluate)),
+        }
+    }
+}
+
+/// Whether the bytes are a TLS ClientHello. As a message it would have a length of 33 MB and an unknown opcode.
+fn is_tls(head: &[u8]) -> bool {
+    const HANDSHAKE_OF_TLS_1: [u8; 2] = [0x16, 3];
+    head.starts_with(&HANDSHAKE_OF_TLS_1)
+        && Header::parse(head)
+            .is_ok_and(|header| header.is_none_or(|header| matches!(header.op_code, OpCode::Unknown(_))))
+}
+
+/// Whether a plain message may be compressed on its way.
+pub(in crate::proxy) fn may_be_compressed(header: &Header, head: &[u8]) -> bool {
+    let first = head.get(FIRST_FIELD_AT..).and_then(|body| document::peek(body).next());
+    header.op_code == OpCode::Msg
+        && header.length <= MAX_COMPRESSED_LENGTH
+        && !first.is_some_and(|first| is_never_compressed(first.key))
+}
+
+/// Sorts an upstream reply that begins with `head`.
+///
+/// # Errors
+/// [`UpstreamFault`]: the connection must close.
+pub(in crate::proxy) fn sort_reply(
+    pending: &mut PendingReplies,
+    header: &Header,
+    head: &[u8],
+) -> Result<FrameClass<Reply>, UpstreamFault> {
+    let compressed = header.op_code == OpCode::Compressed;
+    let came = match compressed.then(|| Envelope::parse(head)).transpose()? {
+        None => None,
+        Some(Some(envelope)) => Some(envelope),
+        Some(None) => return Ok(FrameClass::More),
+    };
+    let enough = came.map_or(HEADER_LENGTH + FLAGS_LENGTH, |came| peek_length(came.compressor, FLAGS_LENGTH));
+    if head.len() < enough.min(header.length) {
+        return Ok(FrameClass::More);
+    }
+    let another_follows = match came {
+        None => more_to_come(header, head),
+        Some(came) => more_to_come(&came.header, &peek(head, Depth::UpTo(FLAGS_LENGTH))?),
+    };
+    let came = came.map(|came| came.compressor);
+    Ok(match pending.answer(header, another_follows)? {
+        ReplyAction::Hello(_) if header.length > MAX_HELLO_LENGTH => {
+            return Err(UpstreamFault::HelloTooLong(header.length));
+        }
+        ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
+        ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
+        ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) => {
+            FrameClass::Whole(Reply::Convert(goes))
+        }
+        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Forward => FrameClass::Stream,
+    })
+}

@@ -1,0 +1,199 @@
+//! Runs one client connection, from the first byte to a bounded final flush.
+
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use tokio::sync::watch::error::RecvError;
+use tokio::time::{Sleep, sleep, timeout};
+
+use crate::engine::ClientState;
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::polled_on_wake::WakeGate;
+use crate::proxy::connection::relay::{Event, Relay};
+use crate::proxy::connection::timeouts::{Activity, IdleTimeouts};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::members::closing::Closing;
+use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
+use crate::proxy::transport::socket::ClientSocket;
+
+/// Idle time after which a draining connection closes. A driver that closes idle connections because its monitor's
+/// connection closed has done so by then. A driver that checks sockets before reuse does so after one second. So
+/// docward's close does not race with a request.
+const IDLE_PERIOD: Duration = Duration::from_millis(1200);
+/// Bound on delivering pending bytes after one side has closed.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Rate limit for warnings about ended connections: a client can cause thousands in a second.
+static END_WARNINGS: RateLimit = RateLimit::per_second(100);
+
+/// An event that interrupts the relay.
+enum Interruption {
+    End(End),
+    /// The client's first message has arrived, and its login where one is required.
+    Established,
+    /// The listener changed its state, or is gone.
+    ClosingChanged(Result<(), RecvError>),
+    /// [`IDLE_PERIOD`] has elapsed on a draining connection.
+    IdlePeriodElapsed,
+    TimedOut,
+}
+
+/// One client connection.
+#[derive(Debug)]
+pub(in crate::proxy) struct Connection<C, U, P> {
+    pub(in crate::proxy) relay: Relay<C, U, P>,
+    /// The state of its listener.
+    pub(in crate::proxy) closing: watch::Receiver<Closing>,
+    pub(in crate::proxy) timeouts: IdleTimeouts,
+}
+
+impl<C, U, P> Connection<C, U, P>
+where
+    C: ClientSocket + Send,
+    U: AsyncRead + AsyncWrite + Unpin + Send,
+    P: Interceptor,
+{
+    /// Relays messages until either side closes, a message closes the connection, a timeout expires, or `closing` asks
+    /// for the end and the connection is idle.
+    pub(in crate::proxy) async fn run(&mut self) {
+        let end = self.end().await;
+        self.relay.listener_context.process.traffic.connection_counters.ended(&end);
+        log(&end, &self.relay.client.state);
+        // Bytes that the peer does not take in time are lost.
+        let _ = Box::pin(timeout(FLUSH_TIMEOUT, final_flush(&mut self.relay, &end))).await;
+    }
+
+    /// Relays until the connection ends.
+    async fn end(&mut self) -> End {
+        let mut applied = Closing::Open;
+        // Makes the current state, set before this connection began, count as a change.
+        self.closing.mark_changed();
+        // The activity at the last idle check.
+        let mut seen = Activity::default();
+        let wake_gate = WakeGate::default();
+        loop {
+            match self.next(applied, &wake_gate).await {
+                Interruption::End(end) => return end,
+                Interruption::Established => self.timeouts.established(),
+                Interruption::ClosingChanged(state) => {
+                    let state = state.is_ok().then(|| *self.closing.borrow_and_update());
+                    if state == Some(Closing::Now) {
+                        return End::Drained;
+                    }
+                    applied = apply(&mut self.relay, state, applied);
+                }
+                Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
+                    return End::Drained;
+                }
+                Interruption::IdlePeriodElapsed => seen = self.relay.activity,
+                Interruption::TimedOut => {
+                    let (relay, timeouts) = (&self.relay, &mut self.timeouts);
+                    if let Err(end) =
+                        timeouts.evaluate(relay.activity, relay.is_busy(), relay.client.unauthenticated_slot())
+                    {
+                        return end;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Relays until an event needs attention.
+    async fn next(&mut self, applied: Closing, wake_gate: &WakeGate) -> Interruption {
+        let Self { relay, closing, timeouts } = self;
+        let changed = pin!(closing.changed());
+        let mut changed = (applied < Closing::Now).then_some(changed);
+        // Boxed: most connections never drain.
+        let mut idle = relay.drain_state.when_idle.then(|| Box::pin(sleep(IDLE_PERIOD)));
+        let interruption = move |cx: &mut Context<'_>| poll_interruption(cx, changed.as_mut(), idle.as_mut(), timeouts);
+        let mut interruption = wake_gate.poll_on_wake(poll_fn(interruption));
+        loop {
+            let event = poll_fn(|cx| match relay.poll(cx) {
+                Poll::Ready(event) => Poll::Ready(Ok(event)),
+                Poll::Pending => interruption.poll_unpin(cx).map(Err),
+            });
+            // Boxed: most connections never evaluate a message, and their task must not be as large as a plan.
+            let evaluated = match event.await {
+                Ok(Event::Evaluate(frame)) => Box::pin(relay.evaluate(frame)),
+                Ok(Event::End(end)) => return Interruption::End(end),
+                Ok(Event::Established) => return Interruption::Established,
+                Err(interruption) => return interruption,
+            };
+            if let Err(end) = evaluated.await {
+                return Interruption::End(end);
+            }
+        }
+    }
+}
+
+/// Applies the listener's `state` if it is more urgent than `applied`, the previous one. If the listener is gone,
+/// the connection closes when it is idle and ignores later states. Returns the state now applied.
+fn apply<C, U, P>(relay: &mut Relay<C, U, P>, state: Option<Closing>, applied: Closing) -> Closing
+where
+    C: ClientSocket,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Interceptor,
+{
+    if state.is_some_and(|state| state <= applied) {
+        return applied;
+    }
+    match state {
+        Some(Closing::Open) => {}
+        Some(Closing::Drain) => relay.drain(),
+        Some(Closing::WhenIdle | Closing::Now) | None => relay.drain_state.when_idle = true,
+    }
+    state.unwrap_or(Closing::Now)
+}
+
+fn log(end: &End, client_state: &ClientState) {
+    let (client, connection, app) = (&*client_state.client, client_state.connection, client_state.app_name());
+    // The text may contain parts of the client's message.
+    let end_text = quoted(&end.to_string());
+    if end.is_remarkable() {
+        if let Some(suppressed) = END_WARNINGS.line() {
+            tracing::warn!(client, connection, app, suppressed, "connection closed: {end_text}");
+        }
+    } else {
+        tracing::debug!(client, connection, app, "connection closed: {end_text}");
+    }
+}
+
+/// Polls for what can end the connection besides its relay.
+fn poll_interruption(
+    cx: &mut Context<'_>,
+    changed: Option<&mut Pin<&mut impl Future<Output = Result<(), RecvError>>>>,
+    idle: Option<&mut Pin<Box<Sleep>>>,
+    timeouts: &mut IdleTimeouts,
+) -> Poll<Interruption> {
+    if let Some(Poll::Ready(changed)) = changed.map(|changed| changed.as_mut().poll(cx)) {
+        return Poll::Ready(Interruption::ClosingChanged(changed));
+    }
+    if let Some(Poll::Ready(())) = idle.map(|idle| idle.poll_unpin(cx)) {
+        return Poll::Ready(Interruption::IdlePeriodElapsed);
+    }
+    timeouts.poll_run_out(cx).map(|()| Interruption::TimedOut)
+}
+
+/// Sends the bytes that can still be delivered.
+async fn final_flush<C, U, P>(relay: &mut Relay<C, U, P>, end: &End) -> Result<(), End>
+where
+    C: ClientSocket,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Interceptor,
+{
+    // An error here is either the end already reported or follows from it; the other side is still flushed.
+    let _ = poll_fn(|cx| relay.server.poll_flush(cx)).await;
+    if let End::ClientClosed = end {
+        // The server also sees the close, and then finishes or cancels as for its own clients. A client that closed
+        // only its sending half still gets its replies.
+        relay.server.stream.shutdown().await.map_err(End::UpstreamError)?;
+        let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
+    }
+    poll_fn(|cx| relay.client.poll_flush(cx)).await?;
+    relay.client.stream.shutdown().await.map_err(End::ClientError)
+}

@@ -1,0 +1,72 @@
+//! The context that all connections of one listener share.
+
+use std::net::IpAddr;
+use std::sync::{Arc, OnceLock};
+
+use tokio::sync::watch;
+
+use crate::engine::ListenerKind;
+use crate::engine::handshake::Presentation;
+use crate::proxy::connection::context::ProcessContext;
+use crate::proxy::members::closing::{Candidate, Closing};
+use crate::proxy::members::queries::Queries;
+
+/// Purpose of the query listener. It cannot equal a member's name, which always has a port.
+pub(in crate::proxy) const QUERIES: &str = "queries";
+
+/// Context of one listener.
+pub(in crate::proxy) struct ListenerContext<P> {
+    pub(in crate::proxy) backend: Backend,
+    pub(in crate::proxy) process: Arc<ProcessContext<P>>,
+    /// The member's last hello reply; set before its connections drain.
+    pub(in crate::proxy) last_answer: OnceLock<Arc<[u8]>>,
+}
+
+/// The servers of a listener.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) enum Backend {
+    /// The member at this index of the topology.
+    Member { slot: usize, closing: Arc<watch::Sender<Closing>> },
+    /// The servers that may answer queries.
+    Queries(Arc<Queries>),
+}
+
+impl<P> ListenerContext<P> {
+    pub(in crate::proxy) fn new(backend: Backend, process: Arc<ProcessContext<P>>) -> Self {
+        Self { backend, process, last_answer: OnceLock::new() }
+    }
+
+    /// The servers for a new connection, in the order to try them.
+    pub(in crate::proxy) fn candidates(&self) -> Vec<Candidate> {
+        match &self.backend {
+            Backend::Member { slot, closing } => {
+                let candidate = |dial| Candidate { dial, closing: closing.subscribe() };
+                self.process.members.topology.dial(*slot).map(candidate).into_iter().collect()
+            }
+            Backend::Queries(queries) => queries.candidates(),
+        }
+    }
+
+    /// What hello replies contain for a client that connected to `local`.
+    pub(in crate::proxy) fn presentation(&self, local: IpAddr) -> Presentation {
+        match &self.backend {
+            Backend::Member { slot, .. } => Presentation::Member(self.process.members.topology.addresses(*slot, local)),
+            Backend::Queries(_) => Presentation::Standalone,
+        }
+    }
+
+    pub(in crate::proxy) fn listener_kind(&self, local: IpAddr) -> ListenerKind {
+        match &self.backend {
+            Backend::Member { .. } => ListenerKind::Commands,
+            Backend::Queries(_) => {
+                ListenerKind::Queries { commands: self.process.members.topology.first_address(local).into() }
+            }
+        }
+    }
+}
+
+impl<P> std::fmt::Debug for ListenerContext<P> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ListenerContext").field("backend", &self.backend).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,19 @@
+//! One client connection and its server connection, from the first message to the last.
+
+pub(super) mod client_half;
+pub(super) mod connection_counts;
+pub(super) mod context;
+pub(super) mod end;
+pub(super) mod evaluation;
+pub(super) mod framing;
+pub(super) mod lifecycle;
+pub(super) mod limits;
+pub(super) mod listener_context;
+pub(super) mod memory;
+pub(super) mod pending_replies;
+pub(super) mod polled_on_wake;
+pub(super) mod relay;
+pub(super) mod server_half;
+pub(super) mod timeouts;
+pub(super) mod unauthenticated;
+pub(super) mod write_buffer;

@@ -1,0 +1,66 @@
+//! Draining a relay before its process ends: a monitor gets a last hello reply, other connections report their
+//! activity.
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use super::{Relay, pack};
+use crate::engine::handshake::HelloReply;
+use crate::engine::handshake::draining::draining_hello;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::shutdown::activity::BusyGuard;
+use crate::proxy::transport::socket::ClientSocket;
+
+/// The progress of draining.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct DrainState {
+    /// Close when the connection is idle.
+    pub(in crate::proxy) when_idle: bool,
+    /// Draining has begun.
+    begun: bool,
+    /// The monitor has got its last hello reply; later replies of its server are not forwarded.
+    pub(super) last_reply_sent: bool,
+    busy: Option<BusyGuard>,
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: AsyncRead + AsyncWrite + Unpin,
+    P: Interceptor,
+{
+    /// Makes drivers select other members, or wait for the next process.
+    pub(in crate::proxy) fn drain(&mut self) {
+        self.drain_state.begun = true;
+        if let Some(reply) = self.draining_hello() {
+            self.client.out.push(reply);
+            self.drain_state.last_reply_sent = true;
+        }
+        self.note_activity_of(true);
+    }
+
+    /// Reports activity while draining; `moved`: bytes arrived.
+    pub(super) fn note_activity_of(&mut self, moved: bool) {
+        if !self.drain_state.begun || self.client.handshake.watched {
+            return;
+        }
+        if moved {
+            self.listener_context.process.drain.activity.note_activity();
+        }
+        if self.is_idle() {
+            self.drain_state.busy = None;
+        } else if self.drain_state.busy.is_none() {
+            self.drain_state.busy = Some(BusyGuard::new(&self.listener_context.process.drain.activity));
+        }
+    }
+
+    /// The last hello reply for a monitor that awaits a topology change.
+    fn draining_hello(&mut self) -> Option<Vec<u8>> {
+        let (request_id, compressor) =
+            self.pending.awaited_hello().filter(|_| self.client.handshake.watched && self.is_quiescent())?;
+        let reply =
+            draining_hello(self.listener_context.last_answer.get()?, request_id, self.client.handshake.streams)?;
+        let presentation = self.listener_context.presentation(self.client.local);
+        let rewritten = HelloReply::parse(&reply).ok()?.rewrite(&presentation, &mut self.negotiation);
+        Some(pack(rewritten.unwrap_or(reply).into(), compressor).into_owned())
+    }
+}

@@ -1,0 +1,191 @@
+//! How long a client connection may be idle, and how long a client may take to log in.
+
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::limits::{Admission, LimitSettings};
+use crate::proxy::connection::unauthenticated::Slot;
+
+/// Activity of a connection. It is a counter rather than a clock, so that messages need not read the time: an
+/// unchanged count between two checks means that nothing happened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::proxy) struct Activity {
+    /// Incremented when bytes arrive from either side; wraps.
+    pub(in crate::proxy) moves: u32,
+    /// At least one whole message has arrived from the client.
+    pub(in crate::proxy) message_received: bool,
+    /// The connection has been reported as established.
+    pub(in crate::proxy) established_reported: bool,
+}
+
+/// State of a client that must still log in.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::proxy) struct Unauthenticated {
+    /// It has sent a message other than a hello. The monitors of drivers never do, and never log in.
+    pub(in crate::proxy) commands_sent: bool,
+    /// Part of a message has arrived.
+    pub(in crate::proxy) within_message: bool,
+    /// Number of its hellos; wraps.
+    pub(in crate::proxy) hellos: u8,
+}
+
+/// Timeouts of a client that does not use its connection, or does not log in although it must.
+#[derive(Debug)]
+pub(in crate::proxy) struct IdleTimeouts {
+    admission: Admission,
+    /// `None`: no timeout applies any more. Boxed, because this is so for most connections.
+    wait: Option<Box<Wait>>,
+}
+
+#[derive(Debug)]
+struct Wait {
+    timer: Pin<Box<Sleep>>,
+    /// Set while the client must log in.
+    slot: Option<Slot>,
+    is_displaced: bool,
+    /// Time between two checks.
+    period: Duration,
+    /// [`Activity::moves`] at the last check.
+    seen: u32,
+    /// How long no activity has been observed.
+    quiet: Duration,
+    /// [`Unauthenticated::hellos`] at the last check, if part of a message had arrived then.
+    stuck_at: Option<u8>,
+}
+
+impl Wait {
+    fn new(period: Duration, until: Instant, slot: Option<Slot>) -> Box<Self> {
+        let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
+        Box::new(Self { timer, slot, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.slot.as_mut().is_some_and(|slot| slot.poll_displaced(cx).is_ready()) {
+            (self.is_displaced, self.slot) = (true, None);
+        }
+        if self.is_displaced { Poll::Ready(()) } else { self.timer.as_mut().poll(cx) }
+    }
+}
+
+impl IdleTimeouts {
+    /// `deadline` applies to the first message, and to the login if `must_log_in` is set.
+    pub(in crate::proxy) fn new(admission: Admission, deadline: Instant, must_log_in: bool) -> Self {
+        let period = admission.settings().handshake_timeout;
+        let slot = must_log_in.then(|| admission.count_unauthenticated());
+        Self { admission, wait: Some(Wait::new(period, deadline, slot)) }
+    }
+
+    /// Records that the first message has arrived, and the login where one is required.
+    pub(in crate::proxy) fn established(&mut self) {
+        let period = self.admission.settings().idle_timeout.map(|limit| limit / 2);
+        self.wait = period.map(|period| Wait::new(period, Instant::now() + period, None));
+    }
+
+    /// Ready when [`Self::evaluate`] must be called.
+    pub(in crate::proxy) fn poll_run_out(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.wait.as_mut().map_or(Poll::Pending, |wait| wait.poll(cx))
+    }
+
+    /// Checks whether the connection must close; `unauthenticated_slot` is set if its client must still log in.
+    /// Established connections are checked twice per idle timeout, so an idle one closes after one to one and a half
+    /// timeouts.
+    ///
+    /// # Errors
+    /// [`End::Displaced`], [`End::HandshakeTimeout`], [`End::NoLogin`], [`End::Idle`].
+    pub(in crate::proxy) fn evaluate(
+        &mut self,
+        activity: Activity,
+        busy: bool,
+        unauthenticated_slot: Option<Unauthenticated>,
+    ) -> Result<(), End> {
+        let LimitSettings { handshake_timeout, idle_timeout, .. } = *self.admission.settings();
+        let Some(wait) = &mut self.wait else { return Ok(()) };
+        if wait.is_displaced {
+            return Err(End::Displaced);
+        }
+        if !activity.message_received {
+            return Err(End::HandshakeTimeout(handshake_timeout));
+        }
+        if let Some(unauthenticated_slot) = unauthenticated_slot {
+            let under_way = unauthenticated_slot.within_message.then_some(unauthenticated_slot.hellos);
+            let stuck = under_way.is_some() && under_way == std::mem::replace(&mut wait.stuck_at, under_way);
+            if unauthenticated_slot.commands_sent || stuck {
+                return Err(End::NoLogin(handshake_timeout));
+            }
+        }
+        let idle = activity.moves == std::mem::replace(&mut wait.seen, activity.moves) && !busy;
+        wait.quiet = if idle { wait.quiet + wait.period } else { Duration::ZERO };
+        if let Some(limit) = idle_timeout.filter(|limit| wait.quiet >= *limit) {
+            return Err(End::Idle(limit));
+        }
+        wait.timer.as_mut().reset(Instant::now() + wait.period);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::proxy::connection::limits::Limits;
+
+    #[tokio::test]
+    async fn idle_connections_time_out_unless_they_wait_for_a_reply() {
+        let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
+        let limits = Arc::new(Limits::new(settings));
+        let at = |moves| Activity { moves, message_received: true, ..Activity::default() };
+        let new = || IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
+        assert!(matches!(new().evaluate(Activity::default(), false, None), Err(End::HandshakeTimeout(_))));
+        for (checks, kept) in [
+            (&[(at(1), false), (at(1), false), (at(1), false)][..], false),
+            (&[(at(1), false), (at(1), false), (at(2), false), (at(2), false)], true),
+            (&[(at(1), false), (at(1), true), (at(1), true), (at(1), true)], true),
+            (&[(at(1), false), (at(1), true), (at(1), false), (at(1), false)], false),
+        ] {
+            let mut timeouts = new();
+            timeouts.established();
+            let ends: Vec<bool> =
+                checks.iter().map(|(activity, busy)| timeouts.evaluate(*activity, *busy, None).is_err()).collect();
+            assert_eq!(!ends.contains(&true), kept, "{checks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn clients_that_must_log_in_may_send_only_hellos() {
+        let limits = Arc::new(Limits::default());
+        let received = |moves| Activity { moves, message_received: true, ..Activity::default() };
+        let at = |hellos, within_message| Unauthenticated { hellos, within_message, commands_sent: false };
+        for (checks, kept) in [
+            (&[at(1, false), at(2, false), at(2, false), at(3, false)][..], true),
+            (&[at(1, true), at(2, true), at(3, true), at(4, false)], true),
+            (&[at(1, false), at(1, true), at(1, true)], false),
+            (&[Unauthenticated { commands_sent: true, ..at(1, false) }], false),
+        ] {
+            let mut timeouts =
+                IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
+            let ends: Vec<bool> = (0..)
+                .zip(checks)
+                .map(|(moves, check)| timeouts.evaluate(received(moves), false, Some(*check)).is_err())
+                .collect();
+            assert_eq!(!ends.contains(&true), kept, "{checks:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn without_an_idle_timeout_no_timer_remains_after_the_first_message() {
+        for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
+            let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
+            let mut timeouts =
+                IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
+            assert!(timeouts.wait.is_some());
+            timeouts.established();
+            assert_eq!(timeouts.wait.is_some(), waits);
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! Sets up a client connection: checks the limits, performs the TLS handshake if the listener uses TLS, and connects
+//! to a member. Failures are logged and, where possible, reported to the client.
+//!
+//! Next: [`crate::proxy::connection::lifecycle`].
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, watch};
+use tokio::time::{Instant, timeout_at};
+
+use crate::engine::{ClientState, OwnSession};
+use crate::proxy::connection::connection_counts::Refusal;
+use crate::proxy::connection::lifecycle::Connection;
+use crate::proxy::connection::limits::{Admission, Limits};
+use crate::proxy::connection::listener_context::ListenerContext;
+use crate::proxy::connection::relay::Relay;
+use crate::proxy::connection::timeouts::IdleTimeouts;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::listening::refused;
+use crate::proxy::listening::workers::{WorkerSlot, Workers};
+use crate::proxy::members::closing::Candidate;
+use crate::proxy::server_side::upstream::Upstream;
+use crate::proxy::telemetry::rate_limit::RateLimit;
+use crate::proxy::transport::socket::{self, Stream};
+use crate::proxy::transport::tls::ListenerTls;
+
+/// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
+static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);
+/// First byte of a TLS connection. In a MongoDB message it would be part of an implausible length.
+const TLS_HANDSHAKE: u8 = 0x16;
+const TLS_REQUIRED: &str = "this listener accepts TLS only; add tls=true to the connection string";
+
+/// What connection setup needs. All listeners share it.
+#[derive(Debug)]
+pub(in crate::proxy) struct ConnectionSetup {
+    pub(in crate::proxy) upstream: Arc<Upstream>,
+    /// `None`: clients connect without TLS.
+    pub(in crate::proxy) tls: Option<Arc<ListenerTls>>,
+    pub(in crate::proxy) limits: Arc<Limits>,
+    /// Rate limit for log lines about refused clients.
+    pub(in crate::proxy) refused: RateLimit,
+    /// Rate limit for log lines about unreachable servers.
+    pub(in crate::proxy) unreachable: RateLimit,
+}
+
+/// Dispatches client connections to worker threads. Connections do not hold it, so the threads end with the listeners.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct Dispatcher {
+    pub(in crate::proxy) connection_setup: Arc<ConnectionSetup>,
+    pub(in crate::proxy) workers: Arc<Workers>,
+}
+
+/// Held by every connection; its sender detects when the last one has ended.
+pub(in crate::proxy) type LivenessToken = watch::Receiver<()>;
+
+/// A client connection with its server connection.
+type Paired<P> = Connection<Stream, Stream, P>;
+
+impl Dispatcher {
+    /// Dispatches an accepted client to a worker thread, which holds `liveness` until the connection ends.
+    pub(in crate::proxy) fn admit<P: Interceptor>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        listener_context: &Arc<ListenerContext<P>>,
+        liveness: &LivenessToken,
+    ) {
+        // Deregisters the socket from this runtime; the worker thread's runtime registers it again.
+        match client.into_std() {
+            Ok(client) => {
+                let setup = receive(client, peer, listener_context.clone(), self.connection_setup.clone());
+                self.workers.dispatch(|slot| run_connection(setup, (liveness.clone(), slot)));
+            }
+            Err(error) => self.connection_setup.log(peer, &error),
+        }
+    }
+}
+
+/// Runs one client connection from its setup to its end, and holds `held` until then.
+///
+/// It is not an async function: that future would reserve space for each argument twice.
+fn run_connection<P: Interceptor>(
+    setup: impl Future<Output = Option<Paired<P>>> + Send + 'static,
+    held: (LivenessToken, WorkerSlot),
+) -> impl Future<Output = ()> + Send + 'static {
+    // Boxed to free the space: setup ends soon, while the connection lives on in the same task.
+    let setup = Box::pin(setup);
+    async move {
+        // Run in place: moving it would reserve its space twice.
+        let mut paired = setup.await;
+        if let Some(connection) = &mut paired {
+            connection.run().await;
+        }
+        drop(held);
+    }
+}
+
+/// Sets up the connection of an accepted client, or refuses it.
+async fn receive<P: Interceptor>(
+    client: std::net::TcpStream,
+    peer: SocketAddr,
+    listener_context: Arc<ListenerContext<P>>,
+    connection_setup: Arc<ConnectionSetup>,
+) -> Option<Paired<P>> {
+    let client = TcpStream::from_std(client).ok()?;
+    let deadline = connection_setup.deadline();
+    match connection_setup.limits.admit(peer.ip()) {
+        Ok(admission) => connection_setup.pair(client, peer, listener_context, admission, deadline).await,
+        Err(full) => {
+            listener_context.process.traffic.connection_counters.refused(full.refusal());
+            connection_setup.log(peer, &full);
+            let _ = timeout_at(deadline, connection_setup.turn_away(client, &full.to_string())).await;
+            None
+        }
+    }
+}
+
+impl ConnectionSetup {
+    pub(in crate::proxy) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
+        Self { upstream, tls, limits, refused: RateLimit::default(), unreachable: RateLimit::default() }
+    }
+
+    /// The deadline for the first message of a client that is accepted now.
+    fn deadline(&self) -> Instant {
+        Instant::now() + self.limits.settings.handshake_timeout
+    }
+
+    /// Accepts the client and connects to its server. If no server can be reached, the client's connection closes at
+    /// once: drivers retry after that.
+    async fn pair<P: Interceptor>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        listener_context: Arc<ListenerContext<P>>,
+        admission: Admission,
+        deadline: Instant,
+    ) -> Option<Paired<P>> {
+        let local = client.local_addr().ok()?.ip();
+        socket::tune(&client).ok()?;
+        let client = self.client_stream(client, peer, &listener_context, deadline).await?;
+        let (upstream, candidate) = self.dial(peer, &listener_context).await?;
+        let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
+        let listener_kind = listener_context.listener_kind(local);
+        let connection = listener_context.process.traffic.connection_counters.accepted();
+        let must_log_in = self.upstream.requires_login();
+        let client_state = ClientState {
+            client: peer.to_string().into(),
+            connection,
+            own,
+            listener_kind,
+            must_log_in,
+            ..ClientState::default()
+        };
+        let relay = Relay::new(client, upstream, listener_context, local, client_state);
+        let timeouts = IdleTimeouts::new(admission, deadline, must_log_in);
+        Some(Connection { relay, closing: candidate.closing, timeouts })
+    }
+
+    /// The client's stream, after the TLS handshake if the listener uses TLS.
+    async fn client_stream<P>(
+        &self,
+        client: TcpStream,
+        peer: SocketAddr,
+        listener_context: &ListenerContext<P>,
+        deadline: Instant,
+    ) -> Option<Stream> {
+        let Some(tls) = &self.tls else { return Some(Stream::Plain(client)) };
+        let client_stream = timeout_at(deadline, self.accept_tls(client, peer, tls)).await;
+        let client_stream = client_stream.unwrap_or_else(|_| {
+            self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
+            None
+        });
+        if client_stream.is_none() {
+            listener_context.process.traffic.connection_counters.refused(Refusal::Tls);
+        }
+        client_stream
+    }
+
+    /// Connects to the first candidate that can be reached.
+    async fn dial<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>) -> Option<(Stream, Candidate)> {
+        let mut failure = "no server is available for it".to_owned();
+        for candidate in listener_context.candidates() {
+            match self.upstream.connect(&candidate.dial).await {
+                Ok(upstream) => {
+                    // The logs and currentOp of a server show docward's port; this line names the client of that port.
+                    let from = upstream.local_addr().ok();
+                    tracing::debug!(client = %peer, upstream = %candidate.dial, ?from, "connected");
+                    return Some((upstream, candidate));
+                }
+                Err(error) => {
+                    listener_context.process.members.recheck.notify_waiters();
+                    failure = format!("upstream {} cannot be reached: {error}", candidate.dial);
+                }
+            }
+        }
+        listener_context.process.traffic.connection_counters.refused(Refusal::Unreachable);
+        if let Some(suppressed) = self.unreachable.line() {
+            tracing::warn!(client = %peer, suppressed, "connection closed: {failure}");
+        }
+        None
+    }
+
+    /// Performs the TLS handshake, and refuses a client that does not use TLS.
+    async fn accept_tls(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
+        if !starts_tls(&client).await? {
+            self.log(peer, &TLS_REQUIRED);
+            let _permit = REFUSAL_REPLIES.try_acquire().ok()?;
+            send_refusal(client, TLS_REQUIRED).await;
+            return None;
+        }
+        tls.accept(client).await.map_err(|error| self.log(peer, &error)).ok()
+    }
+
+    async fn turn_away(&self, client: TcpStream, text: &str) {
+        let Ok(_permit) = REFUSAL_REPLIES.try_acquire() else { return };
+        match &self.tls {
+            Some(tls) if starts_tls(&client).await == Some(true) => {
+                if let Ok(client) = tls.accept(client).await {
+                    send_refusal(client, text).await;
+                }
+            }
+            _ => send_refusal(client, text).await,
+        }
+    }
+
+    fn log(&self, peer: SocketAddr, reason: &dyn std::fmt::Display) {
+        if let Some(suppressed) = self.refused.line() {
+            tracing::warn!(client = %peer, suppressed, "connection refused: {reason}");
+        }
+    }
+}
+
+/// Whether the client starts with a TLS handshake; `None`: it closed without sending, as health checks do.
+async fn starts_tls(client: &TcpStream) -> Option<bool> {
+    let mut first = [0];
+    match client.peek(&mut first).await {
+        Ok(1) => Some(first == [TLS_HANDSHAKE]),
+        _ => None,
+    }
+}
+
+/// Sends the reason of a refusal. Errors are ignored: the connection closes anyway.
+async fn send_refusal(client: impl AsyncRead + AsyncWrite + Unpin, text: &str) {
+    let _ = refused::send_refusal(client, text).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rules::RuleSet;
+
+    type Accepted = std::future::Pending<Option<Paired<RuleSet>>>;
+
+    fn size_of_future<F: Future>(_: impl Fn(Accepted, (LivenessToken, WorkerSlot)) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    /// With tokio's overhead, a task of this size has 1,152 bytes and is allocated as 1,280; a larger one as 1,536.
+    #[test]
+    fn a_connection_task_is_small() {
+        let size = size_of_future(run_connection);
+        assert!(size <= 1_048, "the task of a connection has {size} bytes");
+    }
+}

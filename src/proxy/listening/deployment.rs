@@ -1,0 +1,300 @@
+//! Keeps the listeners in step with the members. One task receives every hello result, opens listeners for new
+//! members, closes those of removed members, and selects the servers for queries.
+
+use std::collections::{HashMap, HashSet};
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use crate::proxy::config::ProxyConfig;
+use crate::proxy::connection::listener_context::{Backend, ListenerContext, QUERIES};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::listening::acceptor::Accepting;
+use crate::proxy::listening::admission::{Dispatcher, LivenessToken};
+use crate::proxy::members::closing::Closing;
+use crate::proxy::members::membership::Membership;
+use crate::proxy::members::monitor::{HelloResult, Monitors};
+use crate::proxy::members::placement::Placement;
+use crate::proxy::members::queries::Queries;
+use crate::proxy::members::status::{MemberStatus, Posted, StatusBoard};
+use crate::proxy::members::topology::{ListenerSlot, Member};
+use crate::proxy::server_side::upstream::Upstream;
+use crate::proxy::transport::listening_sockets::{BindError, Listening, Passed};
+
+/// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
+const MAX_PORTS_TRIED: usize = 16;
+/// All listeners and the state of the members.
+pub(in crate::proxy) struct Deployment<P> {
+    placement: Placement,
+    membership: Membership,
+    /// Context of the query listener; those of members derive from it.
+    listener_context: Arc<ListenerContext<P>>,
+    dispatcher: Dispatcher,
+    open: HashMap<usize, Open<P>>,
+    queries: Arc<Queries>,
+    query_socket: Option<Arc<TcpListener>>,
+    accepting: Vec<Accepting>,
+    pub(in crate::proxy) listening: Arc<Listening>,
+    /// Members without a listener that the log has already named.
+    hidden: HashSet<String>,
+    board: Arc<StatusBoard>,
+}
+
+/// A member's listener.
+struct Open<P> {
+    socket: Arc<TcpListener>,
+    closing: Arc<watch::Sender<Closing>>,
+    listener_context: Arc<ListenerContext<P>>,
+    accepting: Option<Accepting>,
+}
+
+impl<P: Interceptor> Deployment<P> {
+    /// Opens a listener for each known member, and the query listener. Connections are not accepted yet.
+    ///
+    /// # Errors
+    /// [`BindError`].
+    pub(in crate::proxy) fn open(
+        config: &ProxyConfig,
+        membership: Membership,
+        listener_context: ListenerContext<P>,
+        dispatcher: Dispatcher,
+        queries: Arc<Queries>,
+        board: Arc<StatusBoard>,
+        mut passed: Passed,
+    ) -> Result<Self, BindError> {
+        let mut this = Self {
+            placement: config.placement.clone(),
+            membership,
+            listener_context: Arc::new(listener_context),
+            dispatcher,
+            open: HashMap::new(),
+            queries,
+            query_socket: None,
+            accepting: Vec::new(),
+            listening: Arc::default(),
+            hidden: HashSet::new(),
+            board,
+        };
+        this.open_members(&mut passed)?;
+        if let Some(address) = config.query_listen {
+            let socket = match passed.take_for(QUERIES) {
+                Some(socket) => Arc::new(socket),
+                None => Arc::new(passed.take_or_bind(address)?),
+            };
+            this.listening.add(QUERIES, socket.clone());
+            this.query_socket = Some(socket);
+        }
+        for address in passed.unassigned() {
+            tracing::warn!("closed the passed socket on {address}: no listener is configured for it");
+        }
+        this.choose_for_queries();
+        this.update_board();
+        Ok(this)
+    }
+
+    /// The query listener's address.
+    pub(in crate::proxy) fn query_address(&self) -> Option<SocketAddr> {
+        self.query_socket.as_ref()?.local_addr().ok()
+    }
+
+    pub(in crate::proxy) fn upstream(&self) -> Arc<Upstream> {
+        self.dispatcher.connection_setup.upstream.clone()
+    }
+
+    /// Starts to accept on all listeners.
+    pub(in crate::proxy) fn accept(&mut self, liveness: &LivenessToken) {
+        let slots: Vec<usize> = self.open.keys().copied().collect();
+        for slot in slots {
+            self.accept_at(slot, liveness);
+        }
+        if let Some(socket) = &self.query_socket {
+            self.accepting.push(Accepting::start(
+                socket.clone(),
+                self.listener_context.clone(),
+                self.dispatcher.clone(),
+                liveness,
+            ));
+        }
+    }
+
+    /// Starts the monitors of all current members and seeds.
+    pub(in crate::proxy) fn watch(&self, monitors: &mut Monitors) {
+        monitors.watch(&self.membership.monitored_addresses(&self.listener_context.process.members.topology.members()));
+    }
+
+    /// Applies a hello result.
+    pub(in crate::proxy) fn observed(&mut self, hello_result: HelloResult, liveness: &LivenessToken) {
+        self.membership.note(hello_result);
+        if let Some(members) = self.membership.members() {
+            self.follow(&members, liveness);
+        }
+        self.choose_for_queries();
+        self.update_board();
+    }
+
+    /// Stops accepting. Unless another process takes over the sockets, queued connections are accepted first: closing
+    /// the socket would reset them.
+    pub(in crate::proxy) async fn stop_accepting(&mut self, handed_over: bool) {
+        let of_members = self.open.values_mut().filter_map(|open| open.accepting.take());
+        let all: Vec<Accepting> = of_members.chain(self.accepting.drain(..)).collect();
+        join_all(all.into_iter().map(|accepting| accepting.end(!handed_over))).await;
+    }
+
+    /// Sends a new state to all connections.
+    pub(in crate::proxy) fn notify_connections(&self, closing: Closing) {
+        for open in self.open.values() {
+            open.closing.send_replace(closing);
+        }
+        self.queries.notify(closing);
+    }
+
+    /// Makes drivers stop selecting the members.
+    pub(in crate::proxy) fn drain(&self) {
+        for (slot, open) in &self.open {
+            let dial = self.listener_context.process.members.topology.dial(*slot);
+            if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
+                // An error cannot occur: it is set only here, once.
+                let _ = open.listener_context.last_answer.set(answer);
+            }
+        }
+        self.notify_connections(Closing::Drain);
+    }
+
+    fn open_members(&mut self, passed: &mut Passed) -> Result<(), BindError> {
+        let members = self.membership.members().unwrap_or_else(|| self.placement.assumed(&self.membership));
+        // Members that had a listener keep it; only then other members get free sockets.
+        let mut others = Vec::new();
+        for member in members {
+            match passed.take_for(&member.name) {
+                Some(socket) => _ = self.assign(&member, socket)?,
+                None => others.push(member),
+            }
+        }
+        for member in others {
+            let address = self.placement.addresses(&member, |address| self.is_taken(address)).next();
+            match address {
+                Some(address) => _ = self.assign(&member, passed.take_or_bind(address)?)?,
+                None => self.hide(&member),
+            }
+        }
+        Ok(())
+    }
+
+    fn follow(&mut self, members: &[Member], liveness: &LivenessToken) {
+        let changes = self.listener_context.process.members.topology.follow(members);
+        for slot in changes.freed {
+            self.close_listener(slot);
+        }
+        for member in changes.unplaced {
+            match self.open_listener(&member) {
+                Some(slot) => {
+                    tracing::info!("member {} joined; listening for it on {}", member.name, self.address(slot));
+                    self.hidden.remove(&member.name);
+                    self.accept_at(slot, liveness);
+                }
+                None => self.hide(&member),
+            }
+        }
+    }
+
+    /// Logs once that clients do not see a member.
+    fn hide(&mut self, member: &Member) {
+        if self.hidden.insert(member.name.clone()) {
+            tracing::warn!("member {} has no listener and is hidden from clients", member.name);
+        }
+    }
+
+    fn close_listener(&mut self, slot: usize) {
+        let Some(open) = self.open.remove(&slot) else { return };
+        tracing::info!("the member of listener {} left the replica set; closing its listener", address(&open.socket));
+        open.closing.send_replace(Closing::WhenIdle);
+        self.listening.remove(&open.socket);
+        if let Some(accepting) = open.accepting {
+            tokio::spawn(accepting.end(false));
+        }
+    }
+
+    /// Opens a listener for a member that is added while docward runs and returns its index; `None`: no address is
+    /// free.
+    fn open_listener(&mut self, member: &Member) -> Option<usize> {
+        let mut addresses = self.placement.addresses(member, |address| self.is_taken(address)).take(MAX_PORTS_TRIED);
+        let socket = addresses.find_map(|address| Passed::default().take_or_bind(address).ok())?;
+        drop(addresses);
+        self.assign(member, socket).ok()
+    }
+
+    /// Gives the listening socket to a member and returns its index.
+    fn assign(&mut self, member: &Member, socket: TcpListener) -> Result<usize, BindError> {
+        let listen = socket.local_addr().map_err(|error| BindError {
+            address: ([0, 0, 0, 0], 0).into(),
+            error,
+            passed: None,
+        })?;
+        let advertise = self.placement.advertise(member);
+        let slot = ListenerSlot { listen, advertise, member: Some(member.clone()) };
+        let slot = self.listener_context.process.members.topology.assign(slot);
+        let socket = Arc::new(socket);
+        self.listening.add(&member.name, socket.clone());
+        let closing = Arc::<watch::Sender<Closing>>::default();
+        let listener_context = Arc::new(ListenerContext::new(
+            Backend::Member { slot, closing: closing.clone() },
+            self.listener_context.process.clone(),
+        ));
+        self.open.insert(slot, Open { socket, closing, listener_context, accepting: None });
+        Ok(slot)
+    }
+
+    fn accept_at(&mut self, slot: usize, liveness: &LivenessToken) {
+        if let Some(open) = self.open.get_mut(&slot) {
+            let (socket, listener_context) = (open.socket.clone(), open.listener_context.clone());
+            open.accepting = Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), liveness));
+        }
+    }
+
+    fn choose_for_queries(&self) {
+        if self.query_socket.is_some() {
+            let allowed = self.listener_context.process.rules.current.load().max_staleness();
+            let chosen = self.membership.for_queries(
+                &self.listener_context.process.members.topology.members(),
+                allowed,
+                &self.queries.servers(),
+            );
+            self.queries.follow(&chosen, |address| self.membership.answers(address));
+        }
+    }
+
+    /// Updates the status board with the members and their state.
+    fn update_board(&self) {
+        let slots = self.listener_context.process.members.topology.slots();
+        let members =
+            self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members());
+        let posted = |member: &Member| {
+            let found = slots.iter().enumerate().find(|(_, slot)| slot.member.as_ref() == Some(member));
+            let (at, slot) = found.unzip();
+            let advertised = slot.and_then(|slot| slot.advertise.as_ref());
+            let status = MemberStatus {
+                listener: slot.map(|slot| slot.listen),
+                advertised: advertised.map(|advertised| advertised.host.clone()),
+                ..self.membership.status(member)
+            };
+            let open = at.and_then(|at| self.open.get(&at));
+            Posted { status, closing: open.map(|open| open.closing.clone()) }
+        };
+        self.board.set_members(members.iter().map(posted).collect());
+    }
+
+    fn is_taken(&self, address: SocketAddr) -> bool {
+        address.port() != 0 && self.listener_context.process.members.topology.is_taken(address)
+    }
+
+    fn address(&self, slot: usize) -> String {
+        self.open.get(&slot).map_or_else(String::new, |open| address(&open.socket))
+    }
+}
+
+fn address(socket: &TcpListener) -> String {
+    socket.local_addr().map_or_else(|error| error.to_string(), |address| address.to_string())
+}

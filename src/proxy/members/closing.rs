@@ -1,0 +1,25 @@
+//! How a listener tells its connections that they must close, and the servers that a new connection tries.
+
+use tokio::sync::watch;
+
+use crate::proxy::server_side::upstream::Address;
+
+/// The state a listener sets for its connections; later variants are more urgent.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::proxy) enum Closing {
+    #[default]
+    Open,
+    /// The process will end: drivers must stop selecting its members.
+    Drain,
+    /// Close when the connection is idle.
+    WhenIdle,
+    /// Close immediately: the server will not answer.
+    Now,
+}
+
+/// A server to try for a new connection.
+#[derive(Debug)]
+pub(in crate::proxy) struct Candidate {
+    pub(in crate::proxy) dial: Address,
+    pub(in crate::proxy) closing: watch::Receiver<Closing>,
+}

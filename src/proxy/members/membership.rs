@@ -1,0 +1,317 @@
+//! Derives the members, and which of them may answer queries, from the last hello result of every server.
+//!
+//! It keeps only the last result of each server. An outdated view loses against any newer one, and is used only if no
+//! newer view is available. It opens no sockets; [`crate::proxy::members::monitor`] asks the servers.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+
+use crate::proxy::members::monitor::{HEARTBEAT, HelloResult, ask_once};
+use crate::proxy::members::status::MemberStatus;
+use crate::proxy::members::topology::Member;
+use crate::proxy::server_side::hello::{Hello, Role};
+use crate::proxy::server_side::upstream::{Address, Upstream};
+
+/// Margin by which a secondary must be fresher than required before queries are routed to it again. Servers report
+/// their last write in whole seconds, so the estimate fluctuates; without a margin connections would move each time.
+const RETURN_MARGIN: Duration = Duration::from_secs(2);
+
+/// The last hello result of every server.
+#[derive(Debug)]
+pub(in crate::proxy) struct Membership {
+    upstream: Arc<Upstream>,
+    seen: HashMap<Address, HelloResult>,
+    /// A replica set has been seen. From then on a server that reports no set is not the whole deployment.
+    is_set: bool,
+}
+
+impl Membership {
+    /// Asks every server of the connection string.
+    pub(in crate::proxy) async fn discover(upstream: Arc<Upstream>) -> Self {
+        let mut this = Self::new(upstream);
+        let asked = this.seeds().iter().map(|seed| ask_once(&this.upstream, seed));
+        for hello_result in join_all(asked).await {
+            this.note(hello_result);
+        }
+        this
+    }
+
+    fn new(upstream: Arc<Upstream>) -> Self {
+        Self { upstream, seen: HashMap::new(), is_set: false }
+    }
+
+    pub(in crate::proxy) fn note(&mut self, hello_result: HelloResult) {
+        let answers = hello_result.hello.is_some();
+        self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
+        let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
+        let before = self.seen.insert(address.clone(), hello_result);
+        match before.map(|before| before.hello.is_some()) {
+            None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer: {failure}"),
+            Some(false) if answers => tracing::info!("upstream {address} answers"),
+            _ => {}
+        }
+    }
+
+    /// The members; one per seed unless the seeds belong to a replica set. `None`: unknown, because no server has
+    /// answered.
+    pub(in crate::proxy) fn members(&self) -> Option<Vec<Member>> {
+        match self.newest() {
+            Some(_) if self.upstream.direct => Some(self.by_seed()),
+            Some(newest) => Some(newest.members.iter().filter_map(|name| self.member(name)).collect()),
+            None if self.is_set => None,
+            None => self.seeds().iter().any(|seed| self.hello(seed).is_some()).then(|| self.by_seed()),
+        }
+    }
+
+    /// One member per seed, with its name if known.
+    pub(in crate::proxy) fn by_seed(&self) -> Vec<Member> {
+        let member = |seed: &Address| {
+            let name = self.hello(seed).and_then(|hello| hello.me.clone());
+            Member { dial: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
+        };
+        self.seeds().iter().map(member).collect()
+    }
+
+    /// The addresses to monitor: the members, and seeds that are not members.
+    pub(in crate::proxy) fn monitored_addresses(&self, members: &[Member]) -> Vec<Address> {
+        let mut addresses: Vec<Address> = members.iter().map(|member| member.dial.clone()).collect();
+        let others: Vec<Address> = self.seeds().iter().filter(|seed| !addresses.contains(seed)).cloned().collect();
+        addresses.extend(others);
+        addresses
+    }
+
+    /// The servers that may answer queries: the secondaries that are fresh enough, otherwise the primary; without a
+    /// replica set, all servers. A secondary that is not in `now`, the current selection, must be fresher by
+    /// [`RETURN_MARGIN`].
+    pub(in crate::proxy) fn for_queries(
+        &self,
+        members: &[Member],
+        max_staleness: Option<Duration>,
+        now: &[Address],
+    ) -> Vec<Address> {
+        let answering: Vec<(&Member, &HelloResult, &Hello)> = members
+            .iter()
+            .filter_map(|member| self.seen.get(&member.dial).map(|hello_result| (member, hello_result)))
+            .filter_map(|(member, hello_result)| Some((member, hello_result, hello_result.hello.as_ref()?)))
+            .collect();
+        let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
+        let dials =
+            |found: Vec<&(&Member, &HelloResult, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
+        let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
+        let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
+        let fresh: Vec<_> = of_role(Role::Secondary)
+            .filter(|(member, hello_result, hello)| {
+                let staleness = staleness(
+                    (hello_result, hello),
+                    primary.map(|(_, hello_result, hello)| (*hello_result, *hello)),
+                    newest,
+                );
+                let margin = if now.contains(&member.dial) { Duration::ZERO } else { RETURN_MARGIN };
+                max_staleness.is_none_or(|allowed| staleness.is_some_and(|staleness| staleness + margin <= allowed))
+            })
+            .collect();
+        if !fresh.is_empty() {
+            return dials(fresh);
+        }
+        let others = of_role(Role::Alone).collect::<Vec<_>>();
+        dials(primary.map_or(others, |primary| vec![primary]))
+    }
+
+    /// Whether a server answered the last hello.
+    pub(in crate::proxy) fn answers(&self, address: &Address) -> bool {
+        self.hello(address).is_some()
+    }
+
+    /// The status of a member, for people; the caller adds its listener.
+    pub(in crate::proxy) fn status(&self, member: &Member) -> MemberStatus {
+        let hello_result = self.seen.get(&member.dial);
+        let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
+        let no_answer =
+            || hello_result.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
+        MemberStatus {
+            name: member.name.clone(),
+            address: member.dial.to_string(),
+            role: hello.map(|hello| hello.role.as_str()),
+            answers: hello.is_some(),
+            failure: hello.map_or_else(no_answer, |_| String::new()),
+            listener: None,
+            advertised: None,
+            connections: 0,
+        }
+    }
+
+    /// The last hello reply of a server, if it answered.
+    pub(in crate::proxy) fn last_answer(&self, address: &Address) -> Option<Arc<[u8]>> {
+        self.hello(address).map(|hello| hello.answer.clone())
+    }
+
+    /// The newest view of the set.
+    fn newest(&self) -> Option<&Hello> {
+        let hellos = self.seen.values().filter_map(|hello_result| hello_result.hello.as_ref());
+        hellos.filter(|hello| !hello.members.is_empty()).max_by_key(|hello| hello.rank())
+    }
+
+    /// A member with the address of the seed that reports this name, otherwise with the name as its address.
+    fn member(&self, name: &str) -> Option<Member> {
+        let is_it = |seed: &&Address| {
+            let me = self.hello(seed).and_then(|hello| hello.me.as_deref());
+            me.is_some_and(|me| me.eq_ignore_ascii_case(name))
+        };
+        let dial = self.seeds().iter().find(is_it).cloned().or_else(|| Address::parse(name))?;
+        Some(Member { dial, name: name.to_owned() })
+    }
+
+    fn seeds(&self) -> &[Address] {
+        let seeds = &self.upstream.seeds;
+        if self.upstream.direct { seeds.get(..1).unwrap_or_default() } else { seeds }
+    }
+
+    fn hello(&self, address: &Address) -> Option<&Hello> {
+        self.seen.get(address)?.hello.as_ref()
+    }
+}
+
+/// A secondary's staleness as estimated by the driver specification "Max Staleness"; `None` if it does not report its
+/// last write. `newest` is the latest write of any secondary.
+fn staleness(
+    secondary: (&HelloResult, &Hello),
+    primary: Option<(&HelloResult, &Hello)>,
+    newest: Option<i64>,
+) -> Option<Duration> {
+    let (hello_result, hello) = secondary;
+    let last_write = hello.last_write?;
+    let milliseconds = match primary.and_then(|(hello_result, hello)| Some((hello_result, hello.last_write?))) {
+        Some((primary, primary_write)) => {
+            let later = hello_result.at.saturating_duration_since(primary.at).as_millis() as i64;
+            let earlier = primary.at.saturating_duration_since(hello_result.at).as_millis() as i64;
+            later.saturating_sub(earlier).saturating_add(primary_write.saturating_sub(last_write))
+        }
+        None => newest?.saturating_sub(last_write),
+    };
+    Some(Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0)) + HEARTBEAT)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::time::Instant;
+
+    use super::*;
+
+    fn address(name: &str) -> Address {
+        Address::parse(name).unwrap()
+    }
+
+    fn hello(me: &str, members: &[&str]) -> Hello {
+        let members = members.iter().map(|member| (*member).to_owned()).collect();
+        Hello { me: Some(me.into()), members, role: Role::Secondary, ..Hello::default() }
+    }
+
+    fn membership(seeds: &[&str], direct: bool, answers: &[(&str, Option<Hello>)]) -> Membership {
+        let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
+        let mut membership = Membership::new(Arc::new(upstream));
+        for (from, hello) in answers {
+            membership.note(HelloResult {
+                address: address(from),
+                hello: hello.clone(),
+                failure: String::new(),
+                at: Instant::now(),
+            });
+        }
+        membership
+    }
+
+    fn dialled(members: Option<Vec<Member>>) -> Vec<(String, String)> {
+        members.unwrap().into_iter().map(|member| (member.name, member.dial.to_string())).collect()
+    }
+
+    #[test]
+    fn the_members_of_a_set_are_dialled_at_the_seed_that_is_them() {
+        let answers = [("10.0.0.1:1", Some(hello("a:1", &["a:1", "b:2"]))), ("x:9", None)];
+        let expected = [("a:1".into(), "10.0.0.1:1".into()), ("b:2".into(), "b:2".into())];
+        assert_eq!(dialled(membership(&["10.0.0.1:1", "x:9"], false, &answers).members()), expected);
+        assert_eq!(dialled(membership(&["10.0.0.1:1"], true, &answers[..1]).members()), expected[..1]);
+    }
+
+    #[test]
+    fn without_a_set_every_seed_is_one_member() {
+        let alone = Hello { role: Role::Alone, ..Hello::default() };
+        let seeds = [("x:1".into(), "x:1".into()), ("y:2".into(), "y:2".into())];
+        assert_eq!(
+            dialled(membership(&["x:1", "y:2"], false, &[("x:1", None), ("y:2", Some(alone))]).members()),
+            seeds
+        );
+    }
+
+    #[test]
+    fn members_are_unknown_rather_than_forgotten_without_answers() {
+        let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
+        for hello in [None, Some(Hello::default())] {
+            membership.note(HelloResult { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
+            assert_eq!(membership.members(), None);
+        }
+    }
+
+    #[test]
+    fn the_newest_view_counts() {
+        let version = |hello: Hello, set_version, election: Option<u8>| Hello {
+            set_version,
+            election: election.map(|term| [term; 12]),
+            role: if election.is_some() { Role::Primary } else { Role::Secondary },
+            ..hello
+        };
+        let stopped = version(hello("a:1", &["a:1", "b:1"]), 9, Some(1));
+        let elected = version(hello("b:1", &["b:1", "c:1"]), 8, Some(2));
+        let outdated = version(hello("c:1", &["a:1", "c:1"]), 7, None);
+        let ahead = version(hello("c:1", &["c:1"]), 10, None);
+        for (answers, expected) in [
+            (vec![("a:1", Some(stopped.clone())), ("c:1", Some(outdated.clone()))], "a:1 b:1"),
+            (vec![("a:1", Some(stopped.clone())), ("b:1", Some(elected.clone()))], "b:1 c:1"),
+            (vec![("c:1", Some(outdated)), ("d:1", Some(ahead))], "c:1"),
+        ] {
+            let members = membership(&["a:1"], false, &answers).members().unwrap();
+            assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "), expected);
+        }
+    }
+
+    #[test]
+    fn queries_go_to_secondaries_that_are_fresh_enough() {
+        let start = Instant::now();
+        let seconds = Duration::from_secs;
+        let member = |name: &str| Member { dial: address(name), name: name.into() };
+        let members = ["p:1", "s:1", "t:1"].map(member);
+        let check_from = |now: &[Address], answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
+            let mut membership = membership(&["p:1"], false, &[]);
+            for (name, role, last_write, after) in answers {
+                let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
+                membership.note(HelloResult {
+                    address: address(name),
+                    hello: Some(hello),
+                    failure: String::new(),
+                    at: start + seconds(*after),
+                });
+            }
+            let chosen = membership.for_queries(&members, allowed.map(seconds), now);
+            let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
+            assert_eq!(chosen.join(" "), expected, "{answers:?}");
+        };
+        let all = members.each_ref().map(|member| member.dial.clone());
+        let check = |answers: &[_], allowed, expected: &str| check_from(&all, answers, allowed, expected);
+        let (primary, secondary) = (Role::Primary, Role::Secondary);
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 0, 0)], Some(90), "p");
+        // A later observation may show a write that is older by as much.
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 0)], Some(90), "s");
+        check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 1)], Some(90), "p");
+        check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
+        check(&[("p:1", Role::Alone, 0, 0)], Some(90), "p");
+        check(&[("s:1", Role::Other, 100, 0)], Some(90), "");
+        // A removed server returns only when it is fresher than it had to be to stay.
+        for (last_write, expected) in [(13, "p"), (14, "s")] {
+            check_from(&[], &[("p:1", primary, 100, 0), ("s:1", secondary, last_write, 0)], Some(90), expected);
+        }
+    }
+}

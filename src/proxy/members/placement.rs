@@ -1,0 +1,80 @@
+//! Where the listeners of the members are opened.
+
+use std::net::SocketAddr;
+
+use crate::proxy::members::membership::Membership;
+use crate::proxy::members::topology::{Advertised, Mapped, Member};
+use crate::proxy::server_side::upstream::Address;
+
+/// Where the listeners of members are opened.
+#[derive(Debug, Clone)]
+pub enum Placement {
+    /// The first member's listener on `first`, further ones on the following ports.
+    Following { first: SocketAddr, advertise: Option<Advertised> },
+    /// Each on its configured address; members that are not mentioned are hidden.
+    Mapped(Vec<Mapped>),
+}
+
+impl Placement {
+    /// The members assumed while no server answers.
+    pub(in crate::proxy) fn assumed(&self, membership: &Membership) -> Vec<Member> {
+        let Self::Mapped(mapped) = self else { return membership.by_seed() };
+        let member = |mapped: &Mapped| {
+            let dial = Address::parse(&mapped.member)?;
+            Some(Member { dial, name: mapped.member.clone() })
+        };
+        mapped.iter().filter_map(member).collect()
+    }
+
+    /// Addresses to try for a member's listener, in order.
+    pub(in crate::proxy) fn addresses<'a>(
+        &'a self,
+        member: &'a Member,
+        is_taken: impl Fn(SocketAddr) -> bool + 'a,
+    ) -> Box<dyn Iterator<Item = SocketAddr> + 'a> {
+        match self {
+            Self::Following { first, .. } if first.port() == 0 => Box::new(std::iter::once(*first)),
+            Self::Following { first, .. } => {
+                let ports = first.port()..=u16::MAX;
+                let addresses = ports.map(|port| SocketAddr::new(first.ip(), port));
+                Box::new(addresses.filter(move |address| !is_taken(*address)))
+            }
+            Self::Mapped(_) => Box::new(self.mapped(member).map(|mapped| mapped.listen).into_iter()),
+        }
+    }
+
+    pub(in crate::proxy) fn advertise(&self, member: &Member) -> Option<Advertised> {
+        match self {
+            Self::Following { advertise, .. } => advertise.clone(),
+            Self::Mapped(_) => self.mapped(member)?.advertise.clone(),
+        }
+    }
+
+    fn mapped(&self, member: &Member) -> Option<&Mapped> {
+        let Self::Mapped(mapped) = self else { return None };
+        mapped.iter().find(|mapped| member.is_called(&mapped.member))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn further_members_take_the_following_free_ports() {
+        let member = Member { dial: Address::parse("a:1").unwrap(), name: "a:1".into() };
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let following = |port| Placement::Following { first: at(port), advertise: None };
+        let check = |placement: &Placement, taken: &[u16], expected: &[u16]| {
+            let addresses = placement.addresses(&member, |address| taken.contains(&address.port()));
+            assert_eq!(addresses.take(2).map(|address| address.port()).collect::<Vec<_>>(), expected);
+        };
+        check(&following(27018), &[], &[27018, 27019]);
+        check(&following(27018), &[27018, 27020], &[27019, 27021]);
+        check(&following(65535), &[], &[65535]);
+        check(&following(0), &[], &[0]);
+        let mapped = |name: &str| Mapped { member: name.into(), listen: at(7), advertise: None };
+        check(&Placement::Mapped(vec![mapped("b:1"), mapped("A:1")]), &[], &[7]);
+        check(&Placement::Mapped(vec![mapped("b:1")]), &[], &[]);
+    }
+}

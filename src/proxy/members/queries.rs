@@ -1,0 +1,90 @@
+//! Selects the server for each connection of the query listener, and closes connections to servers that are no longer
+//! eligible.
+//!
+//! [`crate::proxy::members::membership`] decides which servers are eligible; here connections are distributed over them in turn. When
+//! a server is no longer eligible, its connections close as soon as they are idle, and drivers reconnect to another.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use arc_swap::ArcSwap;
+use tokio::sync::watch;
+
+use crate::proxy::members::closing::{Candidate, Closing};
+use crate::proxy::server_side::upstream::Address;
+
+/// The servers that may answer queries.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct Queries {
+    servers: ArcSwap<Vec<Server>>,
+    next: AtomicUsize,
+}
+
+#[derive(Debug, Clone)]
+struct Server {
+    dial: Address,
+    closing: Arc<watch::Sender<Closing>>,
+}
+
+impl Queries {
+    /// Sets the eligible servers; called by one task only. Connections to other servers close, immediately if the
+    /// server does not answer. Otherwise their clients would wait: the driver sees one server only, and monitors
+    /// whichever one answers.
+    pub(in crate::proxy) fn follow(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
+        let before = self.servers.load_full();
+        let server = |dial: &Address| {
+            let known = before.iter().find(|server| server.dial == *dial).cloned();
+            known.unwrap_or_else(|| Server { dial: dial.clone(), closing: Arc::default() })
+        };
+        let now: Vec<Server> = addresses.iter().map(server).collect();
+        self.servers.store(Arc::new(now));
+        for server in before.iter().filter(|server| !addresses.contains(&server.dial)) {
+            tracing::info!("queries are no longer routed to {}", server.dial);
+            server.closing.send_replace(if answers(&server.dial) { Closing::WhenIdle } else { Closing::Now });
+        }
+    }
+
+    /// The currently eligible servers.
+    pub(in crate::proxy) fn servers(&self) -> Vec<Address> {
+        self.servers.load().iter().map(|server| server.dial.clone()).collect()
+    }
+
+    /// Sends a new state to all connections.
+    pub(in crate::proxy) fn notify(&self, closing: Closing) {
+        for server in self.servers.load().iter() {
+            server.closing.send_replace(closing);
+        }
+    }
+
+    /// The servers in the order a new connection tries them; each connection starts with the next one.
+    pub(in crate::proxy) fn candidates(&self) -> Vec<Candidate> {
+        let servers = self.servers.load();
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let turn = |offset: usize| servers.get(first.wrapping_add(offset) % servers.len());
+        let candidate = |server: &Server| Candidate { dial: server.dial.clone(), closing: server.closing.subscribe() };
+        (0..servers.len()).filter_map(turn).map(candidate).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_take_turns_and_connections_to_removed_ones_close() {
+        let address = |name: &str| Address::parse(name).unwrap();
+        let queries = Queries::default();
+        assert!(queries.candidates().is_empty());
+        queries.follow(&[address("a:1"), address("b:1")], |_| true);
+        let order =
+            |candidates: &[Candidate]| candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat();
+        let candidates = [queries.candidates(), queries.candidates()];
+        let mut orders: Vec<_> = candidates.iter().map(|candidates| order(candidates)).collect();
+        orders.sort();
+        assert_eq!(orders, ["ab", "ba"]);
+        queries.follow(&[address("b:1")], |_| false);
+        let closing: Vec<_> = candidates[0].iter().map(|one| (one.dial.host.as_str(), *one.closing.borrow())).collect();
+        assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
+        assert_eq!(order(&queries.candidates()), "b");
+    }
+}

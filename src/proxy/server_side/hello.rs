@@ -1,0 +1,165 @@
+//! Sends a hello to a server and parses the reply. [`crate::proxy::members::membership`] interprets the results.
+
+use std::io::{self, ErrorKind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::time::timeout;
+
+use crate::document::{Document, Kind, Value, Writer};
+use crate::wire::op_msg::{self, Message};
+use crate::wire::{HEADER_LENGTH, Header};
+
+/// Connect timeout: longer than the retransmission of a lost SYN, shorter than any driver's timeout.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Bytes of a hello reply; real ones have a few thousand.
+const MAX_HELLO_LENGTH: usize = 1 << 20;
+
+/// One server's reply to a hello.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::proxy) struct Hello {
+    pub(in crate::proxy) me: Option<String>,
+    /// Members that hold data, as the set's configuration names them; empty unless it is a replica set.
+    pub(in crate::proxy) members: Vec<String>,
+    pub(in crate::proxy) role: Role,
+    /// `setVersion`.
+    pub(in crate::proxy) set_version: i64,
+    /// `electionId`, of a primary.
+    pub(in crate::proxy) election: Option<[u8; 12]>,
+    /// `lastWrite.lastWriteDate`, in milliseconds since 1970 UTC by the primary's clock.
+    pub(in crate::proxy) last_write: Option<i64>,
+    /// As BSON. Sent back, it makes the server delay its reply until its topology changes.
+    pub(in crate::proxy) topology_version: Option<Vec<u8>>,
+    /// The reply message as received.
+    pub(in crate::proxy) answer: Arc<[u8]>,
+}
+
+/// The current role of a server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(in crate::proxy) enum Role {
+    Primary,
+    Secondary,
+    /// A standalone or a mongos.
+    Alone,
+    /// Starting, recovering, an arbiter or removed: not usable for queries.
+    #[default]
+    Other,
+}
+
+impl Role {
+    pub(in crate::proxy) fn as_str(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Secondary => "secondary",
+            Self::Alone => "alone",
+            Self::Other => "other",
+        }
+    }
+}
+
+impl Hello {
+    /// Sends a hello and returns the reply. With `topology_version` the server replies when its topology changes or
+    /// after `await_for`.
+    ///
+    /// # Errors
+    /// I/O errors of the socket, `TimedOut`, or `InvalidData` for an invalid reply.
+    pub(in crate::proxy) async fn ask<S>(
+        stream: &mut S,
+        topology_version: Option<&[u8]>,
+        await_for: Duration,
+    ) -> io::Result<Self>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        timeout(CONNECT_TIMEOUT + await_for, async {
+            Hello::parse(&exchange(stream, &hello_request(topology_version, await_for)).await?)
+        })
+        .await?
+    }
+
+    /// Ordering key: newer views of a set compare greater. A primary's view is above a secondary's; primaries compare
+    /// as in the driver specification "Server Discovery And Monitoring".
+    pub(in crate::proxy) fn rank(&self) -> (bool, Option<[u8; 12]>, i64) {
+        let primary = self.role == Role::Primary;
+        (primary, self.election.filter(|_| primary), self.set_version)
+    }
+
+    fn parse(reply: &[u8]) -> io::Result<Self> {
+        let message = Message::parse(reply).map_err(invalid)?;
+        let body = Document::parse(message.body).map_err(invalid)?;
+        let text = |value: Value<'_>| value.as_str().map(str::to_owned);
+        let list =
+            |key| body.get(key).and_then(Value::as_array).into_iter().flat_map(Document::values).filter_map(text);
+        let last_write = body.get("lastWrite").and_then(Value::as_document);
+        Ok(Self {
+            me: body.get("me").and_then(text),
+            members: list("hosts").chain(list("passives")).collect(),
+            role: Role::from_hello(body),
+            set_version: body.get("setVersion").and_then(Value::as_integer).unwrap_or(0),
+            election: body
+                .get("electionId")
+                .filter(|id| id.kind == Kind::ObjectId)
+                .and_then(|id| id.bytes.try_into().ok()),
+            last_write: last_write.and_then(|write| write.get("lastWriteDate")).and_then(Value::as_raw_i64),
+            topology_version: body
+                .get("topologyVersion")
+                .and_then(Value::as_document)
+                .map(|version| version.as_bytes().to_vec()),
+            answer: reply.into(),
+        })
+    }
+}
+
+impl Role {
+    fn from_hello(hello: Document<'_>) -> Self {
+        let is = |key| hello.get(key).and_then(Value::as_bool) == Some(true);
+        match (hello.get("setName").is_some(), is("isWritablePrimary"), is("secondary")) {
+            (false, true, _) => Self::Alone,
+            (true, true, _) => Self::Primary,
+            // Delayed members must be hidden, and drivers never select a hidden member.
+            (true, _, true) if !is("hidden") => Self::Secondary,
+            _ => Self::Other,
+        }
+    }
+}
+
+/// Sends a message and returns the whole reply.
+///
+/// # Errors
+/// I/O errors of the socket, or `InvalidData` for a reply that is invalid or too long.
+pub(in crate::proxy) async fn exchange<S>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    stream.write_all(request).await?;
+    stream.flush().await?;
+    let mut reply = vec![0; HEADER_LENGTH];
+    stream.read_exact(&mut reply).await?;
+    let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
+    if header.length > MAX_HELLO_LENGTH {
+        return Err(ErrorKind::InvalidData.into());
+    }
+    reply.resize(header.length, 0);
+    stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
+    Ok(reply)
+}
+
+fn hello_request(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {
+    let mut request = op_msg::Writer::new(1, 0, 0, 192);
+    request.body(|out| {
+        Writer::document(out, |w| {
+            w.int32("hello", 1);
+            if let Some(version) = topology_version {
+                w.value("topologyVersion", Value { kind: Kind::Document, bytes: version });
+                w.integer("maxAwaitTimeMS", i64::try_from(await_for.as_millis()).unwrap_or(i64::MAX));
+            }
+            w.string("$db", "admin");
+        });
+    });
+    request.finish()
+}
+
+fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {
+    io::Error::new(ErrorKind::InvalidData, error)
+}

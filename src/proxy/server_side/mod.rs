@@ -1,0 +1,4 @@
+//! The side of the servers: the connection string, dialling, and hello.
+
+pub(super) mod hello;
+pub(super) mod upstream;

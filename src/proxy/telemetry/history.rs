@@ -1,0 +1,75 @@
+//! Statements of a rule in each of the last minutes, for a small plot.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use crate::audit::{Counts, Effect};
+
+/// Minutes that are kept.
+pub const MINUTES: u64 = 60;
+
+/// Statements by effect in the minutes that had any, the oldest first.
+#[derive(Debug, Clone, Default)]
+pub struct History(VecDeque<(u64, Counts)>);
+
+impl History {
+    /// Counts statements in a minute since 1970 UTC. If the clock is set back, they count in the latest minute
+    /// reached.
+    pub(in crate::proxy) fn add(&mut self, minute: u64, effect: Effect, statements: u64) {
+        if self.0.back().is_none_or(|(newest, _)| *newest < minute) {
+            self.0.push_back((minute, Counts::default()));
+        }
+        while self.0.front().is_some_and(|(oldest, _)| *oldest + MINUTES <= minute) {
+            self.0.pop_front();
+        }
+        if let Some((_, counts)) = self.0.back_mut() {
+            counts.add(effect, statements);
+        }
+    }
+
+    /// Adds the counts of another history.
+    pub(in crate::proxy) fn merge(&mut self, other: &Self) {
+        let mut both = BTreeMap::new();
+        for (minute, counts) in self.0.iter().chain(&other.0) {
+            both.entry(*minute).or_insert_with(Counts::default).merge(*counts);
+        }
+        let newest = both.last_key_value().map_or(0, |(minute, _)| *minute);
+        self.0 = both.into_iter().filter(|(minute, _)| minute + MINUTES > newest).collect();
+    }
+
+    /// The minutes that are at most [`MINUTES`] old at minute `now`.
+    pub fn since(&self, now: u64) -> impl Iterator<Item = (u64, Counts)> + '_ {
+        self.0.iter().copied().filter(move |(minute, _)| minute + MINUTES > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_hour_is_kept_even_if_the_clock_is_set_back() {
+        let mut history = History::default();
+        for (minute, statements) in [(100, 1), (100, 2), (102, 3), (101, 4), (159, 5)] {
+            history.add(minute, Effect::Rejected, statements);
+        }
+        let rejected = |now| history.since(now).map(|(minute, counts)| (minute, counts.rejected)).collect::<Vec<_>>();
+        assert_eq!(rejected(159), [(100, 3), (102, 7), (159, 5)]);
+        assert_eq!(rejected(160), [(102, 7), (159, 5)]);
+        history.add(1000, Effect::Rewritten, 1);
+        assert_eq!(history.0.len(), 1);
+        assert_eq!(history.since(5000).count(), 0);
+    }
+
+    #[test]
+    fn histories_merge_by_minute() {
+        let of = |minutes: &[(u64, u64)]| {
+            let mut history = History::default();
+            minutes.iter().for_each(|(minute, statements)| history.add(*minute, Effect::Rejected, *statements));
+            history
+        };
+        let mut history = of(&[(100, 1), (102, 2)]);
+        history.merge(&of(&[(101, 10), (102, 20), (160, 40)]));
+        let rejected: Vec<_> = history.since(0).map(|(minute, counts)| (minute, counts.rejected)).collect();
+        assert_eq!(rejected, [(101, 10), (102, 22), (160, 40)]);
+    }
+}

@@ -1,0 +1,9 @@
+//! What is counted, measured and logged: bytes and times, spans, the outcomes of rules, decisions.
+
+pub(super) mod decisions;
+pub(super) mod history;
+pub(super) mod meter;
+pub(super) mod rate_limit;
+pub(super) mod rule_outcomes;
+pub(super) mod sharded;
+pub(super) mod spans;

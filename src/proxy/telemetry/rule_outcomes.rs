@@ -1,0 +1,251 @@
+//! Counts the outcomes of rules and publishes decisions. It contains names only.
+//!
+//! Counters belong to a version of a rule, identified by its name and a fingerprint of its text. So they survive a
+//! reload, and a changed rule starts at zero. For rules in shadow mode the shapes of commands are kept too: this is
+//! the live equivalent of the `docward audit` report. [`crate::proxy::telemetry::decisions`] publishes single decisions.
+
+mod counts;
+mod known_rules;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use tokio::sync::broadcast::Receiver;
+
+use self::counts::Counts;
+pub use self::counts::RuleCounts;
+use self::known_rules::{Known, KnownRules};
+use crate::audit::{Effect, Noted, shape_of_frame};
+use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
+use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
+use crate::proxy::telemetry::decisions::{Decision, Tail};
+use crate::proxy::telemetry::sharded::Sharded;
+
+/// Counters per rule since each was first loaded.
+#[derive(Debug, Default)]
+pub(in crate::proxy) struct RuleOutcomes {
+    /// Plain mutexes, because contention is rare: one thread adds to each, and only reports read them. Locked before
+    /// the register.
+    counts: Sharded<Mutex<Counts>>,
+    register: Mutex<KnownRules>,
+    tail: Tail,
+    /// Decisions are logged with their documents.
+    in_full: bool,
+}
+
+/// Counters of one rule since it was first loaded.
+#[derive(Debug, Clone)]
+pub struct LiveRule {
+    pub label: RuleLabel,
+    /// The rule as written, or as it was when it was last loaded.
+    pub written: Arc<WrittenRule>,
+    pub since: SystemTime,
+    /// Whether it is loaded now.
+    pub loaded: bool,
+    pub counts: RuleCounts,
+}
+
+impl RuleOutcomes {
+    /// `in_full`: decisions are logged with their documents.
+    pub(in crate::proxy) fn new(in_full: bool) -> Self {
+        Self { in_full, ..Self::default() }
+    }
+
+    /// Counts the outcomes of a plan of `policy` for the whole message `frame`.
+    pub(in crate::proxy) fn note<P: Interceptor>(
+        &self,
+        outcomes: Vec<RuleOutcome>,
+        client_state: &ClientState,
+        policy: &P,
+        frame: &[u8],
+    ) {
+        for outcome in outcomes {
+            let in_shadow = matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
+            let shape = in_shadow.then(|| shape_of_frame(frame));
+            let published = self.count(&outcome, shape, client_state, policy);
+            if let Some(suppressed) = published {
+                let decision = Decision::new(outcome, client_state, frame, suppressed, self.in_full);
+                decision.log();
+                self.tail.push(decision);
+            }
+        }
+    }
+
+    /// Counts an outcome. Returns `Some` if its decision is to be published, with the number of similar ones
+    /// suppressed since the last one.
+    fn count<P: Interceptor>(
+        &self,
+        outcome: &RuleOutcome,
+        shape: Option<String>,
+        client_state: &ClientState,
+        policy: &P,
+    ) -> Option<u64> {
+        let noted = Noted {
+            effect: Effect::from_outcome(outcome.kind),
+            statements: outcome.statements,
+            app: client_state.app_name(),
+            namespace: &outcome.namespace,
+            reason: &outcome.reason,
+        };
+        let verdict = outcome.kind.as_str();
+        let mut counts = self.counts.mine().lock().unwrap_or_else(PoisonError::into_inner);
+        let (key, counts) = counts.counters_of(outcome.rule.index(), policy, &self.register)?;
+        let suppressed = counts.note(&noted, verdict, shape)?;
+        // Taken at most ten times a second.
+        self.register.lock().unwrap_or_else(PoisonError::into_inner).may_publish(key, verdict, suppressed)
+    }
+
+    /// Returns the last decisions, the oldest first, and a receiver for new ones. A receiver that lags too far behind
+    /// misses some.
+    pub(in crate::proxy) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
+        self.tail.follow()
+    }
+
+    /// Returns every loaded rule in the order of the files, then previously loaded ones.
+    pub(in crate::proxy) fn report<P: Interceptor>(&self, policy: &P) -> Vec<LiveRule> {
+        let (keys, mut rules): (Vec<_>, Vec<_>) = {
+            let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
+            register.load(policy);
+            register.in_order().into_iter().map(|known| (known.key, LiveRule::without_counts(known))).unzip()
+        };
+        let indexes: HashMap<_, _> = keys.into_iter().zip(0..).collect();
+        for counts in self.counts.iter() {
+            for (key, counts) in counts.lock().unwrap_or_else(PoisonError::into_inner).all() {
+                if let Some(rule) = indexes.get(&key).and_then(|index: &usize| rules.get_mut(*index)) {
+                    rule.counts.merge(counts);
+                }
+            }
+        }
+        rules
+    }
+}
+impl LiveRule {
+    /// A rule without outcomes.
+    fn without_counts(known: &Known) -> Self {
+        Self {
+            label: known.label.clone(),
+            written: known.written.clone(),
+            since: known.since,
+            loaded: known.loaded,
+            counts: RuleCounts::default(),
+        }
+    }
+
+    /// Logs one line for each verdict; for a rule in shadow mode also applications and examples.
+    pub(in crate::proxy) fn log(&self) {
+        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, .. } = self;
+        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+        for (verdict, count) in verdicts {
+            tracing::info!(rule, verdict, count, since, "rule's verdicts since it was first loaded");
+        }
+        let examples = tally.examples();
+        if examples.is_empty() {
+            return;
+        }
+        for (app, counts) in tally.apps() {
+            let (rejected, rewritten) = (counts.rejected, counts.rewritten);
+            tracing::info!(rule, app, rejected, rewritten, "what the rule would have done, by application");
+        }
+        for example in examples {
+            let (statements, namespace, shape) = (example.statements, &example.namespace, &example.shape);
+            let (reason, app) = (&example.reason, &example.app);
+            let effect = example.effect.as_str();
+            tracing::info!(rule, effect, statements, namespace, shape, app, reason, "what the rule would have done");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+    use crate::engine::{Input, Now, Step};
+    use crate::rules::RuleSet;
+    use crate::wire::op_msg;
+
+    fn rules(text: &str) -> RuleSet {
+        RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text: format!("version: 1\nrules:\n{text}") }])
+            .unwrap()
+    }
+
+    fn rule(name: &str, more: &str) -> String {
+        format!("  - name: {name}\n    namespace: d.c\n    mode: shadow\n    {more}\n")
+    }
+
+    /// Notes the outcomes of a replacement on d.c by this application.
+    fn replace(outcomes: &RuleOutcomes, rules: &RuleSet, app: &str) {
+        let body = bson::doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}], "$db": "d"};
+        let mut writer = op_msg::Writer::new(1, 0, 0, 128);
+        let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
+        writer.body(|out| out.extend_from_slice(body.as_bytes()));
+        let frame = writer.finish();
+        let mut client_state = ClientState { app_name: Some(app.to_owned()), ..ClientState::default() };
+        let mut plan = crate::engine::Plan::new(&frame, rules, Now { milliseconds: 0 });
+        assert!(matches!(plan.next(Input::Start, &mut client_state), Step::ForwardOriginal { .. }));
+        outcomes.note(plan.take_outcomes(), &client_state, rules, &frame);
+    }
+
+    #[test]
+    fn counts_survive_a_reload_and_restart_for_a_changed_rule() {
+        let outcomes = RuleOutcomes::default();
+        let first = rules(&rule("r", "replacement: {}"));
+        replace(&outcomes, &first, "one");
+        // A preceding rule changes its index; comments and empty lines do not belong to the rule.
+        let text = format!(
+            "\n  # why\n{}# and this\n\n{}",
+            rule("other", "bounds: { field: n, min: 0 }"),
+            rule("r", "replacement: {}")
+        );
+        let second = rules(&text);
+        replace(&outcomes, &second, "two");
+        let report = outcomes.report(&second);
+        let counted: Vec<_> = report
+            .iter()
+            .map(|rule| (rule.label.name.as_str(), rule.loaded, rule.counts.tally.counts.rejected))
+            .collect();
+        assert_eq!(counted, [("other", true, 0), ("r", true, 2)]);
+        let live = report.last().unwrap();
+        assert_eq!(live.counts.tally.apps().iter().map(|(app, _)| *app).collect::<Vec<_>>(), ["one", "two"]);
+        let examples = live.counts.tally.examples();
+        assert_eq!((examples[0].shape.as_str(), examples[0].statements), ("replaceOne({_id}, {a})", 2));
+        assert_eq!(live.counts.verdicts.get("shadow-reject"), Some(&2));
+
+        let third = rules(&rule("r", "replacement: { policy: merge }"));
+        replace(&outcomes, &third, "one");
+        let report = outcomes.report(&third);
+        let counted: Vec<_> = report
+            .iter()
+            .map(|rule| {
+                (
+                    rule.label.name.as_str(),
+                    rule.loaded,
+                    rule.counts.tally.counts.rejected,
+                    rule.counts.tally.counts.rewritten,
+                )
+            })
+            .collect();
+        assert_eq!(counted, [("r", true, 0, 1), ("r", false, 2, 0), ("other", false, 0, 0)]);
+    }
+
+    #[test]
+    fn counts_of_threads_are_merged_and_threads_share_the_rate_limit() {
+        let (outcomes, rules) = (RuleOutcomes::default(), rules(&rule("r", "replacement: {}")));
+        let began = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            for app in ["one", "two", "one", "two"] {
+                let (outcomes, rules) = (&outcomes, &rules);
+                scope.spawn(move || (0..50).for_each(|_| replace(outcomes, rules, app)));
+            }
+        });
+        let seconds = began.elapsed().as_secs() + 1;
+        let report = outcomes.report(&rules);
+        let counts = &report[0].counts;
+        assert_eq!(counts.verdicts.get("shadow-reject"), Some(&200));
+        assert_eq!(counts.tally.apps().iter().map(|(_, counts)| counts.rejected).collect::<Vec<_>>(), [100, 100]);
+        assert_eq!(counts.tally.examples()[0].statements, 200);
+        let (decisions, _) = outcomes.follow();
+        let suppressed: u64 = decisions.iter().map(|decision| decision.suppressed).sum();
+        assert!(decisions.len() as u64 <= 10 * seconds && decisions.len() as u64 + suppressed <= 200, "{decisions:?}");
+    }
+}

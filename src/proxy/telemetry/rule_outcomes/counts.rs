@@ -1,0 +1,88 @@
+//! The counters that one thread keeps for each rule.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
+
+use foldhash::fast::RandomState;
+
+use super::known_rules::{Key, KnownRules, MAX_PER_VERDICT};
+use crate::audit::{Noted, RuleTally};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::telemetry::history::History;
+use crate::proxy::telemetry::rate_limit::Allowance;
+
+/// Counters by rule.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// The version of the rule set that `current` belongs to.
+    version: Option<u64>,
+    current: Arc<[Key]>,
+    /// Rules with outcomes.
+    rules: HashMap<Key, RuleCounts, RandomState>,
+}
+
+/// Counters of one rule since it was first loaded.
+#[derive(Debug, Clone, Default)]
+pub struct RuleCounts {
+    /// By verdict: "reject", "shadow-reject".
+    pub verdicts: BTreeMap<&'static str, u64>,
+    /// When it last matched a statement.
+    pub last: Option<SystemTime>,
+    /// With applications; in shadow mode also with examples.
+    pub tally: RuleTally,
+    pub history: History,
+    /// The rate limit of this thread, by verdict.
+    limits: BTreeMap<&'static str, Allowance>,
+}
+
+impl Counts {
+    /// The key and counters of the rule with index `rule` in `policy`.
+    pub(super) fn counters_of<P: Interceptor>(
+        &mut self,
+        rule: usize,
+        policy: &P,
+        register: &Mutex<KnownRules>,
+    ) -> Option<(Key, &mut RuleCounts)> {
+        if self.version != Some(policy.version()) {
+            let mut register = register.lock().unwrap_or_else(PoisonError::into_inner);
+            self.version = Some(policy.version());
+            self.current = register.load(policy);
+            self.rules.retain(|key, _| register.knows(*key));
+        }
+        let key = *self.current.get(rule)?;
+        Some((key, self.rules.entry(key).or_default()))
+    }
+
+    /// The counters of every rule with outcomes.
+    pub(super) fn all(&self) -> impl Iterator<Item = (Key, &RuleCounts)> {
+        self.rules.iter().map(|(key, counts)| (*key, counts))
+    }
+}
+
+impl RuleCounts {
+    /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
+    /// since the last one.
+    pub(super) fn note(&mut self, noted: &Noted<'_>, verdict: &'static str, shape: Option<String>) -> Option<u64> {
+        let now = SystemTime::now();
+        let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
+        *self.verdicts.entry(verdict).or_default() += noted.statements;
+        self.last = Some(now);
+        self.history.add(minute, noted.effect, noted.statements);
+        match shape {
+            Some(shape) => self.tally.note(noted, shape, || None),
+            None => self.tally.count(noted),
+        }
+        self.limits.entry(verdict).or_default().take(MAX_PER_VERDICT)
+    }
+
+    /// Adds the counters of another thread.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (verdict, count) in &other.verdicts {
+            *self.verdicts.entry(verdict).or_default() += count;
+        }
+        self.last = self.last.max(other.last);
+        self.tally.merge(other.tally.clone());
+        self.history.merge(&other.history);
+    }
+}

@@ -1,0 +1,152 @@
+//! Reads PEM files, describes what is wrong with them, and reloads them when their content changes.
+//!
+//! One file with both key and certificate, as MongoDB uses, also works. This module knows files, not handshakes.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use rustls::RootCertStore;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+
+use crate::config::read_file;
+
+/// Bytes of a PEM file; a system's certificate store has a few hundred thousand.
+const MAX_PEM_LENGTH: usize = 8 << 20;
+
+/// Why TLS cannot be configured.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsError {
+    #[error("{0} cannot be read: {1}")]
+    Unreadable(PathBuf, io::Error),
+    #[error("{0} is not a PEM file: {1}")]
+    NotPem(PathBuf, String),
+    #[error("{0} contains no certificate; it needs a block that begins with -----BEGIN CERTIFICATE-----")]
+    NoCertificate(PathBuf),
+    #[error("{0} contains no private key; name the file that does (a key and its certificate may share one)")]
+    NoKey(PathBuf),
+    #[error(
+        "the private key in {0} is encrypted, and docward cannot ask for its passphrase; \
+         decrypt it with: openssl pkey -in {0} -out key.pem"
+    )]
+    EncryptedKey(PathBuf),
+    #[error("{0} cannot be used: {1}")]
+    Unusable(PathBuf, String),
+    #[error("this system has no certificate store; name the upstream's CA with tlsCAFile= in the connection string")]
+    NoAuthorities,
+    #[error("TLS cannot be set up: {0}")]
+    Library(rustls::Error),
+}
+
+/// The files a configuration is built from.
+pub trait PemSource: Send + Sync + 'static {
+    type Config: Send + Sync;
+
+    fn files(&self) -> Vec<&Path>;
+
+    /// Builds the configuration.
+    ///
+    /// # Errors
+    /// [`TlsError`]: a file cannot be used.
+    fn build(&self) -> Result<Self::Config, TlsError>;
+}
+
+/// A configuration that can be reloaded from its files.
+#[derive(Debug)]
+pub struct FromFiles<S: PemSource> {
+    source: S,
+    current: ArcSwap<S::Config>,
+    /// A hash of the content that `current` was built from.
+    made_from: AtomicU64,
+}
+
+impl<S: PemSource> FromFiles<S> {
+    /// Loads the configuration.
+    ///
+    /// # Errors
+    /// [`TlsError`]: what is wrong with a file, and what to do.
+    pub fn load(source: S) -> Result<Self, TlsError> {
+        let made_from = AtomicU64::new(content(&source));
+        let current = ArcSwap::from_pointee(source.build()?);
+        Ok(Self { source, current, made_from })
+    }
+
+    /// Reloads the configuration for new handshakes.
+    ///
+    /// # Errors
+    /// [`TlsError`]; nothing has changed then.
+    pub fn reload(&self) -> Result<(), TlsError> {
+        // Hashed first: if a file changes during the reload, the next check sees a different hash.
+        let content = self.content();
+        self.current.store(Arc::new(self.source.build()?));
+        self.made_from.store(content, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Returns a hash of the current content of the files. It detects changes and is not cryptographic.
+    pub fn content(&self) -> u64 {
+        content(&self.source)
+    }
+
+    /// Returns the hash of the content that is in use.
+    pub fn made_from(&self) -> u64 {
+        self.made_from.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn current(&self) -> Arc<S::Config> {
+        self.current.load_full()
+    }
+}
+
+fn content(source: &impl PemSource) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    for file in source.files() {
+        read_file(file, MAX_PEM_LENGTH).ok().hash(&mut hasher);
+    }
+    hasher.finish()
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+    read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
+}
+
+/// All certificates in a file, in file order.
+pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    let text = read(path)?;
+    let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
+    let certificates = certificates.map_err(|error| TlsError::NotPem(path.to_owned(), error.to_string()))?;
+    if certificates.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(certificates) }
+}
+
+/// The first private key in a file.
+pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let text = read(path)?;
+    if is_encrypted(&text) {
+        return Err(TlsError::EncryptedKey(path.to_owned()));
+    }
+    PrivateKeyDer::from_pem_slice(&text).map_err(|error| match error {
+        rustls::pki_types::pem::Error::NoItemsFound => TlsError::NoKey(path.to_owned()),
+        other => TlsError::NotPem(path.to_owned(), other.to_string()),
+    })
+}
+
+/// PKCS #8, and OpenSSL's older format.
+fn is_encrypted(text: &[u8]) -> bool {
+    let has = |mark: &[u8]| text.windows(mark.len()).any(|window| window == mark);
+    has(b"-----BEGIN ENCRYPTED PRIVATE KEY-----") || has(b"Proc-Type: 4,ENCRYPTED")
+}
+
+/// The certificates in a file as authorities. Unusable ones are skipped: a system's store may contain some.
+pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
+    let mut authorities = RootCertStore::empty();
+    let (usable, _) = authorities.add_parsable_certificates(certificates(path)?);
+    if usable == 0 { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(authorities) }
+}
+
+pub(super) fn unusable(path: &Path, error: &impl std::fmt::Display) -> TlsError {
+    TlsError::Unusable(path.to_owned(), error.to_string())
+}

@@ -1,0 +1,116 @@
+//! docward's output about itself: the schema, shell completions, manual pages.
+
+use std::process::{Command, Output, Stdio};
+use support::process::docward_executable;
+
+fn docward(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).args(arguments).output().unwrap()
+}
+
+fn stdout(arguments: &[&str]) -> String {
+    let output = docward(arguments);
+    assert!(output.status.success() && output.stderr.is_empty(), "{arguments:?}: {output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn the_printed_schema_is_the_librarys() {
+    assert_eq!(stdout(&["schema"]), docward::patterns::SCHEMA);
+}
+
+#[test]
+fn every_shell_completes_subcommands_and_their_flags() {
+    for shell in ["bash", "elvish", "fish", "powershell", "zsh"] {
+        let script = stdout(&["completions", shell]);
+        for word in ["reset-clock", "upstream"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+/// The completions that bash offers for the last of these words.
+fn completed(words: &[&str]) -> String {
+    let [.., before, last] = words else { panic!("{words:?}") };
+    let script = format!(
+        "{}\nCOMP_WORDS=({}); COMP_CWORD={}\n_docward docward '{last}' {before}\necho \"${{COMPREPLY[@]}}\"",
+        stdout(&["completions", "bash"]),
+        words.iter().map(|word| format!("'{word}' ")).collect::<String>(),
+        words.len() - 1,
+    );
+    let bash = Command::new("bash").args(["-c", &script]).output().unwrap();
+    assert!(bash.status.success() && bash.stderr.is_empty(), "{bash:?}");
+    String::from_utf8(bash.stdout).unwrap().trim_end().to_owned()
+}
+
+#[test]
+fn bash_completes_subcommands_flags_and_words() {
+    for (words, offered) in [
+        (&["docward", "re"][..], "record repair reset-clock"),
+        (&["docward", "audit", "--fo"], "--format"),
+        (&["docward", "audit", "--format", ""], "text json"),
+        (&["docward", "record", "--tls-k"], "--tls-key"),
+    ] {
+        assert_eq!(completed(words), offered, "{words:?}");
+    }
+}
+
+#[test]
+fn there_is_a_manual_page_for_every_subcommand() {
+    assert!(stdout(&["man"]).contains(".TH docward 1"));
+    let folder = tempfile::tempdir().unwrap();
+    stdout(&["man", "--out", folder.path().to_str().unwrap()]);
+    let help = stdout(&["--help"]);
+    let listed = help.lines().skip_while(|line| !line.starts_with("Commands:")).skip(1);
+    let subcommands: Vec<&str> =
+        listed.map_while(|line| line.split_whitespace().next()).filter(|name| *name != "help").collect();
+    assert!(subcommands.contains(&"serve"), "{help}");
+    for name in subcommands {
+        let page = std::fs::read_to_string(folder.path().join(format!("docward-{name}.1"))).unwrap();
+        assert!(page.contains(".SH OPTIONS") && page.contains(env!("CARGO_PKG_VERSION")), "{name}");
+    }
+}
+
+#[test]
+fn a_folder_that_cannot_be_written_to_is_named() {
+    let output = docward(&["man", "--out", "/proc/none"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && said.contains("--out /proc/none: "), "{said}");
+}
+
+/// Opening a FIFO waits for a writer, and reading some devices never ends.
+#[test]
+fn only_regular_files_are_read() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let fifo = path("fifo.yaml");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let (rules, tls) = (path("rules.yaml"), path("tls.yaml"));
+    std::fs::write(&rules, "version: 1\nrules: [{name: a, namespace: a.b, together: [a, b]}]\n").unwrap();
+    std::fs::write(&tls, format!("tls: {{certificate: {fifo}}}\n")).unwrap();
+    let socket = path("socket.yaml");
+    let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+    let commands: [(&[&str], &str); 9] = [
+        (&["check", &fifo], "it is a FIFO"),
+        (&["check", folder.path().to_str().unwrap()], "it is a FIFO"),
+        (&["check", &socket], "it is a socket"),
+        (&["check", "/dev/zero"], "it is a device"),
+        (&["check", "--config", &fifo], "it is a FIFO"),
+        (&["check", "--config", &tls], "it is a FIFO"),
+        (&["test", &rules, &path("fifo.test.yaml")], "it is a FIFO"),
+        (&["explain", "--rules", &fifo, "db.c.find()"], "it is a FIFO"),
+        (&["serve", "--admin", "127.0.0.1:0", "--admin-token-file", &fifo], "it is a FIFO"),
+    ];
+    assert!(Command::new("mkfifo").arg(path("fifo.test.yaml")).status().unwrap().success());
+    for (arguments, said) in commands {
+        let child = Command::new(docward_executable()).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
+        let (id, (done, ended)) = (child.id(), std::sync::mpsc::channel());
+        std::thread::spawn(move || done.send(child.wait_with_output()));
+        let output = ended.recv_timeout(std::time::Duration::from_secs(60)).unwrap_or_else(|_| {
+            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+            panic!("{arguments:?} waits for a writer");
+        });
+        let output = output.unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && stderr.contains(said), "{arguments:?}: {stderr}");
+    }
+}

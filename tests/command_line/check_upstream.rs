@@ -1,0 +1,103 @@
+//! `docward check --upstream`: what rules require and a real deployment lacks.
+
+use std::process::{Command, Output};
+
+use bson::{Document, doc};
+use serde_json::Value;
+use support::mongod::Mongod;
+use support::process::docward_executable;
+
+fn check(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).arg("check").args(arguments).output().unwrap()
+}
+
+/// The codes and messages for one rule with these settings, with `DB` as the database's name.
+fn warnings(database: &str, settings: &str) -> Vec<String> {
+    let rules = format!("version: 1\nrules:\n  - {{ name: r, {settings} }}\n").replace("DB", database);
+    let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
+    std::fs::write(file.path(), rules).unwrap();
+    let uri = Mongod::shared().uri();
+    let done = check(&[file.path().to_str().unwrap(), "--upstream", &uri, "--format", "json"]);
+    assert!(done.status.success(), "{settings}: {done:?}");
+    let found: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let line = |one: &Value| {
+        assert!(one["severity"] == "warning" && one["line"] == 3, "{one}");
+        let text = ["code", "message", "help"].map(|key| one[key].as_str().unwrap_or_default());
+        text.join(" ").replace(database, "DB")
+    };
+    found.as_array().unwrap().iter().map(line).collect()
+}
+
+fn create_index(database: &str, collection: &str, key: Document, options: Document) {
+    let mut index = doc! { "key": key, "name": format!("i{}", bson::oid::ObjectId::new()) };
+    index.extend(options);
+    let done = Mongod::shared().command(database, doc! { "createIndexes": collection, "indexes": [index] });
+    assert_eq!(done.get_f64("ok").unwrap(), 1.0, "{done}");
+}
+
+#[test]
+fn missing_indexes_and_collections_are_warnings() {
+    let database = &Mongod::shared().fresh_database();
+    for collection in ["orders", "invoices", "plain", "nodes", "cards"] {
+        Mongod::shared().command(database, doc! { "create": collection });
+    }
+    Mongod::shared().command(database, doc! { "create": "seen", "viewOn": "orders", "pipeline": [] });
+    create_index(database, "orders", doc! { "shop": 1, "no": 1 }, doc! { "unique": true });
+    create_index(database, "invoices", doc! { "no": 1 }, doc! {});
+    create_index(database, "nodes", doc! { "path": 1, "title": 1 }, doc! {});
+    create_index(database, "plain", doc! { "title": 1, "path": 1 }, doc! {});
+    create_index(database, "plain", doc! { "path": "hashed" }, doc! {});
+    create_index(database, "plain", doc! { "path": 1 }, doc! { "hidden": true });
+    create_index(database, "cards", doc! { "by": "hashed" }, doc! {});
+    for (settings, expected) in [
+        ("namespace: DB.orders, together: [a, b]", &[][..]),
+        ("namespace: 'DB.*', together: [a, b]", &[]),
+        ("namespace: DB.order, together: [a, b]", &["R0030 the deployment has no collection `DB.order`"]),
+        ("namespace: ['DB.x*', DB.orders], together: [a, b]", &["R0030 `DB.x*` matches no collection"]),
+        ("namespace: DB.none, mode: disabled, together: [a, b]", &[]),
+        ("namespace: DB.orders, sequence: { field: no, counter: c }", &[]),
+        ("namespace: DB.seen, sequence: { field: no, counter: c }", &[]),
+        ("namespace: DB.plain, sequence: { field: _id, counter: c }", &[]),
+        (
+            "namespace: 'DB.*s', sequence: { field: no, counter: c }",
+            &["R0031 `r` needs a unique index on `no`, and DB.cards, as 2 more collections, has none: a number"],
+        ),
+        (
+            "namespace: DB.invoices, sequence: { field: no, strategy: optimistic }",
+            &["R0031 `r` needs a unique index on `no`, and DB.invoices has none: numbers ARE ISSUED TWICE"],
+        ),
+        ("namespace: DB.invoices, bucket: { array: a, count: n, limit: 5 }", &[]),
+        ("namespace: DB.orders, bucket: { array: a, count: n, limit: 5, opened: no }", &[]),
+        (
+            "namespace: DB.orders, bucket: { array: a, count: n, limit: 5, opened: time }",
+            &["R0034 `r`: DB.orders has the unique index `i"],
+        ),
+        ("namespace: DB.nodes, tree: {}", &[]),
+        ("namespace: DB.plain, tree: {}", &["R0032 `r` needs an index on `path`, and DB.plain has none: every move"]),
+        ("namespace: DB.orders, copies: [{ into: DB.cards, key: by, fields: { a: b } }]", &[]),
+        (
+            "namespace: DB.orders, copies: [{ into: DB.plain, key: by, fields: { a: b } }]",
+            &["R0032 `r` needs an index on `by`, and DB.plain has none: every change"],
+        ),
+    ] {
+        let found = warnings(database, settings);
+        let fits = found.len() == expected.len() && found.iter().zip(expected).all(|(f, e)| f.starts_with(e));
+        assert!(fits, "{settings}: {found:#?}");
+    }
+    let [optimistic] = &*warnings(database, "namespace: DB.invoices, sequence: { field: no, strategy: optimistic }")
+    else {
+        panic!()
+    };
+    let command = r#"db.getSiblingDB("DB").getCollection("invoices").createIndex({"no": 1}, {unique: true})"#;
+    assert!(optimistic.ends_with(command), "{optimistic}");
+}
+
+#[test]
+fn an_unreachable_deployment_is_an_error() {
+    let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/bounds.yaml");
+    let done = check(&[rules, "--upstream", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"]);
+    let said = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.code() == Some(1) && said.contains("docward: cannot inspect the deployment: "), "{said}");
+    let alone = check(&[rules, "--service", "mongodb://127.0.0.1:1"]);
+    assert_eq!(alone.status.code(), Some(64), "{alone:?}");
+}

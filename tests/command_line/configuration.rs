@@ -1,0 +1,120 @@
+//! `docward.yaml` on the command line: its errors have the same form as those of rule files, `check` and `serve`
+//! report the same ones, and the documented example is correct.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use support::process::{docward_executable, repository};
+
+fn docward(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).args(arguments).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// A folder with this configuration, one good and one bad rule file.
+fn folder(configuration: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+    write("docward.yaml", configuration);
+    write("good.yaml", "version: 1\nrules:\n  - {name: a, namespace: x.y, replacement: {}}\n");
+    write("bad.yaml", "version: 2\nrules: []\n");
+    let path = folder.path().join("docward.yaml").display().to_string();
+    (folder, path)
+}
+
+#[test]
+fn all_errors_are_reported_together_with_their_positions() {
+    let (_folder, path) = folder("listen: nowhere\nadvertize: x\nlimits: {connections: many}\nrules: [good.yaml]\n");
+    for arguments in [&["check", "--config", &path][..], &["serve", "--config", &path]] {
+        let output = docward(arguments);
+        assert_eq!(output.status.code(), Some(if arguments[0] == "check" { 1 } else { 64 }));
+        let shown = text(&output.stderr);
+        for words in [
+            "docward.yaml:1:9",
+            "write HOST:PORT",
+            "docward.yaml:2:1",
+            "did you mean `advertise`?",
+            "docward.yaml:3:23",
+            "limits: {connections: many}",
+            "3 errors",
+        ] {
+            assert!(shown.contains(words), "{words}: {shown}");
+        }
+    }
+    let flags = docward(&["serve", "--listen", "nowhere", "--upstream", "x:1", "--idle-timeout", "5"]);
+    assert_eq!(flags.status.code(), Some(64));
+    assert!(text(&flags.stderr).contains("write HOST:PORT"));
+}
+
+#[test]
+fn check_reads_the_files_that_the_configuration_names() {
+    for (configuration, code, words) in [
+        ("rules: [good.yaml]\n", 0, "1 rule is valid"),
+        ("rules: [good.yaml, bad.yaml]\n", 1, "bad.yaml:1:10"),
+        ("rules: [missing.yaml]\n", 1, "missing.yaml"),
+        ("tls: {certificate: missing.pem}\nrules: good.yaml\n", 1, "missing.pem cannot be read"),
+        ("upstream: localhost:27017\n", 1, "docward.yaml:1:11"),
+        ("listen: [\n", 1, "docward.yaml:1:9"),
+    ] {
+        let (_folder, path) = folder(configuration);
+        let output = docward(&["check", "--config", &path]);
+        let shown = text(&output.stdout) + &text(&output.stderr);
+        assert_eq!(output.status.code(), Some(code), "{configuration}: {shown}");
+        assert!(shown.contains(words), "{configuration}: {shown}");
+        assert_eq!(shown.contains(" valid (set"), code == 0, "{configuration}: {shown}");
+    }
+    let (_folder, path) = folder("listn: x\nrules: [bad.yaml]\n");
+    let output = docward(&["check", "--config", &path, "--format", "json"]);
+    let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&list[0]["line"], &list[0]["column"]), (&1.into(), &1.into()), "{list}");
+    let missing = docward(&["check", "--config", "/no/such/docward.yaml"]);
+    assert!(text(&missing.stderr).contains("no such file"));
+}
+
+/// The example, including its commented-out settings.
+#[test]
+fn the_documented_example_is_correct() {
+    let example = repository("docs/docward.yaml");
+    let output = docward(&["check", "--config", example.to_str().unwrap()]);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let whole: Vec<String> = std::fs::read_to_string(&example).unwrap().lines().map(uncommented).collect();
+    let (folder, path) = folder(&whole.join("\n").replace("../rules/", "good.yaml"));
+    let output = docward(&["check", "--config", &path]);
+    let shown = text(&output.stderr);
+    // The only errors are the missing files.
+    assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && !shown.contains("error["), "{shown}");
+    assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
+    assert!(Path::new(&path).starts_with(folder.path()));
+}
+
+/// Removes the comment sign from a line with a setting.
+fn uncommented(line: &str) -> String {
+    let indent = line.len() - line.trim_start().len();
+    match line.trim_start().strip_prefix("# ").filter(|rest| is_setting(rest)) {
+        Some(rest) => " ".repeat(indent) + rest,
+        None => line.to_owned(),
+    }
+}
+
+fn is_setting(text: &str) -> bool {
+    const KEYS: [&str; 14] = [
+        "service:",
+        "resolver:",
+        "tls:",
+        "certificate:",
+        "key:",
+        "client_ca:",
+        "connections:",
+        "connections_per_address:",
+        "idle_timeout:",
+        "admin:",
+        "admin_token_file:",
+        "log_format:",
+        "log_documents:",
+        "otlp:",
+    ];
+    KEYS.iter().any(|key| text.trim_start().starts_with(key))
+}

@@ -1,0 +1,258 @@
+//! The rule author's tools: `docward explain` and `docward test`, called as a DBA does.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use support::process::docward_executable;
+
+const RULES: &str = "\
+version: 1
+rules:
+  - name: no-replace
+    why: They erase each other's fields.
+    namespace: shop.orders
+    except: { apps: [migrator-*], users: [admin.root] }
+    replacement: {}
+    tests:
+      - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }
+      - { given: 'db.orders.replaceOne({}, {a: 1})', as: { app: migrator-7 }, expect: unchanged }
+      - { given: 'db.orders.replaceOne({}, {a: 1})', as: { user: admin.root }, expect: unchanged }
+  - name: inbox
+    namespace: shop.inbox
+    mode: shadow
+    bucket: { array: m, count: n, limit: 3, opened: t }
+    tests:
+      - given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})'
+        at: 2026-02-01T00:00:00Z
+        becomes: >-
+          db.inbox.updateOne({o: 1, n: {$lte: 2}},
+            {$push: {m: 1}, $inc: {n: 1}, $setOnInsert: {t: new Date()}}, {upsert: true})
+";
+
+fn docward(arguments: &[&str], input: &str) -> Output {
+    let mut child = Command::new(docward_executable())
+        .args(arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8(bytes.to_vec()).unwrap()
+}
+
+/// Creates a folder with these files; returns the path of the first.
+fn folder(files: &[(&str, &str)]) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    for (name, content) in files {
+        std::fs::write(folder.path().join(name), content).unwrap();
+    }
+    let first = folder.path().join(files[0].0);
+    (folder, first)
+}
+
+fn explain(more: &[&str], input: &str) -> Value {
+    let (_folder, rules) = folder(&[("rules.yaml", RULES)]);
+    let fixed = ["explain", "--db", "shop", "--format", "json", "--rules", rules.to_str().unwrap()];
+    let done = docward(&[&fixed, more].concat(), input);
+    assert!(done.status.success(), "{}", text(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+#[test]
+fn explain_answers_in_json() {
+    const REPLACE: &str = "db.orders.replaceOne({_id: 1}, {a: 1})";
+    let rejected = explain(&[REPLACE], "");
+    assert_eq!(
+        (&rejected["verdict"], &rejected["shell"], &rejected["command"]),
+        (&json!("reject"), &json!(null), &json!(null))
+    );
+    let rule = &rejected["rules"][0];
+    let keys: Vec<&String> = rule.as_object().unwrap().keys().collect();
+    assert_eq!(keys, ["name", "pattern", "verdict", "reason", "hint"]);
+    assert_eq!(
+        (&rule["name"], &rule["pattern"], &rule["verdict"]),
+        (&json!("no-replace"), &json!("replacement"), &json!("reject"))
+    );
+    assert!(rule["hint"].as_str().unwrap().contains("updateOne"), "{rule}");
+    for client in [["--as-app", "migrator-1"], ["--as-user", "admin.root"]] {
+        let excepted = explain(&[&client[..], &[REPLACE]].concat(), "");
+        assert_eq!(
+            (&excepted["verdict"], &excepted["rules"][0]["verdict"]),
+            (&json!("forward"), &json!("except-reject"))
+        );
+        assert_eq!(excepted["shell"], json!(REPLACE));
+    }
+    assert_eq!(explain(&["--as-app", "shop", REPLACE], "")["verdict"], "reject");
+
+    // Two commands give a list, in which each statement has its own verdict.
+    let bulk = "db.orders.bulkWrite([{insertOne: {document: {_id: 1}}}, {deleteOne: {filter: {}}}, {deleteMany: {filter: {}}}])";
+    let explained = explain(&[bulk], "");
+    assert_eq!((&explained["verdict"], explained["command"].as_array().unwrap().len()), (&json!("forward"), 2));
+    assert_eq!(explained["statements"].as_array().unwrap().len(), 2);
+    let shadow = explain(&["db.inbox.updateOne({o: 1}, {$push: {m: 1}})"], "");
+    assert_eq!((&shadow["verdict"], &shadow["rules"][0]["verdict"]), (&json!("forward"), &json!("shadow-rewrite")));
+    assert!(shadow["rules"][0]["reason"].as_str().unwrap().contains("with room"), "{shadow}");
+}
+
+/// The output on a terminal.
+fn on_a_terminal(command: &str) -> String {
+    let command = format!("{} {command}", docward_executable().display());
+    let mut script = Command::new("script");
+    script.args(["-qec", &command, "/dev/null"]).env("TERM", "xterm").stdin(Stdio::null());
+    let done = script.current_dir(env!("CARGO_MANIFEST_DIR")).output().unwrap();
+    text(&done.stdout)
+}
+
+#[test]
+fn a_terminal_gets_colours_and_progress_and_a_pipe_does_not() {
+    const EXPLAIN: &str = "explain --rules rules/bounds.yaml --db library 'db.books.updateOne({_id: 1}, \
+                           {$inc: {available: -1}, $push: {checkout: 1}})'";
+    let seen = on_a_terminal(EXPLAIN);
+    assert!(seen.contains("\u{1b}[31m-   {_id: 1},") && seen.contains("\u{1b}[32m+   {_id: 1, available"), "{seen}");
+    let piped = on_a_terminal(&format!("{EXPLAIN} | cat"));
+    assert!(piped.contains("-   {_id: 1},") && !piped.contains('\u{1b}'), "{piped}");
+    let seen = on_a_terminal("check docs/examples/warnings.yaml");
+    assert!(seen.contains("warning[R0029]") && seen.contains('\u{1b}'), "{seen}");
+    const AUDIT: &str = "audit --rules rules/bounds.yaml docs/examples/mongod.log";
+    let seen = on_a_terminal(AUDIT);
+    assert!(seen.contains(" %  ") && seen.contains("books-no-oversell"), "{seen}");
+    let piped = on_a_terminal(&format!("{AUDIT} 2>&1 | cat"));
+    assert!(!piped.contains(" %  ") && piped.contains("books-no-oversell"), "{piped}");
+}
+
+#[test]
+fn explain_reads_stdin_extended_json_and_the_time() {
+    let command = r#"{"insert": "x", "documents": [{"_id": {"$numberLong": "5"}}], "$db": "other"}"#;
+    let explained = explain(&[], command);
+    assert_eq!(explained["shell"], json!("db.getSiblingDB(\"other\").x.insertOne({_id: Long(\"5\")})"));
+    assert_eq!(explained["command"]["documents"][0]["_id"]["$numberLong"], "5");
+    let explained = explain(&["--at", "2026-02-01T00:00:00Z", "db.x.insertOne({at: new Date()})"], "");
+    assert_eq!(explained["shell"], json!("db.x.insertOne({at: ISODate(\"2026-02-01T00:00:00Z\")})"));
+}
+
+#[test]
+fn explain_reports_errors_in_its_arguments() {
+    let (_folder, rules) = folder(&[("rules.yaml", RULES), ("docward.yaml", "rules: [rules.yaml]\n")]);
+    let config = rules.with_file_name("docward.yaml");
+    let rules = rules.to_str().unwrap();
+    for (arguments, code, message) in [
+        (vec!["--rules", rules, "db.orders.find("], 1, "--> command:1:16"),
+        (vec!["--rules", rules], 1, "there is no command"),
+        (vec!["db.orders.find()"], 64, "--rules"),
+        (vec!["--rules", "nowhere", "db.orders.find()"], 64, "no such file"),
+        (vec!["--rules", rules, "--at", "noon", "db.orders.find()"], 64, "2026-01-31T12:00:00Z"),
+        (vec!["--rules", rules, "--as-user", "root", "db.orders.find()"], 64, "AUTHDB.USER"),
+        (vec!["--config", config.to_str().unwrap(), "db.orders.find()"], 0, ""),
+    ] {
+        let done = docward(&[&["explain"][..], &arguments].concat(), "");
+        assert_eq!(done.status.code(), Some(code), "{arguments:?}");
+        assert!(text(&done.stderr).contains(message), "{}", text(&done.stderr));
+    }
+    let done = docward(&["explain", "--rules", rules, "--format", "json", "db.orders.fnd()"], "");
+    let diagnostics: Value = serde_json::from_slice(&done.stdout).unwrap();
+    assert_eq!(
+        (&diagnostics[0]["line"], &diagnostics[0]["column"], &diagnostics[0]["help"]),
+        (&json!(1), &json!(11), &json!("did you mean `find`?"))
+    );
+}
+
+#[test]
+fn the_rules_that_come_with_docward_pass_their_own_tests() {
+    let rules = Path::new(env!("CARGO_MANIFEST_DIR")).join("rules");
+    let done = docward(&["test", rules.to_str().unwrap()], "");
+    assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    // Each rule has tests.
+    for file in std::fs::read_dir(&rules).unwrap().map(|entry| entry.unwrap().path()) {
+        let content = std::fs::read_to_string(&file).unwrap();
+        let tested = content.matches("\n    tests:").count();
+        assert_eq!(content.matches("\n  - name: ").count(), tested, "{}", file.display());
+    }
+}
+
+#[test]
+fn a_failed_test_reports_the_difference_and_its_position() {
+    let good = ("rules.yaml", RULES);
+    let (_folder, rules) = folder(&[good]);
+    let done = docward(&["test", rules.to_str().unwrap()], "");
+    assert_eq!(text(&done.stdout), "4 tests passed\n", "{}", text(&done.stderr));
+
+    let broken = RULES.replace("{$lte: 2}", "{$lt: 3}").replace("app: migrator-7", "app: other");
+    let (_folder, rules) = folder(&[("rules.yaml", &broken)]);
+    let rules = rules.to_str().unwrap();
+    let done = docward(&["test", rules], "");
+    assert_eq!(done.status.code(), Some(1));
+    let said = text(&done.stdout);
+    for part in [
+        &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
+        "expected no change, but it is rejected: docward rule 'no-replace'",
+        &format!("FAILED {rules}:17:9 (rule 'inbox')"),
+        "    -   {o: 1, n: {$lt: 3}},\n    +   {o: 1, n: {$lte: 2}},\n",
+        "4 tests: 2 passed, 2 failed",
+    ] {
+        assert!(said.contains(part), "{part} is not in: {said}");
+    }
+    let done = docward(&["test", rules, "--format", "json"], "");
+    let results: Value = serde_json::from_slice(&done.stdout).unwrap();
+    let passed: Vec<_> = results.as_array().unwrap().iter().map(|one| one["passed"].as_bool().unwrap()).collect();
+    assert_eq!(passed, [true, false, true, false]);
+}
+
+#[test]
+fn each_kind_of_failure_reports_the_actual_result() {
+    let rule = |pattern: &str, test: &str| {
+        format!(
+            "version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n    tests:\n      - {{ {test} }}\n"
+        )
+    };
+    for (pattern, test, message) in [
+        ("replacement: {}", "given: 'db.c.find()', expect: rejected", "expected a rejection, but it is sent unchanged"),
+        (
+            "replacement: {}",
+            "given: 'db.c.find()', becomes: 'db.c.drop()'",
+            "but it is sent unchanged\n    - db.c.drop()\n    + db.c.find(\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: unchanged",
+            "expected no change, but it is sent as\n",
+        ),
+        (
+            "bounds: { field: n, min: 0 }",
+            "given: 'db.c.updateOne({}, {$inc: {n: -1}})', expect: rejected",
+            "expected a rejection, but it is sent as\n",
+        ),
+        (
+            "tree: {}",
+            "given: 'db.c.insertOne({parent: 1, _id: 2})', becomes: 'db.c.insertOne({parent: 1, _id: 2})'",
+            "the result depends on the server: docward first reads stored documents: db.c.find(",
+        ),
+    ] {
+        let (_folder, rules) = folder(&[("rules.yaml", &rule(pattern, test))]);
+        let done = docward(&["test", rules.to_str().unwrap()], "");
+        assert_eq!(done.status.code(), Some(1), "{test}");
+        assert!(text(&done.stdout).contains(message), "{message} is not in: {}", text(&done.stdout));
+    }
+}
+
+#[test]
+fn test_files_use_all_rules_of_their_folder() {
+    let tests = "version: 1\ndatabase: shop\ntests:\n  - { given: 'db.orders.replaceOne({}, {a: 1})', expect: rejected }\n  \
+                 - { given: 'db.inbox.updateOne({o: 1}, {$push: {m: 1}})', expect: unchanged }\n";
+    let (folder, rules) = folder(&[("rules.yaml", RULES), ("all.test.yaml", tests)]);
+    // A rule in shadow mode changes nothing here, unlike in its own test.
+    for path in [rules.parent().unwrap(), &rules.with_file_name("all.test.yaml")] {
+        let done = docward(&["test", path.to_str().unwrap()], "");
+        assert!(done.status.success(), "{}{}", text(&done.stdout), text(&done.stderr));
+    }
+    std::fs::write(folder.path().join("none.test.yaml"), "version: 1\nrules: [other.yaml]\ntests: []\n").unwrap();
+    let done = docward(&["test", folder.path().to_str().unwrap()], "");
+    assert_eq!(done.status.code(), Some(64));
+    assert!(text(&done.stderr).contains("other.yaml"), "{}", text(&done.stderr));
+}

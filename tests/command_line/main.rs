@@ -1,0 +1,12 @@
+//! The subcommands, as people type them, and the files they read.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod arguments;
+mod check_upstream;
+mod configuration;
+mod explain_and_test;
+mod mongosh;
+mod recorded_traffic;
+mod schema;
+mod shell_traffic;

@@ -1,0 +1,291 @@
+//! `docward record`, `audit` and `suggest` on the logs and profiles of a real mongod and the traffic of real drivers,
+//! and the live report of rules in shadow mode.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use bson::{Document, doc};
+use mongodb::Client;
+use serde_json::Value;
+use support::mongod::{Kind, Mongod};
+use support::process::docward_executable;
+use support::proxy::Docward;
+
+const RULES: &str = "\
+version: 1
+rules:
+  - { name: no-replace, namespace: shop.orders, except: { apps: [migrator] }, replacement: {} }
+  - { name: stock, namespace: shop.orders, bounds: { field: stock, min: 0 } }
+  - { name: numbers, namespace: shop.orders, sequence: { field: nr, counter: orders } }
+  - { name: no-empty, namespace: 'shop.*', mode: shadow, deny: { operations: [delete, update], when: { filter: empty } } }
+  - { name: source-time, namespace: shop.orders, timestamps: { source: $comment.at } }
+";
+
+fn docward(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).args(arguments).output().unwrap()
+}
+
+fn audit(rules: &Path, files: &[&Path]) -> Value {
+    let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let done =
+        docward(&[&["audit", "--format", "json", "--rules", rules.to_str().unwrap()], files.as_slice()].concat());
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    serde_json::from_slice(&done.stdout).unwrap()
+}
+
+/// By rule: rejected, rewritten, undecided, excepted, passed.
+fn counts(report: &Value) -> Vec<(String, [u64; 5])> {
+    let count = |rule: &Value, key: &str| rule["counts"][key].as_u64().unwrap();
+    let keys = ["rejected", "rewritten", "cannot_tell", "excepted", "passed"];
+    let rules = report["rules"].as_array().unwrap().iter();
+    rules.map(|rule| (rule["name"].as_str().unwrap().to_owned(), keys.map(|key| count(rule, key)))).collect()
+}
+
+fn expected(rows: &[(&str, [u64; 5])]) -> Vec<(String, [u64; 5])> {
+    rows.iter().map(|(name, counts)| ((*name).to_owned(), *counts)).collect()
+}
+
+fn folder_with(name: &str, content: &str) -> (tempfile::TempDir, PathBuf) {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join(name);
+    std::fs::write(&file, content).unwrap();
+    (folder, file)
+}
+
+/// The writes of two applications to shop.orders, in every form that a log shows differently.
+async fn traffic(address: &str, options: &str) {
+    let billing = client(address, &format!("&appName=billing{options}")).await;
+    let orders = billing.database("shop").collection::<Document>("orders");
+    orders.insert_many((0..3).map(|id| doc! {"_id": id, "stock": 5, "nr": id})).await.unwrap();
+    orders.find_one(doc! {"_id": 1}).await.unwrap();
+    orders.replace_one(doc! {"_id": 1}, doc! {"status": "paid"}).await.unwrap();
+    orders
+        .update_one(doc! {"_id": 2}, doc! {"$inc": {"stock": -1}})
+        .comment(doc! {"at": bson::DateTime::now()})
+        .await
+        .unwrap();
+    let color = orders.update_one(doc! {"_id": 2}, doc! {"$set": {"color": "red"}});
+    color.comment(doc! {"at": bson::DateTime::now()}).await.unwrap();
+    orders.find_one_and_replace(doc! {"_id": 0}, doc! {"status": "open"}).await.unwrap();
+    orders.update_one(doc! {"_id": 2}, doc! {"$set": {"text": "x".repeat(20_000)}}).await.unwrap();
+    // A batch: two statements of one command.
+    let batch = doc! {"update": "orders", "updates": [
+        {"q": {"_id": 0}, "u": {"a": 1}}, {"q": {"_id": 0}, "u": {"$set": {"a": 2}}},
+    ]};
+    billing.database("shop").run_command(batch).await.unwrap();
+    let mut session = billing.start_session().await.unwrap();
+    session.start_transaction().await.unwrap();
+    orders.replace_one(doc! {"_id": 1}, doc! {"status": "sent"}).session(&mut session).await.unwrap();
+    session.commit_transaction().await.unwrap();
+    let migrator = client(address, &format!("&appName=migrator{options}")).await;
+    let orders = migrator.database("shop").collection::<Document>("orders");
+    orders.replace_one(doc! {"_id": 1}, doc! {"status": "new"}).await.unwrap();
+    orders.delete_many(doc! {}).await.unwrap();
+    migrator.database("shop").collection::<Document>("other").replace_one(doc! {}, doc! {"a": 1}).await.unwrap();
+}
+
+async fn client(address: &str, options: &str) -> Client {
+    Client::with_uri_str(format!("mongodb://{address}/?directConnection=true{options}")).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_reads_a_mongod_log() {
+    let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
+    traffic(&mongod.address(), "").await;
+    mongod.stop();
+    let (folder, rules) = folder_with("rules.yaml", RULES);
+    let log = mongod.log_file();
+    let report = audit(&rules, &[&log]);
+    let rows = [
+        // From billing one each as update, as findAndModify, in a batch and in a transaction; a truncated statement
+        // could be one too.
+        ("no-replace", [4, 0, 1, 1, 0]),
+        // A log does not have inserted documents; later rules do not see what an earlier one rejects.
+        ("stock", [0, 1, 4, 0, 3]),
+        ("numbers", [0, 0, 4, 0, 1]),
+        ("no-empty", [2, 0, 1, 0, 8]),
+        ("source-time", [3, 1, 4, 0, 0]),
+    ];
+    assert_eq!(counts(&report), expected(&rows), "{report:#}");
+    let replace = &report["rules"][0];
+    assert_eq!(replace["apps"][0]["app"], "billing");
+    assert_eq!(
+        (replace["apps"][1]["app"].as_str(), &replace["apps"][1]["counts"]["excepted"]),
+        (Some("migrator"), &1.into())
+    );
+    let shells: Vec<&str> =
+        replace["examples"].as_array().unwrap().iter().filter_map(|example| example["shell"].as_str()).collect();
+    assert!(shells.contains(&r#"db.orders.replaceOne({_id: 1}, {status: "paid"})"#), "{shells:?}");
+
+    let packed = folder.path().join("mongod.log.gz");
+    let mut gzip = flate2::write::GzEncoder::new(std::fs::File::create(&packed).unwrap(), flate2::Compression::fast());
+    gzip.write_all(&std::fs::read(&log).unwrap()).unwrap();
+    gzip.finish().unwrap();
+    let mut from_packed = audit(&rules, &[&packed]);
+    from_packed["sources"] = report["sources"].clone();
+    assert_eq!(from_packed, report);
+
+    let said = docward(&["suggest", log.to_str().unwrap()]);
+    let proposed = folder.path().join("proposed.yaml");
+    std::fs::write(&proposed, &said.stdout).unwrap();
+    let text = String::from_utf8(said.stdout).unwrap();
+    for part in [
+        "name: orders-replacement",
+        "2 of them after the same connection had read it",
+        "name: orders-bounds",
+        "By billing",
+        "filter: empty",
+    ] {
+        assert!(text.contains(part), "{part} is not in:\n{text}");
+    }
+    let checked = docward(&["check", proposed.to_str().unwrap()]);
+    assert!(checked.status.success(), "{text}\n{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+/// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
+fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
+    const SCRIPT: &str = "\
+import sys, pymongo
+from bson import json_util
+profile = pymongo.MongoClient(sys.argv[1]).shop['system.profile']
+for entry in profile.find():
+    print(json_util.dumps(entry, json_options=getattr(json_util, sys.argv[2] + '_JSON_OPTIONS')))
+";
+    let python = Command::new(support::process::repository("scripts/python-env.sh")).output().unwrap();
+    let python = String::from_utf8(python.stdout).unwrap();
+    let done = Command::new(python.trim()).args(["-c", SCRIPT, &mongod.uri(), form]).output().unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    done.stdout
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_reads_profiler_documents() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let database = mongod.client().await.database("shop");
+    database.run_command(doc! {"profile": 2}).await.unwrap();
+    traffic(&mongod.address(), "").await;
+    database.run_command(doc! {"profile": 0}).await.unwrap();
+    let (folder, rules) = folder_with("rules.yaml", RULES);
+    let mut reports = Vec::new();
+    for form in ["RELAXED", "CANONICAL"] {
+        let file = folder.path().join(form);
+        std::fs::write(&file, exported(&mongod, form)).unwrap();
+        reports.push(counts(&audit(&rules, &[&file])));
+    }
+    assert_eq!(reports[0], reports[1]);
+    let row = |name: &str| reports[0].iter().find(|(rule, _)| rule == name).unwrap().1;
+    // A profile keeps 50 KB of a command, so it has the long update.
+    assert_eq!(row("no-replace"), [4, 0, 0, 1, 0]);
+    assert_eq!(row("stock"), [0, 1, 3, 0, 4]);
+    // Updates without a comment: a profile omits the other fields of their command.
+    assert_eq!(row("source-time")[1..], [1, 6, 0, 0]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_capture_has_everything_except_credentials() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let (folder, rules) = folder_with("rules.yaml", RULES);
+    let capture = folder.path().join("traffic.bson");
+    let start = || {
+        let recorder = Docward::before(&mongod.uri()).subcommand("record").argument(capture.to_str().unwrap());
+        recorder.start()
+    };
+    let mut recorder = start();
+    let root = client(&recorder.address(), "").await;
+    let user = doc! {"createUser": "ada", "pwd": "open-sesame", "roles": ["root"]};
+    root.database("admin").run_command(user).await.unwrap();
+    root.database("admin").run_command(doc! {"updateUser": "ada", "pwd": "open-sesame-2"}).await.unwrap();
+    let address = format!("ada:open-sesame-2@{}", recorder.address());
+    traffic(&address, "&authSource=admin&compressors=zlib").await;
+    assert!(recorder.terminate().success());
+
+    let report = audit(&rules, &[&capture]);
+    assert_eq!(
+        counts(&report),
+        expected(&[
+            ("no-replace", [4, 0, 0, 1, 0]),
+            ("stock", [0, 1, 0, 0, 7]),
+            ("numbers", [0, 0, 0, 0, 1]),
+            ("no-empty", [2, 0, 0, 0, 9]),
+            ("source-time", [7, 1, 0, 0, 0]),
+        ]),
+        "{report:#}"
+    );
+    let bytes = std::fs::read(&capture).unwrap();
+    let has = |text: &str| bytes.windows(text.len()).any(|part| part == text.as_bytes());
+    for secret in ["open-sesame", "sasl", "SCRAM", "createUser", "updateUser", "speculativeAuthenticate"] {
+        assert!(!has(secret), "{secret} is in the capture");
+    }
+    assert!(has("ada") && has("billing"), "the record names the client");
+
+    // After a kill or truncation the capture is read up to its last complete record, and recording continues it.
+    std::fs::write(&capture, &bytes[..bytes.len() - 3]).unwrap();
+    let cut = audit(&rules, &[&capture]);
+    assert_eq!(cut["sources"][0]["note"], "the last record is truncated");
+    let before = cut["commands"].as_u64().unwrap();
+    let mut recorder = start();
+    let orders = client(&recorder.address(), "&appName=late").await.database("shop").collection::<Document>("orders");
+    orders.replace_one(doc! {"_id": 1}, doc! {"status": "late"}).await.unwrap();
+    let written = support::process::poll(support::process::TIMEOUT, || {
+        let report = audit(&rules, &[&capture]);
+        (report["commands"] == before + 1).then_some(report)
+    });
+    recorder.kill();
+    let written = written.expect("the record must be written while the recorder runs");
+    assert_eq!(written["sources"][0]["note"], Value::Null);
+    assert_eq!(audit(&rules, &[&capture])["commands"], before + 1, "written records must survive kill -9");
+}
+
+#[test]
+fn files_that_are_not_traffic_are_refused_by_name() {
+    let (folder, rules) = folder_with("rules.yaml", RULES);
+    let rules = rules.to_str().unwrap();
+    let file = |name: &str, content: &str| {
+        std::fs::write(folder.path().join(name), content).unwrap();
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    for (path, code, words) in [
+        (file("empty", ""), 0, "0 commands"),
+        (file("text", "{\"hello\": 1}\n"), 1, "is neither a log of mongod"),
+        (folder.path().join("nowhere").to_str().unwrap().to_owned(), 1, "No such file"),
+        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entries cannot be read"),
+    ] {
+        let done = docward(&["audit", "--rules", rules, &path]);
+        let said = [done.stdout, done.stderr].concat();
+        let said = String::from_utf8(said).unwrap();
+        assert_eq!(done.status.code(), Some(code), "{path}: {said}");
+        assert!(said.contains(words) && said.contains(&path), "{said}");
+    }
+    let taken = file("taken", "notes");
+    let done = docward(&["record", &taken]);
+    assert_eq!(done.status.code(), Some(64));
+    assert!(String::from_utf8(done.stderr).unwrap().contains("is not a capture"));
+    assert_eq!(std::fs::read_to_string(&taken).unwrap(), "notes");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rules_in_shadow_mode_report_live() {
+    let mongod = Mongod::shared();
+    let rules = RULES.replace("name: no-replace, ", "name: no-replace, mode: shadow, ");
+    let rules = rules.lines().filter(|line| !line.contains("numbers") && !line.contains("source-time"));
+    let rules = rules.collect::<Vec<_>>().join("\n");
+    let mut docward = Docward::start(mongod, &rules);
+    let orders = client(&docward.address(), "&appName=billing").await.database("shop").collection::<Document>("orders");
+    for id in [1, 2] {
+        orders.replace_one(doc! {"_id": id}, doc! {"status": "secret"}).await.unwrap();
+    }
+    docward.signal("USR1");
+    let line = docward.wait_for_log("what the rule would have done rule=\"no-replace\"");
+    for part in ["statements=2", "shop.orders", "replaceOne({_id}, {status})", "billing"] {
+        assert!(line.contains(part), "{part} is not in {line}");
+    }
+    // Another rule is added; the counts continue.
+    docward.rewrite_rules(&format!("{rules}\n  - {{ name: another, namespace: shop.orders, together: [a, b] }}\n"));
+    docward.signal("HUP");
+    docward.wait_for_log("rules=4");
+    orders.replace_one(doc! {"_id": 3}, doc! {"status": "secret"}).await.unwrap();
+    assert!(docward.terminate().success());
+    docward.wait_for_log("statements=3");
+    assert!(!docward.log().iter().any(|line| line.contains("secret")), "values are not in the log");
+}

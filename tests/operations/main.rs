@@ -1,0 +1,13 @@
+//! What operators use: the admin address, metrics, logs, reload, hand-over, deployment files, secrets.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod admin;
+mod decision_log;
+mod deployment;
+mod hand_over;
+mod metrics;
+mod metrics_named;
+mod reload;
+mod secrets;
+mod traces;

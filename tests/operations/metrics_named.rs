@@ -1,0 +1,148 @@
+//! Every use of a metric names an existing one: the table in docs/observability.md, the dashboard and the alert rules
+//! in deploy/ are compared with a scrape.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use bson::doc;
+use serde_json::Value;
+use support::http::get;
+use support::mongod::Mongod;
+use support::process::repository;
+use support::proxy::Docward;
+use support::raw::Client;
+
+const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+
+/// The type of a metric family, and the labels of its series.
+type Families = BTreeMap<String, (String, BTreeSet<String>)>;
+
+fn scrape() -> String {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let mut client = Client::connect(&docward.address());
+    client.command("named", doc! { "ping": 1 });
+    client.wait_until_counted();
+    get(&docward.admin_address(), "/metrics").body
+}
+
+fn families(scrape: &str) -> Families {
+    let mut families = Families::new();
+    for line in scrape.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|line| line.split_once(' ')) {
+            families.insert(name.to_owned(), (kind.to_owned(), BTreeSet::new()));
+        } else if let Some((name, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+            let family = families
+                .iter_mut()
+                .filter(|(family, _)| name.starts_with(*family))
+                .max_by_key(|(family, _)| family.len());
+            let labels = labels.split('}').next().unwrap().split(',').map(|label| label.split('=').next().unwrap());
+            family.unwrap().1.1.extend(labels.filter(|label| *label != "le").map(str::to_owned));
+        }
+    }
+    families
+}
+
+/// The names that queries use.
+fn queried(families: &Families) -> BTreeSet<String> {
+    let names = families.iter().flat_map(|(name, (kind, _))| {
+        let suffixes: &[&str] = match kind.as_str() {
+            "counter" => &["_total"],
+            "info" => &["_info"],
+            "histogram" => &["_bucket", "_sum", "_count"],
+            _ => &[""],
+        };
+        suffixes.iter().map(move |suffix| format!("{name}{suffix}"))
+    });
+    names.collect()
+}
+
+/// Every word of an expression with the prefix of docward's metrics.
+fn named(expression: &str) -> impl Iterator<Item = &str> {
+    let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    words.filter(|word| word.starts_with("docward_"))
+}
+
+fn code(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split('`').skip(1).step_by(2).map(str::to_owned)
+}
+
+#[test]
+fn the_table_lists_every_metric_with_its_type_and_labels() {
+    let found = families(&scrape());
+    let page = std::fs::read_to_string(repository("docs/observability.md")).unwrap();
+    let rows = page
+        .lines()
+        .filter(|line| line.starts_with("| `docward_"))
+        .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
+    let documented: Families =
+        rows.map(|row| (code(row[1]).next().unwrap(), (row[2].to_owned(), code(row[3]).collect()))).collect();
+    assert_eq!(found.keys().collect::<Vec<_>>(), documented.keys().collect::<Vec<_>>());
+    for (name, (kind, labels)) in &found {
+        let (documented_kind, documented_labels) = &documented[name];
+        assert_eq!(kind, documented_kind, "{name}");
+        assert_eq!(labels, documented_labels, "{name}");
+    }
+    // The label values that the table lists.
+    let scrape = scrape();
+    for (family, label) in [
+        ("docward_connections_ended", "reason"),
+        ("docward_connections_refused", "reason"),
+        ("docward_lookup_failures", "outcome"),
+        ("docward_reloads", "outcome"),
+    ] {
+        let row = page.lines().find(|line| line.starts_with(&format!("| `{family}`"))).unwrap();
+        let series = scrape.lines().filter(|line| line.starts_with(&format!("{family}_total{{")));
+        for line in series {
+            let value = line.split(&format!("{label}=\"")).nth(1).unwrap().split('"').next().unwrap();
+            assert!(code(row).any(|word| word == value), "{family}: {value}");
+        }
+    }
+}
+
+#[test]
+fn the_dashboard_uses_existing_metrics() {
+    let known = queried(&families(&scrape()));
+    let text = std::fs::read_to_string(repository("deploy/grafana/docward.json")).unwrap();
+    let dashboard: Value = serde_json::from_str(&text).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let mut places = BTreeSet::new();
+    for panel in panels {
+        let title = panel["title"].as_str().unwrap();
+        let targets = panel["targets"].as_array().unwrap();
+        assert!(!targets.is_empty(), "{title}");
+        for expression in targets.iter().map(|target| target["expr"].as_str().unwrap()) {
+            assert!(named(expression).count() > 0, "{title}: {expression}");
+            for name in named(expression) {
+                assert!(known.contains(name), "{title}: {name}");
+            }
+            assert_eq!(expression.matches('(').count(), expression.matches(')').count(), "{title}");
+        }
+        let place = &panel["gridPos"];
+        assert!(place["x"].as_u64().unwrap() + place["w"].as_u64().unwrap() <= 24, "{title}");
+        assert!(places.insert((place["y"].as_u64(), place["x"].as_u64())), "{title} lies on another panel");
+    }
+    let variables: String = dashboard["templating"].to_string() + &dashboard["annotations"].to_string();
+    assert!(named(&variables).all(|name| known.contains(name)), "{variables}");
+    // Every metric has a panel, except those that duplicate other metrics.
+    let unseen: Vec<&String> = known.iter().filter(|name| !text.contains(name.as_str())).collect();
+    let aside = ["_sum", "_count", "_timestamp_seconds", "docward_draining", "docward_leased_numbers_total"];
+    assert!(unseen.iter().all(|name| aside.iter().any(|end| name.ends_with(end))), "{unseen:?}");
+}
+
+#[test]
+fn alerts_use_existing_metrics() {
+    let known = queried(&families(&scrape()));
+    let text = std::fs::read_to_string(repository("deploy/prometheus/alerts.yaml")).unwrap();
+    let alerts: Vec<&str> = text.split("      - alert: ").skip(1).collect();
+    assert!(alerts.len() >= 10);
+    let names: BTreeSet<&str> = alerts.iter().map(|alert| alert.lines().next().unwrap()).collect();
+    assert_eq!(names.len(), alerts.len(), "two alerts have one name");
+    for alert in alerts {
+        for part in ["expr: ", "labels: { severity: ", "annotations:", "summary: \""] {
+            assert!(alert.contains(part), "{part}: {alert}");
+        }
+        assert!(named(alert).count() > 0 || alert.contains("up{"), "{alert}");
+        for name in named(alert) {
+            assert!(known.contains(name), "{name}: {alert}");
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Passwords and tokens: docward's output and replies never show them, whatever is wrong with them.
+
+use std::os::unix::fs::PermissionsExt;
+use std::process::{Command, Output};
+
+use bson::doc;
+use support::http::{get, request};
+use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, docward_executable, poll};
+use support::proxy::Docward;
+use support::random::Random;
+
+/// No other text has four of these letters in sequence.
+const SECRET: &str = "QxVzWkJpRyHfUbMd";
+
+const RULES: &str = "version: 1\nrules:\n  - {name: timestamped, namespace: shop.a, timestamps: {source: at}}\n  \
+    - name: copied\n    namespace: shop.a\n    copies: [{into: shop.b, key: a, fields: {name: n}}]\n  \
+    - {name: numbered, namespace: shop.c, sequence: {field: no, counter: c}}\n";
+
+fn shows_secret(bytes: &[u8]) -> bool {
+    let shown = |part: &[u8]| bytes.windows(part.len()).any(|other| other == part);
+    SECRET.as_bytes().windows(4).any(shown)
+}
+
+fn docward(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).args(arguments).env("RUST_LOG", "trace").output().unwrap()
+}
+
+/// Runs a command that must fail; returns what is wrong with its output.
+fn leak(arguments: &[&str]) -> Option<String> {
+    let output = docward(arguments);
+    assert!(!output.status.success(), "{arguments:?} succeeds");
+    shown_by(arguments, output)
+}
+
+fn shown_by(arguments: &[&str], Output { stdout, stderr, .. }: Output) -> Option<String> {
+    let written = [stdout, stderr].concat();
+    shows_secret(&written).then(|| format!("{arguments:?} wrote {}", String::from_utf8_lossy(&written)))
+}
+
+/// Fails with the complete list, so that one run shows every leak.
+fn none(leaks: impl IntoIterator<Item = Option<String>>) {
+    let leaks: Vec<String> = leaks.into_iter().flatten().collect();
+    assert!(leaks.is_empty(), "{} leaks:\n{}", leaks.len(), leaks.join("\n"));
+}
+
+/// Connection strings with an error: a character removed, inserted or replaced.
+fn mistakes(count: usize) -> Vec<String> {
+    const PUT: [&str; 14] = ["", "@", ":", "/", "?", "#", "[", "%", "&", "=", ",", " ", "'", "\n"];
+    let mut random = Random(0x5ec2e7);
+    let strings =
+        ["mongodb", "mongodb+srv"].map(|scheme| format!("{scheme}://user:{SECRET}@a.invalid/db?tls=false&bogus=1"));
+    let mut made = vec![
+        format!("mongodb://user:{SECRET}@h/?bogus=1"),
+        format!("mongodb://user:{}%2F{}@h/?bogus=1", &SECRET[..8], &SECRET[8..]),
+        format!("mongodb://user:{SECRET}@"),
+        format!("mongodb://user:{SECRET}"),
+        format!("user:{SECRET}@h"),
+        SECRET.to_owned(),
+        format!("mongodb://h/?authMechanismProperties={SECRET}"),
+        format!("mongodb://h/?tlsCertificateKeyFilePassword={SECRET}"),
+    ];
+    while made.len() < count {
+        let string = random.pick(&strings);
+        let at = random.below(string.len());
+        let end = at + random.below(2);
+        let put = *random.pick(&PUT);
+        made.push(format!("{}{put}{}", &string[..at], &string[end..]));
+    }
+    made
+}
+
+/// The flags of every subcommand that takes a connection string.
+#[test]
+fn flags_with_mistakes_do_not_show_passwords() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (rules, capture) = (file("rules.yaml"), file("capture"));
+    std::fs::write(&rules, RULES).unwrap();
+    none(mistakes(60).iter().enumerate().map(|(at, uri)| {
+        let with_equals = format!("--upstream={uri}");
+        let commands: [&[&str]; 9] = [
+            &["serve", "--upstream", uri],
+            &["serve", &with_equals],
+            &["serve", "--service", uri],
+            &["check", &rules, "--upstream", uri],
+            &["check", &rules, "--upstream", "mongodb://127.0.0.1:1", "--service", uri],
+            &["record", "--upstream", uri, &capture],
+            &["repair", "--rule", "copied", "--rules", &rules, "--upstream", uri],
+            &["reset-clock", "--rule", "timestamped", "--rules", &rules, "--service", uri],
+            &["serve", "--otlp", uri],
+        ];
+        leak(commands[at % commands.len()])
+    }));
+}
+
+/// Secrets typed in the wrong position.
+#[test]
+fn misplaced_arguments_do_not_show_passwords() {
+    let uri = format!("mongodb://user:{SECRET}@h/");
+    let (flag, misspelled) = (format!("--upstream={uri}"), format!("--upstraem={uri}"));
+    let token = format!("--admin-token={SECRET} {SECRET}");
+    let http = format!("http://user:{SECRET}@h/?a=b");
+    let commands: [&[&str]; 24] = [
+        &[&uri],
+        &["serve", &uri],
+        &["serve", &misspelled],
+        &["serve", "--upstraem", &uri],
+        &["serve", &flag, &flag],
+        &["serve", "--rules", &uri],
+        &["serve", "--config", &uri],
+        &["serve", "--listen", &uri],
+        &["serve", "--advertise", &uri],
+        &["serve", "--member", &uri],
+        &["serve", "--otlp", &http],
+        &["serve", "--tls-certificate", &uri],
+        &["serve", "--admin-token", "Qx VzWk", SECRET],
+        &["serve", "--admin", "127.0.0.1:0", "--admin-token", &SECRET[..8]],
+        &["serve", "--admin", "127.0.0.1:0", &token],
+        &["serve", "--admin-token", SECRET, SECRET],
+        &["serve", "--upstream", "mongodb://user:", SECRET, "@h/"],
+        &["serve", "--admin-token-file", &uri, "--admin", "127.0.0.1:0"],
+        &["check", &uri],
+        &["test", &uri],
+        &["audit", "--rules", &uri, &uri],
+        &["suggest", &uri],
+        &["explain", "--rules", &uri, "db.c.find()"],
+        &["health", "--config", &uri],
+    ];
+    none(commands.into_iter().map(leak));
+}
+
+/// Configuration files, each with another error, read by every command that reads them.
+#[test]
+fn configuration_files_with_mistakes_do_not_show_passwords() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("docward.yaml");
+    let rules = folder.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let uri = format!("mongodb://user:{SECRET}@h/");
+    let mut files: Vec<String> = [
+        "upstream: URI?bogus=1",
+        "upstream: 'URI?bogus=1'\nlisten: here",
+        "\"upstream\": URI?bogus=1",
+        "upstream : URI?bogus=1",
+        "{listen: here, upstream: URI}",
+        "{listen: 127.0.0.1:1, upstrem: URI}",
+        "upstrem: URI",
+        "upstreem: SECRET",
+        "upstream:\n  URI?bogus=1",
+        "upstream: >-\n  URI?bogus=1",
+        "upstream: URI: x",
+        "upstream: \"URI",
+        "upstream: [URI]",
+        "upstream: {URI: 1}",
+        "upstream: URI\nupstream: URI",
+        "upstream: !SECRET x",
+        "upstream: &SECRET x",
+        "upstream: *SECRET",
+        "upstream: !<SECRET x",
+        "\tupstream: URI",
+        "upstream: mongodb://h\n\tadmin_token: SECRET",
+        "listen: URI",
+        "members: {URI: {listen: here}}",
+        "members: {'a:1': {listen: URI}}",
+        "advertise: user:SECRET@h",
+        "rules: [URI]",
+        "rules: URI",
+        "log_format: URI",
+        "drain_timeout: URI",
+        "otlp: http://user:SECRET@h:1/?x=y",
+        "tls: {certificate: URI}",
+        "tls: {certifcate: URI}",
+        "admin: 127.0.0.1:0\nadmin_token: SECRET SECRET",
+        "admin: 127.0.0.1:0\nadmin_tokn: SECRET",
+        "admin: 127.0.0.1:0\nadmin_token: [SECRET]",
+        "admin: 127.0.0.1:0\nadmin_token: {a: SECRET",
+        "admin: {address: 127.0.0.1:0, token: SECRET}",
+        "URI",
+        "- URI",
+        "# URI\nlisten: here",
+        "listen: here # URI",
+        "<<: {upstream: URI}\nlisten: x",
+        "---\nupstream: URI\n---\nupstream: URI",
+    ]
+    .map(|text| text.replace("URI", &uri).replace("SECRET", SECRET))
+    .into();
+    files.extend(mistakes(40).iter().map(|wrong| format!("listen: here\nupstream: {wrong}\nservice: {wrong}\n")));
+    none(files.iter().enumerate().flat_map(|(at, text)| {
+        std::fs::write(&path, text).unwrap();
+        let (file, rules) = (path.to_str().unwrap(), rules.to_str().unwrap());
+        let as_settings: [&[&str]; 6] = [
+            &["serve", "--config", file],
+            &["check", "--config", file],
+            &["check", "--config", file, "--format", "json"],
+            &["repair", "--rule", "copied", "--rules", rules, "--config", file],
+            &["explain", "--config", file, "db.c.find()"],
+            &["health", "--config", file],
+        ];
+        // Given by mistake.
+        let as_rules: [&[&str]; 4] = [
+            &["check", file],
+            &["check", file, "--format", "json"],
+            &["test", file],
+            &["explain", "--rules", file, "db.c.find()"],
+        ];
+        // Some errors turn the rest into a comment or another key.
+        let settings = as_settings[at % as_settings.len()];
+        [shown_by(settings, docward(settings)), leak(as_rules[at % as_rules.len()])]
+    }));
+}
+
+/// With access control; its only user has another password than the secret.
+fn mongod() -> Mongod {
+    let key = std::env::temp_dir().join(format!("docward-secrets-key-{}", std::process::id()));
+    std::fs::write(&key, "docwardtestkey").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
+    std::fs::remove_file(key).unwrap();
+    let root = doc! { "createUser": "root", "pwd": "another", "roles": ["root"] };
+    assert_eq!(mongod.command("admin", root).get_f64("ok").unwrap(), 1.0);
+    mongod
+}
+
+#[test]
+fn errors_about_refused_logins_do_not_show_passwords() {
+    let mongod = mongod();
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    std::fs::write(&rules, RULES).unwrap();
+    let rules = rules.to_str().unwrap();
+    let plain = format!("mongodb://{}/", mongod.address());
+    let options = "serverSelectionTimeoutMS=300";
+    let uris = [
+        format!("mongodb://root:{SECRET}@{}/?replicaSet=rs0&authSource=admin", mongod.address()),
+        format!("mongodb://root:{SECRET}@{}/?replicaSet=rs0&authSource=admin&authMechanism=PLAIN", mongod.address()),
+        format!("mongodb://root:{SECRET}@{}/?directConnection=true&tls=true&{options}", mongod.address()),
+        format!("mongodb://root:{SECRET}@{}/?replicaSet=other&{options}", mongod.address()),
+        format!("mongodb://root:{SECRET}@127.0.0.1:1/?{options}"),
+        format!("mongodb://root:{SECRET}@a.invalid/?{options}"),
+        format!("mongodb+srv://root:{SECRET}@a.invalid/?{options}"),
+    ];
+    none(uris.iter().flat_map(|uri| {
+        let commands: [&[&str]; 3] = [
+            &["check", rules, "--upstream", &plain, "--service", uri],
+            &["repair", "--rule", "copied", "--rules", rules, "--upstream", &plain, "--service", uri],
+            &["reset-clock", "--rule", "timestamped", "--rules", rules, "--upstream", &plain, "--service", uri],
+        ];
+        commands.map(leak)
+    }));
+    let refused = Docward::before(&plain).rules(RULES).environment("RUST_LOG", "trace").argument("--service");
+    let said = refused.argument(&uris[0]).try_start().err().unwrap();
+    assert!(said.contains("cannot log in") && !shows_secret(said.as_bytes()), "{said}");
+}
+
+/// While docward serves: its log, its metrics and all replies of the admin address, with an unreachable server and a
+/// configuration that becomes invalid.
+#[test]
+fn a_running_docward_shows_no_passwords() {
+    for format in ["text", "json"] {
+        let folder = tempfile::tempdir().unwrap();
+        let config = folder.path().join("docward.yaml");
+        let write = |more: &str| {
+            let uri = format!("mongodb://user:{SECRET}@127.0.0.1:1/?serverSelectionTimeoutMS=200");
+            let text = format!("service: '{uri}'\nadmin_token: {SECRET}\nadmin: 127.0.0.1:0\n{more}");
+            std::fs::write(&config, text).unwrap();
+        };
+        write("");
+        let upstream = format!("mongodb://other:{SECRET}@127.0.0.1:1/");
+        let docward = Docward::before(&upstream)
+            .rules(RULES)
+            .argument("--config")
+            .argument(config.to_str().unwrap())
+            .argument("--log-format")
+            .argument(format)
+            .environment("RUST_LOG", "trace")
+            .listeners(2)
+            .start();
+        let admin = docward.admin_address();
+        let bearer = format!("Bearer {SECRET}");
+        let ask = |path: &str, token: &str| {
+            let answer = request(&admin, "GET", path, &[("Host", "localhost"), ("Authorization", token)], "");
+            assert!(!shows_secret(format!("{answer:?}").as_bytes()), "{answer:?}");
+            answer
+        };
+        for path in ["/metrics", "/api/status", "/api/rules", "/readyz", "/api/none"] {
+            ask(path, &bearer);
+            assert_ne!(ask(path, &format!("{bearer}x")).status, 200);
+        }
+        assert_eq!(get(&admin, "/healthz").status, 200);
+        write(&format!("upstream: mongodb://user:{SECRET}@h/?bogus=1\nrulez: {SECRET}\n"));
+        let broken = poll(TIMEOUT, || {
+            let status = ask("/api/status", &bearer).json();
+            status["reloads"]["last_error"].as_str().map(str::to_owned)
+        });
+        assert!(broken.unwrap().contains("docward.yaml:4"));
+        docward.signal("USR1");
+        docward.wait_for_log("refused");
+        let log = docward.log().join("\n");
+        assert!(!shows_secret(log.as_bytes()), "{log}");
+    }
+}

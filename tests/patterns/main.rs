@@ -1,0 +1,16 @@
+//! The patterns in front of a real mongod: what is stored, and what the application sees.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod bounds;
+mod contention;
+mod convergence;
+mod copies;
+mod effect;
+mod everyday;
+mod indirect_writes;
+mod queue;
+mod replacements;
+mod sequences;
+mod timestamps;
+mod tree;

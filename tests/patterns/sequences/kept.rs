@@ -1,0 +1,139 @@
+//! Replacements and upserts: the stored number stays, an inserted document gets one, and nothing else changes.
+
+use bson::{Document, doc};
+use mongodb::Collection;
+
+use super::{numbers, unique, views};
+use support::driver::{Views, code};
+
+/// Runs one update statement; panics if it fails.
+async fn update(views: &Views, collection: &str, filter: Document, change: Document, upsert: bool) -> Document {
+    let statement = doc! { "q": filter, "u": change, "upsert": upsert };
+    let reply = views.run(doc! { "update": collection, "updates": [statement] }).await.unwrap();
+    assert!(reply.get("writeErrors").is_none(), "{reply}");
+    reply
+}
+
+#[tokio::test]
+async fn a_replacement_keeps_the_stored_number() {
+    let views = views().await;
+    for collection in ["plain", "upserting", "strict", "own"] {
+        views.store(collection, [doc! { "_id": 1, "no": 4, "x": 1 }, doc! { "_id": 2, "x": 1 }]).await;
+        let through: Collection<Document> = views.collection(collection);
+        let result = through.replace_one(doc! { "_id": 1 }, doc! { "x": "$no" }).await.unwrap();
+        assert_eq!((result.matched_count, result.modified_count), (1, 1));
+        through.replace_one(doc! { "_id": 2 }, doc! { "x": 2 }).await.unwrap();
+        assert_eq!(views.stored(collection).await, [doc! { "_id": 1, "x": "$no", "no": 4 }, doc! { "_id": 2, "x": 2 }]);
+        let before = through.find_one_and_replace(doc! { "_id": 1 }, doc! { "_id": 1, "y": 1 }).await.unwrap().unwrap();
+        assert_eq!(before, doc! { "_id": 1, "x": "$no", "no": 4 });
+        through.replace_one(doc! { "_id": 1, "no": 4 }, doc! { "y": 2, "no": 4 }).await.unwrap();
+        through.replace_one(doc! { "_id": 7 }, doc! { "y": 3 }).await.unwrap();
+        through.replace_one(doc! { "_id": 1 }, doc! { "y": 2 }).await.unwrap();
+        assert_eq!(views.stored(collection).await[0], doc! { "_id": 1, "y": 2, "no": 4 });
+        let wrong = through.replace_one(doc! { "_id": 1 }, doc! { "_id": 9, "y": 2 }).await.unwrap_err();
+        assert_eq!(code(&wrong), 66);
+    }
+    let fields = |stored: &Document| stored.keys().cloned().collect::<Vec<_>>();
+    assert_eq!(fields(&views.stored("plain").await[1]), ["_id", "x"]);
+}
+
+#[tokio::test]
+async fn a_replacement_keeps_a_nested_number_but_not_its_siblings() {
+    let views = views().await;
+    let nested: Collection<Document> = views.collection("nested");
+    update(&views, "nested", doc! { "_id": 1 }, doc! { "a": { "x": 1, "y": 2 }, "z": 3 }, true).await;
+    assert_eq!(views.stored("nested").await, [doc! { "_id": 1, "a": { "x": 1, "y": 2, "n": 1 }, "z": 3 }]);
+    update(&views, "nested", doc! { "_id": 1 }, doc! { "a": { "x": 5 } }, true).await;
+    update(&views, "nested", doc! { "_id": 1 }, doc! { "b": 1 }, false).await;
+    assert_eq!(views.stored("nested").await, [doc! { "_id": 1, "b": 1, "a": { "n": 1 } }]);
+
+    // Without a stored number the enclosing document is not created.
+    views.store("nested", [doc! { "_id": 2, "a": [{ "n": 7 }] }, doc! { "_id": 3, "a": 5 }, doc! { "_id": 4 }]).await;
+    for id in [2, 3, 4] {
+        update(&views, "nested", doc! { "_id": id }, doc! { "b": id }, false).await;
+    }
+    assert_eq!(views.stored("nested").await[1..], [2, 3, 4].map(|id| doc! { "_id": id, "b": id }));
+    let error = nested.replace_one(doc! { "_id": 1 }, doc! { "a": 5 }).await.unwrap_err();
+    assert_eq!(code(&error), 121);
+}
+
+#[tokio::test]
+async fn an_upsert_of_an_enclosing_document_gets_a_number() {
+    let views = views().await;
+    let change = |x: i32| doc! { "$set": { "a": { "x": x, "b": { "$y": "$z" } }, "l": ["$a"] } };
+    update(&views, "nested", doc! { "_id": 2 }, change(1), true).await;
+    update(&views, "nested", doc! { "_id": 2 }, change(2), true).await;
+    let stored = views.stored("nested").await;
+    assert_eq!(stored, [doc! { "_id": 2, "a": { "x": 2, "b": { "$y": "$z" }, "n": 1 }, "l": ["$a"] }]);
+    update(&views, "nested", doc! { "_id": 3, "a": { "x": 1 } }, doc! { "$inc": { "c": 1 } }, true).await;
+    update(&views, "nested", doc! { "_id": 4 }, doc! { "$set": { "a.x": 1 }, "$push": { "l": 1 } }, true).await;
+    let stored = views.stored("nested").await;
+    let number = |place: usize| stored[place].get_document("a").unwrap().get_i32("n").unwrap();
+    assert!(number(1) < number(2), "{stored:?}");
+    for change in [
+        doc! { "$set": { "a": { "x": 1 } }, "$push": { "l": 1 } },
+        doc! { "$set": { "a": { "x": 1 }, "b.c": 1 } },
+        doc! { "$set": { "a": 5 } },
+        doc! { "$set": { "a": [] } },
+    ] {
+        let refused = views.collection("nested").update_one(doc! { "_id": 5 }, change.clone()).upsert(true).await;
+        assert_eq!(code(&refused.unwrap_err()), 121, "{change}");
+    }
+}
+
+#[tokio::test]
+async fn an_upsert_is_evaluated_by_what_it_inserts() {
+    let views = views().await;
+    let set = doc! { "$set": { "x": 1 } };
+    for (filter, no) in [
+        (doc! { "_id": 1, "no": { "$in": [101] } }, Some(101)),
+        (doc! { "_id": 2, "no": { "$all": [102] } }, Some(102)),
+        (doc! { "_id": 3, "$or": [{ "no": 103 }] }, Some(103)),
+        (doc! { "_id": 4, "$and": [{ "no": { "$eq": 104 } }] }, Some(104)),
+        (doc! { "_id": 5, "no": { "$gt": 5000 } }, None),
+        (doc! { "_id": 6, "$or": [{ "no": 105 }, { "x": 1 }] }, None),
+    ] {
+        let reply = update(&views, "upserting", filter.clone(), set.clone(), true).await;
+        assert_eq!(reply.get_array("upserted").unwrap().len(), 1);
+        let stored = views.stored("upserting").await;
+        let stored = stored.last().unwrap().get_i32("no").unwrap();
+        assert!(no.is_none_or(|no| no == stored), "{filter}: {stored}");
+    }
+    update(&views, "nested", doc! { "_id": 1, "a": { "n": 50 } }, set.clone(), true).await;
+    update(&views, "nested", doc! { "_id": 2 }, set, true).await;
+    let nested = views.stored("nested").await;
+    assert_eq!(nested[0].get_document("a").unwrap(), &doc! { "n": 50 });
+    assert_eq!(nested[1].get_document("a").unwrap(), &doc! { "n": 51 });
+    // The filter's fields are not part of a replacement, except for the number.
+    update(&views, "upserting", doc! { "x": "pinned", "no": 500 }, doc! { "y": 1 }, true).await;
+    update(&views, "upserting", doc! { "x": "pinned" }, doc! { "y": 2 }, true).await;
+    let stored = views.stored("upserting").await;
+    unique(&stored);
+    assert!(
+        stored.iter().any(|stored| stored.get("no") == Some(&500.into()) && !stored.contains_key("x")),
+        "{stored:?}"
+    );
+    assert!(
+        stored.iter().any(|stored| stored.get("no") == Some(&501.into()) && !stored.contains_key("x")),
+        "{stored:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_number_stays_when_other_rules_rewrite_the_replacement() {
+    let views = views().await;
+    for time in [10_i64, 30, 20] {
+        update(&views, "timestamped", doc! { "_id": 1 }, doc! { "x": time, "t": time }, true).await;
+    }
+    update(&views, "timestamped", doc! { "_id": 2 }, doc! { "$set": { "x": 1, "t": 10_i64 } }, true).await;
+    let stored = views.stored("timestamped").await;
+    assert_eq!((stored[0].get_i64("x").unwrap(), stored[0].get_i32("no").unwrap()), (30, 1), "{stored:?}");
+    unique(&stored);
+
+    update(&views, "versioned", doc! { "_id": 1 }, doc! { "x": 1 }, true).await;
+    assert_eq!(numbers(&views.stored("versioned").await), [1]);
+    let read = views.stored("versioned").await[0].get("version").unwrap().clone();
+    update(&views, "versioned", doc! { "_id": 1 }, doc! { "x": 2, "version": read }, true).await;
+    let stored = views.stored("versioned").await;
+    assert_eq!((stored[0].get_i32("x").unwrap(), stored[0].get_i32("no").unwrap()), (2, 1), "{stored:?}");
+}

@@ -1,0 +1,19 @@
+//! The wire protocol and its limits: logins, TLS, compression, malformed and unusual messages, replica sets.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod authentication;
+mod before_login;
+mod bulk_write;
+mod compression;
+mod connection_limits;
+mod forwarding;
+mod handshake;
+mod malformed_clients;
+mod message_limits;
+mod queries;
+mod replica_sets;
+mod retries;
+mod srv;
+mod tls;
+mod upstream_failures;

@@ -1,0 +1,88 @@
+//! Every page is in the book's summary, and every link has an existing target.
+
+use std::path::Path;
+
+use docward::config::Code;
+
+use super::{pages, root};
+
+/// The links of a page: the text between `](` and `)`, outside of code.
+fn links(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut in_code = false;
+    for line in text.lines() {
+        in_code ^= line.trim_start().starts_with("```");
+        if in_code {
+            continue;
+        }
+        let prose: String = line.split('`').step_by(2).collect();
+        found.extend(prose.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0.to_owned())));
+    }
+    found
+}
+
+/// The anchor that GitHub and mdBook generate for a heading.
+fn anchor(heading: &str) -> String {
+    let kept = heading.trim().to_lowercase();
+    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
+    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
+}
+
+fn has_anchor(page: &Path, wanted: &str) -> bool {
+    let text = std::fs::read_to_string(page).unwrap();
+    text.lines().filter(|line| line.starts_with('#')).any(|line| anchor(line.trim_start_matches('#')) == wanted)
+}
+
+#[test]
+fn every_link_has_a_target() {
+    let mut seen = 0;
+    for page in pages() {
+        for link in links(&std::fs::read_to_string(&page).unwrap()) {
+            if link.contains("://") {
+                continue;
+            }
+            let (path, wanted) = link.split_once('#').unwrap_or((&link, ""));
+            let target = if path.is_empty() { page.clone() } else { page.parent().unwrap().join(path) };
+            assert!(target.exists(), "{}: {link}", page.display());
+            assert!(wanted.is_empty() || has_anchor(&target, wanted), "{}: {link}", page.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 60, "{seen}");
+}
+
+#[test]
+fn every_page_is_in_the_list() {
+    let folder = root().join("docs");
+    let listed = links(&std::fs::read_to_string(folder.join("SUMMARY.md")).unwrap());
+    for page in pages() {
+        let Ok(name) = page.strip_prefix(&folder) else { continue };
+        let name = name.to_str().unwrap();
+        assert!(name == "SUMMARY.md" || listed.iter().any(|link| link == name), "{name} is not in SUMMARY.md");
+    }
+    assert!(folder.join("book.toml").exists());
+}
+
+#[test]
+fn every_code_of_a_diagnostic_is_explained() {
+    let page = std::fs::read_to_string(root().join("docs/check.md")).unwrap();
+    for code in Code::ALL {
+        let row = format!("| {} | {} |", code.as_str(), code.sentence());
+        assert!(page.contains(&row), "docs/check.md lacks the row\n{row}");
+    }
+}
+
+#[test]
+fn every_subcommand_has_a_page() {
+    let help = super::output_text(&super::docward(&["--help"], &root()));
+    let commands = help.split("Commands:").nth(1).unwrap().split("Options:").next().unwrap();
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next());
+    for name in names.filter(|name| !name.is_empty() && *name != "help") {
+        let titled = |page: &std::path::PathBuf| {
+            let text = std::fs::read_to_string(page).unwrap();
+            let title = text.lines().next().unwrap_or_default().to_owned();
+            title.starts_with("# ") && title.split([' ', ',', ':']).any(|word| word == name)
+        };
+        assert!(pages().iter().any(titled), "no page's title has `{name}` in it");
+    }
+}

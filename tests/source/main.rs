@@ -1,0 +1,9 @@
+//! The repository itself: layers, words, the book, the parsers under random bytes, and the fixtures of the other tests.
+
+#![allow(clippy::unwrap_used, reason = "a panic fails the test")]
+
+mod documentation;
+mod fixtures;
+mod fuzz_targets;
+mod layers;
+mod plain_words;

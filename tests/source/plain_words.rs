@@ -1,0 +1,170 @@
+//! The vocabulary of ARCHITECTURE.md holds: words that stood for docward's own ideas before, and that no reader could
+//! know, occur neither in the code nor in its docs, rules and console.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// Words that occur nowhere, in no form listed, each with what is written instead.
+const REPLACED: &[(&[&str], &str)] = &[
+    (&["speaks", "spoke", "spoken", "speaker", "speakers"], "matches, applies"),
+    (&["judge", "judges", "judged", "judging", "judgement", "stance"], "evaluate, verdict"),
+    (&["door", "doors", "lobby", "reception", "entrance", "census"], "listener, accept, admission"),
+    (&["sighting", "sightings", "sighted"], "reply of a member"),
+    (&["retire", "retires", "retired", "retirement", "bustle", "calm", "parting", "goodbye"], "drain, hand-over"),
+    (&["doze", "dozes", "dozing", "dozer"], "idle, quiescent"),
+    (&["patience", "patient", "patiently"], "timeout, deadline"),
+    (&["road", "roads"], "indirect write"),
+    (&["unguardable", "unguarded", "guarded"], "unsupported, unprotected, protected"),
+    (&["mend", "mends", "mended", "mending", "mender"], "repair"),
+    (&["stamp", "stamps", "stamped", "stamping"], "timestamp"),
+    (&["rehearse", "rehearses", "rehearsed", "rehearsal", "rehearsals", "rehearsing"], "dry run"),
+    (&["rivalry", "rivalries"], "conflict"),
+    (&["outbox", "owed", "owes", "owe"], "buffer, pending reply"),
+    (&["heed", "heeds", "heeded", "stirs", "stirred"], "what the code does"),
+    (&["whoever", "whomever", "nobody", "whom"], "the client, the process; no client, no process"),
+    (&["told", "untold"], "sent, reported, logged"),
+    (&["objection", "objections"], "rejection"),
+    (&["laxity", "laxities"], "weaker setting"),
+    (&["trial", "trials"], "rule test"),
+];
+
+/// Ordinary words that are no names of types and files: each has a term of the field instead.
+const NO_NAMES: &[&str] = &[
+    "Way",
+    "Behind",
+    "Face",
+    "Place",
+    "Told",
+    "Said",
+    "Word",
+    "Bench",
+    "Observation",
+    "Alive",
+    "Greeting",
+    "Register",
+    "Past",
+    "Stock",
+    "Wanting",
+    "Arrival",
+    "Leaving",
+    "Floor",
+    "Board",
+    "Memo",
+    "Desk",
+    "Onlookers",
+    "Seat",
+];
+
+/// What stays, and why: the beginning of a path, a word, the reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("tests/source/plain_words.rs", "*", "the list itself"),
+    ("src/config/renamed.rs", "*", "the keys of the first draft, which errors explain"),
+    ("src/patterns/tests.rs", "unguardable", "a key of the first draft"),
+    ("src/patterns/tests.rs", "unguarded", "a key of the first draft"),
+];
+
+#[test]
+fn private_words_do_not_occur() {
+    let mut found: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, text) in texts() {
+        for (number, line) in text.lines().enumerate() {
+            for word in words(line) {
+                let Some((_, instead)) = REPLACED.iter().find(|(forms, _)| forms.contains(&word.as_str())) else {
+                    continue;
+                };
+                if !is_exception(&name, &word) {
+                    let place = format!("{name}:{}: {}", number + 1, line.trim());
+                    found.entry(format!("{word} (write: {instead})")).or_default().push(place);
+                }
+            }
+        }
+    }
+    let count: usize = found.values().map(Vec::len).sum();
+    assert!(found.is_empty(), "{count} private words: {found:#?}");
+}
+
+#[test]
+fn types_and_files_have_terms_of_the_field() {
+    let mut found = Vec::new();
+    for (name, text) in texts() {
+        let stem = Path::new(&name).file_stem().unwrap().to_string_lossy().into_owned();
+        if name.ends_with(".rs") && NO_NAMES.iter().any(|word| word.eq_ignore_ascii_case(&stem)) {
+            found.push(name.clone());
+        }
+        for line in text.lines() {
+            let line = line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ");
+            let line = line.trim_start_matches("pub ");
+            let declared = ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| line.strip_prefix(kind));
+            let declared = declared.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default());
+            if declared.is_some_and(|declared| name.ends_with(".rs") && NO_NAMES.contains(&declared)) {
+                found.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn exceptions_are_needed() {
+    let texts = texts();
+    for (path, word, reason) in EXCEPTIONS.iter().filter(|(path, ..)| !path.starts_with("tests/")) {
+        let needed = texts.iter().filter(|(name, _)| name.starts_with(path)).any(|(_, text)| {
+            let replaced = |found: &String| REPLACED.iter().any(|(forms, _)| forms.contains(&found.as_str()));
+            words(text).iter().any(|found| if *word == "*" { replaced(found) } else { found == word })
+        });
+        assert!(needed, "{path} has no '{word}' any more ({reason})");
+    }
+}
+
+/// `OwedReplies::next_stamp` is `owed`, `replies`, `next`, `stamp`.
+#[test]
+fn names_are_split_into_words() {
+    assert_eq!(words("OwedReplies::next_stamp"), ["owed", "replies", "next", "stamp"]);
+    assert_eq!(words("Who is OLD"), ["who", "is", "old"]);
+}
+
+fn is_exception(name: &str, word: &str) -> bool {
+    EXCEPTIONS.iter().any(|(path, excepted, _)| name.starts_with(path) && (*excepted == "*" || *excepted == word))
+}
+
+/// The words of a text in lower case; names are split where a word begins.
+fn words(text: &str) -> Vec<String> {
+    let mut words = Vec::new();
+    let (mut word, mut after_lower) = (String::new(), false);
+    for character in text.chars().chain([' ']) {
+        let begins = character.is_uppercase() && after_lower;
+        if (begins || !character.is_alphabetic()) && !word.is_empty() {
+            words.push(std::mem::take(&mut word));
+        }
+        if character.is_alphabetic() {
+            word.extend(character.to_lowercase());
+        }
+        after_lower = character.is_lowercase();
+    }
+    words
+}
+
+/// Every file of code, docs, rules and the console, with its path from the project's folder.
+fn texts() -> Vec<(String, String)> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut texts = Vec::new();
+    for folder in ["src", "docs", "rules"] {
+        collect(&root.join(folder), root, &mut texts);
+    }
+    for file in ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        texts.push((file.to_owned(), std::fs::read_to_string(root.join(file)).unwrap()));
+    }
+    texts
+}
+
+fn collect(folder: &Path, root: &Path, texts: &mut Vec<(String, String)>) {
+    let mut entries: Vec<PathBuf> = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path()).collect();
+    entries.sort();
+    for path in entries {
+        if path.is_dir() {
+            collect(&path, root, texts);
+        } else if let Ok(text) = std::fs::read_to_string(&path) {
+            texts.push((path.strip_prefix(root).unwrap().to_string_lossy().into_owned(), text));
+        }
+    }
+}
