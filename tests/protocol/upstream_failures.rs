@@ -104,20 +104,16 @@ async fn a_killed_mongod_closes_client_connections_and_clients_reconnect_after_i
 async fn a_paused_mongod_answers_after_it_continues() {
     let mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, ORDERS_PROTECTED);
-    let signal = |name: &str| {
-        let kill = format!("kill -{name} {}", mongod.pid());
-        assert!(std::process::Command::new("sh").args(["-c", &kill]).status().unwrap().success());
-    };
     let mut clients: Vec<Client> = (0..2).map(|_| Client::connect(&docward.address())).collect();
     for client in &mut clients {
         client.command("x", doc! { "ping": 1 });
     }
-    signal("STOP");
+    mongod.signal("STOP");
     clients[0].send(&Message::new(doc! { "insert": "free", "documents": [{}], "$db": "x" }));
     let checked = doc! { "q": { "version": 1 }, "u": { "a": 1 } };
     clients[1].send(&Message::new(doc! { "update": "orders", "updates": [checked], "$db": "x" }));
     let still = clients.iter_mut().all(|client| !client.closes_within(Duration::from_millis(500)));
-    signal("CONT");
+    mongod.signal("CONT");
     assert!(still);
     for client in &mut clients {
         assert_eq!(Message::parse(&client.receive()).body().get_f64("ok").unwrap(), 1.0);

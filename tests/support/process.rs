@@ -150,6 +150,17 @@ impl ChildGuard {
         let kill = format!("kill -{name} {}", self.pid());
         let status = Command::new("sh").arg("-c").arg(kill).status().unwrap();
         assert!(status.success(), "kill -{name} {} failed", self.pid());
+        if name == "STOP" {
+            // `kill` does not wait: on a busy machine threads go on for a while.
+            let stopped = poll(TIMEOUT, || self.threads().iter().all(|state| "TtZX".contains(*state)).then_some(()));
+            stopped.unwrap_or_else(|| panic!("process {} does not stop", self.pid()));
+        }
+    }
+
+    /// The state of each thread, as in proc(5): `R`, `S`, `D`, `T`.
+    fn threads(&self) -> Vec<char> {
+        let tasks = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        tasks.into_iter().flatten().flatten().filter_map(|task| state(&task.path().join("stat"))).collect()
     }
 
     /// The exit status once the process has ended; `None` while it runs.
@@ -164,10 +175,7 @@ impl ChildGuard {
 
     /// Whether it can act: it has neither ended nor been stopped by a signal.
     pub fn is_awake(&self) -> bool {
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).unwrap_or_default();
-        // The state follows the name, which is in brackets and may contain anything.
-        let state = status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
-        state.is_some_and(|state| !"TtZX".contains(state))
+        state(&PathBuf::from(format!("/proc/{}/stat", self.pid()))).is_some_and(|state| !"TtZX".contains(state))
     }
 
     /// SIGKILL; waits for the end.
@@ -176,6 +184,13 @@ impl ChildGuard {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// The state in a `stat` file of proc(5).
+fn state(file: &Path) -> Option<char> {
+    let status = std::fs::read_to_string(file).ok()?;
+    // The state follows the name, which is in brackets and may contain anything.
+    status.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next())
 }
 
 impl Drop for ChildGuard {
