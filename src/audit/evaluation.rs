@@ -93,7 +93,8 @@ impl<'r> Audit<'r> {
         let document = command.as_document();
         let client = &recorded.client;
         let users = Some(client.users.clone().unwrap_or_default());
-        let mut client_state = ClientState { app_name: client.app.clone(), users, ..ClientState::default() };
+        let mut client_state =
+            ClientState { app_name: client.app.as_deref().map(Into::into), users, ..ClientState::default() };
         let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
         let dry_run = dry_run(document, self.rules, now, &mut client_state);
         let seen = EvaluatedCommand { command: document, target: target(document), client, partial: recorded.partial };

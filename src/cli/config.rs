@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::LogFormat;
 use super::machine;
+use super::pool::PoolKeys;
 use super::values::{self, AdminAddress};
 use crate::admin;
 use crate::config::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
@@ -27,7 +28,7 @@ const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json",
 
 /// The keys whose values diagnostics may show. The value of any other key, including a misspelled one, may be a
 /// password.
-const PUBLIC_KEYS: [&str; 14] = [
+const PUBLIC_KEYS: [&str; 15] = [
     "listen",
     "advertise",
     "members",
@@ -41,6 +42,7 @@ const PUBLIC_KEYS: [&str; 14] = [
     "admin_token_file",
     "tls",
     "limits",
+    "pool",
     "rules",
 ];
 
@@ -65,6 +67,7 @@ pub(super) struct ConfigFile {
     pub(super) admin: AdminKeys,
     pub(super) tls: TlsKeys,
     pub(super) limits: LimitKeys,
+    pub(super) pool: PoolKeys,
     pub(super) rules: Vec<PathBuf>,
 }
 
@@ -150,6 +153,7 @@ impl ConfigFile {
             },
             tls: reader.map("tls").map(|tls| TlsKeys::from_reader(tls, folder)).unwrap_or_default(),
             limits: reader.map("limits").map(LimitKeys::from_reader).unwrap_or_default(),
+            pool: reader.map("pool").map(PoolKeys::from_reader).unwrap_or_default(),
             rules: reader.texts("rules").into_iter().flatten().map(|path| folder.join(path.value)).collect(),
         }
     }

@@ -12,6 +12,7 @@ mod listening;
 mod logging;
 mod machine;
 mod man;
+mod pool;
 mod record;
 pub mod reload;
 mod repair;

@@ -20,6 +20,7 @@ use tokio::sync::oneshot;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
+use super::pool::PoolArguments;
 use super::reload::{Certificates, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
@@ -72,6 +73,8 @@ pub struct Arguments {
     admin: AdminArguments,
     #[command(flatten)]
     limits: LimitArguments,
+    #[command(flatten)]
+    pool: PoolArguments,
 }
 
 #[derive(Debug, Args)]
@@ -153,6 +156,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         connection,
         admin,
         limits,
+        pool,
     } = arguments;
     let file = listening.over(connection.settings()?);
     Ok(ConfigFile {
@@ -169,6 +173,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
             memory: limits.memory.or(file.limits.memory),
         },
+        pool: pool.over(file.pool),
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
         log_documents: log_documents || file.log_documents,
@@ -189,6 +194,7 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
         upstream,
         tls: tls.map(Arc::new),
         limits: settings.limits.settings(),
+        pool: settings.pool.settings()?,
         drain_timeout: settings.drain_timeout.unwrap_or(DRAIN_TIMEOUT),
         log_documents: settings.log_documents,
         tracer: None,

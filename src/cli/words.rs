@@ -13,7 +13,7 @@ use crate::shell::{ShellError, render, render_lines};
 pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState {
     let users =
         user.and_then(|user| user.split_once('.')).map(|(database, name)| vec![(database.to_owned(), name.to_owned())]);
-    ClientState { app_name: app.map(str::to_owned), users, ..ClientState::default() }
+    ClientState { app_name: app.map(Into::into), users, ..ClientState::default() }
 }
 
 /// A syntax error in a command, as a report. `name` takes the place of the file name.

@@ -30,6 +30,8 @@ pub mod code {
     /// Malformed BSON or a malformed command.
     pub const FAILED_TO_PARSE: i32 = 9;
     pub const UNAUTHORIZED: i32 = 13;
+    /// A login message that belongs to no login.
+    pub const PROTOCOL_ERROR: i32 = 17;
     /// For example `$inc` of a field that is not a number.
     pub const TYPE_MISMATCH: i32 = 14;
     pub const AUTHENTICATION_FAILED: i32 = 18;
@@ -48,6 +50,8 @@ pub mod code {
     pub const CONFLICTING_OPERATION_IN_PROGRESS: i32 = 117;
     /// A rule rejected the statement.
     pub const DOCUMENT_VALIDATION_FAILURE: i32 = 121;
+    /// The server is overloaded; see the driver specification "Client Backpressure".
+    pub const INGRESS_REQUEST_RATE_LIMIT_EXCEEDED: i32 = 462;
     /// Two documents with the same value in a unique index.
     pub const DUPLICATE_KEY: i32 = 11000;
     /// A bulkWrite whose results exceed the reply size. Servers since 8.0 report it.
@@ -69,7 +73,9 @@ pub mod code {
             UNAUTHORIZED => "Unauthorized",
             AUTHENTICATION_FAILED => "AuthenticationFailed",
             ILLEGAL_OPERATION => "IllegalOperation",
+            INGRESS_REQUEST_RATE_LIMIT_EXCEEDED => "IngressRequestRateLimitExceeded",
             MAX_TIME_MS_EXPIRED => "MaxTimeMSExpired",
+            PROTOCOL_ERROR => "ProtocolError",
             WRITE_CONFLICT => "WriteConflict",
             DOCUMENT_VALIDATION_FAILURE => "DocumentValidationFailure",
             EXCEEDED_MEMORY_LIMIT => "ExceededMemoryLimit",

@@ -7,6 +7,7 @@
 
 pub mod draining;
 pub mod negotiation;
+pub mod own_reply;
 
 use self::negotiation::{COMPRESSION, Negotiation};
 use super::{ClientState, authentication};
@@ -95,6 +96,26 @@ pub fn rewrite_request(
     }
 }
 
+/// Records a hello that docward answers itself: the application's name and the compressors.
+///
+/// # Errors
+/// [`HandshakeError`]: the frame is not a hello.
+pub fn note_client_hello(
+    frame: &[u8],
+    client_state: &mut ClientState,
+    negotiation: &mut Negotiation,
+) -> Result<(), HandshakeError> {
+    let body = match Header::of_frame(frame)?.op_code {
+        OpCode::Msg => Message::parse(frame)?.body,
+        OpCode::Query => Query::parse(frame)?.document,
+        other => return Err(HandshakeError::OpCode(other)),
+    };
+    let hello = unwrapped(Document::parse(body)?);
+    note(hello, client_state);
+    negotiation.agree_with_client(hello);
+    Ok(())
+}
+
 /// Returns the hello without the unsupported parts; `None` when there are none.
 fn supported_hello(hello: Document<'_>, negotiation: &mut Negotiation) -> Option<Vec<u8>> {
     if !hello.elements().any(authentication::is_speculative) {
@@ -148,7 +169,7 @@ fn note(hello: Document<'_>, client_state: &mut ClientState) {
     if let Some(name) = name.filter(|name| name.len() <= MAX_APP_NAME_LENGTH)
         && client_state.app_name().is_none()
     {
-        client_state.app_name = Some(name.to_owned());
+        client_state.app_name = Some(name.into());
         client_state.app_name_is_claimed = true;
     }
     if hello.get("speculativeAuthenticate").is_some() {
@@ -191,6 +212,10 @@ impl<'f> HelloReply<'f> {
             other => return Err(HandshakeError::OpCode(other)),
         };
         Ok(Self { carrier, body: Document::parse(body)? })
+    }
+
+    pub fn body(&self) -> Document<'f> {
+        self.body
     }
 
     /// Stores in `client_state` whether the server is a mongos, and that the client has logged in if the reply completes

@@ -20,6 +20,7 @@ pub mod lookup;
 mod merge;
 mod outcome;
 mod plan;
+pub mod pooling;
 mod port;
 mod privileges;
 pub mod queries;
@@ -45,7 +46,7 @@ pub use triage::{Triage, class_of_head, triage};
 #[derive(Debug, Default)]
 pub struct ClientState {
     /// `client.application.name` of the handshake; see [`ClientState::app_name`]. No longer than the server accepts.
-    pub app_name: Option<String>,
+    pub app_name: Option<Box<str>>,
     /// The server has not yet accepted the hello that contains `app_name`.
     pub app_name_is_claimed: bool,
     /// The authenticated users as (authentication database, name); `None` until the server has been queried.

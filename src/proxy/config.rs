@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use crate::proxy::connection::limits::LimitSettings;
 use crate::proxy::members::placement::Placement;
+use crate::proxy::server_side::pool::PoolSettings;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::spans::Tracer;
 use crate::proxy::transport::tls::ListenerTls;
@@ -20,6 +21,8 @@ pub struct ProxyConfig {
     /// `None`: clients connect without TLS.
     pub tls: Option<Arc<ListenerTls>>,
     pub limits: LimitSettings,
+    /// `None`: each client has a server connection of its own.
+    pub pool: Option<PoolSettings>,
     /// How long open transactions and busy connections may take to finish during a graceful shutdown.
     pub drain_timeout: Duration,
     /// Socket path over which a process passes its sockets to the next one.

@@ -31,6 +31,8 @@ pub use observer::Observer;
 pub use recording::{RecordCounts, Recorder, Recording, Sink};
 pub use server::{Proxy, StartError};
 pub use server_side::hello::CONNECT_TIMEOUT;
+pub use server_side::pool::PoolSettings;
+pub use server_side::pool::counters::PoolStatus;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};
 pub use telemetry::decisions::Decision;
 pub use telemetry::history::{History, MINUTES};

@@ -13,6 +13,8 @@ use crate::proxy::connection::limits::Limits;
 use crate::proxy::connection::memory::MemoryUse;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
+use crate::proxy::server_side::pool::counters::PoolStatus;
+use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::rule_outcomes::LiveRule;
@@ -23,6 +25,7 @@ pub struct Observer<P> {
     pub(super) process: Arc<ProcessContext<P>>,
     pub(super) board: Arc<StatusBoard>,
     pub(super) limits: Arc<Limits>,
+    pub(super) pools: Option<Arc<Pools>>,
     pub(super) query_address: Option<SocketAddr>,
 }
 
@@ -69,6 +72,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.limits.open()
+    }
+
+    /// Returns the numbers of each member's pools, sorted by address; empty if clients share no connections.
+    #[must_use]
+    pub fn pools(&self) -> Vec<PoolStatus> {
+        self.pools.as_ref().map(|pools| pools.status()).unwrap_or_default()
     }
 
     /// Returns how much of their memory budget large messages use.

@@ -30,6 +30,7 @@ use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{Phase, StatusBoard};
 use crate::proxy::members::topology::Topology;
 use crate::proxy::observer::Observer;
+use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::shutdown::activity;
 use crate::proxy::shutdown::hand_over::{self, Predecessor};
 use crate::proxy::telemetry::meter::Meter;
@@ -95,14 +96,19 @@ impl<P: Interceptor> Proxy<P> {
         let limits = Arc::new(Limits::new(config.limits.clone()));
         let board = Arc::<StatusBoard>::default();
         let upstream = Arc::new(config.upstream.clone());
-        let connection_setup = Arc::new(ConnectionSetup::new(upstream.clone(), config.tls.clone(), limits.clone()));
+        let pools = config.pool.map(|settings| Pools::new(upstream.clone(), settings));
+        if let Some(pools) = &pools {
+            tokio::spawn(Pools::maintain(Arc::downgrade(pools)));
+        }
+        let setup = ConnectionSetup::new(upstream.clone(), config.tls.clone(), limits.clone(), pools.clone());
+        let connection_setup = Arc::new(setup);
         let dispatcher =
             Dispatcher { connection_setup, workers: Arc::new(Workers::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;
         let deployment =
             Deployment::open(&config, membership, listener_context, dispatcher, queries, board.clone(), sockets)?;
         let query_address = deployment.query_address();
-        let observer = Arc::new(Observer { process: process.clone(), board, limits, query_address });
+        let observer = Arc::new(Observer { process: process.clone(), board, limits, pools, query_address });
         let ProxyConfig { drain_timeout, hand_over, .. } = config;
         Ok(Self { deployment, process, predecessor, drain_timeout, hand_over, observer })
     }
@@ -149,7 +155,11 @@ impl<P: Interceptor> Proxy<P> {
     /// Keeps the listeners in step with the members until the process must end. Returns whether another process has
     /// taken over the listeners.
     async fn follow(&mut self, shutdown: impl Future<Output = ()>, liveness: &LivenessToken) -> bool {
-        let (mut monitors, mut seen) = Monitors::new(self.deployment.upstream(), self.process.members.recheck.clone());
+        let (mut monitors, mut seen) = Monitors::new(
+            self.deployment.upstream(),
+            self.process.members.recheck.clone(),
+            self.observer.pools.is_some(),
+        );
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
         let mut shutdown = pin!(shutdown);
         let mut taken_over = pin!(async move {

@@ -29,6 +29,9 @@ pub enum Compressor {
 }
 
 impl Compressor {
+    /// All of them, the best ratio of size to time first.
+    pub const ALL: [Self; 3] = [Self::Zstd, Self::Snappy, Self::Zlib];
+
     /// Returns the compressor with this id.
     pub fn from_wire(id: u8) -> Option<Self> {
         match id {

@@ -65,6 +65,11 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
         self.state == State::Between
     }
 
+    /// Returns whether a part of the current frame has been forwarded and the rest has not.
+    pub fn is_streaming(&self) -> bool {
+        matches!(self.state, State::Streaming(_))
+    }
+
     /// Allocates memory for the whole buffered frame, so that the buffer is not moved as it grows. The kernel backs
     /// only the pages that are written.
     pub fn reserve(&mut self) {
@@ -79,8 +84,8 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
     }
 
     /// Takes the next part from the front of `input`. `classify` receives the header and all available bytes of the
-    /// frame, including the header. After it returns `Stream` or `Whole` it is not called again for that frame. It
-    /// must not return `More` for a complete frame.
+    /// frame, including the header. After it returns `Stream` or `Whole` it is not called again for that frame. If it
+    /// returns `More` for a complete frame, the frame is buffered, and it is called again at the next call.
     ///
     /// After `More` it is called again when the number of bytes has doubled or the frame is complete. A frame that
     /// arrives byte by byte is therefore classified only O(log n) times.

@@ -282,6 +282,13 @@ impl Builder {
         if self.subcommand == "serve" && !is_set { &["--handshake-timeout", "10m"] } else { &[] }
     }
 
+    /// The pool of `DOCWARD_TEST_POOL`, the number of connections: `make test-pool` runs tests of other subjects with one.
+    fn pool(&self) -> Vec<String> {
+        let is_set = self.arguments.iter().any(|argument| argument == "--pool-size");
+        let size = std::env::var("DOCWARD_TEST_POOL").ok().filter(|_| self.subcommand == "serve" && !is_set);
+        size.map_or_else(Vec::new, |size| vec!["--pool-size".to_owned(), size])
+    }
+
     fn command(&self) -> Command {
         let executable = docward_executable();
         let script = match (&self.passed, self.file_limit) {
@@ -304,6 +311,7 @@ impl Builder {
             .args(self.listen.iter().flat_map(|address| ["--listen", address]))
             .args(["--upstream", &self.upstream])
             .args(self.handshake_timeout())
+            .args(self.pool())
             .args(&self.arguments)
             .envs(self.environment.iter().cloned())
             .stdin(stdin)

@@ -43,6 +43,24 @@ impl Negotiation {
         self.own.iter().flat_map(|own| own.iter()).find(|method| self.upstream.contains(&method.compressor)).copied()
     }
 
+    /// Takes the compressors of a hello that docward answers itself: all that it supports are agreed.
+    pub fn agree_with_client(&mut self, hello: Document<'_>) {
+        if let Some(requested) = hello.get(COMPRESSION) {
+            self.client = known(Some(requested));
+        }
+    }
+
+    /// Returns the compressors agreed with the client.
+    pub fn client(&self) -> &[Compressor] {
+        &self.client
+    }
+
+    /// Sets the compressors of another server connection.
+    pub fn set_upstream(&mut self, compressors: &[Compressor]) {
+        self.upstream.clear();
+        self.upstream.extend_from_slice(compressors);
+    }
+
     /// Returns the hello with the list for the upstream; `None` when it is unchanged.
     pub(super) fn offer(&mut self, hello: Document<'_>) -> Option<Vec<u8>> {
         let requested = hello.get(COMPRESSION);

@@ -120,7 +120,7 @@ fn outcomes_depend_on_mode_and_client() {
         outcomes.iter().map(|one| (one.kind, one.hint.is_empty())).collect::<Vec<_>>()
     };
     let root = || ClientState { users: Some(vec![("admin".to_owned(), "root".to_owned())]), ..ClientState::default() };
-    let migrator = || ClientState { app_name: Some("migrator-1".to_owned()), ..ClientState::default() };
+    let migrator = || ClientState { app_name: Some("migrator-1".into()), ..ClientState::default() };
     const RULE: &str = "replacement: {}\nexcept: { apps: [migrator-*], users: [admin.root] }";
     assert_eq!(outcomes_of(RULE, &mut ClientState::default()), [(OutcomeKind::Reject, false)]);
     assert_eq!(outcomes_of(RULE, &mut root()), [(OutcomeKind::ExceptReject, false)]);

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::engine::handshake::HandshakeError;
 use crate::proxy::connection::pending_replies::ReplyOutOfOrder;
+use crate::proxy::server_side::pool::TakeError;
 use crate::wire::WireError;
 
 /// The client sent a message that cannot be parsed or forwarded.
@@ -51,6 +52,9 @@ pub(in crate::proxy) enum End {
     UpstreamClosed,
     #[error("docward is shutting down")]
     Drained,
+    /// See [`TakeError::LoginNeeded`].
+    #[error("{0}")]
+    LoginNeeded(TakeError),
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
     HandshakeTimeout(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
@@ -73,10 +77,11 @@ pub(in crate::proxy) enum End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(in crate::proxy) const KINDS: [&str; 17] = [
+    pub(in crate::proxy) const KINDS: [&str; 18] = [
         "client_closed",
         "upstream_closed",
         "drained",
+        "login_needed",
         "handshake_timeout",
         "no_login",
         "displaced",
@@ -99,6 +104,7 @@ impl End {
             Self::ClientClosed => "client_closed",
             Self::UpstreamClosed => "upstream_closed",
             Self::Drained => "drained",
+            Self::LoginNeeded(_) => "login_needed",
             Self::HandshakeTimeout(_) => "handshake_timeout",
             Self::NoLogin(_) => "no_login",
             Self::Displaced => "displaced",

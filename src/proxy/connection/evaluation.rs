@@ -9,20 +9,21 @@ use std::pin::pin;
 use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
-use crate::command::{code, error_reply};
+use crate::command::{CommandClass, code, error_reply};
+use crate::engine::handshake::own_reply::OwnHello;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::{
-    Admission, Input, Now, QueryRejection, RuleOutcome, Step, evaluation_length, read_users, users_question,
+    Admission, Input, Now, QueryRejection, RuleOutcome, Step, class_of_head, evaluation_length, read_users,
+    users_question,
 };
 use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::FLAGS_LENGTH;
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
 use crate::proxy::connection::relay::{Relay, pack, unpack};
-use crate::proxy::connection::write_buffer::{poll_read, with_read_buffer};
+use crate::proxy::connection::write_buffer::with_read_buffer;
 use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::meter::{Side, kind_of};
 use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::ClientSocket;
@@ -46,7 +47,7 @@ struct Waiting {
 impl<C, U, P> Relay<C, U, P>
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
+    U: ServerSocket,
     P: Interceptor,
 {
     /// Evaluates `frame`. When this returns, the write buffers hold what remains to be sent. A compressed message is
@@ -67,6 +68,9 @@ where
         let watched = waiting.watched;
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
+        if self.is_shared() && self.answer_without_rules(&frame, came, waiting).await? {
+            return Ok(());
+        }
         self.keep(evaluation_length(&frame), watched).await?;
         self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
         let rules = self.listener_context.process.rules.current.load();
@@ -119,6 +123,33 @@ where
         self.conclude(last, frame, came).await
     }
 
+    /// Answers a message of a client that shares connections, if it needs no rule or cannot get a connection; otherwise
+    /// takes a connection for it.
+    async fn answer_without_rules(
+        &mut self,
+        frame: &[u8],
+        came: Option<Compressor>,
+        waiting: &mut Waiting,
+    ) -> Result<bool, End> {
+        match class_of(frame) {
+            Some(CommandClass::Hello) => {
+                self.answer_hello(frame, came).await?;
+                return Ok(true);
+            }
+            Some(CommandClass::Authenticate) => return self.answer_authentication(frame, came).await,
+            _ => {}
+        }
+        let asked = self.listener_context.process.traffic.meter.now();
+        let failure = self.take_connection(frame, waiting.watched).await?;
+        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        let Some(error) = failure else { return Ok(false) };
+        let reply = self.reject_without_connection(error, frame)?;
+        if waiting.watched {
+            self.client.out.push(pack(reply.into(), came).into_owned());
+        }
+        Ok(true)
+    }
+
     /// Waits for memory for the message: a short compressed message may contain a long one.
     async fn wait_for_room(&mut self, frame: &[u8], watched: bool) -> Result<(), End> {
         if self.kept.is_none()
@@ -146,7 +177,11 @@ where
     ///
     /// # Errors
     /// [`End`]: the client closed the connection meanwhile; only if `watched`.
-    async fn while_connected<T>(&mut self, watched: bool, future: impl Future<Output = T>) -> Result<T, End> {
+    pub(in crate::proxy) async fn while_connected<T>(
+        &mut self,
+        watched: bool,
+        future: impl Future<Output = T>,
+    ) -> Result<T, End> {
         let mut future = pin!(future);
         poll_fn(|cx| {
             if watched {
@@ -283,7 +318,7 @@ where
         let _ = self.server.poll_flush(cx)?;
         with_read_buffer(|buffer| {
             loop {
-                let mut read = match poll_read(cx, &mut self.server.stream, buffer).map_err(End::UpstreamError)? {
+                let mut read = match self.server.poll_read(cx, buffer).map_err(End::UpstreamError)? {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
                     Poll::Ready(read) => read,
@@ -319,6 +354,15 @@ where
         waiting.nanoseconds += waited;
         self.listener_context.process.traffic.meter.looked_up(kind, waited, &found);
         Ok(found)
+    }
+}
+
+/// The class of a plain message's command. Only a hello is accepted by OP_QUERY.
+fn class_of(frame: &[u8]) -> Option<CommandClass> {
+    let header = Header::of_frame(frame).ok()?;
+    match header.op_code {
+        OpCode::Query if OwnHello::parse(frame).is_ok() => Some(CommandClass::Hello),
+        _ => class_of_head(frame),
     }
 }
 

@@ -8,7 +8,9 @@ use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
 use crate::engine::{ClientState, Triage};
 use crate::proxy::connection::end::{ClientFault, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
+use crate::proxy::connection::pooling::{Arriving, Pooling, Route};
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
@@ -44,20 +46,26 @@ pub(in crate::proxy) enum Reply {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
+    /// It may contain the id of a cursor that waits for data.
+    Cursor,
+    /// It does not go to the client.
+    Discard,
     Convert(Option<Compressor>),
 }
 
 /// The state that sorting a client's frame reads and updates.
-pub(in crate::proxy) struct Requests<'r, P> {
+pub(in crate::proxy) struct Requests<'r, P, U: ServerSocket> {
     pub(in crate::proxy) rules: &'r P,
     pub(in crate::proxy) client_state: &'r mut ClientState,
     pub(in crate::proxy) pending: &'r mut PendingReplies,
-    pub(in crate::proxy) negotiation: &'r Negotiation,
+    pub(in crate::proxy) negotiation: &'r mut Negotiation,
+    /// Set if the client shares server connections.
+    pub(in crate::proxy) pooling: Option<&'r mut Pooling<U>>,
     pub(in crate::proxy) transactions: &'r Transactions,
     pub(in crate::proxy) meter: &'r Meter,
 }
 
-impl<P: Interceptor> Requests<'_, P> {
+impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
     /// Sorts a client's frame that begins with `head`. If its reply will stream through, that reply is pending from
     /// now on.
     ///
@@ -76,7 +84,8 @@ impl<P: Interceptor> Requests<'_, P> {
         if triage == Triage::Evaluate && is_tls(head) {
             return Err(ClientFault::Tls);
         }
-        self.act(triage, header, head, None)
+        let is_whole = head.len() >= header.length;
+        self.act(triage, header, Arriving { head, is_whole, length: header.length }, None)
     }
 
     fn refuse_before_login(&self, header: &Header) -> Result<(), ClientFault> {
@@ -101,7 +110,9 @@ impl<P: Interceptor> Requests<'_, P> {
         match peek(head, Depth::Checked(MAX_TRIAGE_LENGTH)) {
             Ok(inner) => {
                 let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
-                self.act(triage, &envelope.header, &inner, Some(envelope.compressor))
+                let is_whole = head.len() >= header.length;
+                let arriving = Arriving { head: &inner, is_whole, length: header.length };
+                self.act(triage, &envelope.header, arriving, Some(envelope.compressor))
             }
             Err(_) => Ok(FrameClass::Whole(Request::Evaluate)),
         }
@@ -112,9 +123,21 @@ impl<P: Interceptor> Requests<'_, P> {
         &mut self,
         triage: Triage,
         header: &Header,
-        head: &[u8],
+        arriving: Arriving<'_>,
         came: Option<Compressor>,
     ) -> Result<FrameClass<Request>, ClientFault> {
+        let head = arriving.head;
+        if let Some(pooling) = self.pooling.as_deref_mut().filter(|pooling| pooling.is_shared()) {
+            match triage {
+                Triage::Authenticate { .. } => return Ok(FrameClass::Whole(Request::Evaluate)),
+                Triage::Forward { expects_reply } => match pooling.route(arriving, expects_reply, self.negotiation) {
+                    Route::Ready => {}
+                    Route::NotYet => return Ok(FrameClass::More),
+                    Route::Own => return Ok(FrameClass::Whole(Request::Evaluate)),
+                },
+                Triage::Hello | Triage::Evaluate | Triage::More => {}
+            }
+        }
         // The server fails transactions of a client that must still log in, so a drain does not wait for them.
         if !self.client_state.must_log_in {
             self.transactions.note(head);
@@ -132,8 +155,13 @@ impl<P: Interceptor> Requests<'_, P> {
                 }
                 if expects_reply {
                     let logs_in = self.client_state.must_log_in && matches!(triage, Triage::Authenticate { .. });
-                    self.pending
-                        .push(header.request_id, if logs_in { ReplyAction::Login } else { ReplyAction::Forward });
+                    let opens_cursor = self.pooling.as_deref_mut().is_some_and(Pooling::takes_cursor);
+                    let action = match (logs_in, opens_cursor) {
+                        (true, _) => ReplyAction::Login,
+                        (false, true) => ReplyAction::Cursor,
+                        (false, false) => ReplyAction::Forward,
+                    };
+                    self.pending.push(header.request_id, action);
                 }
                 Ok(FrameClass::Stream)
             }
@@ -190,9 +218,11 @@ pub(in crate::proxy) fn sort_reply(
         }
         ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
+        ReplyAction::Cursor if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor),
+        ReplyAction::Discard => FrameClass::Whole(Reply::Discard),
         ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) => {
             FrameClass::Whole(Reply::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Forward => FrameClass::Stream,
+        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Cursor | ReplyAction::Forward => FrameClass::Stream,
     })
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
 use tokio::time::{Sleep, sleep, timeout};
@@ -18,6 +18,7 @@ use crate::proxy::connection::relay::{Event, Relay};
 use crate::proxy::connection::timeouts::{Activity, IdleTimeouts};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::closing::Closing;
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::ClientSocket;
 
@@ -45,7 +46,7 @@ enum Interruption {
 
 /// One client connection.
 #[derive(Debug)]
-pub(in crate::proxy) struct Connection<C, U, P> {
+pub(in crate::proxy) struct Connection<C, U: ServerSocket, P> {
     pub(in crate::proxy) relay: Relay<C, U, P>,
     /// The state of its listener.
     pub(in crate::proxy) closing: watch::Receiver<Closing>,
@@ -55,7 +56,7 @@ pub(in crate::proxy) struct Connection<C, U, P> {
 impl<C, U, P> Connection<C, U, P>
 where
     C: ClientSocket + Send,
-    U: AsyncRead + AsyncWrite + Unpin + Send,
+    U: ServerSocket,
     P: Interceptor,
 {
     /// Relays messages until either side closes, a message closes the connection, a timeout expires, or `closing` asks
@@ -136,7 +137,7 @@ where
 fn apply<C, U, P>(relay: &mut Relay<C, U, P>, state: Option<Closing>, applied: Closing) -> Closing
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
+    U: ServerSocket,
     P: Interceptor,
 {
     if state.is_some_and(|state| state <= applied) {
@@ -183,7 +184,7 @@ fn poll_interruption(
 async fn final_flush<C, U, P>(relay: &mut Relay<C, U, P>, end: &End) -> Result<(), End>
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
+    U: ServerSocket,
     P: Interceptor,
 {
     // An error here is either the end already reported or follows from it; the other side is still flushed.
@@ -191,7 +192,9 @@ where
     if let End::ClientClosed = end {
         // The server also sees the close, and then finishes or cancels as for its own clients. A client that closed
         // only its sending half still gets its replies.
-        relay.server.stream.shutdown().await.map_err(End::UpstreamError)?;
+        if let Some(server) = &mut relay.server.stream {
+            server.shutdown().await.map_err(End::UpstreamError)?;
+        }
         let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
     }
     poll_fn(|cx| relay.client.poll_flush(cx)).await?;

@@ -12,6 +12,7 @@ pub(super) mod listener_context;
 pub(super) mod memory;
 pub(super) mod pending_replies;
 pub(super) mod polled_on_wake;
+pub(super) mod pooling;
 pub(super) mod relay;
 pub(super) mod server_half;
 pub(super) mod timeouts;

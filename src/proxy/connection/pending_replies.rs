@@ -23,6 +23,10 @@ pub(in crate::proxy) enum ReplyAction {
     Hello(Option<Compressor>),
     /// Reply to a login step: docward checks whether the login succeeded.
     Login,
+    /// Reply that may contain the id of a cursor that waits for data.
+    Cursor,
+    /// Reply to docward's own message: it does not go to the client.
+    Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.
     Convert(Option<Compressor>),
 }

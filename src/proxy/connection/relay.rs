@@ -13,9 +13,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use self::draining::DrainState;
+use crate::command::Reply as CommandReply;
 use crate::engine::ClientState;
 use crate::engine::handshake::draining::streams;
 use crate::engine::handshake::negotiation::Negotiation;
@@ -26,10 +25,12 @@ use crate::proxy::connection::framing::{Reply, Request, Requests, may_be_compres
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::connection::memory::{Reservation, Stalled, share_of};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
+use crate::proxy::connection::pooling::{BARRIER_ID, Pooling, barrier};
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::timeouts::Activity;
 use crate::proxy::connection::write_buffer::{poll_read, with_read_buffer};
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::meter::Side;
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
@@ -60,9 +61,18 @@ enum StepProgress {
     Waits,
 }
 
+/// Where a client's requests go.
+#[derive(Debug)]
+pub(in crate::proxy) enum ServerSource<U: ServerSocket> {
+    /// A connection of its own.
+    Own(U),
+    /// Connections that it shares with other clients.
+    Shared(Box<Pooling<U>>),
+}
+
 /// A client, its server, and what is in flight between them.
 #[derive(Debug)]
-pub(in crate::proxy) struct Relay<C, U, P> {
+pub(in crate::proxy) struct Relay<C, U: ServerSocket, P> {
     pub(in crate::proxy) client: ClientHalf<C>,
     pub(in crate::proxy) server: ServerHalf<U>,
     pub(in crate::proxy) listener_context: Arc<ListenerContext<P>>,
@@ -74,24 +84,30 @@ pub(in crate::proxy) struct Relay<C, U, P> {
     pub(in crate::proxy) kept: Option<Box<Reservation>>,
     pub(in crate::proxy) activity: Activity,
     pub(in crate::proxy) drain_state: DrainState,
+    /// Set if the client shares server connections.
+    pub(in crate::proxy) pooling: Option<Box<Pooling<U>>>,
 }
 
 impl<C, U, P> Relay<C, U, P>
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
+    U: ServerSocket,
     P: Interceptor,
 {
     pub(in crate::proxy) fn new(
         client: C,
-        upstream: U,
+        upstream: ServerSource<U>,
         listener_context: Arc<ListenerContext<P>>,
         local: IpAddr,
         client_state: ClientState,
     ) -> Self {
+        let (stream, pooling) = match upstream {
+            ServerSource::Own(stream) => (Some(stream), None),
+            ServerSource::Shared(pooling) => (None, Some(pooling)),
+        };
         Self {
             client: ClientHalf::new(client, local, client_state),
-            server: ServerHalf::new(upstream),
+            server: ServerHalf::new(stream),
             negotiation: Negotiation::new(listener_context.process.traffic.compressors.clone()),
             listener_context,
             pending: PendingReplies::default(),
@@ -99,6 +115,7 @@ where
             kept: None,
             activity: Activity::default(),
             drain_state: DrainState::default(),
+            pooling,
         }
     }
 
@@ -114,6 +131,11 @@ where
                 self.activity.moves = self.activity.moves.wrapping_add(1);
             }
             self.note_activity_of(!idle);
+            if self.pooling.is_some()
+                && let Err(end) = self.give_back(cx)
+            {
+                return Poll::Ready(Event::End(end));
+            }
             if self.is_settled()
                 && let Some(frame) = self.evaluated.take()
             {
@@ -174,7 +196,30 @@ where
 
     /// Whether the client waits for a reply.
     pub(in crate::proxy) fn is_busy(&self) -> bool {
-        !self.is_settled() || self.evaluated.is_some()
+        !self.is_settled() || self.evaluated.is_some() || self.is_taking()
+    }
+
+    /// Whether a request waits for a connection of a pool.
+    fn is_taking(&self) -> bool {
+        self.pooling.as_ref().is_some_and(|pooling| pooling.is_taking())
+    }
+
+    /// Gives the connection back to its pool once nothing is in flight on it. After an unacknowledged write docward asks
+    /// for a reply of its own first: without it, the client's next request could overtake the write.
+    fn give_back(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        let is_unused = self.pending.is_empty()
+            && self.server.is_between_messages()
+            && self.evaluated.is_none()
+            && !self.client.requests.is_streaming();
+        let Some(pooling) = self.pooling.as_mut().filter(|pooling| is_unused && pooling.is_attached()) else {
+            return Ok(());
+        };
+        if pooling.needs_barrier() {
+            self.pending.push(BARRIER_ID, ReplyAction::Discard);
+            return self.server.send(cx, &barrier());
+        }
+        pooling.give_back(&mut self.server.stream);
+        Ok(())
     }
 
     /// Whether every pending reply has been sent to the client.
@@ -212,6 +257,9 @@ where
         if self.pending.len() >= MAX_PENDING_REPLIES {
             return Ok(StepProgress::Waits);
         }
+        if self.is_taking() {
+            return self.wait_for_server(cx);
+        }
         if (self.kept.is_some() || !self.client.requests.held().is_empty())
             && let Some(waits) = self.wait_for_memory(cx)?
         {
@@ -235,6 +283,22 @@ where
             self.client.keep_unread(read.get(used..).unwrap_or_default());
             Ok(StepProgress::Moved)
         })
+    }
+
+    /// Waits for a connection of the pool, and then sends the request that needs it.
+    fn wait_for_server(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(StepProgress::Moved) };
+        if pooling.poll_taking(cx).is_pending() {
+            // No reply is expected to an unacknowledged write, which is sent even if its client has gone.
+            return Ok(match self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? {
+                ReadAhead::Read => StepProgress::Moved,
+                ReadAhead::Nothing | ReadAhead::Full => StepProgress::Idle,
+            });
+        }
+        let came = self.listener_context.process.traffic.meter.now();
+        self.forward_requests(cx, &[])?;
+        self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
+        Ok(StepProgress::Moved)
     }
 
     fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<ReadBuffer>) -> Result<StepProgress, End> {
@@ -304,11 +368,15 @@ where
                 rules: &**rules,
                 client_state: &mut self.client.state,
                 pending: &mut self.pending,
-                negotiation: &self.negotiation,
+                negotiation: &mut self.negotiation,
+                pooling: self.pooling.as_deref_mut(),
                 transactions: &self.listener_context.process.drain.transactions,
                 meter: &self.listener_context.process.traffic.meter,
             };
             let part = self.client.requests.next(&mut rest, |header, head| sorter.sort(header, head));
+            if let Some(stream) = self.pooling.as_mut().and_then(|pooling| pooling.install()) {
+                self.server.stream = Some(stream);
+            }
             self.client.handshake.commands_sent |=
                 !matches!(part, Ok(StreamPart::Whole(Request::Hello, _) | StreamPart::Starved));
             if let Ok(StreamPart::Stream) = part {
@@ -320,6 +388,8 @@ where
                 StreamPart::Release(held) => self.server.send(cx, &held)?,
                 StreamPart::Whole(request, frame) => {
                     let sent = match request {
+                        // docward answers it.
+                        Request::Hello if self.is_shared() => false,
                         Request::Hello => self.forward_hello(cx, &frame)?,
                         Request::Convert => self.forward_converted(cx, &frame)?,
                         Request::Evaluate => false,
@@ -333,6 +403,11 @@ where
                 StreamPart::Starved | StreamPart::Stream => return Ok(run),
             }
         }
+    }
+
+    /// Whether the client shares server connections now.
+    pub(in crate::proxy) fn is_shared(&self) -> bool {
+        self.pooling.as_ref().is_some_and(|pooling| pooling.is_shared())
     }
 
     /// Returns false if it cannot be read; nothing has been sent then.
@@ -375,7 +450,12 @@ where
     /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`.
     pub(in crate::proxy) fn expect_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
         let same = goes.map(|method| method.compressor) == came;
-        let treatment = if same { ReplyAction::Forward } else { ReplyAction::Convert(came) };
+        let opens_cursor = self.pooling.as_mut().is_some_and(|pooling| pooling.takes_cursor());
+        let treatment = match same {
+            true if opens_cursor => ReplyAction::Cursor,
+            true => ReplyAction::Forward,
+            false => ReplyAction::Convert(came),
+        };
         self.pending.push(header.request_id, treatment);
     }
 
@@ -383,7 +463,12 @@ where
         if self.client.poll_flush(cx)?.is_pending() {
             return Ok(StepProgress::Idle);
         }
-        with_read_buffer(|buffer| match poll_read(cx, &mut self.server.stream, buffer) {
+        if self.pooling.is_some()
+            && let Poll::Ready(sent) = self.poll_awaited_hello(cx)
+        {
+            return sent.map(|()| StepProgress::Moved);
+        }
+        with_read_buffer(|buffer| match self.server.poll_read(cx, buffer) {
             Poll::Pending => Ok(StepProgress::Idle),
             Poll::Ready(Err(error)) => Err(End::UpstreamError(error)),
             Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
@@ -421,6 +506,13 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
+                StreamPart::Whole(Reply::Cursor, frame) => {
+                    if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
+                        pooling.note_waiting_cursor(cursor);
+                    }
+                    self.client.send(cx, &frame)?;
+                }
+                StreamPart::Whole(Reply::Discard, _) => {}
                 StreamPart::Whole(Reply::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     self.client.send(cx, &pack(frame, goes))?;
@@ -429,6 +521,12 @@ where
             }
         }
     }
+}
+
+/// The id of the cursor that a reply opens.
+fn cursor_id(frame: &[u8]) -> Option<i64> {
+    let (frame, _) = unpack(frame).ok()?;
+    Some(CommandReply::parse(&frame).ok()?.cursor()?.get("id")?.as_integer()?)
 }
 
 /// The decompressed message, and the compressor it arrived with.

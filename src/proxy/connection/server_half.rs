@@ -1,35 +1,60 @@
 //! The server's side of a connection.
 
+use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
-
-use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Reply;
-use crate::proxy::connection::write_buffer::WriteBuffer;
+use crate::proxy::connection::write_buffer::{WriteBuffer, poll_read};
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::wire::splitter::Splitter;
 
 /// The server's side of a connection: its socket and the frames that arrive on it.
 #[derive(Debug)]
 pub(in crate::proxy) struct ServerHalf<U> {
-    pub(in crate::proxy) stream: U,
+    /// `None`: the client shares connections of a pool and has none now.
+    pub(in crate::proxy) stream: Option<U>,
     pub(in crate::proxy) replies: Splitter<Reply>,
     /// Bytes for the server that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
 }
 
-impl<U: AsyncRead + AsyncWrite + Unpin> ServerHalf<U> {
-    pub(in crate::proxy) fn new(stream: U) -> Self {
+impl<U: ServerSocket> ServerHalf<U> {
+    pub(in crate::proxy) fn new(stream: Option<U>) -> Self {
         Self { stream, replies: Splitter::default(), out: WriteBuffer::default() }
     }
 
     /// Sends bytes to the server, or buffers them.
     pub(in crate::proxy) fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
-        self.out.send(cx, &mut self.stream, bytes).map_err(End::UpstreamError)
+        match &mut self.stream {
+            Some(stream) => self.out.send(cx, stream, bytes).map_err(End::UpstreamError),
+            None if bytes.is_empty() => Ok(()),
+            None => Err(End::UpstreamError(ErrorKind::NotConnected.into())),
+        }
     }
 
     /// Sends what is buffered.
     pub(in crate::proxy) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
-        self.out.poll_flush(cx, &mut self.stream).map_err(End::UpstreamError)
+        match &mut self.stream {
+            Some(stream) => self.out.poll_flush(cx, stream).map_err(End::UpstreamError),
+            None => Poll::Ready(Ok(())),
+        }
+    }
+
+    /// Reads once; an empty slice marks the end of the stream. Without a connection nothing arrives.
+    pub(in crate::proxy) fn poll_read<'b>(
+        &mut self,
+        cx: &mut Context<'_>,
+        buffer: &'b mut [u8],
+    ) -> Poll<io::Result<&'b [u8]>> {
+        match &mut self.stream {
+            Some(stream) => poll_read(cx, stream, buffer),
+            None => Poll::Pending,
+        }
+    }
+
+    /// Whether nothing is in flight to or from the server, apart from pending replies.
+    pub(in crate::proxy) fn is_between_messages(&self) -> bool {
+        self.replies.between_frames() && self.out.is_empty()
     }
 }

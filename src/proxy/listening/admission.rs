@@ -15,13 +15,15 @@ use crate::engine::{ClientState, OwnSession};
 use crate::proxy::connection::connection_counts::Refusal;
 use crate::proxy::connection::lifecycle::Connection;
 use crate::proxy::connection::limits::{Admission, Limits};
-use crate::proxy::connection::listener_context::ListenerContext;
-use crate::proxy::connection::relay::Relay;
+use crate::proxy::connection::listener_context::{Backend, ListenerContext};
+use crate::proxy::connection::pooling::Pooling;
+use crate::proxy::connection::relay::{Relay, ServerSource};
 use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::refused;
 use crate::proxy::listening::workers::{WorkerSlot, Workers};
 use crate::proxy::members::closing::Candidate;
+use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::rate_limit::RateLimit;
 use crate::proxy::transport::socket::{self, Stream};
@@ -40,6 +42,8 @@ pub(in crate::proxy) struct ConnectionSetup {
     /// `None`: clients connect without TLS.
     pub(in crate::proxy) tls: Option<Arc<ListenerTls>>,
     pub(in crate::proxy) limits: Arc<Limits>,
+    /// `None`: each client has a server connection of its own.
+    pub(in crate::proxy) pools: Option<Arc<Pools>>,
     /// Rate limit for log lines about refused clients.
     pub(in crate::proxy) refused: RateLimit,
     /// Rate limit for log lines about unreachable servers.
@@ -119,8 +123,13 @@ async fn receive<P: Interceptor>(
 }
 
 impl ConnectionSetup {
-    pub(in crate::proxy) fn new(upstream: Arc<Upstream>, tls: Option<Arc<ListenerTls>>, limits: Arc<Limits>) -> Self {
-        Self { upstream, tls, limits, refused: RateLimit::default(), unreachable: RateLimit::default() }
+    pub(in crate::proxy) fn new(
+        upstream: Arc<Upstream>,
+        tls: Option<Arc<ListenerTls>>,
+        limits: Arc<Limits>,
+        pools: Option<Arc<Pools>>,
+    ) -> Self {
+        Self { upstream, tls, limits, pools, refused: RateLimit::default(), unreachable: RateLimit::default() }
     }
 
     /// The deadline for the first message of a client that is accepted now.
@@ -141,7 +150,13 @@ impl ConnectionSetup {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
-        let (upstream, candidate) = self.dial(peer, &listener_context).await?;
+        let (upstream, candidate) = match self.share(&listener_context) {
+            Some(shared) => shared,
+            None => {
+                let (stream, candidate) = self.dial(peer, &listener_context).await?;
+                (ServerSource::Own(stream), candidate)
+            }
+        };
         let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
         let listener_kind = listener_context.listener_kind(local);
         let connection = listener_context.process.traffic.connection_counters.accepted();
@@ -177,6 +192,15 @@ impl ConnectionSetup {
             listener_context.process.traffic.connection_counters.refused(Refusal::Tls);
         }
         client_stream
+    }
+
+    /// The pools that the client uses, if clients of its listener share connections. Those of the query listener do not:
+    /// each stays with one of several servers.
+    fn share<P>(&self, listener_context: &ListenerContext<P>) -> Option<(ServerSource<Stream>, Candidate)> {
+        let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }))?;
+        let candidate = listener_context.candidates().into_iter().next()?;
+        let pooling = Pooling::new(pools.member(&candidate.dial), self.upstream.requires_login());
+        Some((ServerSource::Shared(Box::new(pooling)), candidate))
     }
 
     /// Connects to the first candidate that can be reached.

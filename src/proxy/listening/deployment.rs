@@ -21,6 +21,7 @@ use crate::proxy::members::placement::Placement;
 use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{MemberStatus, Posted, StatusBoard};
 use crate::proxy::members::topology::{ListenerSlot, Member};
+use crate::proxy::server_side::pool::member::MemberHello;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::transport::listening_sockets::{BindError, Listening, Passed};
 
@@ -127,6 +128,12 @@ impl<P: Interceptor> Deployment<P> {
 
     /// Applies a hello result.
     pub(in crate::proxy) fn observed(&mut self, hello_result: HelloResult, liveness: &LivenessToken) {
+        if let Some(pools) = &self.dispatcher.connection_setup.pools {
+            let hello = hello_result.hello.as_ref();
+            let round_trip = hello_result.round_trip;
+            let member = hello.map(|hello| MemberHello { answer: hello.answer.clone(), round_trip });
+            pools.observed(&hello_result.address, member);
+        }
         self.membership.note(hello_result);
         if let Some(members) = self.membership.members() {
             self.follow(&members, liveness);

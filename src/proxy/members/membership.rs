@@ -216,6 +216,7 @@ mod tests {
             membership.note(HelloResult {
                 address: address(from),
                 hello: hello.clone(),
+                round_trip: Duration::ZERO,
                 failure: String::new(),
                 at: Instant::now(),
             });
@@ -249,7 +250,13 @@ mod tests {
     fn members_are_unknown_rather_than_forgotten_without_answers() {
         let mut membership = membership(&["a:1"], false, &[("a:1", Some(hello("a:1", &["a:1", "b:2"])))]);
         for hello in [None, Some(Hello::default())] {
-            membership.note(HelloResult { address: address("a:1"), hello, failure: String::new(), at: Instant::now() });
+            membership.note(HelloResult {
+                address: address("a:1"),
+                hello,
+                round_trip: Duration::ZERO,
+                failure: String::new(),
+                at: Instant::now(),
+            });
             assert_eq!(membership.members(), None);
         }
     }
@@ -289,6 +296,7 @@ mod tests {
                 membership.note(HelloResult {
                     address: address(name),
                     hello: Some(hello),
+                    round_trip: Duration::ZERO,
                     failure: String::new(),
                     at: start + seconds(*after),
                 });

@@ -12,8 +12,10 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::proxy::server_side::hello::Hello;
+use crate::engine::pooling::login::ping;
+use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
 use crate::proxy::server_side::upstream::{Address, Upstream};
+use crate::proxy::transport::socket::Stream;
 
 /// How long a server may delay its reply. Its last write may be this old when its staleness is estimated.
 pub(in crate::proxy) const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -25,6 +27,8 @@ const RETRY_PAUSE: Duration = Duration::from_secs(1);
 pub(in crate::proxy) struct HelloResult {
     pub(in crate::proxy) address: Address,
     pub(in crate::proxy) hello: Option<Hello>,
+    /// Smoothed time from a request to its reply; zero unless it is measured.
+    pub(in crate::proxy) round_trip: Duration,
     /// Why it did not answer, for people.
     pub(in crate::proxy) failure: String,
     pub(in crate::proxy) at: Instant,
@@ -37,13 +41,19 @@ pub(in crate::proxy) struct Monitors {
     results: mpsc::Sender<HelloResult>,
     running: HashMap<Address, JoinHandle<()>>,
     recheck: Arc<Notify>,
+    /// Whether round trips are measured.
+    measured: bool,
 }
 
 impl Monitors {
-    /// `recheck` wakes monitors that pause.
-    pub(in crate::proxy) fn new(upstream: Arc<Upstream>, recheck: Arc<Notify>) -> (Self, mpsc::Receiver<HelloResult>) {
+    /// `recheck` wakes monitors that pause. `measured`: round trips are measured.
+    pub(in crate::proxy) fn new(
+        upstream: Arc<Upstream>,
+        recheck: Arc<Notify>,
+        measured: bool,
+    ) -> (Self, mpsc::Receiver<HelloResult>) {
         let (results, seen) = mpsc::channel(16);
-        (Self { upstream, results, running: HashMap::new(), recheck }, seen)
+        (Self { upstream, results, running: HashMap::new(), recheck, measured }, seen)
     }
 
     /// Monitors exactly these servers.
@@ -62,6 +72,7 @@ impl Monitors {
                     address.clone(),
                     self.results.clone(),
                     self.recheck.clone(),
+                    self.measured,
                 ));
                 self.running.insert(address.clone(), task);
             }
@@ -78,24 +89,32 @@ impl Drop for Monitors {
 /// Asks a server once, over a separate connection.
 pub(in crate::proxy) async fn ask_once(upstream: &Upstream, address: &Address) -> HelloResult {
     match upstream.hello(address).await {
-        Ok(hello) => hello_result(address, hello),
+        Ok(hello) => hello_result(address, hello, Duration::ZERO),
         Err(error) => no_answer(address, &error),
     }
 }
 
-fn hello_result(address: &Address, hello: Hello) -> HelloResult {
-    HelloResult { address: address.clone(), hello: Some(hello), failure: String::new(), at: Instant::now() }
+fn hello_result(address: &Address, hello: Hello, round_trip: Duration) -> HelloResult {
+    let (address, failure) = (address.clone(), String::new());
+    HelloResult { address, hello: Some(hello), round_trip, failure, at: Instant::now() }
 }
 
 fn no_answer(address: &Address, error: &std::io::Error) -> HelloResult {
-    HelloResult { address: address.clone(), hello: None, failure: error.to_string(), at: Instant::now() }
+    let (address, failure) = (address.clone(), error.to_string());
+    HelloResult { address, hello: None, round_trip: Duration::ZERO, failure, at: Instant::now() }
 }
 
 /// Monitors one server until the receiver is dropped.
-async fn watch(upstream: Arc<Upstream>, address: Address, results: mpsc::Sender<HelloResult>, recheck: Arc<Notify>) {
+async fn watch(
+    upstream: Arc<Upstream>,
+    address: Address,
+    results: mpsc::Sender<HelloResult>,
+    recheck: Arc<Notify>,
+    measured: bool,
+) {
     loop {
         // It returns `Ok` only when the receiver is dropped.
-        let Err(error) = follow(&upstream, &address, &results).await else { return };
+        let Err(error) = follow(&upstream, &address, &results, measured).await else { return };
         if results.send(no_answer(&address, &error)).await.is_err() {
             return;
         }
@@ -107,21 +126,42 @@ async fn watch(upstream: Arc<Upstream>, address: Address, results: mpsc::Sender<
 }
 
 /// Asks over one connection until it fails.
-async fn follow(upstream: &Upstream, address: &Address, results: &mpsc::Sender<HelloResult>) -> std::io::Result<()> {
+async fn follow(
+    upstream: &Upstream,
+    address: &Address,
+    results: &mpsc::Sender<HelloResult>,
+    measured: bool,
+) -> std::io::Result<()> {
     let mut stream = upstream.connect(address).await?;
     let mut last: Option<Hello> = None;
+    let mut round_trip = Duration::ZERO;
     loop {
         let version = last.as_ref().and_then(|hello| hello.topology_version.as_deref());
         if last.is_some() && version.is_none() {
             sleep(HEARTBEAT).await;
+        }
+        if measured {
+            round_trip = smoothed(round_trip, measure_round_trip(&mut stream).await?);
         }
         let hello = Hello::ask(&mut stream, version, HEARTBEAT).await?;
         if last.is_none() {
             upstream.check_login_requirement(address).await;
         }
         last = Some(hello.clone());
-        if results.send(hello_result(address, hello)).await.is_err() {
+        if results.send(hello_result(address, hello, round_trip)).await.is_err() {
             return Ok(());
         }
     }
+}
+
+/// The time from a ping to its reply.
+async fn measure_round_trip(stream: &mut Stream) -> std::io::Result<Duration> {
+    let asked = Instant::now();
+    timeout(CONNECT_TIMEOUT, exchange(stream, &ping(1))).await??;
+    Ok(asked.elapsed())
+}
+
+/// The exponentially weighted average that drivers use (specification "Server Selection", "Average Round Trip Times").
+fn smoothed(average: Duration, sample: Duration) -> Duration {
+    if average.is_zero() { sample } else { average.mul_f64(0.8) + sample.mul_f64(0.2) }
 }

@@ -1,4 +1,5 @@
 //! The side of the servers: the connection string, dialling, and hello.
 
 pub(super) mod hello;
+pub(super) mod pool;
 pub(super) mod upstream;

@@ -180,7 +180,7 @@ mod tests {
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
         writer.body(|out| out.extend_from_slice(body.as_bytes()));
         let frame = writer.finish();
-        let mut client_state = ClientState { app_name: Some(app.to_owned()), ..ClientState::default() };
+        let mut client_state = ClientState { app_name: Some(app.into()), ..ClientState::default() };
         let mut plan = crate::engine::Plan::new(&frame, rules, Now { milliseconds: 0 });
         assert!(matches!(plan.next(Input::Start, &mut client_state), Step::ForwardOriginal { .. }));
         outcomes.note(plan.take_outcomes(), &client_state, rules, &frame);

@@ -1,12 +1,11 @@
 //! Draining a relay before its process ends: a monitor gets a last hello reply, other connections report their
 //! activity.
 
-use tokio::io::{AsyncRead, AsyncWrite};
-
 use super::{Relay, pack};
 use crate::engine::handshake::HelloReply;
 use crate::engine::handshake::draining::draining_hello;
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::activity::BusyGuard;
 use crate::proxy::transport::socket::ClientSocket;
 
@@ -25,7 +24,7 @@ pub(in crate::proxy) struct DrainState {
 impl<C, U, P> Relay<C, U, P>
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
+    U: ServerSocket,
     P: Interceptor,
 {
     /// Makes drivers select other members, or wait for the next process.

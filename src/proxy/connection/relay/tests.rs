@@ -162,11 +162,11 @@ impl ClientSocket for DuplexStream {
     }
 }
 
-fn relay<C, U>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
+fn relay<C, U: ServerSocket>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
 where
     C: ClientSocket,
-    U: AsyncRead + AsyncWrite + Unpin,
 {
+    let upstream = ServerSource::Own(upstream);
     Relay::new(client, upstream, Arc::new(listener_context(compressors)), LOCAL, ClientState::default())
 }
 

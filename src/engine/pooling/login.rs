@@ -1,0 +1,340 @@
+//! The messages of logins: those that clients send, as docward relays them, and docward's own.
+//!
+//! A client's message is not forwarded as it is. docward builds a new one of the fields that it knows, so that nothing
+//! else reaches a connection that may be logged in already.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+
+use super::scram::{Mechanism, Stored, user_of};
+use crate::command::Reply;
+use crate::document::{Document, Kind, Value, Writer};
+use crate::wire::compressed::Compressor;
+use crate::wire::op_msg::{self, Message};
+
+/// A user: the database that authenticates it, and its name.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct User {
+    pub database: String,
+    pub name: String,
+}
+
+/// A client's first message of a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    pub mechanism: String,
+    pub payload: Vec<u8>,
+    pub database: String,
+    /// `options.skipEmptyExchange`
+    skips_empty_exchange: bool,
+}
+
+/// A client's later message of a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Continue {
+    pub conversation: i32,
+    pub payload: Vec<u8>,
+    database: String,
+}
+
+/// An authentication command of a client.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Authentication {
+    Start(Start),
+    Continue(Continue),
+    Logout,
+    /// `authenticate`, or a command whose fields cannot be read.
+    Other,
+}
+
+/// The server's reply to a message of a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    pub conversation: i32,
+    pub payload: Vec<u8>,
+    pub is_done: bool,
+}
+
+/// What identifies a user beyond its name: it changes when the user is dropped and created again, or gets another
+/// password.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Identity {
+    user_id: Vec<u8>,
+    stored: Vec<(Mechanism, Stored)>,
+}
+
+impl Identity {
+    /// Returns what the server stores for a mechanism.
+    #[must_use]
+    pub fn stored(&self, mechanism: Mechanism) -> Option<&Stored> {
+        self.stored.iter().find(|(known, _)| *known == mechanism).map(|(_, stored)| stored)
+    }
+}
+
+impl Authentication {
+    /// Parses a plain message whose command changes the users of a connection.
+    #[must_use]
+    pub fn parse(frame: &[u8]) -> Self {
+        let body = Message::parse(frame).ok().and_then(|message| Document::parse(message.body).ok());
+        let Some((body, first)) = body.and_then(|body| Some((body, body.first()?))) else { return Self::Other };
+        let database = body.get("$db").and_then(Value::as_str).map(str::to_owned);
+        match (first.key, database) {
+            (b"logout", _) => Self::Logout,
+            (b"saslStart", Some(database)) => Start::parse(body, database).map_or(Self::Other, Self::Start),
+            (b"saslContinue", Some(database)) => {
+                let parsed = binary(body, "payload").zip(body.get("conversationId").and_then(Value::as_i32));
+                parsed.map_or(Self::Other, |(payload, conversation)| {
+                    Self::Continue(Continue { conversation, payload, database })
+                })
+            }
+            _ => Self::Other,
+        }
+    }
+}
+
+impl Start {
+    /// Parses the `speculativeAuthenticate` document of a hello.
+    #[must_use]
+    pub fn from_hello(speculative: &[u8]) -> Option<Self> {
+        let login = Document::parse(speculative).ok()?;
+        let database = login.get("db").and_then(Value::as_str)?.to_owned();
+        login.get("saslStart")?;
+        Self::parse(login, database)
+    }
+
+    fn parse(login: Document<'_>, database: String) -> Option<Self> {
+        let options = login.get("options").and_then(Value::as_document);
+        let skips = options.and_then(|options| options.get("skipEmptyExchange")).and_then(Value::as_flag);
+        Some(Self {
+            mechanism: login.get("mechanism").and_then(Value::as_str)?.to_owned(),
+            payload: binary(login, "payload")?,
+            database,
+            skips_empty_exchange: skips == Some(true),
+        })
+    }
+
+    /// docward's own login of a user.
+    #[must_use]
+    pub fn own(user: &User, mechanism: Mechanism, payload: Vec<u8>) -> Self {
+        let (mechanism, database) = (mechanism.name().to_owned(), user.database.clone());
+        Self { mechanism, payload, database, skips_empty_exchange: true }
+    }
+
+    /// Returns the mechanism and the user; `None` if they cannot be determined before the login is complete.
+    #[must_use]
+    pub fn user(&self) -> Option<(Mechanism, User)> {
+        let mechanism = Mechanism::from_name(&self.mechanism)?;
+        Some((mechanism, User { database: self.database.clone(), name: user_of(&self.payload)? }))
+    }
+
+    /// Returns the message for the server.
+    #[must_use]
+    pub fn request(&self, request_id: i32) -> Vec<u8> {
+        command(request_id, &self.database, |w| {
+            w.int32("saslStart", 1);
+            w.string("mechanism", &self.mechanism);
+            write_binary(w, "payload", &self.payload);
+            w.nested("options", |w| w.boolean("skipEmptyExchange", self.skips_empty_exchange));
+        })
+    }
+}
+
+impl Continue {
+    /// docward's own message.
+    #[must_use]
+    pub fn own(user: &User, conversation: i32, payload: Vec<u8>) -> Self {
+        Self { conversation, payload, database: user.database.clone() }
+    }
+
+    /// Returns the message for the server.
+    #[must_use]
+    pub fn request(&self, request_id: i32) -> Vec<u8> {
+        command(request_id, &self.database, |w| {
+            w.int32("saslContinue", 1);
+            w.int32("conversationId", self.conversation);
+            write_binary(w, "payload", &self.payload);
+        })
+    }
+}
+
+impl Outcome {
+    /// Parses the reply; `None`: the login has failed.
+    #[must_use]
+    pub fn parse(reply: &[u8]) -> Option<Self> {
+        let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+        Some(Self {
+            conversation: reply.body.get("conversationId").and_then(Value::as_i32)?,
+            payload: binary(reply.body, "payload").unwrap_or_default(),
+            is_done: reply.body.get("done").and_then(Value::as_bool) == Some(true),
+        })
+    }
+}
+
+/// Returns the first message on a connection of a pool. It names docward as the application, because requests of many
+/// clients use the connection.
+#[must_use]
+pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {
+    command(request_id, "admin", |w| {
+        w.int32("hello", 1);
+        w.nested("client", |w| {
+            w.nested("application", |w| w.string("name", "docward"));
+            w.nested("driver", |w| {
+                w.string("name", "docward");
+                w.string("version", env!("CARGO_PKG_VERSION"));
+            });
+            w.nested("os", |w| w.string("type", std::env::consts::OS));
+        });
+        w.array("compression", |a| compressors.iter().for_each(|compressor| a.string(compressor.name())));
+    })
+}
+
+/// Returns the compressors that the server's reply to [`pool_hello`] agrees to; `None` if the hello has failed.
+#[must_use]
+pub fn agreed_compressors(reply: &[u8]) -> Option<Vec<Compressor>> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+    let names = reply.body.get("compression").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+    Some(names.values().filter_map(Value::as_str).filter_map(Compressor::from_name).collect())
+}
+
+/// Returns a hello that asks only for the mechanisms of a user, given as `database.name`.
+#[must_use]
+pub fn mechanisms_question(request_id: i32, user: &str) -> Vec<u8> {
+    command(request_id, "admin", |w| {
+        w.int32("hello", 1);
+        w.string("saslSupportedMechs", user);
+    })
+}
+
+/// Returns a command that reads what the server stores of a user.
+#[must_use]
+pub fn identity_question(request_id: i32, user: &User) -> Vec<u8> {
+    command(request_id, "admin", |w| {
+        w.nested("usersInfo", |w| {
+            w.string("user", &user.name);
+            w.string("db", &user.database);
+        });
+        w.boolean("showCredentials", true);
+    })
+}
+
+/// Returns the identity in a reply to [`identity_question`]; `None` if the server does not give it.
+#[must_use]
+pub fn read_identity(reply: &[u8]) -> Option<Identity> {
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
+    let mut users = reply.body.get("users").and_then(Value::as_array)?.values();
+    let user = users.next().and_then(Value::as_document).filter(|_| users.next().is_none())?;
+    let credentials = user.get("credentials").and_then(Value::as_document)?;
+    let stored = Mechanism::ALL.into_iter().filter_map(|mechanism| {
+        let found = credentials.get(mechanism.name()).and_then(Value::as_document)?;
+        let key = |field: &str| BASE64.decode(found.get(field).and_then(Value::as_str)?).ok();
+        Some((mechanism, Stored { stored_key: key("storedKey")?, server_key: key("serverKey")? }))
+    });
+    Some(Identity { user_id: user.get("userId")?.bytes.to_vec(), stored: stored.collect() })
+}
+
+/// Returns a ping.
+#[must_use]
+pub fn ping(request_id: i32) -> Vec<u8> {
+    command(request_id, "admin", |w| w.int32("ping", 1))
+}
+
+/// Returns a reply `{ok: 1}` to a client's command, as of a logout.
+#[must_use]
+pub fn ok_reply(request_id: i32, response_to: i32) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(request_id, response_to, 0, 64);
+    writer.body(|out| Writer::document(out, |w| w.double("ok", 1.0)));
+    writer.finish()
+}
+
+fn command(request_id: i32, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut writer = op_msg::Writer::new(request_id, 0, 0, 256);
+    writer.body(|out| {
+        Writer::document(out, |w| {
+            write(w);
+            w.string("$db", database);
+        });
+    });
+    writer.finish()
+}
+
+/// The length, the subtype and the bytes of a BSON binary.
+fn write_binary(w: &mut Writer<'_>, key: &str, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let bytes = [&length[..], &[0], payload].concat();
+    w.value(key, Value { kind: Kind::Binary, bytes: &bytes });
+}
+
+/// A payload, which drivers send as binary, and old ones as a string.
+fn binary(document: Document<'_>, key: &str) -> Option<Vec<u8>> {
+    let value = document.get(key)?;
+    match value.kind {
+        Kind::Binary => value.bytes.get(5..).map(<[u8]>::to_vec),
+        _ => value.as_string_bytes().map(<[u8]>::to_vec),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
+
+    use super::*;
+
+    fn frame(body: &bson::Document) -> Vec<u8> {
+        let mut writer = op_msg::Writer::new(1, 0, 0, 0);
+        writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
+        writer.finish()
+    }
+
+    fn payload(text: &str) -> Binary {
+        Binary { subtype: BinarySubtype::Generic, bytes: text.as_bytes().to_vec() }
+    }
+
+    fn body(frame: &[u8]) -> bson::Document {
+        bson::Document::from_reader(Message::parse(frame).unwrap().body).unwrap()
+    }
+
+    #[test]
+    fn a_login_is_relayed_with_known_fields_only() {
+        let sent = doc! {
+            "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload("n,,n=ann,r=x"),
+            "options": {"skipEmptyExchange": true}, "apiVersion": "1", "apiStrict": true, "$db": "shop",
+        };
+        let Authentication::Start(start) = Authentication::parse(&frame(&sent)) else { panic!() };
+        let user = User { database: "shop".into(), name: "ann".into() };
+        assert_eq!(start.user(), Some((Mechanism::Sha256, user)));
+        let expected = doc! {
+            "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload("n,,n=ann,r=x"),
+            "options": {"skipEmptyExchange": true}, "$db": "shop",
+        };
+        assert_eq!(body(&start.request(9)), expected);
+        let sent = doc! {"saslContinue": 1, "conversationId": 3, "payload": payload("p"), "x": 1, "$db": "shop"};
+        let Authentication::Continue(next) = Authentication::parse(&frame(&sent)) else { panic!() };
+        let mut expected = sent;
+        expected.remove("x");
+        assert_eq!(body(&next.request(9)), expected);
+        assert_eq!(Authentication::parse(&frame(&doc! {"logout": 1, "$db": "shop"})), Authentication::Logout);
+        assert_eq!(Authentication::parse(&frame(&doc! {"saslStart": 1, "$db": "shop"})), Authentication::Other);
+    }
+
+    #[test]
+    fn the_user_of_other_mechanisms_is_unknown() {
+        let sent = doc! {"saslStart": 1, "mechanism": "PLAIN", "payload": payload("\0ann\0pw"), "$db": "$external"};
+        let Authentication::Start(start) = Authentication::parse(&frame(&sent)) else { panic!() };
+        assert_eq!(start.user(), None);
+    }
+
+    #[test]
+    fn an_identity_changes_with_the_user_and_its_password() {
+        let reply = |id: u8, key: &str| {
+            let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![id; 16] };
+            let credentials = doc! {"SCRAM-SHA-256": {"storedKey": key, "serverKey": "AA=="}};
+            let user = doc! {"userId": id, "user": "ann", "credentials": credentials};
+            read_identity(&frame(&doc! {"users": [user], "ok": 1.0})).unwrap()
+        };
+        assert_eq!(reply(1, "AAAA"), reply(1, "AAAA"));
+        assert_ne!(reply(1, "AAAA"), reply(2, "AAAA"));
+        assert_ne!(reply(1, "AAAA"), reply(1, "BBBB"));
+        assert!(reply(1, "AAAA").stored(Mechanism::Sha256).is_some());
+        assert_eq!(read_identity(&frame(&doc! {"users": [], "ok": 1.0})), None);
+    }
+}

@@ -1,0 +1,167 @@
+//! How a request may share a server connection with other clients' requests.
+//!
+//! The server binds transactions, retryable writes and cursors to the logical session and the user, not to the
+//! connection. So consecutive requests of a client may use different connections of the same user.
+
+use std::sync::LazyLock;
+
+use memchr::memmem::Finder;
+
+use crate::command::{CommandClass, classify};
+use crate::document::{Value, peek};
+use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::op_msg::EXHAUST_ALLOWED;
+
+/// How a request may share a server connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Sharing {
+    Ordinary,
+    /// It continues or ends something that the server holds open, such as a transaction or a cursor.
+    Continuation,
+    /// A getMore that waits for new documents.
+    Awaiting,
+    /// The client needs a connection of its own from this request on.
+    Pinned(Pin),
+}
+
+/// Why a client has a server connection of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pin {
+    /// It sent a command that docward does not know, which may change the state of the connection.
+    UnknownCommand,
+    /// It accepts several replies to one request.
+    Exhaust,
+    /// Its hello has `loadBalanced: true`.
+    LoadBalanced,
+    /// It logs in by a mechanism whose user docward cannot determine in advance.
+    Mechanism,
+}
+
+impl Pin {
+    pub const ALL: [Self; 4] = [Self::UnknownCommand, Self::Exhaust, Self::LoadBalanced, Self::Mechanism];
+
+    /// Returns the label for metrics.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::UnknownCommand => "unknown_command",
+            Self::Exhaust => "exhaust",
+            Self::LoadBalanced => "load_balanced",
+            Self::Mechanism => "mechanism",
+        }
+    }
+}
+
+/// Offset of the first field's document, after header, flags and section kind.
+const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+/// Bytes of the body that are searched.
+const SEARCHED: usize = 4096;
+
+static CHANGE_STREAM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"$changeStream\0"));
+static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"awaitData\0"));
+static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08autocommit\0"));
+
+/// Returns how the request that begins with `head` may share a connection. `waits` tells whether a cursor waits for new
+/// documents.
+#[must_use]
+pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
+    let Some((flags, body)) = split(head) else { return Sharing::Ordinary };
+    let Some(first) = peek(body).next() else { return Sharing::Ordinary };
+    if flags & EXHAUST_ALLOWED != 0 {
+        return Sharing::Pinned(Pin::Exhaust);
+    }
+    match first.key {
+        b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
+        // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
+        b"getMore" if peek(body).any(|field| field.key == b"maxTimeMS") => Sharing::Awaiting,
+        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"getMore" | b"killCursors" => {
+            Sharing::Continuation
+        }
+        name if classify(name) == CommandClass::Unknown => Sharing::Pinned(Pin::UnknownCommand),
+        _ if continues_transaction(body) => Sharing::Continuation,
+        _ => Sharing::Ordinary,
+    }
+}
+
+/// Returns whether the request that begins with `head` opens a cursor that waits for new documents.
+#[must_use]
+pub fn opens_waiting_cursor(head: &[u8]) -> bool {
+    let Some((_, body)) = split(head) else { return false };
+    let searched = body.get(..body.len().min(SEARCHED)).unwrap_or_default();
+    match peek(body).next().map(|first| first.key) {
+        Some(b"aggregate") => CHANGE_STREAM.find(searched).is_some(),
+        Some(b"find") => AWAIT_DATA.find(searched).is_some(),
+        _ => false,
+    }
+}
+
+fn split(head: &[u8]) -> Option<(u32, &[u8])> {
+    let header = Header::parse(head).ok().flatten().filter(|header| header.op_code == OpCode::Msg)?;
+    let here = head.get(..header.length.min(head.len())).unwrap_or(head);
+    let flags = here.get(HEADER_LENGTH..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes))?;
+    let body_first = here.get(BODY_AT - 1) == Some(&0);
+    Some((flags, here.get(BODY_AT..).filter(|_| body_first)?))
+}
+
+fn continues_transaction(body: &[u8]) -> bool {
+    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
+    if AUTOCOMMIT.find(searched).is_none() {
+        return false;
+    }
+    let value = |key: &[u8]| peek(body).find(|field| field.key == key).map(|field| field.value);
+    value(b"autocommit").is_some() && value(b"startTransaction").and_then(Value::as_bool) != Some(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, doc};
+
+    use super::*;
+    use crate::wire::op_msg::Writer;
+
+    fn frame(flags: u32, body: &bson::Document) -> Vec<u8> {
+        let mut writer = Writer::new(1, 0, flags, 0);
+        writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
+        writer.finish()
+    }
+
+    #[test]
+    fn requests_share_connections_by_what_they_continue() {
+        let mut begins = doc! {"insert": "c", "txnNumber": 1_i64, "autocommit": false, "$db": "d"};
+        let continues = begins.clone();
+        begins.insert("startTransaction", true);
+        for (body, expected) in [
+            (doc! {"find": "c", "$db": "d"}, Sharing::Ordinary),
+            (begins, Sharing::Ordinary),
+            (continues, Sharing::Continuation),
+            (doc! {"find": "c", "filter": {"autocommit": false}, "$db": "d"}, Sharing::Ordinary),
+            (doc! {"commitTransaction": 1, "$db": "admin"}, Sharing::Continuation),
+            (doc! {"abortTransaction": 1, "$db": "admin"}, Sharing::Continuation),
+            (doc! {"killCursors": "c", "cursors": [1_i64], "$db": "d"}, Sharing::Continuation),
+            (doc! {"endSessions": [], "$db": "admin"}, Sharing::Continuation),
+            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Continuation),
+            (doc! {"getMore": 8_i64, "collection": "c", "$db": "d"}, Sharing::Awaiting),
+            (doc! {"getMore": 7_i64, "collection": "c", "maxTimeMS": 5, "$db": "d"}, Sharing::Awaiting),
+            (doc! {"noSuchCommand": 1, "$db": "d"}, Sharing::Pinned(Pin::UnknownCommand)),
+        ] {
+            assert_eq!(sharing(&frame(0, &body), |cursor| cursor == 8), expected, "{body}");
+        }
+        let exhaust = frame(EXHAUST_ALLOWED, &doc! {"getMore": 7_i64, "collection": "c", "$db": "d"});
+        assert_eq!(sharing(&exhaust, |_| false), Sharing::Pinned(Pin::Exhaust));
+        assert_eq!(sharing(&[0; 20], |_| false), Sharing::Ordinary);
+    }
+
+    #[test]
+    fn cursors_that_wait_are_recognized_when_they_are_opened() {
+        for (body, expected) in [
+            (doc! {"aggregate": 1, "pipeline": [{"$changeStream": {}}], "$db": "d"}, true),
+            (doc! {"aggregate": "c", "pipeline": [{"$match": {}}], "$db": "d"}, false),
+            (doc! {"find": "c", "tailable": true, "awaitData": true, "$db": "d"}, true),
+            (doc! {"find": "c", "$db": "d"}, false),
+            (doc! {"insert": "c", "comment": "$changeStream", "$db": "d"}, false),
+        ] {
+            assert_eq!(opens_waiting_cursor(&frame(0, &body)), expected, "{body}");
+        }
+    }
+}

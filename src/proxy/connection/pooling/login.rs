@@ -1,0 +1,216 @@
+//! Relays a client's login on a connection of the pool of the user that it claims to be. Only when the server has
+//! accepted the login, and says that the connection has exactly this user, the client gets connections of this pool.
+//!
+//! A connection that carries a login carries nothing else: other requests of the client meanwhile go through the pool of
+//! the user that it had before.
+
+use std::sync::Arc;
+
+use super::{Attachment, header_of};
+use crate::command::{code, error_reply};
+use crate::engine::Triage;
+use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply};
+use crate::engine::pooling::scram::{Mechanism, Transcript};
+use crate::engine::pooling::sharing::Pin;
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::pending_replies::ReplyAction;
+use crate::proxy::connection::relay::{Relay, pack};
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::open::{ask, identify};
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::pool::{Lease, Pool, PooledConnection, ServerSocket, TakeError};
+use crate::proxy::transport::socket::ClientSocket;
+use crate::wire::compressed::Compressor;
+use crate::wire::header::set_response_to;
+
+/// A login that has begun and is not complete.
+#[derive(Debug)]
+pub(in crate::proxy) struct Conversation<U: ServerSocket> {
+    pool: Arc<Pool<U>>,
+    lease: Lease<U>,
+    connection: PooledConnection<U>,
+    user: User,
+    mechanism: Mechanism,
+    transcript: Transcript,
+}
+
+/// What became of an authentication command.
+enum Handled {
+    Reply(Vec<u8>),
+    /// It is forwarded on the connection that the client now has.
+    Forward,
+    /// The engine replies to it.
+    Rejected,
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    /// Answers a command that may change the client's user. Returns false if the engine must answer it.
+    pub(in crate::proxy) async fn answer_authentication(
+        &mut self,
+        frame: &[u8],
+        came: Option<Compressor>,
+    ) -> Result<bool, End> {
+        let header = header_of(frame)?;
+        self.client.state.forget_users();
+        let mut reply = match self.authenticate(frame).await? {
+            Handled::Rejected => return Ok(false),
+            Handled::Forward => {
+                self.pending.push(header.request_id, ReplyAction::Login);
+                self.server.out.push(frame.to_vec());
+                return Ok(true);
+            }
+            Handled::Reply(reply) => reply,
+        };
+        set_response_to(&mut reply, header.request_id);
+        self.client.out.push(pack(reply.into(), came).into_owned());
+        Ok(true)
+    }
+
+    async fn authenticate(&mut self, frame: &[u8]) -> Result<Handled, End> {
+        let request = header_of(frame)?;
+        let error = |error_code, text: &str| Handled::Reply(error_reply(request, error_code, text, |_| {}));
+        Ok(match Authentication::parse(frame) {
+            Authentication::Start(start) if start.user().is_some() => match self.begin_login(&start).await? {
+                Some(reply) => Handled::Reply(reply),
+                None => error(code::AUTHENTICATION_FAILED, "docward: no server connection became free for the login"),
+            },
+            Authentication::Start(start) if self.is_rejected(frame) => {
+                tracing::debug!(mechanism = start.mechanism, "the engine rejects a login");
+                Handled::Rejected
+            }
+            Authentication::Start(_) => {
+                self.pin_client(Pin::Mechanism).await?;
+                Handled::Forward
+            }
+            Authentication::Continue(next) => match self.continue_login(&next).await? {
+                Some(reply) => Handled::Reply(reply),
+                None => error(code::PROTOCOL_ERROR, "docward: no login is in progress on this connection"),
+            },
+            Authentication::Logout => {
+                self.log_out();
+                Handled::Reply(ok_reply(1, request.request_id))
+            }
+            Authentication::Other if self.is_rejected(frame) => Handled::Rejected,
+            Authentication::Other => error(code::FAILED_TO_PARSE, "docward: the login cannot be parsed"),
+        })
+    }
+
+    fn is_rejected(&self, frame: &[u8]) -> bool {
+        let rules = self.listener_context.process.rules.current.load();
+        rules.triage(frame, &self.client.state.listener_kind) == Triage::Evaluate
+    }
+
+    /// Sends the first message of a login. Returns the server's reply; `None`: no connection became free.
+    pub(in crate::proxy) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+        pooling.conversation = None;
+        let Some((mechanism, user)) = start.user() else { return Ok(None) };
+        let pool = pooling.member.pool(Some(&user));
+        let Ok(taken) = pool.take(Lane::Login) else { return Ok(None) };
+        let taking = pool.clone().finish_taking(taken);
+        let mut lease = match self.while_connected(true, taking).await? {
+            Ok(lease) => lease,
+            Err(TakeError::Unreachable(error)) => return Err(End::UpstreamError(error)),
+            Err(TakeError::Overloaded(_) | TakeError::LoginNeeded) => return Ok(None),
+        };
+        let Some(connection) = lease.take_out() else { return Ok(None) };
+        let conversation = Conversation { pool, lease, connection, user, mechanism, transcript: Transcript::default() };
+        self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
+    }
+
+    async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
+        let Some(conversation) = self.pooling.as_mut().and_then(|pooling| pooling.conversation.take()) else {
+            return Ok(None);
+        };
+        self.step_login(*conversation, next.request(7), &next.payload).await.map(Some)
+    }
+
+    /// Sends one message of a login and returns the server's reply.
+    async fn step_login(
+        &mut self,
+        mut conversation: Conversation<U>,
+        request: Vec<u8>,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, End> {
+        conversation.transcript.client(payload);
+        let asking = async {
+            let reply = ask(&mut conversation.connection.stream, &request).await;
+            (reply, conversation)
+        };
+        let (reply, mut conversation) = self.while_connected(true, asking).await?;
+        let reply = reply.map_err(End::UpstreamError)?;
+        match Outcome::parse(&reply) {
+            Some(outcome) if outcome.is_done => self.complete_login(conversation).await?,
+            Some(outcome) => {
+                conversation.transcript.server(&outcome.payload);
+                if let Some(pooling) = &mut self.pooling {
+                    pooling.conversation = Some(Box::new(conversation));
+                }
+            }
+            None => {
+                let Conversation { pool, mut lease, connection, .. } = conversation;
+                pool.member().counters().login_failed();
+                // A connection that had a user still has it; a new one has none and is closed.
+                lease.put_back(connection);
+            }
+        }
+        Ok(reply)
+    }
+
+    /// The server has accepted the login: gives the client to the pool of its user.
+    async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
+        let Conversation { pool, mut lease, mut connection, user, mechanism, transcript } = conversation;
+        let identifying = async {
+            let found = identify(&mut connection.stream, &user).await;
+            (found, connection)
+        };
+        let (found, mut connection) = self.while_connected(true, identifying).await?;
+        let Some(identity) = found.map_err(End::UpstreamError)? else {
+            return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
+        };
+        let stored = identity.as_ref().and_then(|identity| identity.stored(mechanism));
+        let key = stored.and_then(|stored| transcript.client_key(mechanism, stored));
+        pool.member().counters().logged_in();
+        let pool = if pool.note_login(identity.clone(), key.clone()) {
+            connection.details.is_ready = true;
+            lease.put_back(connection);
+            pool
+        } else {
+            let pool = pool.member().replace(&pool);
+            pool.note_login(identity, key);
+            pool
+        };
+        if let Some(pooling) = &mut self.pooling {
+            pooling.pool = pool;
+        }
+        self.client.state.must_log_in = false;
+        self.client.state.users = Some(vec![(user.database, user.name)]);
+        Ok(())
+    }
+
+    fn log_out(&mut self) {
+        if let Some(pooling) = &mut self.pooling {
+            pooling.conversation = None;
+            pooling.pool = pooling.member.pool(None);
+            self.client.state.must_log_in = pooling.login_required;
+        }
+    }
+
+    /// Gives the client a server connection of its own, on which nobody is logged in.
+    pub(in crate::proxy) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(()) };
+        pooling.pin(pin);
+        pooling.conversation = None;
+        pooling.attachment = Attachment::Detached;
+        let member = pooling.member.clone();
+        let stream = self.while_connected(true, member.connect()).await?.map_err(End::UpstreamError)?;
+        self.server.stream = Some(stream);
+        self.negotiation.set_upstream(&[]);
+        Ok(())
+    }
+}

@@ -1,0 +1,346 @@
+//! A client that shares server connections with others: takes one for each request, and gives it back after the last
+//! reply.
+//!
+//! [`hello`] answers the client's hellos, [`login`] relays its logins. Connections come from
+//! [`crate::proxy::server_side::pool`].
+
+pub(in crate::proxy) mod hello;
+pub(in crate::proxy) mod login;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use self::hello::AwaitedHello;
+use self::login::Conversation;
+use crate::command::{code, error_reply};
+use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::pooling::sharing::{self, Sharing, opens_waiting_cursor, sharing};
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::relay::Relay;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::counters::PinGuard;
+use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, ServerSocket, TakeError, Taken};
+use crate::proxy::transport::socket::ClientSocket;
+use crate::wire::Header;
+
+/// The largest request that is collected before it takes a connection. A larger one streams through, and holds the
+/// connection while it arrives.
+const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
+/// The id of docward's own ping after an unacknowledged write. Clients' ids do not matter: replies come in order.
+pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
+/// The server is overloaded, nothing was executed, and a retry is safe.
+const OVERLOAD_LABELS: [&str; 3] = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"];
+
+/// A client's share in the pools of its member.
+#[derive(Debug)]
+pub(in crate::proxy) struct Pooling<U: ServerSocket> {
+    member: Arc<Member<U>>,
+    /// The pool of the client's user.
+    pool: Arc<Pool<U>>,
+    attachment: Attachment<U>,
+    /// A login that has begun.
+    conversation: Option<Box<Conversation<U>>>,
+    /// A hello whose reply waits for a change.
+    pub(in crate::proxy) awaited: Option<Box<AwaitedHello>>,
+    /// The last request since the connection was taken has no reply, so its end is unknown.
+    unacknowledged: bool,
+    /// The next reply may contain the id of a cursor that waits for data.
+    opens_waiting_cursor: bool,
+    /// The server requires a login.
+    login_required: bool,
+    /// The client has a connection of its own until it closes.
+    pin: Option<PinGuard>,
+    /// Id of docward's next own reply.
+    next_reply_id: i32,
+}
+
+/// The client's connection.
+enum Attachment<U: ServerSocket> {
+    Detached,
+    /// A request waits for it.
+    Taking(Pin<Box<dyn Future<Output = Result<Lease<U>, TakeError>> + Send>>),
+    /// It has been taken, and the relay must use it from now on.
+    Taken(Lease<U>),
+    /// The relay uses it.
+    Attached(Lease<U>, Details),
+    /// The request that waited gets this error.
+    Failed(TakeError),
+}
+
+/// What happens to a request of a client that shares connections.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Route {
+    /// It can be sent.
+    Ready,
+    /// Decide again when more of it has arrived, or when there is a connection.
+    NotYet,
+    /// docward replies to it.
+    Own,
+}
+
+/// A request whose first bytes have arrived.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Arriving<'f> {
+    /// The decompressed beginning, or all of it.
+    pub(in crate::proxy) head: &'f [u8],
+    /// All bytes have arrived.
+    pub(in crate::proxy) is_whole: bool,
+    /// Length of the frame.
+    pub(in crate::proxy) length: usize,
+}
+
+impl<U: ServerSocket> Pooling<U> {
+    pub(in crate::proxy) fn new(member: Arc<Member<U>>, login_required: bool) -> Self {
+        let pool = member.pool(None);
+        Self {
+            member,
+            pool,
+            attachment: Attachment::Detached,
+            conversation: None,
+            awaited: None,
+            unacknowledged: false,
+            opens_waiting_cursor: false,
+            login_required,
+            pin: None,
+            next_reply_id: 1,
+        }
+    }
+
+    /// Whether the client shares connections. If not, it has one of its own.
+    pub(in crate::proxy) fn is_shared(&self) -> bool {
+        self.pin.is_none()
+    }
+
+    /// Whether a request waits for a connection.
+    pub(in crate::proxy) fn is_taking(&self) -> bool {
+        matches!(self.attachment, Attachment::Taking(_))
+    }
+
+    /// Decides whether a request to be forwarded can be sent. Takes a connection for it if one is free.
+    pub(in crate::proxy) fn route(
+        &mut self,
+        request: Arriving<'_>,
+        expects_reply: bool,
+        negotiation: &mut Negotiation,
+    ) -> Route {
+        if !request.is_whole && request.length <= MAX_COLLECTED_LENGTH {
+            return Route::NotYet;
+        }
+        match &self.attachment {
+            Attachment::Taking(_) => return Route::NotYet,
+            Attachment::Failed(_) => return Route::Own,
+            Attachment::Taken(_) | Attachment::Attached(..) => {}
+            Attachment::Detached => match self.pool.take(self.lane(request.head)) {
+                Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
+                Ok(taken) => {
+                    self.attachment = Attachment::Taking(Box::pin(self.pool.clone().finish_taking(taken)));
+                    return Route::NotYet;
+                }
+                Err(error) => {
+                    self.attachment = Attachment::Failed(error);
+                    return Route::Own;
+                }
+            },
+        }
+        if let Attachment::Taken(lease) = &self.attachment {
+            negotiation.set_upstream(lease.compressors());
+        }
+        self.note_sent(request.head, expects_reply);
+        Route::Ready
+    }
+
+    fn lane(&self, head: &[u8]) -> Lane {
+        match sharing(head, |cursor| self.member.is_waiting_cursor(cursor)) {
+            Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
+            Sharing::Continuation => Lane::Continuation,
+            Sharing::Awaiting => Lane::Awaiting,
+        }
+    }
+
+    /// Records a request that is sent on the client's connection.
+    pub(in crate::proxy) fn note_sent(&mut self, head: &[u8], expects_reply: bool) {
+        self.unacknowledged = !expects_reply;
+        self.opens_waiting_cursor = opens_waiting_cursor(head);
+        if let Sharing::Pinned(pin) = sharing(head, |_| false) {
+            self.pin(pin);
+        }
+    }
+
+    /// The client keeps the connection that it has, or gets next.
+    fn pin(&mut self, pin: sharing::Pin) {
+        if self.pin.is_none() {
+            self.pin = Some(self.member.counters().pin(pin));
+        }
+    }
+
+    /// Whether the reply to the request just sent opens a cursor that waits for data.
+    pub(in crate::proxy) fn takes_cursor(&mut self) -> bool {
+        std::mem::take(&mut self.opens_waiting_cursor)
+    }
+
+    /// Records a cursor that waits for data.
+    pub(in crate::proxy) fn note_waiting_cursor(&self, cursor: i64) {
+        self.member.note_waiting_cursor(cursor);
+    }
+
+    /// The error of the request that waited for a connection.
+    fn take_failure(&mut self) -> Option<TakeError> {
+        match std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            Attachment::Failed(error) => Some(error),
+            other => {
+                self.attachment = other;
+                None
+            }
+        }
+    }
+
+    /// Waits for the connection of the request that needs one. Ready without one at once if none waits.
+    pub(in crate::proxy) fn poll_taking(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if let Attachment::Taking(taking) = &mut self.attachment {
+            let Poll::Ready(taken) = taking.as_mut().poll(cx) else { return Poll::Pending };
+            self.attachment = taken.map_or_else(Attachment::Failed, Attachment::Taken);
+        }
+        Poll::Ready(())
+    }
+
+    /// The socket of a connection that has just been taken.
+    pub(in crate::proxy) fn install(&mut self) -> Option<U> {
+        let mut lease = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            Attachment::Taken(lease) => lease,
+            other => {
+                self.attachment = other;
+                return None;
+            }
+        };
+        let PooledConnection { stream, details } = lease.take_out()?;
+        self.attachment = Attachment::Attached(lease, details);
+        Some(stream)
+    }
+
+    /// Whether the relay uses a connection that it must give back.
+    pub(in crate::proxy) fn is_attached(&self) -> bool {
+        matches!(self.attachment, Attachment::Attached(..))
+    }
+
+    /// Whether an unacknowledged write is the last request. It must end before the connection is given back.
+    pub(in crate::proxy) fn needs_barrier(&mut self) -> bool {
+        self.is_shared() && std::mem::take(&mut self.unacknowledged)
+    }
+
+    /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
+    /// its place in the pool.
+    pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
+        let (mut lease, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            Attachment::Attached(lease, details) => (lease, details),
+            other => {
+                self.attachment = other;
+                return;
+            }
+        };
+        if self.is_shared()
+            && let Some(stream) = stream.take()
+        {
+            lease.put_back(PooledConnection { stream, details });
+        }
+    }
+
+    fn reply_id(&mut self) -> i32 {
+        self.next_reply_id = self.next_reply_id.wrapping_add(1);
+        self.next_reply_id
+    }
+
+    /// The end of a client whose member does not answer: it must not wait for it.
+    fn end_of_lost_member() -> End {
+        End::UpstreamClosed
+    }
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
+    /// then.
+    pub(in crate::proxy) async fn take_connection(
+        &mut self,
+        frame: &[u8],
+        watched: bool,
+    ) -> Result<Option<TakeError>, End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+        if let Some(error) = pooling.take_failure() {
+            return Ok(Some(error));
+        }
+        if !pooling.is_attached() {
+            let pool = pooling.pool.clone();
+            let taken = match pool.take(pooling.lane(frame)) {
+                Ok(taken) => taken,
+                Err(error) => return Ok(Some(error)),
+            };
+            match self.while_connected(watched, pool.finish_taking(taken)).await? {
+                Ok(lease) => self.attach(lease),
+                Err(error) => return Ok(Some(error)),
+            }
+        }
+        if let Some(pooling) = &mut self.pooling {
+            pooling.note_sent(frame, watched);
+        }
+        Ok(None)
+    }
+
+    fn attach(&mut self, lease: Lease<U>) {
+        self.negotiation.set_upstream(lease.compressors());
+        if let Some(pooling) = &mut self.pooling {
+            pooling.attachment = Attachment::Taken(lease);
+            self.server.stream = pooling.install();
+        }
+    }
+
+    /// The reply to a message for which there is no connection. Nothing of it was sent.
+    ///
+    /// # Errors
+    /// [`End`]: the client must connect again.
+    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, frame: &[u8]) -> Result<Vec<u8>, End> {
+        match error {
+            TakeError::Overloaded(_) => {
+                let header = header_of(frame)?;
+                let text = format!("docward: {error}");
+                // The labels of the driver specification "Client Backpressure": drivers that know it retry.
+                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, |w| {
+                    w.array("errorLabels", |labels| OVERLOAD_LABELS.iter().for_each(|label| labels.string(label)));
+                }))
+            }
+            TakeError::Unreachable(error) => {
+                self.listener_context.process.members.recheck.notify_waiters();
+                Err(End::UpstreamError(error))
+            }
+            TakeError::LoginNeeded => Err(End::LoginNeeded(error)),
+        }
+    }
+}
+
+impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::Detached => "Detached",
+            Self::Taking(_) => "Taking",
+            Self::Taken(_) => "Taken",
+            Self::Attached(..) => "Attached",
+            Self::Failed(_) => "Failed",
+        })
+    }
+}
+
+/// docward's own ping after an unacknowledged write: its reply shows that the write has ended.
+pub(in crate::proxy) fn barrier() -> Vec<u8> {
+    crate::engine::pooling::login::ping(BARRIER_ID)
+}
+
+/// Returns the header of the request in `frame`; a frame that reached this point has one.
+fn header_of(frame: &[u8]) -> Result<Header, End> {
+    Header::of_frame(frame).map_err(|error| End::Client(error.into()))
+}

@@ -1,0 +1,177 @@
+//! One member as its pools see it: how to connect to it, its last hello, and the pools by user.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::watch;
+
+use super::counters::{PoolCounters, PoolLoad, PoolStatus};
+use super::{Pool, PoolSettings, ServerSocket};
+use crate::engine::pooling::login::User;
+use crate::proxy::server_side::upstream::Address;
+use crate::wire::compressed::Compressor;
+
+/// Cursors that wait for data and are remembered. A getMore on a forgotten one counts as an ordinary continuation.
+const MAX_WAITING_CURSORS: usize = 65_536;
+
+/// Connects to a server.
+pub(in crate::proxy) type Connect<S> = Box<dyn Fn(Address) -> BoxFuture<'static, io::Result<S>> + Send + Sync>;
+
+/// The last hello reply of a member.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct MemberHello {
+    /// The reply message as received.
+    pub(in crate::proxy) answer: Arc<[u8]>,
+    /// Smoothed time from a request to its reply.
+    pub(in crate::proxy) round_trip: Duration,
+}
+
+/// A member and its pools.
+pub(in crate::proxy) struct Member<S: ServerSocket> {
+    address: Address,
+    connect: Connect<S>,
+    settings: PoolSettings,
+    compressors: Vec<Compressor>,
+    /// `None`: it does not answer.
+    hello: watch::Sender<Option<MemberHello>>,
+    /// Changes when the member is lost: connections from before are closed.
+    epoch: AtomicU64,
+    pools: Mutex<HashMap<Option<User>, Arc<Pool<S>>>>,
+    waiting_cursors: Mutex<Vec<i64>>,
+    counters: Arc<PoolCounters>,
+}
+
+impl<S: ServerSocket> Member<S> {
+    /// `compressors` are offered to the server, preferred first.
+    pub(in crate::proxy) fn new(
+        address: Address,
+        connect: Connect<S>,
+        settings: PoolSettings,
+        compressors: Vec<Compressor>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            address,
+            connect,
+            settings,
+            compressors,
+            hello: watch::Sender::new(None),
+            epoch: AtomicU64::new(0),
+            pools: Mutex::default(),
+            waiting_cursors: Mutex::default(),
+            counters: Arc::default(),
+        })
+    }
+
+    pub(in crate::proxy) fn settings(&self) -> &PoolSettings {
+        &self.settings
+    }
+
+    pub(in crate::proxy) fn counters(&self) -> &Arc<PoolCounters> {
+        &self.counters
+    }
+
+    pub(super) fn compressors(&self) -> &[Compressor] {
+        &self.compressors
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// Opens a connection.
+    ///
+    /// # Errors
+    /// I/O errors of the socket.
+    pub(in crate::proxy) async fn connect(&self) -> io::Result<S> {
+        (self.connect)(self.address.clone()).await
+    }
+
+    /// Its last hello, and changes of it.
+    pub(in crate::proxy) fn hello(&self) -> watch::Receiver<Option<MemberHello>> {
+        self.hello.subscribe()
+    }
+
+    /// Records the reply to docward's monitor; `None`: the member does not answer. Then all its connections are closed
+    /// after their requests.
+    pub(in crate::proxy) fn observed(&self, hello: Option<MemberHello>) {
+        let is_lost = hello.is_none();
+        let was_lost = self.hello.send_replace(hello).is_none();
+        if is_lost && !was_lost {
+            self.epoch.fetch_add(1, Ordering::AcqRel);
+            self.all().iter().for_each(|pool| pool.sweep());
+        }
+    }
+
+    /// The pool of a user; `None`: of clients that are not logged in.
+    pub(in crate::proxy) fn pool(self: &Arc<Self>, user: Option<&User>) -> Arc<Pool<S>> {
+        let mut pools = self.lock();
+        let pool = pools.entry(user.cloned()).or_insert_with_key(|user| Pool::new(user.clone(), self.clone()));
+        pool.clone()
+    }
+
+    /// Replaces a pool whose user has changed. Its clients must log in again.
+    pub(in crate::proxy) fn replace(self: &Arc<Self>, old: &Arc<Pool<S>>) -> Arc<Pool<S>> {
+        let user = old.user().cloned();
+        let new = {
+            let mut pools = self.lock();
+            match pools.get(&user) {
+                Some(current) if !Arc::ptr_eq(current, old) => current.clone(),
+                _ => {
+                    let new = Pool::new(user.clone(), self.clone());
+                    pools.insert(user, new.clone());
+                    new
+                }
+            }
+        };
+        old.retire();
+        new
+    }
+
+    /// Records a cursor that waits for new documents.
+    pub(in crate::proxy) fn note_waiting_cursor(&self, cursor: i64) {
+        let mut cursors = self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Err(at) = cursors.binary_search(&cursor) {
+            if cursors.len() >= MAX_WAITING_CURSORS {
+                cursors.clear();
+                cursors.push(cursor);
+            } else {
+                cursors.insert(at, cursor);
+            }
+        }
+    }
+
+    pub(in crate::proxy) fn is_waiting_cursor(&self, cursor: i64) -> bool {
+        self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).binary_search(&cursor).is_ok()
+    }
+
+    /// Closes idle connections when their time has come. Removes pools without connections and clients.
+    pub(super) fn sweep(&self) {
+        self.all().iter().for_each(|pool| pool.sweep());
+        // A pool that only the map holds has no clients.
+        self.lock().retain(|_, pool| Arc::strong_count(pool) > 1 || pool.load() != PoolLoad::default());
+    }
+
+    pub(in crate::proxy) fn status(&self) -> PoolStatus {
+        let pools = self.all();
+        self.counters.status(self.address.to_string(), pools.iter().map(|pool| pool.load()))
+    }
+
+    fn all(&self) -> Vec<Arc<Pool<S>>> {
+        self.lock().values().cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Option<User>, Arc<Pool<S>>>> {
+        self.pools.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: ServerSocket> fmt::Debug for Member<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Member").field("address", &self.address).finish_non_exhaustive()
+    }
+}

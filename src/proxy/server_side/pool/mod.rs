@@ -1,0 +1,395 @@
+//! Pools of server connections that clients share: one pool for each member and authenticated user.
+//!
+//! A client holds a connection from its request until the last reply has arrived. [`queue`] decides who gets one,
+//! [`open`] opens and authenticates new ones. The connections of a pool are all logged in as its user, and only clients
+//! that the server has authenticated as that user get them. Next: [`crate::proxy::connection::pooling`].
+
+pub(in crate::proxy) mod counters;
+pub(in crate::proxy) mod member;
+pub(in crate::proxy) mod open;
+pub(in crate::proxy) mod queue;
+pub(in crate::proxy) mod registry;
+
+use std::fmt;
+use std::io;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, timeout};
+
+use self::member::Member;
+use self::open::OpenError;
+use self::queue::{Bounds, Grant, Lane, Queue};
+use crate::engine::pooling::login::{Identity, User};
+use crate::engine::pooling::scram::ClientKey;
+use crate::wire::compressed::Compressor;
+
+/// `pool:` of the configuration. The bounds apply to each member and user.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PoolSettings {
+    /// Most server connections; at least 2.
+    pub size: usize,
+    /// Connections of these that only transactions and cursors in progress may use; at least 1, less than `size`.
+    pub reserve: usize,
+    /// How long a request waits for a connection before it is rejected.
+    pub max_wait: Duration,
+    /// A connection that was not used for this time is closed.
+    pub idle_timeout: Duration,
+    /// A connection is closed when it is this old and no request uses it.
+    pub max_lifetime: Duration,
+    /// Whether docward may log in again by itself as a user that has logged in.
+    pub keep_credentials: bool,
+}
+
+impl PoolSettings {
+    pub const SIZE: usize = 50;
+    pub const MAX_WAIT: Duration = Duration::from_secs(5);
+    pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
+    pub const MAX_LIFETIME: Duration = Duration::from_hours(1);
+
+    /// Returns the reserve for a size if none is configured: a tenth, at least 1.
+    #[must_use]
+    pub fn reserve_of(size: usize) -> usize {
+        (size / 10).max(1)
+    }
+
+    fn bounds(&self) -> Bounds {
+        Bounds { size: self.size, reserve: self.reserve }
+    }
+}
+
+/// A socket to a server.
+pub(in crate::proxy) trait ServerSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ServerSocket for S {}
+
+/// What is known of a pooled connection beside its socket.
+#[derive(Debug, Clone)]
+pub(in crate::proxy) struct Details {
+    /// Compressors that the server accepts on it.
+    pub(in crate::proxy) compressors: Vec<Compressor>,
+    opened: Instant,
+    /// See [`Member::epoch`].
+    epoch: u64,
+    /// It is logged in as the pool's user, or the pool has none.
+    pub(in crate::proxy) is_ready: bool,
+}
+
+/// A connection of a pool.
+#[derive(Debug)]
+pub(in crate::proxy) struct PooledConnection<S> {
+    pub(in crate::proxy) stream: S,
+    pub(in crate::proxy) details: Details,
+}
+
+#[derive(Debug)]
+struct Idle<S> {
+    connection: PooledConnection<S>,
+    since: Instant,
+}
+
+/// A request that waits, and since when.
+#[derive(Debug)]
+struct Waiter<S: ServerSocket> {
+    lease: oneshot::Sender<Lease<S>>,
+    since: Instant,
+}
+
+/// The connections of one user to one member.
+pub(in crate::proxy) struct Pool<S: ServerSocket> {
+    /// `None`: of clients that are not logged in.
+    user: Option<User>,
+    member: Arc<Member<S>>,
+    queue: Mutex<Queue<Idle<S>, Waiter<S>>>,
+    login: Mutex<KnownLogin>,
+    /// The user has changed. Its clients must log in again.
+    is_retired: AtomicBool,
+}
+
+/// What is known of a pool's user since its last login.
+#[derive(Debug, Default)]
+struct KnownLogin {
+    identity: Option<Identity>,
+    key: Option<Arc<ClientKey>>,
+}
+
+/// The right of one request to a connection. Dropped without its connection it frees the place of a closed one.
+#[derive(Debug)]
+pub(in crate::proxy) struct Lease<S: ServerSocket> {
+    pool: Option<Arc<Pool<S>>>,
+    lane: Lane,
+    /// `None`: it must be opened, or is in use.
+    connection: Option<PooledConnection<S>>,
+}
+
+/// The answer to a request for a connection.
+#[derive(Debug)]
+pub(in crate::proxy) enum Taken<S: ServerSocket> {
+    Now(Lease<S>),
+    Waits(oneshot::Receiver<Lease<S>>),
+}
+
+/// Why a request got no connection.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum TakeError {
+    #[error("no server connection became free within {0:?} (pool: max_wait)")]
+    Overloaded(Duration),
+    #[error("a server connection could not be opened: {0}")]
+    Unreachable(#[from] io::Error),
+    #[error("the user changed, or docward cannot log in as it; the client must log in again")]
+    LoginNeeded,
+}
+
+impl From<OpenError> for TakeError {
+    fn from(error: OpenError) -> Self {
+        match error {
+            OpenError::Io(error) => Self::Unreachable(error),
+            OpenError::Login => Self::LoginNeeded,
+        }
+    }
+}
+
+impl<S: ServerSocket> Pool<S> {
+    pub(super) fn new(user: Option<User>, member: Arc<Member<S>>) -> Arc<Self> {
+        let queue = Queue::new(member.settings().bounds(), user.is_none());
+        Arc::new(Self { user, member, queue: Mutex::new(queue), login: Mutex::default(), is_retired: false.into() })
+    }
+
+    pub(in crate::proxy) fn user(&self) -> Option<&User> {
+        self.user.as_ref()
+    }
+
+    pub(in crate::proxy) fn member(&self) -> &Arc<Member<S>> {
+        &self.member
+    }
+
+    /// Asks for a connection.
+    ///
+    /// # Errors
+    /// [`TakeError::LoginNeeded`]
+    pub(in crate::proxy) fn take(self: &Arc<Self>, lane: Lane) -> Result<Taken<S>, TakeError> {
+        if self.is_retired.load(Ordering::Acquire) {
+            return Err(TakeError::LoginNeeded);
+        }
+        let mut queue = self.lock();
+        while let Some(grant) = queue.admit(lane) {
+            match grant {
+                Grant::Open => return Ok(Taken::Now(self.lease(lane, None))),
+                Grant::Idle(mut idle) => {
+                    if self.is_usable(&mut idle.connection) {
+                        return Ok(Taken::Now(self.lease(lane, Some(idle.connection))));
+                    }
+                    queue.put_back(lane, None);
+                    self.member.counters().closed(1);
+                }
+            }
+        }
+        if lane != Lane::Login && queue.is_stuck() {
+            return Err(TakeError::LoginNeeded);
+        }
+        let (lease, receiver) = oneshot::channel();
+        queue.wait(lane, Waiter { lease, since: Instant::now() });
+        Ok(Taken::Waits(receiver))
+    }
+
+    /// Waits for a connection, and opens it if that is to be done.
+    ///
+    /// # Errors
+    /// [`TakeError`]
+    pub(in crate::proxy) async fn finish_taking(self: Arc<Self>, taken: Taken<S>) -> Result<Lease<S>, TakeError> {
+        let max_wait = self.member.settings().max_wait;
+        let mut lease = match taken {
+            Taken::Now(lease) => lease,
+            Taken::Waits(receiver) => match timeout(max_wait, receiver).await {
+                Ok(lease) => lease.map_err(|_| TakeError::LoginNeeded)?,
+                Err(_) => {
+                    self.member.counters().overloaded();
+                    return Err(TakeError::Overloaded(max_wait));
+                }
+            },
+        };
+        if lease.connection.as_mut().is_none_or(|connection| !self.is_usable(connection)) {
+            lease.connection = None;
+            lease.connection = Some(self.open(lease.lane).await?);
+        }
+        Ok(lease)
+    }
+
+    async fn open(&self, lane: Lane) -> Result<PooledConnection<S>, OpenError> {
+        let epoch = self.member.epoch();
+        let (mut stream, compressors) = open::connect(&self.member).await?;
+        let is_ready = self.user.is_none();
+        if let Some(user) = self.user.as_ref().filter(|_| lane != Lane::Login) {
+            let (key, identity) = {
+                let known = self.login();
+                (known.key.clone().ok_or(OpenError::Login)?, known.identity.clone())
+            };
+            if let Err(error) = open::log_in(&mut stream, user, &key, identity.as_ref()).await {
+                if matches!(error, OpenError::Login) {
+                    self.forget_key();
+                    self.member.counters().login_failed();
+                }
+                return Err(error);
+            }
+            self.member.counters().logged_in_by_key();
+        }
+        self.member.counters().opened();
+        let details = Details { compressors, opened: Instant::now(), epoch, is_ready: is_ready || lane != Lane::Login };
+        Ok(PooledConnection { stream, details })
+    }
+
+    /// Records a login of this user that the server has accepted. Returns false if the user is another one than
+    /// before, under the same name: then this pool must be replaced.
+    pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<ClientKey>) -> bool {
+        let mut known = self.login();
+        if known.identity.is_some() && identity.is_some() && known.identity != identity {
+            return false;
+        }
+        known.identity = identity.or_else(|| known.identity.take());
+        if self.member.settings().keep_credentials && known.key.is_none() {
+            known.key = key.map(Arc::new);
+        }
+        self.lock().set_can_open(known.key.is_some());
+        true
+    }
+
+    /// Without a key, only logins of clients open connections.
+    fn forget_key(&self) {
+        self.login().key = None;
+        let stuck = {
+            let mut queue = self.lock();
+            queue.set_can_open(false);
+            if queue.is_stuck() { queue.drain_waiting() } else { Vec::new() }
+        };
+        drop(stuck);
+    }
+
+    /// Closes the idle connections and sends the clients away.
+    pub(in crate::proxy) fn retire(&self) {
+        self.is_retired.store(true, Ordering::Release);
+        let mut queue = self.lock();
+        let closed = (queue.remove_idle(|_| true), queue.drain_waiting());
+        drop(queue);
+        drop(closed);
+    }
+
+    /// Closes idle connections that are too old, were unused for too long, or have been closed by the server.
+    pub(in crate::proxy) fn sweep(&self) {
+        let now = Instant::now();
+        let idle_timeout = self.member.settings().idle_timeout;
+        let expired = |idle: &mut Idle<S>| {
+            now.duration_since(idle.since) >= idle_timeout || !self.is_usable(&mut idle.connection)
+        };
+        let closed = self.lock().remove_idle(expired);
+        self.member.counters().closed(closed.len());
+    }
+
+    /// Whether it can be used by another request: it is young enough, and the server has sent nothing and not closed it.
+    fn is_usable(&self, connection: &mut PooledConnection<S>) -> bool {
+        let Details { opened, epoch, .. } = connection.details;
+        let mut byte = [0];
+        let mut context = Context::from_waker(Waker::noop());
+        epoch == self.member.epoch()
+            && opened.elapsed() < self.member.settings().max_lifetime
+            && Pin::new(&mut connection.stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
+    }
+
+    fn lease(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) -> Lease<S> {
+        Lease { pool: Some(self.clone()), lane, connection }
+    }
+
+    /// Takes back a connection, or the place of a closed one, and serves those who wait.
+    fn give_back(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) {
+        let is_retired = self.is_retired.load(Ordering::Acquire);
+        let connection = connection.and_then(|mut connection| {
+            let stays = !is_retired && self.is_usable(&mut connection);
+            stays.then_some(connection)
+        });
+        let mut returned = Some((lane, connection));
+        loop {
+            let mut queue = self.lock();
+            if let Some((lane, connection)) = returned.take() {
+                if connection.is_none() {
+                    self.member.counters().closed(1);
+                }
+                queue.put_back(lane, connection.map(|connection| Idle { connection, since: Instant::now() }));
+            }
+            let stuck = if queue.is_stuck() { queue.drain_waiting() } else { Vec::new() };
+            let next = queue.next();
+            drop(queue);
+            drop(stuck);
+            let Some((lane, waiter, grant)) = next else { return };
+            let connection = match grant {
+                Grant::Idle(idle) => Some(idle.connection),
+                Grant::Open => None,
+            };
+            // The client is gone if it cannot be sent.
+            if let Err(mut lease) = waiter.lease.send(self.lease(lane, connection)) {
+                lease.pool = None;
+                returned = Some((lane, lease.connection.take()));
+            }
+        }
+    }
+
+    /// The numbers of connections and requests.
+    pub(super) fn load(&self) -> counters::PoolLoad {
+        let queue = self.lock();
+        let oldest = queue.oldest().map(|waiter| waiter.since.elapsed()).unwrap_or_default();
+        counters::PoolLoad {
+            active: queue.held(),
+            idle: queue.connections() - queue.held(),
+            waiting: queue.waiting(),
+            oldest_wait: oldest,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue<Idle<S>, Waiter<S>>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn login(&self) -> MutexGuard<'_, KnownLogin> {
+        self.login.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: ServerSocket> Lease<S> {
+    /// Whether it has a connection that needs not be opened first.
+    pub(in crate::proxy) fn is_open(&self) -> bool {
+        self.connection.is_some()
+    }
+
+    /// Compressors that the server accepts on its connection.
+    pub(in crate::proxy) fn compressors(&self) -> &[Compressor] {
+        self.connection.as_ref().map_or(&[], |connection| &connection.details.compressors)
+    }
+
+    /// Takes the connection out, to use it.
+    pub(in crate::proxy) fn take_out(&mut self) -> Option<PooledConnection<S>> {
+        self.connection.take()
+    }
+
+    /// Puts the connection back after use: nothing is in flight on it.
+    pub(in crate::proxy) fn put_back(&mut self, connection: PooledConnection<S>) {
+        self.connection = Some(connection);
+    }
+}
+
+impl<S: ServerSocket> Drop for Lease<S> {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.take() {
+            let connection = self.connection.take().filter(|connection| connection.details.is_ready);
+            pool.give_back(self.lane, connection);
+        }
+    }
+}
+
+impl<S: ServerSocket> fmt::Debug for Pool<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pool").field("user", &self.user).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,92 @@
+//! Opens connections of a pool, and logs in on them.
+
+use std::io::{self, ErrorKind};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::ServerSocket;
+use super::member::Member;
+use crate::engine::pooling::login::{
+    Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
+};
+use crate::engine::pooling::scram::{ClientKey, OwnLogin};
+use crate::engine::{read_users, users_question};
+use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
+use crate::wire::compressed::Compressor;
+
+/// Bound on one exchange with a server on a connection that is being opened.
+const EXCHANGE_TIMEOUT: Duration = CONNECT_TIMEOUT;
+
+/// Why a connection could not be opened.
+#[derive(Debug, thiserror::Error)]
+pub(in crate::proxy) enum OpenError {
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The server does not accept the login, or docward has no key for one.
+    #[error("docward cannot log in as the user")]
+    Login,
+}
+
+/// Connects and performs the handshake. Returns the compressors that the server accepts.
+///
+/// # Errors
+/// I/O errors of the socket, or `InvalidData` for an invalid reply.
+pub(super) async fn connect<S: ServerSocket>(member: &Member<S>) -> io::Result<(S, Vec<Compressor>)> {
+    let mut stream = member.connect().await?;
+    let reply = ask(&mut stream, &pool_hello(1, member.compressors())).await?;
+    let compressors = agreed_compressors(&reply).ok_or(ErrorKind::InvalidData)?;
+    Ok((stream, compressors))
+}
+
+/// Logs in as the user by its key.
+///
+/// # Errors
+/// [`OpenError::Login`]: the server does not accept the key, or the user is another one than `identity`.
+pub(super) async fn log_in<S: ServerSocket>(
+    stream: &mut S,
+    user: &User,
+    key: &ClientKey,
+    identity: Option<&Identity>,
+) -> Result<(), OpenError> {
+    let nonce = [bson::Uuid::new().bytes(), bson::Uuid::new().bytes()].concat();
+    let mut login = OwnLogin::new(key, &user.name, &nonce);
+    let start = Start::own(user, login.mechanism(), login.first());
+    let outcome = Outcome::parse(&ask(stream, &start.request(2)).await?).ok_or(OpenError::Login)?;
+    let payload = login.last(&outcome.payload).ok_or(OpenError::Login)?;
+    let next = Continue::own(user, outcome.conversation, payload);
+    let outcome = Outcome::parse(&ask(stream, &next.request(3)).await?).ok_or(OpenError::Login)?;
+    if !outcome.is_done || !login.is_genuine(&outcome.payload) {
+        return Err(OpenError::Login);
+    }
+    let found = identify(stream, user).await?.ok_or(OpenError::Login)?;
+    if identity.is_some() && found.is_some() && identity != found.as_ref() {
+        return Err(OpenError::Login);
+    }
+    Ok(())
+}
+
+/// Asks the server who is logged in on the connection. `None`: not exactly `user`. The inner `None`: the server does not
+/// tell what it stores of the user.
+///
+/// # Errors
+/// I/O errors of the socket, or `InvalidData` for an invalid reply.
+pub(in crate::proxy) async fn identify<S: ServerSocket>(
+    stream: &mut S,
+    user: &User,
+) -> io::Result<Option<Option<Identity>>> {
+    let users = read_users(&ask(stream, &users_question(4)).await?).unwrap_or_default();
+    let is_user = matches!(&users[..], [(database, name)] if *database == user.database && *name == user.name);
+    if !is_user {
+        return Ok(None);
+    }
+    Ok(Some(read_identity(&ask(stream, &identity_question(5, user)).await?)))
+}
+
+/// Sends a message and returns the reply.
+///
+/// # Errors
+/// I/O errors of the socket, `TimedOut`, or `InvalidData` for a reply that is invalid or too long.
+pub(in crate::proxy) async fn ask<S: ServerSocket>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>> {
+    timeout(EXCHANGE_TIMEOUT, exchange(stream, request)).await?
+}

@@ -1,0 +1,335 @@
+//! Decides which request gets a connection of a pool, and when. It has no sockets, tasks and clocks: the connection and
+//! the waiting request are type parameters.
+//!
+//! A transaction's later statements go first and may use reserved connections: otherwise writes that wait for the
+//! transaction's locks could hold all connections, and its commit would never be sent. Requests that wait for data, and
+//! logins, have a bound of their own, so that many of them leave connections to the others.
+
+use std::collections::VecDeque;
+
+/// What a request is for, which decides the connections that it may use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) enum Lane {
+    /// It ends or continues something that the server holds open, such as a transaction or a cursor.
+    Continuation,
+    Ordinary,
+    /// A getMore that waits for new documents: a change stream or a tailable cursor.
+    Awaiting,
+    /// A login, which takes several requests.
+    Login,
+}
+
+impl Lane {
+    const COUNT: usize = 4;
+
+    fn index(self) -> usize {
+        match self {
+            Self::Continuation => 0,
+            Self::Ordinary => 1,
+            Self::Awaiting => 2,
+            Self::Login => 3,
+        }
+    }
+
+    const ALL: [Self; Self::COUNT] = [Self::Continuation, Self::Ordinary, Self::Awaiting, Self::Login];
+}
+
+/// The bounds of a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::proxy) struct Bounds {
+    /// Most connections; at least 2.
+    pub(in crate::proxy) size: usize,
+    /// Connections of these that only continuations may use; at least 1 and less than `size`.
+    pub(in crate::proxy) reserve: usize,
+}
+
+impl Bounds {
+    /// Connections for other than continuations.
+    fn unreserved(self) -> usize {
+        self.size.saturating_sub(self.reserve).max(1)
+    }
+
+    /// Most connections that requests of `lane` hold at a time.
+    fn limit(self, lane: Lane) -> usize {
+        match lane {
+            Lane::Continuation => self.size,
+            Lane::Ordinary => self.unreserved(),
+            Lane::Awaiting | Lane::Login => (self.unreserved() / 2).max(1),
+        }
+    }
+}
+
+/// A connection for a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Grant<C> {
+    Idle(C),
+    /// The request must open one.
+    Open,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Waiting<W> {
+    /// Order of arrival.
+    ticket: u64,
+    waiter: W,
+}
+
+/// The state of one pool. Connections are idle or held by a request. The number of connections never exceeds the size.
+#[derive(Debug)]
+pub(in crate::proxy) struct Queue<C, W> {
+    bounds: Bounds,
+    /// Whether requests other than logins can open connections.
+    can_open: bool,
+    /// Connections held by requests, by lane.
+    held: [usize; Lane::COUNT],
+    /// The last one used is at the end.
+    idle: VecDeque<C>,
+    waiting: [VecDeque<Waiting<W>>; Lane::COUNT],
+    tickets: u64,
+}
+
+impl<C, W> Queue<C, W> {
+    pub(in crate::proxy) fn new(bounds: Bounds, can_open: bool) -> Self {
+        let waiting = [VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new()];
+        Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0 }
+    }
+
+    /// Gives a new request a connection, unless it must wait.
+    pub(in crate::proxy) fn admit(&mut self, lane: Lane) -> Option<Grant<C>> {
+        // Those that wait in another lane wait for what this one does not use.
+        if self.waits(lane) { None } else { self.grant(lane) }
+    }
+
+    /// Adds a request that [`Self::admit`] has not given a connection.
+    pub(in crate::proxy) fn wait(&mut self, lane: Lane, waiter: W) {
+        self.tickets += 1;
+        let waiting = Waiting { ticket: self.tickets, waiter };
+        if let Some(queue) = self.waiting.get_mut(lane.index()) {
+            queue.push_back(waiting);
+        }
+    }
+
+    /// Takes back the connection of a request; `None`: it has closed.
+    pub(in crate::proxy) fn put_back(&mut self, lane: Lane, connection: Option<C>) {
+        if let Some(held) = self.held.get_mut(lane.index()) {
+            *held = held.saturating_sub(1);
+        }
+        self.idle.extend(connection);
+    }
+
+    /// The next waiting request that gets a connection, with its lane.
+    pub(in crate::proxy) fn next(&mut self) -> Option<(Lane, W, Grant<C>)> {
+        let lane = self.next_lane()?;
+        let waiter = self.waiting.get_mut(lane.index())?.pop_front()?.waiter;
+        let grant = self.grant(lane)?;
+        Some((lane, waiter, grant))
+    }
+
+    /// Removes and returns idle connections, the least recently used first, as long as `remove` says so.
+    pub(in crate::proxy) fn remove_idle(&mut self, mut remove: impl FnMut(&mut C) -> bool) -> Vec<C> {
+        let mut removed = Vec::new();
+        for mut connection in std::mem::take(&mut self.idle) {
+            if remove(&mut connection) {
+                removed.push(connection);
+            } else {
+                self.idle.push_back(connection);
+            }
+        }
+        removed
+    }
+
+    /// Sets whether requests other than logins can open connections.
+    pub(in crate::proxy) fn set_can_open(&mut self, can_open: bool) {
+        self.can_open = can_open;
+    }
+
+    /// Whether requests wait for a connection that no one can open.
+    pub(in crate::proxy) fn is_stuck(&self) -> bool {
+        !self.can_open && self.connections() == 0
+    }
+
+    /// Removes and returns all waiting requests.
+    pub(in crate::proxy) fn drain_waiting(&mut self) -> Vec<W> {
+        self.waiting.iter_mut().flat_map(std::mem::take).map(|waiting| waiting.waiter).collect()
+    }
+
+    /// The request that has waited longest.
+    pub(in crate::proxy) fn oldest(&self) -> Option<&W> {
+        let first = self.waiting.iter().filter_map(VecDeque::front).min_by_key(|waiting| waiting.ticket);
+        first.map(|waiting| &waiting.waiter)
+    }
+
+    /// Number of connections, those that are being opened included.
+    pub(in crate::proxy) fn connections(&self) -> usize {
+        self.held() + self.idle.len()
+    }
+
+    /// Number of connections that requests hold.
+    pub(in crate::proxy) fn held(&self) -> usize {
+        self.held.iter().sum()
+    }
+
+    /// Number of requests that wait.
+    pub(in crate::proxy) fn waiting(&self) -> usize {
+        self.waiting.iter().map(VecDeque::len).sum()
+    }
+
+    /// Continuations first, then the first come of the requests that may hold a connection more.
+    fn next_lane(&self) -> Option<Lane> {
+        let ready = |lane: &Lane| self.waits(*lane) && self.may_hold(*lane) && self.has_for(*lane);
+        if ready(&Lane::Continuation) {
+            return Some(Lane::Continuation);
+        }
+        Lane::ALL.into_iter().filter(ready).min_by_key(|lane| self.first_ticket(*lane))
+    }
+
+    fn first_ticket(&self, lane: Lane) -> Option<u64> {
+        self.waiting.get(lane.index()).and_then(VecDeque::front).map(|waiting| waiting.ticket)
+    }
+
+    fn waits(&self, lane: Lane) -> bool {
+        self.first_ticket(lane).is_some()
+    }
+
+    fn may_hold(&self, lane: Lane) -> bool {
+        let held = self.held.get(lane.index()).copied().unwrap_or_default();
+        let limit = if lane == Lane::Continuation { self.bounds.size } else { self.bounds.unreserved() };
+        let within_lane = lane == Lane::Continuation || held < self.bounds.limit(lane);
+        self.held() < limit && within_lane
+    }
+
+    /// Whether a connection is idle or can be opened.
+    fn has_for(&self, lane: Lane) -> bool {
+        !self.idle.is_empty() || self.may_open(lane)
+    }
+
+    fn may_open(&self, lane: Lane) -> bool {
+        (self.can_open || lane == Lane::Login) && self.connections() < self.bounds.size
+    }
+
+    fn grant(&mut self, lane: Lane) -> Option<Grant<C>> {
+        if !self.may_hold(lane) {
+            return None;
+        }
+        // A login needs a connection without a user, as long as there is room for one.
+        let idle = if lane == Lane::Login && self.may_open(lane) { None } else { self.idle.pop_back() };
+        let grant = match idle {
+            Some(connection) => Grant::Idle(connection),
+            None if self.may_open(lane) => Grant::Open,
+            None => return None,
+        };
+        if let Some(held) = self.held.get_mut(lane.index()) {
+            *held += 1;
+        }
+        Some(grant)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Numbered = Queue<u32, u32>;
+
+    fn queue(size: usize, reserve: usize) -> Numbered {
+        Queue::new(Bounds { size, reserve }, true)
+    }
+
+    #[test]
+    fn connections_are_opened_when_none_is_idle_and_the_last_used_comes_first() {
+        let mut queue = queue(4, 1);
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        queue.put_back(Lane::Ordinary, Some(1));
+        queue.put_back(Lane::Ordinary, Some(2));
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Idle(2)));
+        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open), "a login needs a new one while there is room");
+        assert_eq!((queue.connections(), queue.held()), (3, 2));
+    }
+
+    #[test]
+    fn a_continuation_uses_the_reserve_and_goes_first() {
+        let mut queue = queue(3, 1);
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Ordinary), None);
+        queue.wait(Lane::Ordinary, 7);
+        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Continuation), None);
+        queue.wait(Lane::Continuation, 8);
+        queue.put_back(Lane::Ordinary, Some(1));
+        assert_eq!(queue.next(), Some((Lane::Continuation, 8, Grant::Idle(1))));
+        assert_eq!(queue.next(), None);
+        queue.put_back(Lane::Continuation, Some(2));
+        assert_eq!(queue.next(), None, "two are held, as many as there are without the reserve");
+        queue.put_back(Lane::Continuation, Some(3));
+        assert_eq!(queue.next(), Some((Lane::Ordinary, 7, Grant::Idle(3))));
+    }
+
+    #[test]
+    fn requests_that_wait_for_data_leave_connections_to_others() {
+        let mut queue = queue(9, 1);
+        let granted = (0..9).filter(|_| queue.admit(Lane::Awaiting).is_some()).count();
+        assert_eq!(granted, 4);
+        queue.wait(Lane::Awaiting, 1);
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open), "those that wait in a full lane hold up no others");
+        queue.put_back(Lane::Awaiting, Some(5));
+        assert_eq!(queue.next(), Some((Lane::Awaiting, 1, Grant::Idle(5))));
+    }
+
+    #[test]
+    fn without_credentials_only_logins_open_connections() {
+        let mut queue: Numbered = Queue::new(Bounds { size: 3, reserve: 1 }, false);
+        assert_eq!(queue.admit(Lane::Ordinary), None);
+        assert!(queue.is_stuck());
+        queue.wait(Lane::Ordinary, 1);
+        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open));
+        assert!(!queue.is_stuck());
+        queue.put_back(Lane::Login, None);
+        assert!(queue.is_stuck() && queue.next().is_none());
+        assert_eq!(queue.drain_waiting(), [1]);
+    }
+
+    proptest! {
+        /// Whatever happens, the size holds, first come is first served within a lane, and no request waits while it
+        /// could be served.
+        #[test]
+        fn bounds_and_order_hold(
+            size in 2usize..6,
+            reserve in 1usize..5,
+            steps in proptest::collection::vec((0usize..4, 0usize..3, any::<bool>()), 1..200),
+        ) {
+            let bounds = Bounds { size, reserve: reserve.min(size - 1) };
+            let mut queue: Numbered = Queue::new(bounds, true);
+            let mut held: Vec<Lane> = Vec::new();
+            let (mut arrivals, mut served) = (0u32, [0u32; Lane::COUNT]);
+            for (lane, action, closes) in steps {
+                let lane = Lane::ALL[lane];
+                if action < 2 {
+                    match queue.admit(lane) {
+                        Some(_) => held.push(lane),
+                        None => {
+                            arrivals += 1;
+                            queue.wait(lane, arrivals);
+                        }
+                    }
+                } else if let Some(lane) = held.pop() {
+                    queue.put_back(lane, (!closes).then_some(0));
+                    while let Some((lane, waiter, _)) = queue.next() {
+                        prop_assert!(waiter > served[lane.index()]);
+                        served[lane.index()] = waiter;
+                        held.push(lane);
+                    }
+                }
+                prop_assert_eq!(queue.held(), held.len());
+                prop_assert!(queue.connections() <= size);
+                let others = held.iter().filter(|lane| **lane != Lane::Continuation).count();
+                prop_assert!(others <= bounds.unreserved());
+                prop_assert!(queue.next().is_none(), "a request waits that could be served");
+            }
+        }
+    }
+}

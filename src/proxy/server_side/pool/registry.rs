@@ -1,0 +1,79 @@
+//! The pools of all members.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use tokio::time::interval;
+
+use super::PoolSettings;
+use super::counters::PoolStatus;
+use super::member::{Member, MemberHello};
+use crate::proxy::server_side::upstream::{Address, Upstream};
+use crate::proxy::transport::socket::Stream;
+use crate::wire::compressed::Compressor;
+
+/// Time between two checks of the idle connections.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The pools of all members.
+#[derive(Debug)]
+pub(in crate::proxy) struct Pools {
+    upstream: Arc<Upstream>,
+    settings: PoolSettings,
+    members: Mutex<HashMap<Address, Arc<Member<Stream>>>>,
+}
+
+impl Pools {
+    pub(in crate::proxy) fn new(upstream: Arc<Upstream>, settings: PoolSettings) -> Arc<Self> {
+        Arc::new(Self { upstream, settings, members: Mutex::default() })
+    }
+
+    /// The pools of the member at an address.
+    pub(in crate::proxy) fn member(&self, address: &Address) -> Arc<Member<Stream>> {
+        let mut members = self.lock();
+        let member = members.entry(address.clone()).or_insert_with(|| self.new_member(address));
+        member.clone()
+    }
+
+    /// Records the reply to docward's monitor; `None`: the member does not answer.
+    pub(in crate::proxy) fn observed(&self, address: &Address, hello: Option<MemberHello>) {
+        self.member(address).observed(hello);
+    }
+
+    /// Closes idle connections when their time has come, as long as the pools exist elsewhere.
+    pub(in crate::proxy) async fn maintain(this: Weak<Self>) {
+        let mut ticks = interval(SWEEP_INTERVAL);
+        loop {
+            ticks.tick().await;
+            let Some(pools) = this.upgrade() else { return };
+            let members: Vec<_> = pools.lock().values().cloned().collect();
+            members.iter().for_each(|member| member.sweep());
+        }
+    }
+
+    /// The numbers of each member, sorted by address.
+    pub(in crate::proxy) fn status(&self) -> Vec<PoolStatus> {
+        let mut all: Vec<PoolStatus> = self.lock().values().map(|member| member.status()).collect();
+        all.sort_by(|left, right| left.member.cmp(&right.member));
+        all
+    }
+
+    fn new_member(&self, address: &Address) -> Arc<Member<Stream>> {
+        let upstream = self.upstream.clone();
+        let connect = move |address: Address| {
+            let upstream = upstream.clone();
+            async move { upstream.connect(&address).await }.boxed()
+        };
+        let compressors = match &self.upstream.compressors {
+            Some(own) => own.iter().map(|method| method.compressor).collect(),
+            None => Compressor::ALL.to_vec(),
+        };
+        Member::new(address.clone(), Box::new(connect), self.settings, compressors)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member<Stream>>>> {
+        self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
