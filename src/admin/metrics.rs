@@ -19,7 +19,7 @@ use prometheus_client::registry::{Registry, Unit};
 use super::authorization::error;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
-use crate::proxy::{LiveRule, MemoryUse, Phase};
+use crate::proxy::{LiveRule, MemoryUse, Phase, PoolStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
@@ -53,6 +53,7 @@ impl Collector for Sources {
         self.reloads(&mut page)?;
         self.members(&mut page)?;
         self.connections(&mut page)?;
+        self.pools(&mut page)?;
         self.messages(&mut page)?;
         self.lookups(&mut page)?;
         self.spans(&mut page)
@@ -203,6 +204,45 @@ impl Sources {
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
         page.gauges("large_messages_memory_bytes", "Memory for large messages: the limit and its use", bytes)?;
         page.counter("large_messages_waited", "Large messages that waited for memory", waits)
+    }
+
+    fn pools(&self, page: &mut Page<'_>) -> fmt::Result {
+        let pools = self.observer.pools();
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let connections = pools.iter().flat_map(|pool| {
+            let shared = [("active", count(pool.active)), ("idle", count(pool.idle))].into_iter();
+            shared.map(|(state, count)| ([("member", pool.member.as_str()), ("state", state)], count))
+        });
+        page.gauges("pool_connections", "Server connections that clients share", connections)?;
+        let pinned = pools.iter().flat_map(|pool| {
+            let by_reason = pool.pinned.iter();
+            by_reason.map(|(reason, count)| ([("member", pool.member.as_str()), ("reason", *reason)], *count))
+        });
+        page.gauges("pool_pinned_connections", "Server connections of one client each, beside the pools", pinned)?;
+        let by_member = |value: fn(&PoolStatus) -> u64| {
+            pools.iter().map(move |pool| ([("member", pool.member.as_str())], value(pool)))
+        };
+        let waiting = by_member(|pool| u64::try_from(pool.waiting).unwrap_or(u64::MAX));
+        page.gauges("pool_waiting_requests", "Requests that wait for a server connection", waiting)?;
+        page.family(
+            ("pool_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
+            MetricType::Gauge,
+            |family| {
+                pools.iter().try_for_each(|pool| {
+                    let labels = [("member", pool.member.as_str())];
+                    family.encode_family(&labels)?.encode_gauge(&pool.oldest_wait.as_secs_f64())
+                })
+            },
+        )?;
+        page.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
+        page.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
+        let rejected = by_member(|pool| pool.overloaded);
+        page.counters("pool_rejected_requests", "Requests rejected because they waited too long", rejected)?;
+        let logins = pools.iter().flat_map(|pool| {
+            let by_outcome = pool.logins.iter();
+            by_outcome.map(|(outcome, count)| ([("member", pool.member.as_str()), ("outcome", *outcome)], *count))
+        });
+        page.counters("pool_logins", "Logins on connections of pools", logins)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -17,7 +17,8 @@ const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn scrape() -> String {
-    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let docward =
+        Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--pool-size").argument("2").admin().start();
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
     client.wait_until_counted();

@@ -11,6 +11,7 @@ mod forwarding;
 mod handshake;
 mod malformed_clients;
 mod message_limits;
+mod pool;
 mod queries;
 mod replica_sets;
 mod retries;

@@ -172,8 +172,13 @@ where
         requests: &mut StepProgress,
         replies: &mut StepProgress,
     ) -> Result<(), End> {
+        let was_detached = self.server.stream.is_none();
         if *requests != StepProgress::Idle {
             *requests = self.step_requests(cx)?;
+        }
+        if was_detached && self.server.stream.is_some() {
+            // Nothing is registered yet to be woken by the replies of this connection.
+            *replies = StepProgress::Moved;
         }
         if *replies != StepProgress::Idle {
             *replies = self.step_replies(cx)?;

@@ -1,0 +1,415 @@
+//! `pool:`: clients share server connections. Nobody gets another client's reply or user, requests keep their order,
+//! transactions go on in a full pool, and the server sees no more connections than configured.
+
+use std::time::{Duration, Instant};
+
+use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
+use futures_util::{StreamExt, TryStreamExt};
+use support::driver::code;
+use support::frame::{MORE_TO_COME, Message};
+use support::http;
+use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, poll};
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+
+const RULES: &str = "version: 1\nrules:\n- {name: stock, namespace: shop.stock, bounds: {field: left, min: 0}}\n";
+const SOON: Duration = Duration::from_secs(10);
+
+fn pooled(uri: &str, size: &str) -> Builder {
+    Docward::before(uri).rules(RULES).argument("--pool-size").argument(size)
+}
+
+/// A standalone server with access control, on which `root`, `ann` and `bob` exist; the latter may write in the database
+/// of their name only.
+fn with_users() -> Mongod {
+    let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
+    let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
+    assert_eq!(created.get_f64("ok").unwrap(), 1.0);
+    mongod
+}
+
+fn uri(user: &str, password: &str, address: &str) -> String {
+    format!("mongodb://{user}:{password}@{address}/?authSource=admin&directConnection=true")
+}
+
+async fn connect(user: &str, password: &str, address: &str) -> mongodb::Client {
+    mongodb::Client::with_uri_str(uri(user, password, address)).await.unwrap()
+}
+
+async fn create(root: &mongodb::Client, name: &str) {
+    let roles = vec![doc! {"role": "readWrite", "db": name}];
+    root.database("admin").run_command(doc! {"createUser": name, "pwd": name, "roles": roles}).await.unwrap();
+}
+
+/// The connections of docward's pools, as the server sees them.
+async fn server_connections(root: &mongodb::Client) -> usize {
+    let stages = [
+        doc! {"$currentOp": {"allUsers": true, "idleConnections": true}},
+        doc! {"$match": {"clientMetadata.application.name": "docward"}},
+    ];
+    let found: Vec<Document> = root.database("admin").aggregate(stages).await.unwrap().try_collect().await.unwrap();
+    found.len()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_use_few_connections_and_get_their_own_replies() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = pooled(&mongod.uri(), "3").start();
+    let address = docward.address();
+    let root = mongod.client().await;
+    let many: Vec<Document> = (0..100).map(|id| doc! {"_id": id}).collect();
+    root.database("shop").collection("free").insert_many(many).await.unwrap();
+    root.database("shop").collection("stock").insert_one(doc! {"_id": 0, "left": 50}).await.unwrap();
+    let threads: Vec<_> = (0..20)
+        .map(|number: i32| {
+            let address = address.clone();
+            std::thread::spawn(move || {
+                let mut client = Client::connect(&address);
+                let mut taken = 0;
+                for turn in 0..40 {
+                    let id = (number * 7 + turn * 13) % 100;
+                    let reply = client.command("shop", doc! {"find": "free", "filter": {"_id": id}});
+                    let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+                    assert_eq!(batch.as_slice(), [Bson::from(doc! {"_id": id})], "a reply to another client");
+                    let one = doc! {"q": {"_id": 0, "left": {"$gt": 0}}, "u": {"$inc": {"left": -1}}};
+                    let reply = client.command("shop", doc! {"update": "stock", "updates": [one]});
+                    taken += reply.get_i32("n").unwrap();
+                }
+                taken
+            })
+        })
+        .collect();
+    let taken: i32 = threads.into_iter().map(|thread| thread.join().unwrap()).sum();
+    assert_eq!(taken, 50);
+    assert!((1..=3).contains(&server_connections(&root).await));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn monitors_and_idle_clients_cost_the_server_nothing() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let docward = pooled(&mongod.uri(), "4").start();
+    let root = mongod.client().await;
+    let open = || mongod.command("admin", doc! {"serverStatus": 1});
+    let current = |status: &Document| status.get_document("connections").unwrap().get_i32("current").unwrap();
+    let before = current(&open());
+    let mut clients = Vec::new();
+    for _ in 0..10 {
+        let client = docward.client().await;
+        client.database("shop").run_command(doc! {"ping": 1}).await.unwrap();
+        clients.push(client);
+    }
+    assert!(server_connections(&root).await <= 4);
+    let after = current(&open());
+    assert!(after - before <= 5, "{before} connections before, {after} after");
+}
+
+#[test]
+fn a_read_sees_the_unacknowledged_write_before_it() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = pooled(&mongod.uri(), "4").start();
+    let busy: Vec<_> = (0..3)
+        .map(|_| {
+            let address = docward.address();
+            std::thread::spawn(move || {
+                let mut client = Client::connect(&address);
+                (0..300).for_each(|_| drop(client.command("shop", doc! {"count": "free"})));
+            })
+        })
+        .collect();
+    let mut client = Client::connect(&docward.address());
+    for id in 0..300 {
+        let insert = doc! {"insert": "free", "documents": [{"_id": id}], "writeConcern": {"w": 0}, "$db": "shop"};
+        client.send(&Message::new(insert).flags(MORE_TO_COME));
+        let reply = client.command("shop", doc! {"find": "free", "filter": {"_id": id}});
+        let found = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+        assert_eq!(found.len(), 1, "the read overtook write {id}");
+    }
+    busy.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+fn in_transaction(mut command: Document, begins: bool) -> Document {
+    let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![9; 16] };
+    command.extend(doc! {"lsid": {"id": id}, "txnNumber": 1i64, "autocommit": false});
+    if begins {
+        command.insert("startTransaction", true);
+    }
+    command
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_transaction_commits_although_blocked_writes_fill_the_pool() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    mongod.command("shop", doc! {"insert": "free", "documents": [{"_id": 1, "n": 0}]});
+    let docward = pooled(&mongod.uri(), "4").start();
+    let address = docward.address();
+    let update = doc! {"update": "free", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]};
+    let mut client = Client::connect(&address);
+    let begun = client.command("shop", in_transaction(update.clone(), true));
+    assert_eq!(begun.get_f64("ok").unwrap(), 1.0, "{begun}");
+    // They wait for the transaction, on every connection that is not reserved and in the queue.
+    let blocked: Vec<_> = (0..12)
+        .map(|_| {
+            let (address, update) = (address.clone(), update.clone());
+            std::thread::spawn(move || Client::connect(&address).command("shop", update))
+        })
+        .collect();
+    let waiting = || {
+        let stages = doc! {"aggregate": 1, "cursor": {}, "pipeline": [
+            {"$currentOp": {}}, {"$match": {"op": "update", "ns": "shop.free"}},
+        ]};
+        let reply = mongod.command("admin", stages);
+        (reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len() >= 3).then_some(())
+    };
+    poll(TIMEOUT, waiting).expect("the updates do not wait");
+    let started = Instant::now();
+    let committed = client.command("admin", in_transaction(doc! {"commitTransaction": 1}, false));
+    assert_eq!(committed.get_f64("ok").unwrap(), 1.0, "{committed}");
+    assert!(started.elapsed() < SOON);
+    for thread in blocked {
+        let reply = thread.join().unwrap();
+        assert!(reply.get_f64("ok").unwrap() == 1.0 || reply.get_i32("code").unwrap() == 462, "{reply}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn change_streams_leave_connections_to_others() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    mongod.command("shop", doc! {"insert": "free", "documents": [{"_id": 1}]});
+    let docward = pooled(&mongod.uri(), "4").argument("--pool-max-wait").argument("60s").start();
+    let client = docward.client().await;
+    let mut streams = Vec::new();
+    for _ in 0..8 {
+        let mut stream = client.database("shop").collection::<Document>("free").watch().await.unwrap();
+        streams.push(tokio::spawn(async move { stream.next().await.unwrap().unwrap().full_document.unwrap() }));
+    }
+    let mut plain = Client::connect(&docward.address());
+    let started = Instant::now();
+    for _ in 0..20 {
+        assert_eq!(plain.command("shop", doc! {"count": "free"}).get_i32("n").unwrap(), 1);
+    }
+    assert!(started.elapsed() < SOON, "{:?}", started.elapsed());
+    plain.command("shop", doc! {"insert": "free", "documents": [{"_id": 2}]});
+    for stream in streams {
+        let seen = tokio::time::timeout(TIMEOUT, stream).await.unwrap().unwrap();
+        assert_eq!(seen.get_i32("_id").unwrap(), 2);
+    }
+}
+
+#[test]
+fn a_request_that_waits_too_long_is_rejected_as_overload() {
+    let mongod = Mongod::start(Kind::Standalone);
+    mongod.command("shop", doc! {"insert": "free", "documents": [{"_id": 1}]});
+    let docward = pooled(&mongod.uri(), "2").argument("--pool-max-wait").argument("200ms").start();
+    let mut slow = Client::connect(&docward.address());
+    let sleep = doc! {"find": "free", "filter": {"$where": "sleep(3000) || true"}, "$db": "shop"};
+    slow.send(&Message::new(sleep));
+    let slow_runs = || {
+        let running = doc! {"aggregate": 1, "cursor": {}, "pipeline": [
+            {"$currentOp": {}}, {"$match": {"ns": "shop.free", "op": "query"}},
+        ]};
+        let reply = mongod.command("admin", running);
+        (!reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().is_empty()).then_some(())
+    };
+    poll(TIMEOUT, slow_runs).unwrap();
+    let mut other = Client::connect(&docward.address());
+    for collection in ["free", "stock"] {
+        let update = doc! {"update": collection, "updates": [{"q": {"_id": 1}, "u": {"$set": {"a": 1}}}]};
+        let reply = other.command("shop", update);
+        assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 462), "{reply}");
+        let labels = reply.get_array("errorLabels").unwrap();
+        let expected = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"].map(Bson::from);
+        assert_eq!(labels.as_slice(), expected);
+    }
+    assert_eq!(Message::parse(&slow.receive()).body().get_f64("ok").unwrap(), 1.0);
+    assert_eq!(other.command("shop", doc! {"count": "free"}).get_i32("n").unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_user_writes_as_itself_only() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    for user in ["ann", "bob"] {
+        create(&root, user).await;
+    }
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "3").start();
+    let address = docward.address();
+    let mut tasks = Vec::new();
+    for number in 0..12 {
+        let (user, other) = if number % 2 == 0 { ("ann", "bob") } else { ("bob", "ann") };
+        let client = connect(user, user, &address).await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let mark = doc! {"by": user};
+                client.database(user).collection("marks").insert_one(mark.clone()).await.unwrap();
+                let wrong = client.database(other).collection("marks").insert_one(mark).await;
+                assert_eq!(code(&wrong.unwrap_err()), 13);
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+    for user in ["ann", "bob"] {
+        let by = root.database(user).collection::<Document>("marks").distinct("by", doc! {}).await.unwrap();
+        assert_eq!(by, [Bson::from(user)]);
+    }
+    assert!(server_connections(&root).await <= 3 * 3, "more than three for ann, bob and those not logged in");
+    let wrong = connect("ann", "bob", &address).await.database("ann").run_command(doc! {"ping": 1}).await;
+    assert!(wrong.is_err(), "a wrong password was accepted");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_that_has_only_begun_gives_nothing() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
+    let ready = connect("root", "secret", &docward.address()).await;
+    ready.database("shop").collection("free").insert_one(doc! {"_id": 1}).await.unwrap();
+    // The pool has connections on which root is logged in, and the claim is relayed on one of them.
+    for _ in 0..3 {
+        let mut claimant = Client::connect(&docward.address());
+        let payload = Binary { subtype: BinarySubtype::Generic, bytes: b"n,,n=root,r=abcdefghijkl".to_vec() };
+        let start = doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload};
+        let begun = claimant.command("admin", start);
+        assert_eq!(begun.get_f64("ok").unwrap(), 1.0, "{begun}");
+        for command in [doc! {"find": "free"}, doc! {"insert": "free", "documents": [{"_id": 2}]}, doc! {"hello": 1}] {
+            let is_hello = command.contains_key("hello");
+            let reply = claimant.command("shop", command);
+            assert_eq!(reply.get_i32("code").ok(), (!is_hello).then_some(13), "{reply}");
+        }
+        let wrong = Binary { subtype: BinarySubtype::Generic, bytes: b"c=biws,r=x,p=AAAA".to_vec() };
+        let conversation = begun.get_i32("conversationId").unwrap();
+        let next = doc! {"saslContinue": 1, "conversationId": conversation, "payload": wrong};
+        assert_eq!(claimant.command("admin", next).get_f64("ok").unwrap(), 0.0);
+        assert_eq!(claimant.command("shop", doc! {"find": "free"}).get_i32("code").unwrap(), 13);
+    }
+    ready.database("shop").collection("free").insert_one(doc! {"_id": 3}).await.unwrap();
+    let stored = root.database("shop").collection::<Document>("free").count_documents(doc! {}).await.unwrap();
+    assert_eq!(stored, 2);
+}
+
+/// A sample of a scrape.
+fn metric(scrape: &str, name: &str) -> f64 {
+    let line = scrape.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or_else(|| panic!("no {name} in:\n{scrape}")).parse().unwrap()
+}
+
+/// The connections that docward has accepted from clients.
+fn accepted(docward: &Docward) -> f64 {
+    metric(&http::get(&docward.admin_address(), "/metrics").body, "docward_connections_relayed_total")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn expired_connections_are_replaced_with_the_users_key_or_by_the_next_login() {
+    for (policy, clients_stay) in [("keep", true), ("forget", false)] {
+        let mongod = with_users();
+        let root = connect("root", "secret", &mongod.address()).await;
+        create(&root, "ann").await;
+        let upstream = format!("mongodb://{}/", mongod.address());
+        let docward = pooled(&upstream, "2")
+            .argument("--pool-credentials")
+            .argument(policy)
+            .argument("--pool-max-lifetime")
+            .argument("1s")
+            .admin()
+            .start();
+        let ann = connect("ann", "ann", &docward.address()).await;
+        let marks = ann.database("ann").collection::<Document>("marks");
+        marks.insert_one(doc! {"_id": 0}).await.unwrap();
+        let before = accepted(&docward);
+        for id in 1..4 {
+            tokio::time::sleep(Duration::from_millis(1500)).await;
+            let written = marks.insert_one(doc! {"_id": id}).await;
+            // A driver sees a closed connection, logs in again on a new one, and retries what it can.
+            if written.is_err() && !clients_stay {
+                marks.insert_one(doc! {"_id": id}).await.unwrap();
+            } else {
+                written.unwrap();
+            }
+        }
+        assert_eq!(accepted(&docward) == before, clients_stay, "{policy}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_of_a_user_that_was_created_again_must_log_in() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    create(&root, "ann").await;
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
+    let old = connect("ann", "ann", &docward.address()).await;
+    let marks = |client: &mongodb::Client| client.database("ann").collection::<Document>("marks");
+    marks(&old).insert_one(doc! {"_id": 1}).await.unwrap();
+    let admin = root.database("admin");
+    admin.run_command(doc! {"dropUser": "ann"}).await.unwrap();
+    assert!(marks(&old).insert_one(doc! {"_id": 2}).await.is_err(), "a dropped user wrote");
+    let roles = vec![doc! {"role": "readWrite", "db": "ann"}];
+    admin.run_command(doc! {"createUser": "ann", "pwd": "other", "roles": roles}).await.unwrap();
+    let new = connect("ann", "other", &docward.address()).await;
+    marks(&new).insert_one(doc! {"_id": 3}).await.unwrap();
+    for id in 4..8 {
+        assert!(marks(&old).insert_one(doc! {"_id": id}).await.is_err(), "the old user wrote as the new one");
+    }
+    marks(&new).insert_one(doc! {"_id": 8}).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_survive_a_restart_of_the_server() {
+    let mut mongod = with_users();
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
+    let client = connect("root", "secret", &docward.address()).await;
+    let free = client.database("shop").collection::<Document>("free");
+    free.insert_one(doc! {"_id": 1}).await.unwrap();
+    mongod.stop();
+    mongod.restart();
+    let found = async {
+        loop {
+            match free.count_documents(doc! {}).await {
+                Ok(found) => return found,
+                Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    assert_eq!(tokio::time::timeout(TIMEOUT, found).await.unwrap(), 1);
+}
+
+#[test]
+fn a_client_that_leaves_in_the_middle_ends_its_operation() {
+    let mongod = Mongod::start(Kind::Standalone);
+    mongod.command("shop", doc! {"insert": "free", "documents": [{"_id": 1}]});
+    let docward = pooled(&mongod.uri(), "2").start();
+    let running = || {
+        let stages = doc! {"aggregate": 1, "cursor": {}, "pipeline": [
+            {"$currentOp": {}}, {"$match": {"ns": "shop.free", "op": "query"}},
+        ]};
+        let reply = mongod.command("admin", stages);
+        reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap().len()
+    };
+    for _ in 0..3 {
+        let mut client = Client::connect(&docward.address());
+        let slow = doc! {"find": "free", "filter": {"$where": "sleep(100) || true"}, "$db": "shop"};
+        client.send(&Message::new(slow));
+        poll(TIMEOUT, || (running() == 1).then_some(())).unwrap();
+        drop(client);
+        poll(TIMEOUT, || (running() == 0).then_some(())).unwrap();
+        // The next client gets its own reply, not the one of the client that has left.
+        let mut next = Client::connect(&docward.address());
+        assert_eq!(next.command("shop", doc! {"count": "free"}).get_i32("n").unwrap(), 1);
+    }
+}
+
+#[test]
+fn an_unknown_command_keeps_its_connection() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = pooled(&mongod.uri(), "2").start();
+    let mut clients: Vec<Client> = (0..4).map(|_| Client::connect(&docward.address())).collect();
+    for client in &mut clients {
+        let reply = client.command("shop", doc! {"noSuchCommand": 1});
+        assert_eq!(reply.get_i32("code").unwrap(), 59, "{reply}");
+    }
+    for client in &mut clients {
+        assert_eq!(client.command("shop", doc! {"ping": 1}).get_f64("ok").unwrap(), 1.0);
+        assert!(client.command("shop", doc! {"hello": 1}).contains_key("maxWireVersion"));
+    }
+}
