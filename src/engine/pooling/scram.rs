@@ -1,7 +1,7 @@
 //! SCRAM (RFC 5802, RFC 7677) as far as a proxy needs it: the user of a relayed login, and logging in again as that user
 //! without the password.
 //!
-//! A client proves that it knows ClientKey: ClientProof = ClientKey XOR HMAC(StoredKey, AuthMessage). Whoever has relayed
+//! A client proves that it knows ClientKey: ClientProof = ClientKey XOR HMAC(StoredKey, AuthMessage). A proxy that has relayed
 //! the messages and knows StoredKey, which a user may read of itself (`usersInfo` with `showCredentials`), can compute
 //! ClientKey and log in with it. It does not reveal the password.
 

@@ -10,10 +10,9 @@ use std::task::{Context, Poll};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use crate::command::{CommandClass, code, error_reply};
-use crate::engine::handshake::own_reply::OwnHello;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::{
-    Admission, Input, Now, QueryRejection, RuleOutcome, Step, class_of_head, evaluation_length, read_users,
+    Admission, Input, Now, QueryRejection, RuleOutcome, Step, Triage, class_of_head, evaluation_length, read_users,
     users_question,
 };
 use crate::proxy::connection::end::{End, UpstreamFault};
@@ -131,12 +130,15 @@ where
         came: Option<Compressor>,
         waiting: &mut Waiting,
     ) -> Result<bool, End> {
-        match class_of(frame) {
-            Some(CommandClass::Hello) => {
-                self.answer_hello(frame, came).await?;
-                return Ok(true);
-            }
-            Some(CommandClass::Authenticate) => return self.answer_authentication(frame, came).await,
+        let triage = {
+            let rules = self.listener_context.process.rules.current.load();
+            rules.triage(frame, &self.client.state.listener_kind)
+        };
+        match triage {
+            Triage::Hello => return self.answer_hello(frame, came).await.map(|()| true),
+            Triage::Authenticate { .. } => return self.answer_authentication(frame, came).await.map(|()| true),
+            // The engine rejects the login. It must not take a connection.
+            _ if class_of_head(frame) == Some(CommandClass::Authenticate) => return Ok(false),
             _ => {}
         }
         let asked = self.listener_context.process.traffic.meter.now();
@@ -354,15 +356,6 @@ where
         waiting.nanoseconds += waited;
         self.listener_context.process.traffic.meter.looked_up(kind, waited, &found);
         Ok(found)
-    }
-}
-
-/// The class of a plain message's command. Only a hello is accepted by OP_QUERY.
-fn class_of(frame: &[u8]) -> Option<CommandClass> {
-    let header = Header::of_frame(frame).ok()?;
-    match header.op_code {
-        OpCode::Query if OwnHello::parse(frame).is_ok() => Some(CommandClass::Hello),
-        _ => class_of_head(frame),
     }
 }
 

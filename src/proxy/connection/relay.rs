@@ -531,7 +531,7 @@ where
 /// The id of the cursor that a reply opens.
 fn cursor_id(frame: &[u8]) -> Option<i64> {
     let (frame, _) = unpack(frame).ok()?;
-    Some(CommandReply::parse(&frame).ok()?.cursor()?.get("id")?.as_integer()?)
+    CommandReply::parse(&frame).ok()?.cursor()?.get("id")?.as_integer()
 }
 
 /// The decompressed message, and the compressor it arrived with.

@@ -13,7 +13,7 @@ use tokio::time::{sleep, timeout};
 use super::{Pooling, header_of};
 use crate::document::{Document, Value};
 use crate::engine::handshake::own_reply::{Additions, OwnHello};
-use crate::engine::handshake::{HelloReply, awaits_news, draining::streams, note_client_hello};
+use crate::engine::handshake::{HelloReply, awaits_news, draining::streams, note_client_hello, rewrite_request};
 use crate::engine::pooling::login::{Start, mechanisms_question};
 use crate::engine::pooling::sharing::Pin as PinReason;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
@@ -90,8 +90,10 @@ where
         self.client.handshake.note_hello(awaits_news(frame), streams(frame));
         if hello.load_balanced {
             self.pin_client(PinReason::LoadBalanced).await?;
-            self.server.out.push(frame.to_vec());
+            let rewritten = rewrite_request(frame, &mut self.client.state, &mut self.negotiation);
+            let rewritten = rewritten.map_err(ClientFault::from)?;
             self.pending.push(hello.request_id, ReplyAction::Hello(came));
+            self.server.out.push(rewritten.unwrap_or_else(|| frame.to_vec()));
             return Ok(());
         }
         let Some(pooling) = &self.pooling else { return Ok(()) };

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use super::{Attachment, header_of};
 use crate::command::{code, error_reply};
-use crate::engine::Triage;
 use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply};
 use crate::engine::pooling::scram::{Mechanism, Transcript};
 use crate::engine::pooling::sharing::Pin;
@@ -39,8 +38,6 @@ enum Handled {
     Reply(Vec<u8>),
     /// It is forwarded on the connection that the client now has.
     Forward,
-    /// The engine replies to it.
-    Rejected,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -49,26 +46,25 @@ where
     U: ServerSocket,
     P: Interceptor,
 {
-    /// Answers a command that may change the client's user. Returns false if the engine must answer it.
+    /// Answers a command that may change the client's user.
     pub(in crate::proxy) async fn answer_authentication(
         &mut self,
         frame: &[u8],
         came: Option<Compressor>,
-    ) -> Result<bool, End> {
+    ) -> Result<(), End> {
         let header = header_of(frame)?;
         self.client.state.forget_users();
         let mut reply = match self.authenticate(frame).await? {
-            Handled::Rejected => return Ok(false),
             Handled::Forward => {
                 self.pending.push(header.request_id, ReplyAction::Login);
                 self.server.out.push(frame.to_vec());
-                return Ok(true);
+                return Ok(());
             }
             Handled::Reply(reply) => reply,
         };
         set_response_to(&mut reply, header.request_id);
         self.client.out.push(pack(reply.into(), came).into_owned());
-        Ok(true)
+        Ok(())
     }
 
     async fn authenticate(&mut self, frame: &[u8]) -> Result<Handled, End> {
@@ -79,10 +75,6 @@ where
                 Some(reply) => Handled::Reply(reply),
                 None => error(code::AUTHENTICATION_FAILED, "docward: no server connection became free for the login"),
             },
-            Authentication::Start(start) if self.is_rejected(frame) => {
-                tracing::debug!(mechanism = start.mechanism, "the engine rejects a login");
-                Handled::Rejected
-            }
             Authentication::Start(_) => {
                 self.pin_client(Pin::Mechanism).await?;
                 Handled::Forward
@@ -95,14 +87,8 @@ where
                 self.log_out();
                 Handled::Reply(ok_reply(1, request.request_id))
             }
-            Authentication::Other if self.is_rejected(frame) => Handled::Rejected,
             Authentication::Other => error(code::FAILED_TO_PARSE, "docward: the login cannot be parsed"),
         })
-    }
-
-    fn is_rejected(&self, frame: &[u8]) -> bool {
-        let rules = self.listener_context.process.rules.current.load();
-        rules.triage(frame, &self.client.state.listener_kind) == Triage::Evaluate
     }
 
     /// Sends the first message of a login. Returns the server's reply; `None`: no connection became free.
@@ -152,14 +138,25 @@ where
                     pooling.conversation = Some(Box::new(conversation));
                 }
             }
-            None => {
-                let Conversation { pool, mut lease, connection, .. } = conversation;
-                pool.member().counters().login_failed();
-                // A connection that had a user still has it; a new one has none and is closed.
+            None => self.fail_login(conversation).await?,
+        }
+        Ok(reply)
+    }
+
+    /// The server has rejected the login. A new connection closes; one that had its user before must still have it.
+    async fn fail_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
+        let Conversation { pool, mut lease, mut connection, user, .. } = conversation;
+        pool.member().counters().login_failed();
+        if connection.details.is_ready {
+            let identifying = async {
+                let found = identify(&mut connection.stream, &user).await;
+                (found, connection)
+            };
+            if let (Ok(Some(_)), connection) = self.while_connected(true, identifying).await? {
                 lease.put_back(connection);
             }
         }
-        Ok(reply)
+        Ok(())
     }
 
     /// The server has accepted the login: gives the client to the pool of its user.
@@ -201,7 +198,7 @@ where
         }
     }
 
-    /// Gives the client a server connection of its own, on which nobody is logged in.
+    /// Gives the client a server connection of its own, without a user.
     pub(in crate::proxy) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
         let Some(pooling) = &mut self.pooling else { return Ok(()) };
         pooling.pin(pin);

@@ -128,7 +128,7 @@ impl<S: ServerSocket> Member<S> {
                 }
             }
         };
-        old.retire();
+        old.end();
         new
     }
 

@@ -108,7 +108,7 @@ pub(in crate::proxy) struct Pool<S: ServerSocket> {
     queue: Mutex<Queue<Idle<S>, Waiter<S>>>,
     login: Mutex<KnownLogin>,
     /// The user has changed. Its clients must log in again.
-    is_retired: AtomicBool,
+    is_replaced: AtomicBool,
 }
 
 /// What is known of a pool's user since its last login.
@@ -157,7 +157,7 @@ impl From<OpenError> for TakeError {
 impl<S: ServerSocket> Pool<S> {
     pub(super) fn new(user: Option<User>, member: Arc<Member<S>>) -> Arc<Self> {
         let queue = Queue::new(member.settings().bounds(), user.is_none());
-        Arc::new(Self { user, member, queue: Mutex::new(queue), login: Mutex::default(), is_retired: false.into() })
+        Arc::new(Self { user, member, queue: Mutex::new(queue), login: Mutex::default(), is_replaced: false.into() })
     }
 
     pub(in crate::proxy) fn user(&self) -> Option<&User> {
@@ -173,7 +173,7 @@ impl<S: ServerSocket> Pool<S> {
     /// # Errors
     /// [`TakeError::LoginNeeded`]
     pub(in crate::proxy) fn take(self: &Arc<Self>, lane: Lane) -> Result<Taken<S>, TakeError> {
-        if self.is_retired.load(Ordering::Acquire) {
+        if self.is_replaced.load(Ordering::Acquire) {
             return Err(TakeError::LoginNeeded);
         }
         let mut queue = self.lock();
@@ -270,8 +270,8 @@ impl<S: ServerSocket> Pool<S> {
     }
 
     /// Closes the idle connections and sends the clients away.
-    pub(in crate::proxy) fn retire(&self) {
-        self.is_retired.store(true, Ordering::Release);
+    pub(in crate::proxy) fn end(&self) {
+        self.is_replaced.store(true, Ordering::Release);
         let mut queue = self.lock();
         let closed = (queue.remove_idle(|_| true), queue.drain_waiting());
         drop(queue);
@@ -305,9 +305,9 @@ impl<S: ServerSocket> Pool<S> {
 
     /// Takes back a connection, or the place of a closed one, and serves those who wait.
     fn give_back(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) {
-        let is_retired = self.is_retired.load(Ordering::Acquire);
+        let is_replaced = self.is_replaced.load(Ordering::Acquire);
         let connection = connection.and_then(|mut connection| {
-            let stays = !is_retired && self.is_usable(&mut connection);
+            let stays = !is_replaced && self.is_usable(&mut connection);
             stays.then_some(connection)
         });
         let mut returned = Some((lane, connection));
