@@ -294,7 +294,9 @@ where
     fn wait_for_server(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         let Some(pooling) = &mut self.pooling else { return Ok(StepProgress::Moved) };
         if pooling.poll_taking(cx).is_pending() {
-            // No reply is expected to an unacknowledged write, which is sent even if its client has gone.
+            if !pooling.is_revocable() {
+                return Ok(StepProgress::Idle);
+            }
             return Ok(match self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? {
                 ReadAhead::Read => StepProgress::Moved,
                 ReadAhead::Nothing | ReadAhead::Full => StepProgress::Idle,
@@ -302,6 +304,7 @@ where
         }
         let came = self.listener_context.process.traffic.meter.now();
         self.forward_requests(cx, &[])?;
+        self.activity.message_received |= self.client.requests.between_frames();
         self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
         Ok(StepProgress::Moved)
     }

@@ -151,7 +151,9 @@ impl ConnectionSetup {
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
         let (upstream, candidate) = match self.share(&listener_context) {
-            Some(shared) => shared,
+            Some(shared) => {
+                shared.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?
+            }
             None => {
                 let (stream, candidate) = self.dial(peer, &listener_context).await?;
                 (ServerSource::Own(stream), candidate)
@@ -196,11 +198,23 @@ impl ConnectionSetup {
 
     /// The pools that the client uses, if clients of its listener share connections. Those of the query listener do not:
     /// each stays with one of several servers.
-    fn share<P>(&self, listener_context: &ListenerContext<P>) -> Option<(ServerSource<Stream>, Candidate)> {
+    ///
+    /// # Errors
+    /// Why no server can be reached.
+    fn share<P>(
+        &self,
+        listener_context: &ListenerContext<P>,
+    ) -> Option<Result<(ServerSource<Stream>, Candidate), String>> {
         let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }))?;
-        let candidate = listener_context.candidates().into_iter().next()?;
-        let pooling = Pooling::new(pools.member(&candidate.dial), self.upstream.requires_login());
-        Some((ServerSource::Shared(Box::new(pooling)), candidate))
+        let Some(candidate) = listener_context.candidates().into_iter().next() else {
+            return Some(Err("no server is available for it".to_owned()));
+        };
+        let member = pools.member(&candidate.dial);
+        if member.is_lost() {
+            return Some(Err(format!("upstream {} cannot be reached: it does not answer", candidate.dial)));
+        }
+        let pooling = Pooling::new(member, self.upstream.requires_login());
+        Some(Ok((ServerSource::Shared(Box::new(pooling)), candidate)))
     }
 
     /// Connects to the first candidate that can be reached.
@@ -220,11 +234,15 @@ impl ConnectionSetup {
                 }
             }
         }
+        self.refuse_unreachable(peer, listener_context, &failure);
+        None
+    }
+
+    fn refuse_unreachable<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>, failure: &str) {
         listener_context.process.traffic.connection_counters.refused(Refusal::Unreachable);
         if let Some(suppressed) = self.unreachable.line() {
             tracing::warn!(client = %peer, suppressed, "connection closed: {failure}");
         }
-        None
     }
 
     /// Performs the TLS handshake, and refuses a client that does not use TLS.

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use tokio::net::TcpListener;
@@ -80,6 +81,7 @@ impl<P: Interceptor> Deployment<P> {
             board,
         };
         this.open_members(&mut passed)?;
+        this.begin_pools();
         if let Some(address) = config.query_listen {
             let socket = match passed.take_for(QUERIES) {
                 Some(socket) => Arc::new(socket),
@@ -140,6 +142,15 @@ impl<P: Interceptor> Deployment<P> {
         }
         self.choose_for_queries();
         self.update_board();
+    }
+
+    /// Gives the pools what is known of the members before their monitors start.
+    fn begin_pools(&self) {
+        let Some(pools) = &self.dispatcher.connection_setup.pools else { return };
+        for Member { dial, .. } in self.listener_context.process.members.topology.members() {
+            let answer = self.membership.last_answer(&dial);
+            pools.observed(&dial, answer.map(|answer| MemberHello { answer, round_trip: Duration::ZERO }));
+        }
     }
 
     /// Stops accepting. Unless another process takes over the sockets, queued connections are accepted first: closing

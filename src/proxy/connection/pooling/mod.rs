@@ -61,13 +61,21 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
 enum Attachment<U: ServerSocket> {
     Detached,
     /// A request waits for it.
-    Taking(Pin<Box<dyn Future<Output = Result<Lease<U>, TakeError>> + Send>>),
+    Taking(Taking<U>),
     /// It has been taken, and the relay must use it from now on.
     Taken(Lease<U>),
     /// The relay uses it.
     Attached(Lease<U>, Details),
     /// The request that waited gets this error.
     Failed(TakeError),
+}
+
+/// A request that waits for a connection.
+struct Taking<U: ServerSocket> {
+    /// The request is given up if the client closes the connection meanwhile: it waits for others, and no server has
+    /// seen it. An unacknowledged write is sent in any case, and so is a request that only waits for the handshake.
+    is_revocable: bool,
+    lease: Pin<Box<dyn Future<Output = Result<Lease<U>, TakeError>> + Send>>,
 }
 
 /// What happens to a request of a client that shares connections.
@@ -119,6 +127,11 @@ impl<U: ServerSocket> Pooling<U> {
         matches!(self.attachment, Attachment::Taking(_))
     }
 
+    /// Whether a request waits that is given up if the client closes the connection.
+    pub(in crate::proxy) fn is_revocable(&self) -> bool {
+        matches!(&self.attachment, Attachment::Taking(taking) if taking.is_revocable)
+    }
+
     /// Decides whether a request to be forwarded can be sent. Takes a connection for it if one is free.
     pub(in crate::proxy) fn route(
         &mut self,
@@ -136,7 +149,9 @@ impl<U: ServerSocket> Pooling<U> {
             Attachment::Detached => match self.pool.take(self.lane(request.head)) {
                 Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
                 Ok(taken) => {
-                    self.attachment = Attachment::Taking(Box::pin(self.pool.clone().finish_taking(taken)));
+                    let is_revocable = expects_reply && matches!(taken, Taken::Waits(_));
+                    let lease = Box::pin(self.pool.clone().finish_taking(taken));
+                    self.attachment = Attachment::Taking(Taking { is_revocable, lease });
                     return Route::NotYet;
                 }
                 Err(error) => {
@@ -200,7 +215,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// Waits for the connection of the request that needs one. Ready without one at once if none waits.
     pub(in crate::proxy) fn poll_taking(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if let Attachment::Taking(taking) = &mut self.attachment {
-            let Poll::Ready(taken) = taking.as_mut().poll(cx) else { return Poll::Pending };
+            let Poll::Ready(taken) = taking.lease.as_mut().poll(cx) else { return Poll::Pending };
             self.attachment = taken.map_or_else(Attachment::Failed, Attachment::Taken);
         }
         Poll::Ready(())

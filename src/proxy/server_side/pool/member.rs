@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,8 +37,10 @@ pub(in crate::proxy) struct Member<S: ServerSocket> {
     connect: Connect<S>,
     settings: PoolSettings,
     compressors: Vec<Compressor>,
-    /// `None`: it does not answer.
+    /// `None`: it does not answer, or has not been asked yet.
     hello: watch::Sender<Option<MemberHello>>,
+    /// It does not answer.
+    is_lost: AtomicBool,
     /// Changes when the member is lost: connections from before are closed.
     epoch: AtomicU64,
     pools: Mutex<HashMap<Option<User>, Arc<Pool<S>>>>,
@@ -60,6 +62,7 @@ impl<S: ServerSocket> Member<S> {
             settings,
             compressors,
             hello: watch::Sender::new(None),
+            is_lost: AtomicBool::new(false),
             epoch: AtomicU64::new(0),
             pools: Mutex::default(),
             waiting_cursors: Mutex::default(),
@@ -91,6 +94,11 @@ impl<S: ServerSocket> Member<S> {
         (self.connect)(self.address.clone()).await
     }
 
+    /// Whether it does not answer.
+    pub(in crate::proxy) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Acquire)
+    }
+
     /// Its last hello, and changes of it.
     pub(in crate::proxy) fn hello(&self) -> watch::Receiver<Option<MemberHello>> {
         self.hello.subscribe()
@@ -100,7 +108,8 @@ impl<S: ServerSocket> Member<S> {
     /// after their requests.
     pub(in crate::proxy) fn observed(&self, hello: Option<MemberHello>) {
         let is_lost = hello.is_none();
-        let was_lost = self.hello.send_replace(hello).is_none();
+        let was_lost = self.is_lost.swap(is_lost, Ordering::AcqRel);
+        self.hello.send_replace(hello);
         if is_lost && !was_lost {
             self.epoch.fetch_add(1, Ordering::AcqRel);
             self.all().iter().for_each(|pool| pool.sweep());
