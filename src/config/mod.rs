@@ -1,7 +1,7 @@
 //! Reading configuration: YAML in, a tree of [`Node`]s with places, settings and [`Diagnostic`]s out.
 //!
-//! `files` reads files, `yaml` makes the tree, and a [`MapReader`] reads settings from it. `settings` reads whole
-//! files other than rule files. [`NamespacePattern`] and [`Glob`] are values in such files.
+//! `files` reads files, `yaml` makes the tree, and a [`MapReader`] reads settings from it, by the declarations in
+//! [`keys`]. `settings` reads whole files other than rule files. [`NamespacePattern`] and [`Glob`] are values in such files.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`]; `render` prints them. This layer does not know rules or
 //! patterns. Only `files` accesses the file system.
@@ -10,6 +10,7 @@ mod code;
 mod diagnostic;
 mod files;
 mod glob;
+pub mod keys;
 mod namespace;
 mod node;
 mod reader;

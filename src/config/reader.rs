@@ -1,18 +1,10 @@
 //! Reads settings from a tree strictly and collects all mistakes.
 //!
-//! A [`ReadContext`] reads single nodes and collects the diagnostics. A [`MapReader`] reads one mapping with it. Read
-//! every allowed key, call [`MapReader::finish`], and only then use `?`, so that one load reports every mistake:
+//! A [`ReadContext`] reads single nodes and collects the diagnostics. A [`MapReader`] reads one mapping with it. The
+//! keys of rule files are declared, as [`super::keys`] shows; those of `docward.yaml` are read by their names, and every
+//! key that is read is allowed. Read every key before the first `?`, so that one load reports every mistake.
 //!
-//! ```ignore
-//! let mut settings = context.map(node)?;
-//! let field = settings.required_text("field");
-//! let policy = settings.choice("policy", &[("add_condition", Policy::AddCondition), ("reject", Policy::Reject)]);
-//! settings.finish();
-//! Some(Bounds { field: field?.value, policy: policy.map_or(Policy::AddCondition, |word| word.value) })
-//! ```
-//!
-//! A value of the wrong type is reported at its place and read as `None`, like an absent one. The caller may
-//! then use the default: a report with an error prevents loading anyway.
+//! A value of the wrong type is reported at its place and read as `None`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -21,6 +13,7 @@ use std::time::Duration;
 
 use super::code::Code;
 use super::diagnostic::Diagnostic;
+use super::keys::{Keys, Kind, List, Mapping, Presence, Setting};
 use super::namespace::NamespacePattern;
 use super::node::{Key, Located, Node, Number, Value};
 use super::renamed;
@@ -80,9 +73,14 @@ impl<'a> ReadContext<'a> {
         }
     }
 
-    /// Reads `node` as a mapping with `read`, and reports the keys that `read` did not ask for.
-    pub fn mapping<T>(&mut self, node: &Node, read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> Option<T>) -> Option<T> {
-        let mut reader = self.map(node)?;
+    /// Reads `node` as a mapping with these keys: `read` reads their values. Reports all other keys.
+    pub fn mapping<T>(
+        &mut self,
+        node: &Node,
+        keys: &'static Keys,
+        read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> Option<T>,
+    ) -> Option<T> {
+        let mut reader = self.map(node)?.declared(keys);
         let value = read(&mut reader);
         reader.finish();
         value
@@ -90,8 +88,14 @@ impl<'a> ReadContext<'a> {
 
     /// Like [`Self::map`], for a mapping that messages call `what`. Missing keys are reported at `place`.
     fn named_map<'n>(&mut self, node: &'n Node, what: &str, place: Span) -> Option<MapReader<'n, '_, 'a>> {
+        let entries = self.entries(node, what)?;
+        Some(MapReader::new(entries, place, self))
+    }
+
+    /// The entries of the mapping `node`; reports any other type.
+    fn entries<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(Key, Node)]> {
         if let Value::Map(entries) = &node.value {
-            return Some(MapReader::new(entries, place, self));
+            return Some(entries);
         }
         let mut mistake = wrong_type(node, &format!("{what} must be a mapping"));
         if node.value == Value::Null {
@@ -184,6 +188,74 @@ impl<'a> ReadContext<'a> {
         }
         Some(texts)
     }
+
+    /// The whole number `node` of `key`, which must be in `range`.
+    pub(super) fn integer_in(&mut self, key: &str, node: &Node, range: &RangeInclusive<i64>) -> Option<Located<i64>> {
+        let Value::Integer(value) = node.value else {
+            return self.wrong_type(key, node, "a whole number");
+        };
+        let span = node.span;
+        if range.contains(&value) {
+            return Some(Located { value, span });
+        }
+        let message = match (*range.start(), *range.end()) {
+            (start, i64::MAX) => format!("`{key}` must be at least {start}"),
+            (start, end) => format!("`{key}` must be from {start} to {end}"),
+        };
+        self.error(Code::InvalidValue, span, message);
+        None
+    }
+
+    pub(super) fn number(&mut self, key: &str, node: &Node) -> Option<Located<Number>> {
+        let value = match node.value {
+            Value::Integer(value) => Number::Integer(value),
+            Value::Float(value) => Number::Float(value),
+            _ => return self.wrong_type(key, node, "a number"),
+        };
+        Some(Located { value, span: node.span })
+    }
+
+    pub(super) fn boolean(&mut self, key: &str, node: &Node) -> Option<Located<bool>> {
+        match node.value {
+            Value::Bool(value) => Some(Located { value, span: node.span }),
+            _ => self.wrong_type(key, node, "`true` or `false`"),
+        }
+    }
+
+    pub(super) fn duration(&mut self, key: &str, node: &Node) -> Option<Located<Duration>> {
+        let parsed = match &node.value {
+            Value::Text(text) => parse_duration(text),
+            _ => None,
+        };
+        if let Some(value) = parsed {
+            return Some(Located { value, span: node.span });
+        }
+        let mistake = wrong_type(node, &format!("`{key}` must be a duration"));
+        let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
+        self.push(mistake.help(help));
+        None
+    }
+
+    /// The value of the word `node` in `words`.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        node: &Node,
+        words: &[(&'static str, T)],
+    ) -> Option<Located<T>> {
+        let Value::Text(written) = &node.value else {
+            return self.wrong_type(key, node, &suggest::one_of(words.iter().map(|(word, _)| *word)));
+        };
+        let written = Located { value: written.clone(), span: node.span };
+        let value = self.word(&written, &format!("`{key}`"), words)?;
+        Some(written.map(|_| value))
+    }
+
+    fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
+        let mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
+        self.push(mistake);
+        None
+    }
 }
 
 /// Where a mapping's missing keys are reported: at its first key.
@@ -207,14 +279,77 @@ pub struct MapReader<'n, 'c, 'a> {
     entries: &'n [(Key, Node)],
     /// Where to report missing keys: the first key, or the empty mapping.
     place: Span,
-    /// The keys read so far: all that the mapping may have.
-    asked: Vec<&'static str>,
+    /// The keys that the mapping may have: those declared, and those read so far.
+    allowed: Vec<&'static str>,
     context: &'c mut ReadContext<'a>,
 }
 
 impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     fn new(entries: &'n [(Key, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
-        Self { entries, place, asked: Vec::new(), context }
+        Self { entries, place, allowed: Vec::new(), context }
+    }
+
+    /// Declares the keys that the mapping may have, for [`Self::get`].
+    pub fn declared(mut self, keys: &Keys) -> Self {
+        self.allowed.extend(keys.settings.iter().map(|setting| setting.name()));
+        self
+    }
+
+    /// The value of a declared key, or its default. Reports a missing key and an invalid value, and returns `None`.
+    pub fn get<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+        match self.declared_node(setting) {
+            Some(node) => setting.kind.read(self.context, setting.name, node),
+            None => self.default(setting),
+        }
+    }
+
+    /// Like [`Self::get`], with the default in place of an invalid value too. So the other mistakes of the file are
+    /// found, and the report prevents loading anyway.
+    pub fn get_or_default<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+        self.get(setting).or_else(|| self.default(setting))
+    }
+
+    /// The default of a key, if it has one.
+    fn default<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+        let Presence::Default(value) = setting.presence else { return None };
+        let node = Node { value: value.into(), span: self.place };
+        setting.kind.read(self.context, setting.name, &node)
+    }
+
+    /// The value of a declared key as it is written; reports a required key that is missing.
+    pub fn declared_node<S>(&mut self, setting: &Setting<S>) -> Option<&'n Node> {
+        debug_assert!(self.allowed.contains(&setting.name), "{} is not declared for its mapping", setting.name);
+        let node = self.node(setting.name);
+        if node.is_none() && matches!(setting.presence, Presence::Required) {
+            self.report_missing(setting.name);
+        }
+        node
+    }
+
+    /// Whether a declared key is written.
+    pub fn has<S>(&mut self, setting: &Setting<S>) -> bool {
+        self.node(setting.name).is_some()
+    }
+
+    /// A reader of the mapping at a declared key, which needs its own `finish`. Its missing keys are reported at the key.
+    pub fn nested(&mut self, setting: &Setting<Mapping>) -> Option<MapReader<'n, '_, 'a>> {
+        self.declared_node(setting)?;
+        Some(self.map(setting.name)?.declared(setting.kind.0))
+    }
+
+    /// Like [`Self::nested`]; an empty mapping if the key is missing or has another value.
+    pub fn nested_or_empty(&mut self, setting: &Setting<Mapping>) -> MapReader<'n, '_, 'a> {
+        let (place, entries): (Span, &'n [(Key, Node)]) = match self.entry(setting.name) {
+            Some((key, node)) => (key.span, self.context.entries(node, &format!("`{}`", key.text)).unwrap_or_default()),
+            None => (self.place, &[]),
+        };
+        MapReader::new(entries, place, self.context).declared(setting.kind.0)
+    }
+
+    /// The elements of the list at a declared key.
+    pub fn list(&mut self, setting: &Setting<List>) -> Option<&'n [Node]> {
+        let node = self.declared_node(setting)?;
+        self.context.list(node, &format!("`{}`", setting.name))
     }
 
     /// Reports missing keys at `span`, usually the mapping's own key, instead of at the first key.
@@ -241,8 +376,8 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// The key and value of `key`.
     pub fn entry(&mut self, key: &'static str) -> Option<(&'n Key, &'n Node)> {
-        if !self.asked.contains(&key) {
-            self.asked.push(key);
+        if !self.allowed.contains(&key) {
+            self.allowed.push(key);
         }
         let entry = self.entries.iter().find(|(found, _)| found.text == key)?;
         Some((&entry.0, &entry.1))
@@ -266,78 +401,28 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         self.context.texts(node, &format!("`{key}`"))
     }
 
-    /// A whole number.
-    pub fn integer(&mut self, key: &'static str) -> Option<Located<i64>> {
-        let node = self.node(key)?;
-        let span = node.span;
-        match node.value {
-            Value::Integer(value) => Some(Located { value, span }),
-            _ => self.wrong_type(key, node, "a whole number"),
-        }
-    }
-
     /// A whole number in `range`.
     pub fn integer_in(&mut self, key: &'static str, range: RangeInclusive<i64>) -> Option<Located<i64>> {
-        let found = self.integer(key)?;
-        if range.contains(&found.value) {
-            return Some(found);
-        }
-        let message = match (*range.start(), *range.end()) {
-            (start, i64::MAX) => format!("`{key}` must be at least {start}"),
-            (start, end) => format!("`{key}` must be from {start} to {end}"),
-        };
-        self.context.error(Code::InvalidValue, found.span, message);
-        None
-    }
-
-    /// A number, whole or not.
-    pub fn number(&mut self, key: &'static str) -> Option<Located<Number>> {
         let node = self.node(key)?;
-        let span = node.span;
-        let value = match node.value {
-            Value::Integer(value) => Number::Integer(value),
-            Value::Float(value) => Number::Float(value),
-            _ => return self.wrong_type(key, node, "a number"),
-        };
-        Some(Located { value, span })
+        self.context.integer_in(key, node, &range)
     }
 
     /// `true` or `false`.
     pub fn boolean(&mut self, key: &'static str) -> Option<Located<bool>> {
         let node = self.node(key)?;
-        let span = node.span;
-        match node.value {
-            Value::Bool(value) => Some(Located { value, span }),
-            _ => self.wrong_type(key, node, "`true` or `false`"),
-        }
+        self.context.boolean(key, node)
     }
 
     /// A duration above zero: a whole number and one of `ms`, `s`, `m`, `h`, `d`, as in `5m`.
     pub fn duration(&mut self, key: &'static str) -> Option<Located<Duration>> {
         let node = self.node(key)?;
-        let span = node.span;
-        let parsed = match &node.value {
-            Value::Text(text) => parse_duration(text),
-            _ => None,
-        };
-        if let Some(value) = parsed {
-            return Some(Located { value, span });
-        }
-        let mistake = wrong_type(node, &format!("`{key}` must be a duration"));
-        let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
-        self.context.push(mistake.help(help));
-        None
+        self.context.duration(key, node)
     }
 
     /// One of `words`, as the value paired with it.
     pub fn choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
         let node = self.node(key)?;
-        let Value::Text(written) = &node.value else {
-            return self.wrong_type(key, node, &suggest::one_of(words.iter().map(|(word, _)| *word)));
-        };
-        let written = Located { value: written.clone(), span: node.span };
-        let value = self.context.word(&written, &format!("`{key}`"), words)?;
-        Some(written.map(|_| value))
+        self.context.choice(key, node, words)
     }
 
     /// Like `read`, for a required key: `settings.required("lease", MapReader::duration)`.
@@ -349,9 +434,12 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         if self.entry(key).is_some() {
             return read(self, key);
         }
-        let message = format!("`{key}` is missing");
-        self.context.error(Code::MissingKey, self.place, message);
+        self.report_missing(key);
         None
+    }
+
+    fn report_missing(&mut self, key: &'static str) {
+        self.context.error(Code::MissingKey, self.place, format!("`{key}` is missing"));
     }
 
     /// [`Self::text`] of a required key.
@@ -359,50 +447,24 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         self.required(key, Self::text)
     }
 
-    /// [`Self::texts`] of a required key.
-    pub fn required_texts(&mut self, key: &'static str) -> Option<Vec<Located<String>>> {
-        self.required(key, Self::texts)
-    }
-
-    /// [`Self::integer`] of a required key.
-    pub fn required_integer(&mut self, key: &'static str) -> Option<Located<i64>> {
-        self.required(key, Self::integer)
-    }
-
-    /// [`Self::node`] of a required key.
-    pub fn required_node(&mut self, key: &'static str) -> Option<&'n Node> {
-        self.required(key, Self::node)
-    }
-
-    /// [`Self::choice`] of a required key.
-    pub fn required_choice<T: Copy>(&mut self, key: &'static str, words: &[(&'static str, T)]) -> Option<Located<T>> {
-        self.required(key, |reader, key| reader.choice(key, words))
-    }
-
     /// Reports every key that was not read as unknown.
     pub fn finish(self) {
-        for key in unknown(self.entries, &self.asked) {
-            self.context.push(unknown_key(key, &self.asked));
+        for key in unknown(self.entries, &self.allowed) {
+            self.context.push(unknown_key(key, &self.allowed));
         }
     }
 
     /// Like [`Self::finish`], for a caller that reports the unknown keys itself. Returns the context, the unknown
     /// keys and the allowed ones.
     pub(crate) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
-        let unknown = unknown(self.entries, &self.asked).collect();
-        (self.context, unknown, self.asked)
-    }
-
-    fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
-        let mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
-        self.context.push(mistake);
-        None
+        let unknown = unknown(self.entries, &self.allowed).collect();
+        (self.context, unknown, self.allowed)
     }
 }
 
-fn unknown<'n>(entries: &'n [(Key, Node)], asked: &[&'static str]) -> impl Iterator<Item = &'n Key> {
+fn unknown<'n>(entries: &'n [(Key, Node)], allowed: &[&'static str]) -> impl Iterator<Item = &'n Key> {
     let keys = entries.iter().map(|(key, _)| key);
-    keys.filter(|key| !asked.contains(&key.text.as_str()))
+    keys.filter(|key| !allowed.contains(&key.text.as_str()))
 }
 
 /// The diagnostic for a key that is not one of `allowed`.

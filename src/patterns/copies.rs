@@ -24,11 +24,16 @@ pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
 use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, RuleView, Verdict, concern_for_content};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
+use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, NamespacePattern, Node, ReadContext};
 use originals::{Holding, Releasing};
 use writes::Writes;
 
 impl Pattern for Copies {
+    fn declaration() -> Declaration {
+        settings::declaration()
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         Self::read_list(settings, context)
     }

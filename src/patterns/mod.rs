@@ -9,6 +9,7 @@ mod bucket;
 pub mod copies;
 mod defaults;
 mod deny;
+mod field_path;
 pub(crate) mod filter;
 mod literal;
 mod number;
@@ -27,13 +28,15 @@ mod tree;
 use std::sync::Arc;
 
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind, code, shorten};
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
+use crate::config::keys::Declaration;
+use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{Document, OwnedValue, Path, Value};
 use numbering::Numbering;
 use procedure::Procedure;
 
-/// JSON Schema (draft 2020-12) of rule files, for editors. It accepts the same files as the readers here, as far as a
-/// schema can; `tests/command_line/schema.rs` compares the two.
+/// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
+/// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
+/// compares the two.
 pub const SCHEMA: &str = include_str!("schema.json");
 
 /// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type.
@@ -48,6 +51,11 @@ macro_rules! patterns {
         impl AnyPattern {
             /// The pattern keys that a rule may have.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            /// Returns the name and the settings of each pattern.
+            pub fn declarations() -> Vec<(&'static str, Declaration)> {
+                vec![$((stringify!($key), $key::$Type::declaration())),*]
+            }
 
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
             pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
@@ -390,6 +398,11 @@ pub enum IndexPurpose {
 
 /// The interface of every pattern.
 pub trait Pattern {
+    /// Declares the settings under its key.
+    fn declaration() -> Declaration
+    where
+        Self: Sized;
+
     /// Reads the settings under its key. Reports every mistake to `context` before it returns `None`.
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self>
     where
@@ -574,31 +587,5 @@ fn concern_for_content(kind: StatementKind) -> Concern {
         StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
         StatementKind::Pipeline => Concern::Unsupported,
         StatementKind::Delete => Concern::Nothing,
-    }
-}
-
-/// Reads a field path under `key`.
-fn read_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
-    let text = reader.text(key)?;
-    located_path(reader.context(), text)
-}
-
-/// Reads a required field path.
-fn read_required_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
-    let text = reader.required_text(key)?;
-    located_path(reader.context(), text)
-}
-
-/// Parses a field path. Reports an error if it is not one or has a numeric part.
-fn located_path(context: &mut ReadContext<'_>, text: Located<String>) -> Option<Located<Path>> {
-    match Path::parse(&text.value) {
-        Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
-            Some(Located { value: path, span: text.span })
-        }
-        _ => {
-            let message = format!("`{}` is not a field path", text.value);
-            context.error(Code::InvalidValue, text.span, message);
-            None
-        }
     }
 }

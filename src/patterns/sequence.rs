@@ -12,14 +12,18 @@ mod kept;
 mod numbers;
 mod shared;
 
+use super::field_path::FieldPath;
 use super::filter::remade;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::{
     AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, RuleView, Unmatched,
-    Verdict, read_required_path,
+    Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{
+    Boolean, Constraint, Declaration, Form, Keys, Kind as ValueKind, Scalar, Setting, Shape, TEXT, Text, Whole, Words,
+};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
@@ -47,10 +51,9 @@ pub struct Sequence {
 }
 
 /// The action for a number that the client provides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Provided {
     /// It is stored, and the sequence does not issue it again.
-    #[default]
     Keep,
     Reject,
     /// A number of the sequence replaces it.
@@ -66,9 +69,80 @@ pub enum Start {
     AfterMax,
 }
 
+const FIELD: Setting<FieldPath> =
+    Setting::required("field", FieldPath, "The field that gets a number if a document lacks it.")
+        .examples(&["order_no"]);
+const COUNTER: Setting<Text> = Setting::optional(
+    "counter",
+    TEXT,
+    "_id of the counter document {_id, seq}; seq is the last number issued. Required unless `strategy: optimistic`.",
+);
+const COLLECTION: Setting<Text> = Setting::with_default(
+    "collection",
+    TEXT,
+    Scalar::Text("counters"),
+    "The collection of the counters: in the same database, or DB.COLLECTION.",
+);
+const START: Setting<FirstNumber> = Setting::with_default(
+    "start",
+    FirstNumber,
+    Scalar::Integer(1),
+    "The first number, or after_max: the number after the largest one in the collection.",
+);
+const BLOCK: Setting<Whole> = Setting::with_default(
+    "block",
+    Whole(1..=MAX_BLOCK as i64),
+    Scalar::Integer(1),
+    "Numbers leased per round trip. A crash leaves a gap, but causes no duplicates.",
+);
+const STRATEGY: Setting<Words<Strategy>> = Setting::with_default(
+    "strategy",
+    Words(&[
+        ("counter", Strategy::Counter, "A counter document."),
+        (
+            "optimistic",
+            Strategy::Optimistic,
+            "Max + 1, with another attempt if another client was faster; needs a unique index on the field.",
+        ),
+    ]),
+    Scalar::Text("counter"),
+    "The source of numbers.",
+);
+const ON_UPSERT: Setting<Boolean> = Setting::with_default(
+    "on_upsert",
+    Boolean,
+    Scalar::Boolean(false),
+    "Whether upserts get a number with $setOnInsert.",
+);
+const REPLACE_GENERATED: Setting<Boolean> = Setting::with_default(
+    "replace_generated",
+    Boolean,
+    Scalar::Boolean(false),
+    "For field _id: whether a number replaces an ObjectId that the driver generated.",
+);
+const PROVIDED: Setting<Words<Provided>> = Setting::with_default(
+    "provided",
+    Words(&[
+        ("keep", Provided::Keep, "It is stored, and never issued again."),
+        ("reject", Provided::Reject, "The statement is rejected; a replacement may contain the stored number."),
+        ("replace", Provided::Replace, "The document gets the next number, or keeps the stored one."),
+    ]),
+    Scalar::Text("keep"),
+    "The action for a number that the client sets.",
+);
+const KEYS: Keys = Keys::new(
+    "Unique numbers for inserted documents.",
+    &[&FIELD, &COUNTER, &COLLECTION, &START, &BLOCK, &STRATEGY, &ON_UPSERT, &REPLACE_GENERATED, &PROVIDED],
+)
+.constrained(&[Constraint::RequiredUnless { key: "counter", other: "strategy", value: "optimistic" }]);
+
 impl Pattern for Sequence {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -135,23 +209,16 @@ impl Pattern for Sequence {
 
 impl Sequence {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let field = read_required_path(reader, "field");
-        let strategy =
-            reader.choice("strategy", &[("counter", Strategy::Counter), ("optimistic", Strategy::Optimistic)]);
-        let strategy = strategy.map_or(Strategy::Counter, |word| word.value);
-        let counter = match strategy {
-            Strategy::Counter => reader.required_text("counter"),
-            Strategy::Optimistic => reader.text("counter"),
-        };
-        let collection = reader.text("collection");
-        let start = read_start(reader);
-        let block = reader.integer_in("block", 1..=i64::from(MAX_BLOCK));
-        let on_upsert = reader.boolean("on_upsert");
-        let replace_generated = reader.boolean("replace_generated");
-        let provided = reader.choice(
-            "provided",
-            &[("keep", Provided::Keep), ("reject", Provided::Reject), ("replace", Provided::Replace)],
-        );
+        let field = reader.get(&FIELD);
+        let strategy = reader.get_or_default(&STRATEGY);
+        let is_counted = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
+        let counter = if is_counted { reader.required_text(COUNTER.name) } else { reader.get(&COUNTER) };
+        let collection = reader.get_or_default(&COLLECTION);
+        let start = reader.get(&START);
+        let block = reader.get_or_default(&BLOCK);
+        let on_upsert = reader.get_or_default(&ON_UPSERT);
+        let replace_generated = reader.get_or_default(&REPLACE_GENERATED);
+        let provided = reader.get_or_default(&PROVIDED);
         let field = field?;
         if let Some(replace) = &replace_generated
             && replace.value
@@ -160,13 +227,13 @@ impl Sequence {
             let message = "`replace_generated` is only allowed for the field _id";
             reader.context().error(Code::ConflictingSettings, replace.span, message);
         }
-        if strategy == Strategy::Counter && counter.is_none() {
+        if is_counted && counter.is_none() {
             return None;
         }
-        let collection = collection.as_ref().map_or("counters", |text| &text.value);
+        let collection = collection?;
         let (database, collection) = match collection.split_once('.') {
             Some((database, collection)) => (Some(database), collection),
-            None => (None, collection),
+            None => (None, collection.as_str()),
         };
         Some(Self {
             field,
@@ -175,11 +242,11 @@ impl Sequence {
             collection: collection.to_owned(),
             start: start?,
             beginning: Beginning::default(),
-            block: block.map_or(1, |number| number.value as u32),
-            strategy,
-            on_upsert: on_upsert.is_some_and(|flag| flag.value),
-            replace_generated: replace_generated.is_some_and(|flag| flag.value),
-            provided: provided.map(|word| word.value).unwrap_or_default(),
+            block: block?.value as u32,
+            strategy: strategy?.value,
+            on_upsert: on_upsert?.value,
+            replace_generated: replace_generated?.value,
+            provided: provided?.value,
         })
     }
 
@@ -423,12 +490,26 @@ fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
 /// The maximum block: more than a process needs between two round trips. It limits the gap after a crash.
 const MAX_BLOCK: u32 = 1_000_000;
 
-/// Reads `start`: a whole number, or `after_max`.
-fn read_start(reader: &mut MapReader<'_, '_, '_>) -> Option<Start> {
-    let Some(node) = reader.node("start") else { return Some(Start::At(1)) };
-    if let crate::config::Value::Text(word) = &node.value {
-        let word = Located { value: word.clone(), span: node.span };
-        return reader.context().word(&word, "`start` as a word", &[("after_max", Start::AfterMax)]);
+/// A whole number, or `after_max`.
+#[derive(Clone, Copy, Debug)]
+struct FirstNumber;
+
+const AFTER_MAX: &str = "after_max";
+
+impl Shape for FirstNumber {
+    fn form(&self) -> Form {
+        Form::OneOf(vec![Form::Whole(i64::MIN..=i64::MAX), Form::Constant(Scalar::Text(AFTER_MAX))])
     }
-    reader.integer("start").map(|number| Start::At(number.value))
+}
+
+impl ValueKind for FirstNumber {
+    type Value = Start;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Start> {
+        if let crate::config::Value::Text(word) = &node.value {
+            let word = Located { value: word.clone(), span: node.span };
+            return context.word(&word, "`start` as a word", &[(AFTER_MAX, Start::AfterMax)]);
+        }
+        Whole(i64::MIN..=i64::MAX).read(context, key, node).map(|number| Start::At(number.value))
+    }
 }

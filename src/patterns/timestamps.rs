@@ -28,6 +28,7 @@ use super::{
 use crate::command::{
     CommandClass, Insert, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update,
 };
+use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{Touch, touch, touched};
@@ -80,8 +81,12 @@ struct Changes<'u> {
 }
 
 impl Pattern for Timestamps {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&settings::KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {

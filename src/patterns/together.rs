@@ -5,8 +5,10 @@
 
 use smallvec::SmallVec;
 
-use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content, located_path};
+use super::field_path::{FieldPath, located_path};
+use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Declaration, Form, Shape};
 use crate::config::{Code, Node, ReadContext, Value as Yaml};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
@@ -18,6 +20,12 @@ pub struct Together {
 }
 
 impl Pattern for Together {
+    fn declaration() -> Declaration {
+        let items = Box::new(FieldPath.form());
+        let form = Form::List { items, at_least: 2, distinct: true };
+        Declaration { meaning: "Fields that must change in one statement.", form }
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         Self::read_list(settings, context)
     }
