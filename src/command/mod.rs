@@ -9,6 +9,7 @@ mod catalogue;
 mod constants;
 mod encode;
 mod name;
+pub mod own;
 mod pipeline;
 mod reply;
 mod statement;

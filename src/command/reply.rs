@@ -92,6 +92,16 @@ impl<'a> Reply<'a> {
         self.fields.cursor?.as_document()
     }
 
+    /// Returns the array `firstBatch` of the cursor as the document that encodes it.
+    pub fn first_batch(&self) -> Option<Document<'a>> {
+        self.cursor()?.get("firstBatch")?.as_array()
+    }
+
+    /// Returns the documents of a find's reply.
+    pub fn found(&self) -> Option<Vec<Document<'a>>> {
+        self.first_batch()?.values().map(Value::as_document).collect()
+    }
+
     /// Returns the same reply with another body, for the client's request.
     pub fn with_body(&self, response_to: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let header = self.message.header;

@@ -15,10 +15,8 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::spans::{Opened, Tracer};
-use crate::wire::{HEADER_LENGTH, Header, OpCode};
-
-/// Offset of the body in an OP_MSG whose body comes first: flags, kind.
-const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+use crate::wire::op_msg::BODY_AT;
+use crate::wire::{Header, OpCode};
 
 /// Which side sent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
