@@ -111,15 +111,6 @@ impl<'a> Reply<'a> {
     }
 }
 
-/// Cuts `text` to `limit` bytes at a character boundary and appends "…". Messages use it for text from clients.
-pub fn shorten(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit));
-        text.push('…');
-        text.shrink_to_fit();
-    }
-}
-
 /// Returns `{ok: 0, errmsg, code, codeName}` with the opcode of the request. `extra` may add fields such as
 /// `errInfo`.
 pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {

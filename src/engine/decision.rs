@@ -13,10 +13,11 @@ use super::plan::Step;
 use super::port::{Flow, Lent, Port};
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
-use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, shorten};
+use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply};
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
 use crate::rules::RuleSet;
+use crate::text::shorten;
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 

@@ -106,8 +106,7 @@ impl Pattern for Bounds {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let AnyPattern::Sequence(sequence) = other else { return None };
-        let (own, numbered) = (&self.field.value, sequence.field());
+        let (own, numbered) = (&self.field.value, other.numbered_field()?);
         let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
         is_nested.then_some("one field lies inside the other, so both cannot be numbers")
     }

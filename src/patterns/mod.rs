@@ -16,7 +16,7 @@ mod number;
 pub mod numbering;
 pub mod procedure;
 mod queue;
-pub mod reads;
+mod reads;
 mod replacement;
 pub mod sequence;
 #[cfg(test)]
@@ -24,15 +24,16 @@ mod tests;
 pub mod timestamps;
 mod together;
 mod tree;
+mod verdict;
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind, code, shorten};
+use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
-use crate::document::{Document, OwnedValue, Path, Value};
+use crate::document::{Document, Path, Value};
 use numbering::Numbering;
-use procedure::Procedure;
+pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
 /// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
@@ -187,118 +188,6 @@ pub struct WeakerSetting {
     pub setting: &'static str,
 }
 
-/// The result of evaluating a statement.
-#[derive(Debug, Clone)]
-pub enum Verdict<'a> {
-    /// Sends the statement unchanged.
-    Forward,
-    /// Sends this operation instead.
-    Rewrite(Rewrite<'a>),
-    /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
-    /// yet; [`Pattern::counting`] returns the statement for each case.
-    Counted(Operation<'a>),
-    /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
-    /// operation.
-    OnlyNew(Operation<'a>, Rejection),
-    /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`] describes the
-    /// rule's numbers.
-    Number(Option<Operation<'a>>),
-    /// The statement needs these queries and further statements, in one transaction with it.
-    Needs(Arc<dyn Procedure>),
-    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
-    Provides(Option<Operation<'a>>),
-    Reject(Rejection),
-    /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
-    Unsupported(Rejection),
-}
-
-/// The stored value of a field that is to be incremented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
-    /// A number, or nothing.
-    Number,
-    /// Something else.
-    Other,
-    /// A field on the path is not a document, so the server cannot set the field.
-    Unreachable,
-}
-
-impl Stored {
-    /// Returns the next kind, in a fixed order. Every document is of exactly one kind.
-    pub fn next(self) -> Option<Self> {
-        match self {
-            Self::Number => Some(Self::Other),
-            Self::Other => Some(Self::Unreachable),
-            Self::Unreachable => None,
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Rewrite<'a> {
-    pub operation: Operation<'a>,
-    /// Whether matching nothing can be an error: then [`Pattern::unmatched`] decides.
-    pub checks_match: bool,
-}
-
-/// The result for a statement with a rule's conditions that matched nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unmatched {
-    /// Forwards the server's n: 0 to the client.
-    Nothing,
-    Reject(Rejection),
-}
-
-/// Why a statement is rejected, for the application's developer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    /// A server error code.
-    pub code: i32,
-    /// The problem, as half a sentence: "it replaces the whole document".
-    pub reason: String,
-    /// The remedy, as a sentence.
-    pub hint: String,
-}
-
-/// Maximum bytes of a reason, and of a hint. They may contain names and values from a client, which can be as long as
-/// a message.
-pub const MAX_REASON_LENGTH: usize = 1000;
-
-impl Rejection {
-    pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (mut reason, mut hint) = (reason.into(), hint.into());
-        shorten(&mut reason, MAX_REASON_LENGTH);
-        shorten(&mut hint, MAX_REASON_LENGTH);
-        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
-    }
-}
-
-impl<'a> Verdict<'a> {
-    fn reject(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Reject(Rejection::new(reason, hint))
-    }
-
-    fn procedure(procedure: impl Procedure + 'static) -> Self {
-        Self::Needs(Arc::new(procedure))
-    }
-
-    fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Unsupported(Rejection::new(reason, hint))
-    }
-
-    fn rewrite(operation: Operation<'a>) -> Self {
-        Self::Rewrite(Rewrite { operation, checks_match: false })
-    }
-
-    /// The verdict for a client's pipeline update; patterns do not analyse pipelines.
-    fn client_pipeline() -> Self {
-        Self::unsupported(
-            "it is an aggregation pipeline, which can change any field",
-            "Use update operators such as $set.",
-        )
-    }
-}
-
 /// The input of an evaluation besides the statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'c> {
@@ -337,31 +226,6 @@ impl WholeCommand<'_> {
     }
 }
 
-/// The result of evaluating a whole command.
-#[derive(Debug, Clone)]
-pub enum CommandVerdict {
-    Forward,
-    /// Sets this field of the body, or replaces it.
-    Set(&'static str, OwnedValue),
-    /// Forwards the command and logs a warning.
-    Warn(Rejection),
-    /// The verdict depends on documents that must be read first.
-    Needs(Arc<dyn CollectionQuery>),
-    Reject(Rejection),
-}
-
-/// The documents that a pattern needs before it can evaluate a command.
-pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
-    /// Returns the filter for these documents, as BSON.
-    fn filter(&self) -> Vec<u8>;
-
-    /// Returns the projection, as BSON.
-    fn fields(&self) -> Vec<u8>;
-
-    /// Returns the verdict, which is not `Needs`. `found` is also empty if the documents could not be read.
-    fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
-}
-
 /// How a pattern treats all statements of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concern {
@@ -382,6 +246,20 @@ pub struct NeededIndex {
     pub purpose: IndexPurpose,
     /// The consequence without it, as half a sentence: "every move scans the collection".
     pub without: &'static str,
+}
+
+/// Actions on a collection that docward's own user must be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Privilege {
+    pub database: String,
+    pub collection: String,
+    pub actions: &'static [&'static str],
+}
+
+impl Privilege {
+    fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
+        Self { database: database.to_owned(), collection: collection.to_owned(), actions }
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -513,6 +391,31 @@ pub trait Pattern {
     /// Returns the field by which a client's filter checks that a stored document is unchanged since it was read. No
     /// rule makes an upsert of a statement with such a check.
     fn version(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Returns the field that it stores numbers in.
+    fn numbered_field(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Returns why a statement can change other fields and leave this one as it is stored although it writes both, as
+    /// half a sentence.
+    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+        let _ = field;
+        None
+    }
+
+    /// Returns what docward's own user must be allowed to do, for a rule on `namespaces`, as far as they name one
+    /// database.
+    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+        let _ = namespaces;
+        Vec::new()
+    }
+
+    /// Returns how far behind the primary the query listener's secondary may be; `None`: it may not read the rule's
+    /// collections.
+    fn max_staleness(&self) -> Option<Duration> {
         None
     }
 

@@ -47,6 +47,10 @@ impl Pattern for Reads {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
+    fn max_staleness(&self) -> Option<Duration> {
+        Some(self.max_staleness)
+    }
+
     fn exclusive(&self) -> bool {
         true
     }
@@ -61,11 +65,6 @@ impl Pattern for Reads {
 }
 
 impl Reads {
-    /// How far the secondary may be behind the primary.
-    pub fn max_staleness(&self) -> Duration {
-        self.max_staleness
-    }
-
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         reader.get(&PREFER);
         let written = reader.get_or_default(&MAX_STALENESS)?;

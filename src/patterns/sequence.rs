@@ -17,14 +17,14 @@ use super::filter::remade;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::{
-    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, RuleView, Unmatched,
-    Verdict,
+    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Rewrite, RuleView,
+    Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
     Boolean, Constraint, Declaration, Form, Keys, Kind as ValueKind, Scalar, Setting, Shape, TEXT, Text, Whole, Words,
 };
-use crate::config::{Code, Located, MapReader, Node, ReadContext};
+use crate::config::{Code, Located, MapReader, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
 pub use shared::{Beginning, Origin};
@@ -143,6 +143,32 @@ impl Pattern for Sequence {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn numbered_field(&self) -> Option<&Path> {
+        Some(self.field())
+    }
+
+    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+        let overlaps = field.overlaps(self.field().as_str().as_bytes());
+        overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
+    }
+
+    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+        const COUNT: &[&str] = &["find", "insert", "update"];
+        let mut privileges = Vec::new();
+        let reads_documents = self.strategy == Strategy::Optimistic || self.start == Start::AfterMax;
+        for namespace in namespaces {
+            if let (true, Some((database, collection))) = (reads_documents, namespace.exact()) {
+                privileges.push(Privilege::new(database, collection, &["find"]));
+            }
+            let database = namespace.database().is_literal().then(|| namespace.database().as_str());
+            let database = self.database.as_deref().or(database);
+            if let (Strategy::Counter, Some(database)) = (self.strategy, database) {
+                privileges.push(Privilege::new(database, &self.collection, COUNT));
+            }
+        }
+        privileges
     }
 
     fn rewriting(&self) -> &'static str {

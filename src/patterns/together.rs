@@ -44,16 +44,7 @@ impl Pattern for Together {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
-        match other {
-            AnyPattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
-                Some("a stale write to one of the fields still changes the others")
-            }
-            AnyPattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
-                Some("a replacement keeps the number in one of the fields and changes the others")
-            }
-            _ => None,
-        }
+        self.fields.iter().find_map(|field| other.leaves_stored(field))
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

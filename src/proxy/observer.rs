@@ -15,7 +15,7 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
-use crate::proxy::telemetry::rule_outcomes::LiveRule;
+use crate::proxy::telemetry::outcome_counters::LiveRule;
 use crate::service::Leases;
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.

@@ -67,7 +67,7 @@ struct CommandMeter {
 #[derive(Debug, Default)]
 struct LookupMeter {
     latency: Histogram,
-    refused: AtomicU64,
+    permanent: AtomicU64,
     unavailable: AtomicU64,
 }
 
@@ -98,8 +98,9 @@ pub struct CommandMeasures {
 pub struct LookupMeasures {
     /// Of all lookups.
     pub latency: Reading,
-    /// Refused by the server; a retry would not help.
-    pub refused: u64,
+    /// Permanent errors: a retry fails too until somebody fixes the cause.
+    pub permanent: u64,
+    /// No server answered, or there is no primary.
     pub unavailable: u64,
 }
 
@@ -183,7 +184,7 @@ impl Meter {
         meter.latency.add(nanoseconds);
         match answer {
             Ok(_) => {}
-            Err(LookupError::Permanent(_)) => _ = meter.refused.fetch_add(1, Ordering::Relaxed),
+            Err(LookupError::Permanent(_)) => _ = meter.permanent.fetch_add(1, Ordering::Relaxed),
             Err(LookupError::Unavailable(_)) => _ = meter.unavailable.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -240,7 +241,7 @@ impl Meters {
             }
             for ((_, measured), meter) in measures.lookups.iter_mut().zip(&shard.lookups) {
                 measured.latency.merge(&meter.latency.snapshot());
-                measured.refused += meter.refused.load(Ordering::Relaxed);
+                measured.permanent += meter.permanent.load(Ordering::Relaxed);
                 measured.unavailable += meter.unavailable.load(Ordering::Relaxed);
             }
         }
