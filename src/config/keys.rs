@@ -17,8 +17,8 @@
 use std::ops::RangeInclusive;
 use std::time;
 
+use super::context::ReadContext;
 use super::node::{self, Located, Node, Value};
-use super::reader::ReadContext;
 
 /// All keys of a mapping.
 #[derive(Clone, Copy)]
