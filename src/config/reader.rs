@@ -18,7 +18,7 @@ use crate::suggest;
 
 impl<'a> ReadContext<'a> {
     /// Reads `node` as a mapping and reports any other type. Missing keys are reported at its first key, those of
-    /// a pattern's settings at the pattern's key; [`MapReader::at`] changes that.
+    /// a pattern's settings at the pattern's key.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match self.settings() {
             Some((span, key)) if span == node.span => {
@@ -137,13 +137,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
         self.context.list(node, &format!("`{}`", setting.name))
     }
 
-    /// Reports missing keys at `span`, usually the mapping's own key, instead of at the first key.
-    pub fn at(mut self, span: Span) -> Self {
-        self.place = span;
-        self
-    }
-
-    /// Where missing keys are reported: the span given to [`Self::at`], or the first key.
+    /// Where missing keys are reported.
     #[must_use]
     pub fn place(&self) -> Span {
         self.place
