@@ -32,4 +32,5 @@ pub mod secret;
 pub mod service;
 pub mod shell;
 mod suggest;
+mod text;
 pub mod wire;

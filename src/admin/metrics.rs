@@ -170,13 +170,13 @@ impl Sources {
     }
 
     fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
-        let Loads { loaded, failed, loaded_at, tried_at, last_error } = self.admin_context.loads();
-        let outcomes = [([("outcome", "loaded")], loaded), ([("outcome", "failed")], failed)];
+        let Loads { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.loads();
+        let outcomes = [([("outcome", "loaded")], *loaded), ([("outcome", "failed")], *failed)];
         page.counters("reloads", "Reloads of rules or certificates", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));
         page.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
-        page.time("last_reload", "When the last reload was tried, successful or not", tried_at)?;
-        page.time("rules_loaded", "When the active rules and certificates were loaded", loaded_at)
+        page.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
+        page.time("rules_loaded", "When the active rules and certificates were loaded", *loaded_at)
     }
 
     fn members(&self, page: &mut Page<'_>) -> fmt::Result {
@@ -264,7 +264,7 @@ impl Sources {
         page.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
         let failures = lookups.iter().flat_map(|(kind, measured)| {
             let labels = |outcome| [("kind", *kind), ("outcome", outcome)];
-            [(labels("refused"), measured.refused), (labels("unavailable"), measured.unavailable)]
+            [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
         page.counters("lookup_failures", "Failed lookups", failures)?;
         let leases = self.observer.leases();

@@ -35,7 +35,7 @@ use crate::rules::RuleSet;
 
 /// Data for the admin address that only the layer above has.
 pub trait AdminContext: Send + Sync + 'static {
-    fn loads(&self) -> Loads;
+    fn loads(&self) -> Arc<Loads>;
 
     /// The counts of exported spans.
     fn spans(&self) -> SpanCounts;
@@ -60,7 +60,7 @@ pub struct SpanCounts {
 }
 
 /// The results of reloading rules and certificates.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Loads {
     /// The number of successful reloads; the load at the start does not count.
     pub loaded: u64,
@@ -69,8 +69,17 @@ pub struct Loads {
     pub loaded_at: SystemTime,
     /// When the last reload was tried, successful or not.
     pub tried_at: SystemTime,
-    /// The errors of the last reload; `None` if it was successful.
+    /// The errors of the last reload, for rules as `docward check` prints them; `None` if it was successful.
     pub last_error: Option<String>,
+}
+
+impl Loads {
+    /// No reloads yet.
+    #[must_use]
+    pub fn at_start() -> Self {
+        let now = SystemTime::now();
+        Self { loaded: 0, failed: 0, loaded_at: now, tried_at: now, last_error: None }
+    }
 }
 
 /// The data for all responses.

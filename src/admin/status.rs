@@ -34,7 +34,7 @@ fn describe(sources: &Sources) -> Response {
             "loaded": loads.loaded,
             "failed": loads.failed,
             "tried_at": milliseconds(loads.tried_at),
-            "last_error": loads.last_error,
+            "last_error": &loads.last_error,
         },
         "members": observer.members(),
         "query_listener": observer.query_address(),

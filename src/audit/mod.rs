@@ -22,5 +22,5 @@ pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::propose;
 pub use recorded::{Client, Content, Hidden, RecordedCommand, Unreadable, Wanted};
-pub use shape::{one_line, shape, shape_of_frame};
+pub use shape::{shape, shape_of_frame};
 pub use tally::{Counts, Effect, Example, Noted, RuleTally, Tally};

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::field::Purpose;
 use super::habits::{Collection, Evidence, Habits};
-use super::shape::one_line;
 use crate::config::Source;
 use crate::rules::RuleSet;
+use crate::text::one_line;
 
 /// The fewest pushes to one array for a proposal: a short array needs no buckets.
 const MANY_PUSHES: u64 = 20;

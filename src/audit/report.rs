@@ -4,10 +4,10 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::shape::one_line;
 use super::tally::{Counts, Effect, Example, RuleTally, Tally};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
+use crate::text::one_line;
 
 /// The most applications and shapes in the text; JSON has all.
 const SHOWN: usize = 5;

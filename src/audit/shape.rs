@@ -1,9 +1,10 @@
 //! The shape of a command, without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in
 //! values have the same shape, so shapes can be counted. They do not reveal data.
 
-use crate::command::{CommandClass, Form, classify, shorten};
+use crate::command::{CommandClass, Form, classify};
 use crate::document::{Document, Kind, Value};
 use crate::engine::command_of_frame;
+use crate::text::shorten;
 
 /// The most characters in a shape; longer ones are truncated.
 const MAX_LENGTH: usize = 200;
@@ -25,13 +26,6 @@ pub fn shape(command: Document<'_>) -> String {
 #[must_use]
 pub fn shape_of_frame(frame: &[u8]) -> String {
     command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
-}
-
-/// `text` without line breaks and control characters, so that traffic cannot forge output lines.
-#[must_use]
-pub fn one_line(text: &str) -> String {
-    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
-    text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
 }
 
 fn write_shape(command: Document<'_>, out: &mut String) {

@@ -15,6 +15,8 @@ use arc_swap::ArcSwap;
 use tokio::signal::unix::Signal;
 use tokio::time::{MissedTickBehavior, interval};
 
+use crate::admin::Loads;
+
 pub(super) use self::certificates::Certificates;
 pub(super) use self::rules::Rules;
 
@@ -40,33 +42,10 @@ pub(super) trait Reloadable: Send {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fingerprint(u64);
 
-/// The results of reloads since the start, for monitoring.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Status {
-    /// The number of successful reloads.
-    pub loaded: u64,
-    /// The number of failed reloads.
-    pub failed: u64,
-    /// When the current rules and certificates were loaded.
-    pub loaded_at: SystemTime,
-    /// When the last reload was tried, successful or not.
-    pub tried_at: SystemTime,
-    /// The errors of the last reload, for rules as `docward check` prints them; `None` if it was successful.
-    pub last_error: Option<String>,
-}
-
-impl Status {
-    /// The status at the start.
-    fn now() -> Self {
-        let now = SystemTime::now();
-        Self { loaded: 0, failed: 0, loaded_at: now, tried_at: now, last_error: None }
-    }
-}
-
 /// Reloads changed parts.
 pub struct Reload {
     parts: Vec<Watched>,
-    status: Arc<ArcSwap<Status>>,
+    loads: Arc<ArcSwap<Loads>>,
 }
 
 struct Watched {
@@ -89,12 +68,12 @@ impl Fingerprint {
 
 impl Reload {
     pub(super) fn new(parts: Vec<Box<dyn Reloadable>>) -> Self {
-        let status = Arc::new(ArcSwap::from_pointee(Status::now()));
-        Self { parts: parts.into_iter().map(Watched::new).collect(), status }
+        let loads = Arc::new(ArcSwap::from_pointee(Loads::at_start()));
+        Self { parts: parts.into_iter().map(Watched::new).collect(), loads }
     }
 
-    pub fn status(&self) -> Arc<ArcSwap<Status>> {
-        self.status.clone()
+    pub fn loads(&self) -> Arc<ArcSwap<Loads>> {
+        self.loads.clone()
     }
 
     /// Reloads on signals and changed files; never returns.
@@ -129,10 +108,10 @@ impl Reload {
             return;
         }
         let succeeded = !loads.contains(&false);
-        let before = self.status.load();
+        let before = self.loads.load();
         let errors: Vec<_> = self.parts.iter().filter_map(|watched| watched.error.as_deref()).collect();
         let now = SystemTime::now();
-        self.status.store(Arc::new(Status {
+        self.loads.store(Arc::new(Loads {
             loaded: before.loaded + u64::from(succeeded),
             failed: before.failed + u64::from(!succeeded),
             loaded_at: if succeeded { now } else { before.loaded_at },

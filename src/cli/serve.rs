@@ -303,7 +303,7 @@ async fn serve(
         () = wait_for_signal(&mut terminate, &mut interrupt, "exiting before the listeners opened") => return Ok(()),
     };
     let observer = proxy.observer();
-    let telemetry = telemetry.start(&observer, reload.status())?;
+    let telemetry = telemetry.start(&observer, reload.loads())?;
     announce(&proxy, telemetry.address())?;
     notify_manager(&[NotifyState::Ready]);
     let reports = async {

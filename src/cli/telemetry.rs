@@ -10,7 +10,6 @@ use arc_swap::ArcSwap;
 
 use super::config::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
-use super::reload::Status;
 use crate::admin::{self, Admin, ExplainRequest, Loads, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::proxy::{Observer, ProxyConfig, Tracer};
@@ -79,10 +78,10 @@ impl Prepared {
     pub(super) fn start(
         self,
         observer: &Arc<Observer<RuleSet>>,
-        status: Arc<ArcSwap<Status>>,
+        loads: Arc<ArcSwap<Loads>>,
     ) -> Result<RunningTelemetry> {
         let spans = self.traces.as_ref().map(|traces| (traces.tracer.clone(), traces.exported.clone()));
-        let admin_context = Arc::new(AdminContext { observer: observer.clone(), status, spans });
+        let admin_context = Arc::new(AdminContext { observer: observer.clone(), loads, spans });
         let admin =
             self.listener.map(|listener| Admin::start(listener, observer.clone(), admin_context)).transpose()?;
         Ok(RunningTelemetry { admin, exporter: self.traces.map(|traces| traces.exporter) })
@@ -105,14 +104,13 @@ impl RunningTelemetry {
 /// See [`crate::admin::AdminContext`].
 struct AdminContext {
     observer: Arc<Observer<RuleSet>>,
-    status: Arc<ArcSwap<Status>>,
+    loads: Arc<ArcSwap<Loads>>,
     spans: Option<(Arc<Tracer>, Arc<Exported>)>,
 }
 
 impl crate::admin::AdminContext for AdminContext {
-    fn loads(&self) -> Loads {
-        let Status { loaded, failed, loaded_at, tried_at, last_error } = Status::clone(&self.status.load());
-        Loads { loaded, failed, loaded_at, tried_at, last_error }
+    fn loads(&self) -> Arc<Loads> {
+        self.loads.load_full()
     }
 
     fn spans(&self) -> SpanCounts {

@@ -92,21 +92,22 @@ impl<'a> Reply<'a> {
         self.fields.cursor?.as_document()
     }
 
+    /// Returns the array `firstBatch` of the cursor as the document that encodes it.
+    pub fn first_batch(&self) -> Option<Document<'a>> {
+        self.cursor()?.get("firstBatch")?.as_array()
+    }
+
+    /// Returns the documents of a find's reply.
+    pub fn found(&self) -> Option<Vec<Document<'a>>> {
+        self.first_batch()?.values().map(Value::as_document).collect()
+    }
+
     /// Returns the same reply with another body, for the client's request.
     pub fn with_body(&self, response_to: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let header = self.message.header;
         let mut writer = op_msg::Writer::new(header.request_id, response_to, self.message.flags, header.length + 64);
         writer.body(|out| Writer::document(out, write));
         writer.finish()
-    }
-}
-
-/// Cuts `text` to `limit` bytes at a character boundary and appends "…". Messages use it for text from clients.
-pub fn shorten(text: &mut String, limit: usize) {
-    if text.len() > limit {
-        text.truncate(text.floor_char_boundary(limit));
-        text.push('…');
-        text.shrink_to_fit();
     }
 }
 

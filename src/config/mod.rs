@@ -1,15 +1,17 @@
 //! Reading configuration: YAML in, a tree of [`Node`]s with places, settings and [`Diagnostic`]s out.
 //!
-//! `files` reads files, `yaml` makes the tree, and a [`MapReader`] reads settings from it. `settings` reads whole
-//! files other than rule files. [`NamespacePattern`] and [`Glob`] are values in such files.
+//! `files` reads files, `yaml` makes the tree, and a [`MapReader`] reads mappings from it with a [`ReadContext`], by the declarations in
+//! [`keys`]. `settings` reads whole files other than rule files. [`NamespacePattern`] and [`Glob`] are values in such files.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`]; `render` prints them. This layer does not know rules or
 //! patterns. Only `files` accesses the file system.
 
 mod code;
+mod context;
 mod diagnostic;
 mod files;
 mod glob;
+pub mod keys;
 mod namespace;
 mod node;
 mod reader;
@@ -21,6 +23,7 @@ mod source;
 mod yaml;
 
 pub use code::Code;
+pub use context::{ReadContext, parse_duration};
 pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
 pub(crate) use files::FileReader;
 pub use files::read_file;
@@ -28,8 +31,8 @@ pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub(crate) use namespace::{Rank, is_server_collection, is_server_database};
 pub use node::{Key, Located, Node, Number, Value};
+pub use reader::MapReader;
 pub(crate) use reader::unknown_key;
-pub use reader::{MapReader, ReadContext, parse_duration};
 pub use settings::read_settings;
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;

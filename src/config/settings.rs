@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
+use super::context::ReadContext;
 use super::diagnostic::Report;
 use super::files::FileReader;
 use super::node::Value;
-use super::reader::{MapReader, ReadContext};
+use super::reader::MapReader;
 use super::yaml;
 
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.

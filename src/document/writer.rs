@@ -154,8 +154,8 @@ impl<'b> ArrayWriter<'b> {
 }
 
 impl<'b> Slot<'b> {
-    /// Sets the kind and returns the buffer to append the value to.
-    pub(super) fn begin(mut self, kind: Kind) -> &'b mut Vec<u8> {
+    /// Sets the kind and returns the buffer. The caller appends exactly one well-formed value of that kind.
+    pub(crate) fn begin(mut self, kind: Kind) -> &'b mut Vec<u8> {
         self.kind(kind);
         self.out
     }

@@ -1,9 +1,9 @@
 //! Numbers of the optimistic strategy: the query of the largest one, and errors because a number is taken.
 
 use super::lookup::Maximum;
+use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply, code};
-use crate::document::{Document, Lookup as At, Path, Value, Writer};
-use crate::wire::op_msg;
+use crate::document::{CowDocument, Document, Lookup as At, Path, Value, Writer};
 
 /// Returns the lookup of the largest number on `namespace`.
 pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {
@@ -51,39 +51,25 @@ pub(super) fn countable(field: &str) -> Vec<u8> {
 
 /// Returns a find for the maximum, inside the client's transaction.
 pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction_begun: bool) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            w.string("find", &maximum.collection);
-            w.nested("filter", |w| write_countable(w, &maximum.field));
-            w.nested("sort", |w| w.int32(&maximum.field, -1));
-            w.nested("projection", |w| {
-                w.int32(&maximum.field, 1);
-                if maximum.field != "_id" {
-                    w.int32("_id", 0);
-                }
-            });
-            w.int32("limit", 1);
-            w.boolean("singleBatch", true);
-            for element in command.body.elements() {
-                match element.key {
-                    b"lsid" | b"txnNumber" | b"autocommit" | b"$clusterTime" => w.element(element),
-                    b"startTransaction" | b"readConcern" if !transaction_begun => w.element(element),
-                    _ => {}
-                }
-            }
-            command.api_parameters().for_each(|element| w.element(element));
-            w.string("$db", &maximum.database);
-        });
+    let Maximum { database, collection, field } = maximum;
+    let filter = CowDocument::build(|w| write_countable(w, field));
+    let projection = CowDocument::build(|w| {
+        w.int32(field, 1);
+        if field != "_id" {
+            w.int32("_id", 0);
+        }
     });
-    writer.finish()
+    let namespace = Namespace { database, collection };
+    let find = Find { namespace, filter: filter.as_document(), projection: projection.as_document(), limit: 1 };
+    own::find(command, CommandSession::Client { begun: transaction_begun }, find, |w| {
+        w.nested("sort", |w| w.int32(field, -1));
+    })
 }
 
 /// Parses the reply to [`find_maximum`]; `None` if it is an error.
 pub(super) fn read_maximum(reply: &[u8], field: &str) -> Option<Option<i64>> {
     let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
-    let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|c| c.get("firstBatch"));
-    let first = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
+    let first = reply.first_batch().and_then(|batch| batch.values().next()).and_then(Value::as_document);
     Some(first.and_then(|document| match Path::parse(field)?.lookup(document) {
         At::Found(value) => value.floor(),
         At::Missing | At::Blocked(_) => None,

@@ -3,8 +3,7 @@
 //! docward or fail. The error names an alternative. All other mechanisms are forwarded unchanged.
 
 use crate::command::{Reply, code};
-use crate::document::{Document, Element, Value, Writer};
-use crate::wire::op_msg;
+use crate::document::{Document, Element, Value};
 
 use super::decision::NoPlan;
 
@@ -51,37 +50,12 @@ pub(super) fn completes_login(body: Document<'_>) -> bool {
     speculative.unwrap_or(body).get("done").and_then(Value::as_bool) == Some(true)
 }
 
-/// Returns a command that tests on an unauthenticated connection whether the server requires a login. It counts a
-/// collection that does not exist: every login may do so, an unauthenticated client may not.
-#[must_use]
-pub fn login_question(request_id: i32) -> Vec<u8> {
-    question(request_id, |w| w.string("count", "docward.none"))
-}
-
-/// Returns whether a reply to [`login_question`] means that the server requires a login; `None` if it is unclear.
+/// Returns whether a reply to [`login_question`](super::login_question) means that the server requires a login; `None` if it is unclear.
 #[must_use]
 pub fn requires_login(reply: &[u8]) -> Option<bool> {
     let reply = Reply::parse(reply).ok()?;
     let code = reply.body.get("code").and_then(Value::as_i32);
     Some(!reply.is_ok() && code == Some(code::UNAUTHORIZED))
-}
-
-/// Returns a command that queries the authenticated users of a connection.
-#[must_use]
-pub fn users_question(request_id: i32) -> Vec<u8> {
-    question(request_id, |w| w.int32("connectionStatus", 1))
-}
-
-/// Returns a command on `admin` with the fields that `write` writes.
-fn question(request_id: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, 0, 0, 64);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            write(w);
-            w.string("$db", "admin");
-        });
-    });
-    writer.finish()
 }
 
 /// Returns the authenticated users as (authentication database, name), from `authInfo.authenticatedUsers` of a

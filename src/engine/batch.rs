@@ -27,10 +27,10 @@ use super::merge::{self, Tally};
 use super::outcome::RuleOutcomes;
 use super::plan::Step;
 use super::port::{Flow, Port, Purpose, close};
+use crate::command::own;
 use crate::command::{Command, EncodeOptions, Form, Reply, Statement, StatementPart, WriteBatch};
-use crate::document::{Document, Writer};
+use crate::document::Document;
 use crate::rules::RuleId;
-use crate::wire::op_msg;
 
 pub(super) use commands::is_state_change_error;
 use counting::Counted;
@@ -101,7 +101,7 @@ impl<'f> BatchJob<'f> {
         self.explain_errors(port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
-            port.exchange(abort_transaction(&self.command)).await;
+            port.exchange(own::abort_transaction(&self.command)).await;
         }
         Flow::Continue(self.finish())
     }
@@ -324,7 +324,7 @@ impl<'f> BatchJob<'f> {
         loop {
             let cursor = Reply::parse(&frame).ok().filter(Reply::is_ok).and_then(|reply| merge::open_cursor(&reply));
             let Some(cursor) = cursor else { return Flow::Continue(frame) };
-            let more = port.exchange(merge::get_more(&self.command, cursor)).await;
+            let more = port.exchange(own::more_bulk_results(&self.command, cursor)).await;
             frame = match merge::join_cursor(&frame, &more) {
                 Some(joined) => joined,
                 None => return close("the server's reply to the getMore for a bulkWrite's results cannot be parsed"),
@@ -422,23 +422,4 @@ impl<'f> BatchJob<'f> {
         }
         Step::Reply(self.tally.reply(&self.command, self.batch.form))
     }
-}
-
-fn abort_transaction(command: &Command<'_>) -> Vec<u8> {
-    let session = command.session();
-    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 128);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            w.int32("abortTransaction", 1);
-            for (key, value) in [("lsid", session.lsid), ("txnNumber", session.txn_number)] {
-                if let Some(value) = value {
-                    w.value(key, value);
-                }
-            }
-            w.boolean("autocommit", false);
-            command.api_parameters().for_each(|element| w.element(element));
-            w.string("$db", "admin");
-        });
-    });
-    writer.finish()
 }

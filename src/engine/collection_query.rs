@@ -1,10 +1,10 @@
 //! The query of a rule that needs documents of the collection to evaluate a read. It is one find on the client's own
 //! connection, as its user, before the client's command.
 
+use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply};
-use crate::document::{CowDocument, Document, Value, Writer};
+use crate::document::CowDocument;
 use crate::patterns::{CollectionQuery, CommandVerdict, WholeCommand};
-use crate::wire::op_msg;
 
 /// A rule needs one document, or the fact that there are more.
 const LIMIT: i32 = 2;
@@ -17,26 +17,8 @@ pub(super) fn question(
 ) -> Vec<u8> {
     let filter = CowDocument::from_writer(collection_query.filter());
     let fields = CowDocument::from_writer(collection_query.fields());
-    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            w.string("find", namespace.collection);
-            w.value("filter", Value::document(filter.as_document()));
-            w.value("projection", Value::document(fields.as_document()));
-            w.int32("limit", LIMIT);
-            w.boolean("singleBatch", true);
-            w.nested("collation", |w| w.string("locale", "simple"));
-            for element in command.body.elements() {
-                if matches!(element.key, b"lsid" | b"$clusterTime" | b"$readPreference" | b"readConcern" | b"maxTimeMS")
-                {
-                    w.element(element);
-                }
-            }
-            command.api_parameters().for_each(|element| w.element(element));
-            w.string("$db", namespace.database);
-        });
-    });
-    writer.finish()
+    let found = Find { namespace, filter: filter.as_document(), projection: fields.as_document(), limit: LIMIT };
+    own::find(command, CommandSession::Read, found, |w| w.nested("collation", |w| w.string("locale", "simple")))
 }
 
 /// Returns the verdict for the reply; an error counts as an empty result.
@@ -46,9 +28,6 @@ pub(super) fn conclude(
     answer: &[u8],
 ) -> CommandVerdict {
     let reply = Reply::parse(answer).ok().filter(Reply::is_ok);
-    let found = reply.and_then(|reply| {
-        let batch = reply.body.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?;
-        batch.values().map(Value::as_document).collect::<Option<Vec<Document<'_>>>>()
-    });
+    let found = reply.and_then(|reply| reply.found());
     collection_query.conclude(whole, &found.unwrap_or_default())
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use super::authentication::{self, is_by_certificate, read_users, users_question};
+use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
 use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, applicable_rules, asks_for_users};
 use super::indirect_writes::BUCKET_WRITE;
@@ -12,10 +12,12 @@ use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
 use super::port::{Flow, Lent, Port};
 use super::{ClientState, Now, collection_query, rejection_text};
-use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, shorten};
+use crate::command::own::users_question;
+use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply};
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
 use crate::rules::RuleSet;
+use crate::text::shorten;
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 

@@ -272,10 +272,8 @@ fn first_error(reply: &[u8]) -> Option<String> {
     if !reply.is_ok() {
         return Some(text(reply.body));
     }
-    let cursor = reply.body.get("cursor").and_then(Value::as_document);
-    let results = cursor.and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array);
     let failed = |result: &Document<'_>| result.get("errmsg").is_some();
-    let errors = reply.body.get("writeErrors").and_then(Value::as_array).or(results)?;
+    let errors = reply.body.get("writeErrors").and_then(Value::as_array).or_else(|| reply.first_batch())?;
     errors.values().filter_map(Value::as_document).find(failed).map(text)
 }
 

@@ -5,11 +5,11 @@
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::ClientState;
-use super::authentication::users_question;
 use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users};
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, enforcement};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
+use crate::command::own::users_question;
 use crate::command::{Command, CommandClass, Namespace, Target, code, indirect_write_targets};
 use crate::config::bucketed_collection;
 use crate::patterns::Rejection;

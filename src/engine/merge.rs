@@ -338,32 +338,6 @@ pub(super) fn open_cursor(reply: &Reply<'_>) -> Option<i64> {
     reply.cursor()?.get("id")?.as_integer().filter(|id| *id != 0)
 }
 
-/// Returns a getMore for a bulkWrite's results.
-pub(super) fn get_more(command: &Command<'_>, cursor: i64) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 128);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            w.slot("getMore").int64(cursor);
-            w.string("collection", "$cmd.bulkWrite");
-            for element in command.body.elements() {
-                if matches!(element.key, b"lsid" | b"txnNumber" | b"autocommit")
-                    && transaction_field(command, element.key)
-                {
-                    w.element(element);
-                }
-            }
-            command.api_parameters().for_each(|element| w.element(element));
-            w.string("$db", "admin");
-        });
-    });
-    writer.finish()
-}
-
-/// The number of a retryable write belongs to the write alone.
-fn transaction_field(command: &Command<'_>, key: &[u8]) -> bool {
-    key == b"lsid" || command.session().in_transaction
-}
-
 /// Returns the first reply of a bulkWrite with the results of a getMore appended.
 pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
     let first = Reply::parse(first).ok()?;
@@ -386,7 +360,7 @@ pub(super) fn join_cursor(first: &[u8], more: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
-    reply.cursor().and_then(|cursor| cursor.get("firstBatch")).and_then(Value::as_array).unwrap_or(Document::EMPTY)
+    reply.first_batch().unwrap_or(Document::EMPTY)
 }
 
 /// Writes an error's fields. Returns true when only the code and an empty text are written, because `budget` is used up.

@@ -31,7 +31,8 @@ mod trace_context;
 mod transactions;
 mod triage;
 
-pub use authentication::{has_logged_in, login_question, read_users, requires_login, users_question};
+pub use crate::command::own::{login_question, users_question};
+pub use authentication::{has_logged_in, read_users, requires_login};
 pub use composition::incompatible_rules;
 pub use dry_run::{DryRun, DryRunOutcome, Need, command_of_frame, dry_run, statements};
 pub use outcome::{OutcomeKind, RuleOutcome};

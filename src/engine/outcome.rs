@@ -1,8 +1,9 @@
 //! Outcomes of rules for one message, for logs and counters.
 
-use crate::command::{Namespace, shorten};
+use crate::command::Namespace;
 use crate::patterns::Rejection;
 use crate::rules::{Rule, RuleId};
+use crate::text::shorten;
 
 /// Bytes of a namespace that are kept and logged; servers since 4.4 accept 255.
 const MAX_NAMESPACE_LENGTH: usize = 255;

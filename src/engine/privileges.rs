@@ -9,9 +9,9 @@
 use super::ClientState;
 use super::batch::is_state_change_error;
 use super::port::Port;
+use crate::command::own;
 use crate::command::{Command, Namespace, Operation, Reply, Statement, Update, code, error_reply};
-use crate::document::{Document, Value, Writer};
-use crate::wire::op_msg;
+use crate::document::{Document, Value};
 
 /// Clients use few namespaces with sequences. Beyond this many, the check is repeated.
 const MOST_REMEMBERED: usize = 32;
@@ -100,17 +100,13 @@ impl CollectionAccess {
     /// Stores the access in the client's privileges, or returns the reply to the client: nothing is written.
     /// `command` is the client's command.
     pub(super) async fn require(self, command: &Command<'_>, port: &Port) -> Result<(), Vec<u8>> {
-        let question = query(command, "admin", |w| {
-            w.int32("connectionStatus", 1);
-            w.boolean("showPrivileges", true);
-        });
-        let status = port.exchange(question).await;
+        let status = port.exchange(own::privileges_question(command)).await;
         let Status { logged_in, privileges } = Status::parse(&status);
         if privileges.is_some_and(|list| self.is_granted(list)) {
             port.lent(|lent| lent.client_state.privileges.grant(self));
             return Ok(());
         }
-        let reply = port.exchange(self.probe(command)).await;
+        let reply = port.exchange(own::privileges_probe(command, self.namespace())).await;
         let denied = match Reply::parse(&reply) {
             Ok(error) if error.code() == Some(code::UNAUTHORIZED) => Some(self.unauthorized_error(command, logged_in)),
             // The server checks privileges first, unless it is about to stop or step down.
@@ -152,21 +148,8 @@ impl CollectionAccess {
         }
     }
 
-    /// mongod requires `insert` and `update` for this command, and only plans it.
-    fn probe(&self, command: &Command<'_>) -> Vec<u8> {
-        query(command, &self.database, |w| {
-            w.nested("explain", |w| {
-                w.string("update", &self.collection);
-                w.array("updates", |updates| {
-                    updates.nested(|w| {
-                        w.nested("q", |w| w.int32("_id", 0));
-                        w.nested("u", |w| w.nested("$setOnInsert", |w| w.int32("_id", 0)));
-                        w.boolean("upsert", true);
-                    });
-                });
-            });
-            w.string("verbosity", "queryPlanner");
-        })
+    fn namespace(&self) -> Namespace<'_> {
+        Namespace { database: &self.database, collection: &self.collection }
     }
 
     /// Repeats the server's error text, with the client's command in it.
@@ -197,20 +180,4 @@ impl<'r> Status<'r> {
             privileges: list("authenticatedUserPrivileges"),
         }
     }
-}
-
-/// Leaves out `apiStrict`, which does not permit `connectionStatus`.
-fn query(command: &Command<'_>, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 256);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            write(w);
-            command
-                .api_parameters()
-                .filter(|element| element.key == b"apiVersion")
-                .for_each(|element| w.element(element));
-            w.string("$db", database);
-        });
-    });
-    writer.finish()
 }

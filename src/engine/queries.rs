@@ -14,7 +14,8 @@ use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_
 use crate::document::{self, Document, OwnedValue, Value, peek};
 use crate::patterns::Rejection;
 use crate::rules::{RuleSet, reads};
-use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::header::{Header, OpCode};
+use crate::wire::op_msg::BODY_AT;
 
 /// The kind of listener that accepted the client.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,9 +48,6 @@ pub struct QueryRejection {
     /// The outcome for the `reads` rule that names the collection; empty if there is none.
     pub outcomes: Vec<RuleOutcome>,
 }
-
-/// Offset of the body of an OP_MSG that triage forwards, after the flags and the section's kind byte.
-const BODY_AT: usize = HEADER_LENGTH + 5;
 
 /// Commands that every member answers under any read preference, and that name no collection. getMore and killCursors
 /// use cursors that were accepted before.

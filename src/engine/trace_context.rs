@@ -2,10 +2,7 @@
 //! comment or as its field of that name.
 
 use crate::document::{Element, peek};
-use crate::wire::header::HEADER_LENGTH;
-
-/// Offset of the body if it comes first: after header, flags and the section's kind byte.
-const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+use crate::wire::op_msg::BODY_AT;
 
 /// See <https://www.w3.org/TR/trace-context/>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,7 +8,8 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use crate::document::{Value, peek};
-use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
+use crate::wire::header::{Header, OpCode};
+use crate::wire::op_msg::BODY_AT;
 
 /// The identity of a transaction on the server: its session and transaction number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -37,8 +38,7 @@ static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x
 /// Returns the effect on a transaction of the message that starts with `head`, from its header on; `None` for others.
 pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let header = Header::parse(head).ok().flatten()?;
-    // The body starts after the flags and the section's kind byte.
-    let body = head.get(HEADER_LENGTH + 5..).filter(|_| header.op_code == OpCode::Msg)?;
+    let body = head.get(BODY_AT..).filter(|_| header.op_code == OpCode::Msg)?;
     let name = body.get(NAME_AT..)?;
     let ends = name.starts_with(b"commitTransaction\0") || name.starts_with(b"abortTransaction\0");
     if !ends && !continues(body) {

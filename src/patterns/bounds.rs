@@ -12,12 +12,13 @@
 
 use std::cmp::Ordering;
 
+use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::{
     AnyPattern, Claim, Concern, Context, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
-    read_required_path,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Constraint, Declaration, Keys, Number, Scalar, Setting, Words};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer, is_finite};
 use crate::effect::{Change, Held, change, inserted};
@@ -62,9 +63,38 @@ enum Towards {
     Max(Bound),
 }
 
+const FIELD: Setting<FieldPath> =
+    Setting::required("field", FieldPath, "The field with the number.").examples(&["available"]);
+const MIN: Setting<Number> = Setting::optional("min", Number, "The smallest value allowed.");
+const MAX: Setting<Number> = Setting::optional("max", Number, "The largest value allowed.");
+const POLICY: Setting<Words<BoundsPolicy>> = Setting::with_default(
+    "policy",
+    Words(&[
+        ("add_condition", BoundsPolicy::AddCondition, "The condition is added to its filter."),
+        ("reject", BoundsPolicy::Reject, "It is rejected."),
+    ]),
+    Scalar::Text("add_condition"),
+    "The action for an increment whose filter does not keep the bound.",
+);
+const ON_NO_ROOM: Setting<Words<OnNoRoom>> = Setting::with_default(
+    "on_no_room",
+    Words(&[
+        ("ignore", OnNoRoom::Ignore, "The reply has n: 0."),
+        ("error", OnNoRoom::Error, "An error with code 121 for that statement."),
+    ]),
+    Scalar::Text("ignore"),
+    "The reply to an increment that would leave the range.",
+);
+const KEYS: Keys = Keys::new("A number that must stay in a range.", &[&FIELD, &MIN, &MAX, &POLICY, &ON_NO_ROOM])
+    .constrained(&[Constraint::AtLeastOneOf(&["min", "max"])]);
+
 impl Pattern for Bounds {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -76,8 +106,7 @@ impl Pattern for Bounds {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let AnyPattern::Sequence(sequence) = other else { return None };
-        let (own, numbered) = (&self.field.value, sequence.field());
+        let (own, numbered) = (&self.field.value, other.numbered_field()?);
         let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
         is_nested.then_some("one field lies inside the other, so both cannot be numbers")
     }
@@ -136,12 +165,10 @@ impl From<Rejection> for Violation {
 
 impl Bounds {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let field = read_required_path(reader, "field");
-        let (min, max) = (reader.number("min"), reader.number("max"));
-        let given = reader.entry("min").is_some() || reader.entry("max").is_some();
-        let policy =
-            reader.choice("policy", &[("add_condition", BoundsPolicy::AddCondition), ("reject", BoundsPolicy::Reject)]);
-        let on_no_room = reader.choice("on_no_room", &[("ignore", OnNoRoom::Ignore), ("error", OnNoRoom::Error)]);
+        let field = reader.get(&FIELD);
+        let (min, max) = (reader.get(&MIN), reader.get(&MAX));
+        let given = reader.has(&MIN) || reader.has(&MAX);
+        let (policy, on_no_room) = (reader.get_or_default(&POLICY), reader.get_or_default(&ON_NO_ROOM));
         let place = reader.place();
         if !given {
             reader.context().error(Code::MissingKey, place, "`min` or `max` is missing");
@@ -159,8 +186,8 @@ impl Bounds {
             field: field?,
             min: min.map(|number| number.value.into()),
             max: max.map(|number| number.value.into()),
-            policy: policy.map_or(BoundsPolicy::AddCondition, |word| word.value),
-            on_no_room: on_no_room.map_or(OnNoRoom::Ignore, |word| word.value),
+            policy: policy?.value,
+            on_no_room: on_no_room?.value,
         })
     }
 

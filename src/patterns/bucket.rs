@@ -8,13 +8,14 @@
 //! after: `updateOne({owner: "joe", count: {$lte: 99}}, {$push: {messages: M}, $inc: {count: 1},
 //! $setOnInsert: {time: NOW}}, {upsert: true})`
 
+use super::field_path::FieldPath;
 use super::filter::narrowed;
 use super::number::Bound;
 use super::{
     Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
-    read_path, read_required_path,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
+use crate::config::keys::{Declaration, Keys, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{Held, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
@@ -30,9 +31,26 @@ pub struct Bucket {
     opened: Option<Path>,
 }
 
+const ARRAY: Setting<FieldPath> =
+    Setting::required("array", FieldPath, "The array that gets pushed elements.").examples(&["messages"]);
+const COUNT: Setting<FieldPath> =
+    Setting::required("count", FieldPath, "The field with the number of elements.").examples(&["count"]);
+const LIMIT: Setting<Whole> =
+    Setting::required("limit", Whole(1..=1_000_000), "The maximum number of elements in a bucket.");
+const OPENED: Setting<FieldPath> =
+    Setting::optional("opened", FieldPath, "The field that is set to the creation time of a bucket.");
+const KEYS: Keys = Keys::new(
+    "A growing array, split into documents with a bounded number of elements.",
+    &[&ARRAY, &COUNT, &LIMIT, &OPENED],
+);
+
 impl Pattern for Bucket {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -106,9 +124,8 @@ impl Pattern for Bucket {
 
 impl Bucket {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let (array, count) = (read_required_path(reader, "array"), read_required_path(reader, "count"));
-        let limit = reader.required("limit", |reader, key| reader.integer_in(key, 1..=1_000_000));
-        let opened = read_path(reader, "opened");
+        let (array, count) = (reader.get(&ARRAY), reader.get(&COUNT));
+        let (limit, opened) = (reader.get(&LIMIT), reader.get(&OPENED));
         let place = reader.place();
         let (array, count, limit) = (array?.value, count?.value, limit?.value);
         let opened = opened.map(|path| path.value);

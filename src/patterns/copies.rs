@@ -22,13 +22,18 @@ mod writes;
 pub use references::{Holders, Reference, is_reference};
 pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
-use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, RuleView, Verdict, concern_for_content};
+use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, RuleView, Verdict, concern_for_content};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
-use crate::config::{Diagnostic, NamespacePattern, Node, ReadContext};
+use crate::config::keys::Declaration;
+use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use originals::{Holding, Releasing};
 use writes::Writes;
 
 impl Pattern for Copies {
+    fn declaration() -> Declaration {
+        settings::declaration()
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         Self::read_list(settings, context)
     }
@@ -39,6 +44,17 @@ impl Pattern for Copies {
 
     fn also_evaluates(&self) -> Vec<NamespacePattern> {
         self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
+    }
+
+    fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+        let originals = &self.originals;
+        let originals = Privilege::new(&originals.database, &originals.name, &["find", "changeStream"]);
+        let into = self
+            .entries
+            .iter()
+            .map(|entry| Privilege::new(&entry.into.database, &entry.into.name, &["find", "changeStream", "update"]));
+        let leases = Privilege::new("docward", "leases", &["find", "insert", "update"]);
+        [originals].into_iter().chain(into).chain([leases]).collect()
     }
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {

@@ -3,6 +3,7 @@
 use super::number::sign;
 use super::{CommandVerdict, Concern, Pattern, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
+use crate::config::keys::{Declaration, Keys, Setting, Whole};
 use crate::config::{MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Value};
 
@@ -15,9 +16,20 @@ pub struct Defaults {
 
 pub(super) const OPTION: &str = "maxTimeMS";
 
+const MAX_TIME: Setting<Whole> = Setting::required(
+    OPTION,
+    Whole(1..=i32::MAX as i64),
+    "Milliseconds after which the server stops a find, count, distinct, aggregate, insert, update, delete or findAndModify.",
+);
+const KEYS: Keys = Keys::new("Options that are added to commands that do not set them.", &[&MAX_TIME]);
+
 impl Pattern for Defaults {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn exclusive(&self) -> bool {
@@ -56,7 +68,7 @@ pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
 
 impl Defaults {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let max_time = reader.required(OPTION, |reader, key| reader.integer_in(key, 1..=i64::from(i32::MAX)))?;
+        let max_time = reader.get(&MAX_TIME)?;
         Some(Self { max_time: max_time.value as i32 })
     }
 }

@@ -4,6 +4,10 @@
 
 use super::{AnyPattern, CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind};
+use crate::config::keys::{
+    Boolean, Constraint, Declaration, Form as ValueForm, Keys, Kind as ValueKind, Mapping, Scalar, Setting, Shape,
+    Shared, SharedText, TEXT, Text, Texts, Words,
+};
 use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
 use crate::effect::touched;
@@ -51,6 +55,29 @@ const OPERATIONS: [(&str, Denied); 7] = [
     ("aggregate", Denied::Aggregate),
 ];
 
+const OPERATION: Shared = Shared {
+    name: "operation",
+    meaning: "",
+    form: || ValueForm::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
+};
+
+const DENIED: Setting<Texts<SharedText>> = Setting::required(
+    "operations",
+    Texts(SharedText(&OPERATION)),
+    "The rejected operations. Updates and deletes include findAndModify; updates include replacements.",
+);
+const WHEN: Setting<Mapping> =
+    Setting::optional("when", Mapping(&CONDITIONS), "The condition. Without it, the operations are always rejected.");
+const KEYS: Keys = Keys::new("Operations that are rejected, always or under a condition.", &[&DENIED, &WHEN]);
+
+const FILTER: Setting<Words<()>> =
+    Setting::optional("filter", Words(&[("empty", (), "")]), "The filter has no condition.");
+const MULTI: Setting<Always> = Setting::optional("multi", Always, "The statement can change several documents.");
+const USES: Setting<Texts<Text>> = Setting::optional("uses", Texts(TEXT), "One of these operators occurs anywhere.");
+const WITHOUT: Setting<Text> =
+    Setting::optional("without", TEXT, "The command does not have this option.").examples(&["maxTimeMS"]);
+const CONDITIONS: Keys = Keys::new("", &[&FILTER, &MULTI, &USES, &WITHOUT]).constrained(&[Constraint::ExactlyOneKey]);
+
 const KINDS: [StatementKind; 5] = [
     StatementKind::Insert,
     StatementKind::Operators,
@@ -63,8 +90,12 @@ const KINDS: [StatementKind; 5] = [
 const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
 impl Pattern for Deny {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn makes_ineffective(&self, later: &AnyPattern) -> bool {
@@ -150,7 +181,7 @@ impl Denied {
 
 impl Deny {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let words = reader.required_texts("operations");
+        let words = reader.get(&DENIED);
         let when = read_when(reader);
         let words = words?;
         let operations = words.iter().map(|word| reader.context().word(word, "an operation", &OPERATIONS));
@@ -290,15 +321,13 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
 
 /// Reads `when`, which has exactly one condition; without `when`, returns `Always`.
 fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
-    let Some(node) = reader.node("when") else { return Some(When::Always) };
-    let span = node.span;
-    let mut when = reader.context().map(node)?;
-    let conditions = ["filter", "multi", "uses", "without"];
-    let named = conditions.iter().filter(|key| when.entry(key).is_some()).count();
-    let filter = when.choice("filter", &[("empty", ())]).map(|_| When::FilterEmpty);
-    let multi = read_multi(&mut when).map(|()| When::Multi);
-    let uses = when.texts("uses").map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
-    let without = when.text("without").map(|text| When::Without(text.value));
+    let Some(span) = reader.declared_node(&WHEN).map(|node| node.span) else { return Some(When::Always) };
+    let mut when = reader.nested(&WHEN)?;
+    let named = CONDITIONS.settings.iter().filter(|setting| when.node(setting.name()).is_some()).count();
+    let filter = when.get(&FILTER).map(|_| When::FilterEmpty);
+    let multi = when.get(&MULTI).map(|()| When::Multi);
+    let uses = when.get(&USES).map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
+    let without = when.get(&WITHOUT).map(|text| When::Without(text.value));
     when.finish();
     let (code, message) = match named {
         1 => return filter.or(multi).or(uses).or(without),
@@ -309,10 +338,24 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     None
 }
 
-fn read_multi(when: &mut MapReader<'_, '_, '_>) -> Option<()> {
-    let multi = when.boolean("multi")?;
-    if !multi.value {
-        when.context().error(Code::InvalidValue, multi.span, "`multi` can only be `true` here");
+/// Only `true`.
+#[derive(Clone, Copy, Debug)]
+struct Always;
+
+impl Shape for Always {
+    fn form(&self) -> ValueForm {
+        ValueForm::Constant(Scalar::Boolean(true))
     }
-    multi.value.then_some(())
+}
+
+impl ValueKind for Always {
+    type Value = ();
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {
+        let flag = Boolean.read(context, key, node)?;
+        if !flag.value {
+            context.error(Code::InvalidValue, flag.span, format!("`{key}` can only be `true` here"));
+        }
+        flag.value.then_some(())
+    }
 }

@@ -9,13 +9,14 @@ mod bucket;
 pub mod copies;
 mod defaults;
 mod deny;
+mod field_path;
 pub(crate) mod filter;
 mod literal;
 mod number;
 pub mod numbering;
 pub mod procedure;
 mod queue;
-pub mod reads;
+mod reads;
 mod replacement;
 pub mod sequence;
 #[cfg(test)]
@@ -23,17 +24,20 @@ mod tests;
 pub mod timestamps;
 mod together;
 mod tree;
+mod verdict;
 
-use std::sync::Arc;
+use std::time::Duration;
 
-use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind, code, shorten};
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext};
-use crate::document::{Document, OwnedValue, Path, Value};
+use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
+use crate::config::keys::Declaration;
+use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
+use crate::document::{Document, Path, Value};
 use numbering::Numbering;
-use procedure::Procedure;
+pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
 
-/// JSON Schema (draft 2020-12) of rule files, for editors. It accepts the same files as the readers here, as far as a
-/// schema can; `tests/command_line/schema.rs` compares the two.
+/// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
+/// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
+/// compares the two.
 pub const SCHEMA: &str = include_str!("schema.json");
 
 /// Makes one type of all patterns: each by the name of its module, which is its key in rule files, and of its type.
@@ -48,6 +52,11 @@ macro_rules! patterns {
         impl AnyPattern {
             /// The pattern keys that a rule may have.
             pub const NAMES: &'static [&'static str] = &[$(stringify!($key)),*];
+
+            /// Returns the name and the settings of each pattern.
+            pub fn declarations() -> Vec<(&'static str, Declaration)> {
+                vec![$((stringify!($key), $key::$Type::declaration())),*]
+            }
 
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
             pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
@@ -179,118 +188,6 @@ pub struct WeakerSetting {
     pub setting: &'static str,
 }
 
-/// The result of evaluating a statement.
-#[derive(Debug, Clone)]
-pub enum Verdict<'a> {
-    /// Sends the statement unchanged.
-    Forward,
-    /// Sends this operation instead.
-    Rewrite(Rewrite<'a>),
-    /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
-    /// yet; [`Pattern::counting`] returns the statement for each case.
-    Counted(Operation<'a>),
-    /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
-    /// operation.
-    OnlyNew(Operation<'a>, Rejection),
-    /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`] describes the
-    /// rule's numbers.
-    Number(Option<Operation<'a>>),
-    /// The statement needs these queries and further statements, in one transaction with it.
-    Needs(Arc<dyn Procedure>),
-    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
-    Provides(Option<Operation<'a>>),
-    Reject(Rejection),
-    /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
-    Unsupported(Rejection),
-}
-
-/// The stored value of a field that is to be incremented.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
-    /// A number, or nothing.
-    Number,
-    /// Something else.
-    Other,
-    /// A field on the path is not a document, so the server cannot set the field.
-    Unreachable,
-}
-
-impl Stored {
-    /// Returns the next kind, in a fixed order. Every document is of exactly one kind.
-    pub fn next(self) -> Option<Self> {
-        match self {
-            Self::Number => Some(Self::Other),
-            Self::Other => Some(Self::Unreachable),
-            Self::Unreachable => None,
-        }
-    }
-}
-
-#[derive(Debug, Clone)]
-pub struct Rewrite<'a> {
-    pub operation: Operation<'a>,
-    /// Whether matching nothing can be an error: then [`Pattern::unmatched`] decides.
-    pub checks_match: bool,
-}
-
-/// The result for a statement with a rule's conditions that matched nothing.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unmatched {
-    /// Forwards the server's n: 0 to the client.
-    Nothing,
-    Reject(Rejection),
-}
-
-/// Why a statement is rejected, for the application's developer.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rejection {
-    /// A server error code.
-    pub code: i32,
-    /// The problem, as half a sentence: "it replaces the whole document".
-    pub reason: String,
-    /// The remedy, as a sentence.
-    pub hint: String,
-}
-
-/// Maximum bytes of a reason, and of a hint. They may contain names and values from a client, which can be as long as
-/// a message.
-pub const MAX_REASON_LENGTH: usize = 1000;
-
-impl Rejection {
-    pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        let (mut reason, mut hint) = (reason.into(), hint.into());
-        shorten(&mut reason, MAX_REASON_LENGTH);
-        shorten(&mut hint, MAX_REASON_LENGTH);
-        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
-    }
-}
-
-impl<'a> Verdict<'a> {
-    fn reject(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Reject(Rejection::new(reason, hint))
-    }
-
-    fn procedure(procedure: impl Procedure + 'static) -> Self {
-        Self::Needs(Arc::new(procedure))
-    }
-
-    fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
-        Self::Unsupported(Rejection::new(reason, hint))
-    }
-
-    fn rewrite(operation: Operation<'a>) -> Self {
-        Self::Rewrite(Rewrite { operation, checks_match: false })
-    }
-
-    /// The verdict for a client's pipeline update; patterns do not analyse pipelines.
-    fn client_pipeline() -> Self {
-        Self::unsupported(
-            "it is an aggregation pipeline, which can change any field",
-            "Use update operators such as $set.",
-        )
-    }
-}
-
 /// The input of an evaluation besides the statement.
 #[derive(Debug, Clone, Copy)]
 pub struct Context<'c> {
@@ -329,31 +226,6 @@ impl WholeCommand<'_> {
     }
 }
 
-/// The result of evaluating a whole command.
-#[derive(Debug, Clone)]
-pub enum CommandVerdict {
-    Forward,
-    /// Sets this field of the body, or replaces it.
-    Set(&'static str, OwnedValue),
-    /// Forwards the command and logs a warning.
-    Warn(Rejection),
-    /// The verdict depends on documents that must be read first.
-    Needs(Arc<dyn CollectionQuery>),
-    Reject(Rejection),
-}
-
-/// The documents that a pattern needs before it can evaluate a command.
-pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
-    /// Returns the filter for these documents, as BSON.
-    fn filter(&self) -> Vec<u8>;
-
-    /// Returns the projection, as BSON.
-    fn fields(&self) -> Vec<u8>;
-
-    /// Returns the verdict, which is not `Needs`. `found` is also empty if the documents could not be read.
-    fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
-}
-
 /// How a pattern treats all statements of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Concern {
@@ -376,6 +248,20 @@ pub struct NeededIndex {
     pub without: &'static str,
 }
 
+/// Actions on a collection that docward's own user must be allowed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Privilege {
+    pub database: String,
+    pub collection: String,
+    pub actions: &'static [&'static str],
+}
+
+impl Privilege {
+    fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
+        Self { database: database.to_owned(), collection: collection.to_owned(), actions }
+    }
+}
+
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum IndexPurpose {
     /// Documents must not share a value: needs a unique index with the field in its key.
@@ -390,6 +276,11 @@ pub enum IndexPurpose {
 
 /// The interface of every pattern.
 pub trait Pattern {
+    /// Declares the settings under its key.
+    fn declaration() -> Declaration
+    where
+        Self: Sized;
+
     /// Reads the settings under its key. Reports every mistake to `context` before it returns `None`.
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self>
     where
@@ -503,6 +394,31 @@ pub trait Pattern {
         None
     }
 
+    /// Returns the field that it stores numbers in.
+    fn numbered_field(&self) -> Option<&Path> {
+        None
+    }
+
+    /// Returns why a statement can change other fields and leave this one as it is stored although it writes both, as
+    /// half a sentence.
+    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+        let _ = field;
+        None
+    }
+
+    /// Returns what docward's own user must be allowed to do, for a rule on `namespaces`, as far as they name one
+    /// database.
+    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+        let _ = namespaces;
+        Vec::new()
+    }
+
+    /// Returns how far behind the primary the query listener's secondary may be; `None`: it may not read the rule's
+    /// collections.
+    fn max_staleness(&self) -> Option<Duration> {
+        None
+    }
+
     /// Returns why this rule cannot hold if the other rule is enforced on the same namespace, as half a sentence.
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let _ = other;
@@ -574,31 +490,5 @@ fn concern_for_content(kind: StatementKind) -> Concern {
         StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
         StatementKind::Pipeline => Concern::Unsupported,
         StatementKind::Delete => Concern::Nothing,
-    }
-}
-
-/// Reads a field path under `key`.
-fn read_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
-    let text = reader.text(key)?;
-    located_path(reader.context(), text)
-}
-
-/// Reads a required field path.
-fn read_required_path(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Located<Path>> {
-    let text = reader.required_text(key)?;
-    located_path(reader.context(), text)
-}
-
-/// Parses a field path. Reports an error if it is not one or has a numeric part.
-fn located_path(context: &mut ReadContext<'_>, text: Located<String>) -> Option<Located<Path>> {
-    match Path::parse(&text.value) {
-        Some(path) if path.as_str().split('.').all(|part| part.parse::<u64>().is_err()) => {
-            Some(Located { value: path, span: text.span })
-        }
-        _ => {
-            let message = format!("`{}` is not a field path", text.value);
-            context.error(Code::InvalidValue, text.span, message);
-            None
-        }
     }
 }

@@ -14,9 +14,11 @@ mod lock;
 
 use std::time::Duration;
 
+use super::field_path::FieldPath;
 use super::number::Bound;
-use super::{Concern, Context, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content, read_path};
+use super::{Concern, Context, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{self, Declaration, Keys, Mapping, Scalar, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
 use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
@@ -33,9 +35,42 @@ pub struct Queue {
     max_attempts: Option<i64>,
 }
 
+const LOCKED: Setting<FieldPath> = Setting::with_default(
+    "locked",
+    FieldPath,
+    Scalar::Text("locked"),
+    "Whether a worker has the job. A top-level field.",
+);
+const LOCKED_AT: Setting<FieldPath> =
+    Setting::with_default("locked_at", FieldPath, Scalar::Text("tlocked"), "The time of the claim. A top-level field.");
+const ATTEMPTS: Setting<FieldPath> = Setting::with_default(
+    "attempts",
+    FieldPath,
+    Scalar::Text("try"),
+    "The number of claims: the fencing token. A top-level field.",
+);
+const FIELDS: Setting<Mapping> = Setting::optional(
+    "fields",
+    Mapping(&Keys::new("", &[&LOCKED, &LOCKED_AT, &ATTEMPTS])),
+    "The names of the fields that hold the lease.",
+);
+const LEASE: Setting<keys::Duration> =
+    Setting::required("lease", keys::Duration, "How long a claim lasts.").examples(&["5m"]);
+const MAX_ATTEMPTS: Setting<Whole> = Setting::optional(
+    "max_attempts",
+    Whole(1..=i32::MAX as i64),
+    "The number of claims after which a job is not claimed again.",
+);
+const KEYS: Keys =
+    Keys::new("A collection that is used as a job queue, with a lease.", &[&FIELDS, &LEASE, &MAX_ATTEMPTS]);
+
 impl Pattern for Queue {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -115,15 +150,9 @@ enum Attempt {
 
 /// Reads the names of the fields `locked`, `locked_at` and `attempts`; each is `None` if it is invalid.
 fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path>, Option<Path>) {
-    let names = reader.map("fields");
-    let Some(mut names) = names else {
-        return (Path::parse("locked"), Path::parse("tlocked"), Path::parse("try"));
-    };
-    let mut field = |key: &'static str, default: &str| match names.entry(key) {
-        Some(_) => read_path(&mut names, key).map(|path| path.value),
-        None => Path::parse(default),
-    };
-    let read = (field("locked", "locked"), field("locked_at", "tlocked"), field("attempts", "try"));
+    let mut names = reader.nested_or_empty(&FIELDS);
+    let mut field = |setting: &Setting<FieldPath>| names.get(setting).map(|path| path.value);
+    let read = (field(&LOCKED), field(&LOCKED_AT), field(&ATTEMPTS));
     names.finish();
     read
 }
@@ -131,8 +160,7 @@ fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> (Option<Path>, Option<Path
 impl Queue {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (locked, locked_at, attempts) = read_fields(reader);
-        let lease = reader.required("lease", MapReader::duration);
-        let max_attempts = reader.integer_in("max_attempts", 1..=i64::from(i32::MAX));
+        let (lease, max_attempts) = (reader.get(&LEASE), reader.get(&MAX_ATTEMPTS));
         let place = reader.place();
         let (locked, locked_at, attempts) = (locked?, locked_at?, attempts?);
         let fields = [&locked, &locked_at, &attempts];

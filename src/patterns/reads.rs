@@ -7,10 +7,9 @@ use std::time::Duration;
 
 use super::{Concern, Pattern};
 use crate::command::{Namespace, StatementKind};
+use crate::config::keys::{self, Declaration, Keys, Scalar, Setting, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
 
-/// The default: the shortest that MongoDB's drivers allow.
-const STALENESS: Duration = Duration::from_secs(90);
 /// The minimum. docward cannot measure less: a primary without writes advances its last write only every ten seconds,
 /// and members are asked for theirs every two seconds.
 const SHORTEST_STALENESS: Duration = Duration::from_secs(15);
@@ -21,9 +20,35 @@ pub struct Reads {
     max_staleness: Duration,
 }
 
+const PREFER: Setting<Words<()>> = Setting::with_default(
+    "prefer",
+    Words(&[("secondary", (), "A secondary that is recent enough, or else the primary.")]),
+    Scalar::Text("secondary"),
+    "The server that answers.",
+);
+/// The default is the shortest that MongoDB's drivers allow.
+const MAX_STALENESS: Setting<keys::Duration> = Setting::with_default(
+    "max_staleness",
+    keys::Duration,
+    Scalar::Text("90s"),
+    "How far the secondary may be behind the primary; at least 15s.",
+);
+const KEYS: Keys = Keys::new(
+    "Collections that the query listener may read from secondaries; it may read no others.",
+    &[&PREFER, &MAX_STALENESS],
+);
+
 impl Pattern for Reads {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn max_staleness(&self) -> Option<Duration> {
+        Some(self.max_staleness)
     }
 
     fn exclusive(&self) -> bool {
@@ -40,14 +65,9 @@ impl Pattern for Reads {
 }
 
 impl Reads {
-    /// How far the secondary may be behind the primary.
-    pub fn max_staleness(&self) -> Duration {
-        self.max_staleness
-    }
-
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        reader.choice("prefer", &[("secondary", ())]);
-        let Some(written) = reader.duration("max_staleness") else { return Some(Self { max_staleness: STALENESS }) };
+        reader.get(&PREFER);
+        let written = reader.get_or_default(&MAX_STALENESS)?;
         if written.value < SHORTEST_STALENESS {
             let message = format!("`max_staleness` must be at least {}s", SHORTEST_STALENESS.as_secs());
             reader.context().error(Code::InvalidValue, written.span, message);

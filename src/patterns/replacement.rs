@@ -17,10 +17,12 @@
 mod counting;
 mod versions;
 
+use super::field_path::FieldPath;
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
-use super::{Concern, Context, Pattern, Rejection, Rewrite, Stored, Unmatched, Verdict, WeakerSetting, read_path};
+use super::{Concern, Context, Pattern, Rejection, Rewrite, Stored, Unmatched, Verdict, WeakerSetting};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{equality, is_same_number, pinned_roots};
@@ -54,9 +56,63 @@ enum OnConflict {
 
 const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
 
+const POLICY: Setting<Words<ReplacementPolicy>> = Setting::with_default(
+    "policy",
+    Words(&[
+        (
+            "reject",
+            ReplacementPolicy::Reject,
+            "It is rejected if the document exists; a replacement that inserts is allowed.",
+        ),
+        ("merge", ReplacementPolicy::Merge, "It becomes a $set of its fields, so other fields are kept."),
+        (
+            "check_version",
+            ReplacementPolicy::CheckVersion,
+            "The version in the document is added to the filter, and the stored version becomes that + 1.",
+        ),
+    ]),
+    Scalar::Text("reject"),
+    "The action for a replacement whose filter does not name the version.",
+);
+const VERSION: Setting<FieldPath> = Setting::optional(
+    "version",
+    FieldPath,
+    "The field that holds the version. An equality on it in the filter makes a replacement a checked one. \
+     Required for `policy: check_version`.",
+)
+.examples(&["version"]);
+const ON_CONFLICT: Setting<Words<OnConflict>> = Setting::with_default(
+    "on_conflict",
+    Words(&[
+        ("error", OnConflict::Error, "An error with code 112 for that statement."),
+        ("ignore", OnConflict::Ignore, "The reply has n: 0."),
+    ]),
+    Scalar::Text("error"),
+    "The reply when the stored document has another version than the statement.",
+);
+const COUNT_UPDATES: Setting<Boolean> = Setting::with_default(
+    "count_updates",
+    Boolean,
+    Scalar::Boolean(true),
+    "Whether updates by operators and pipelines increment the version too. Needs `version`. Set it to false if the \
+     version is not a number.",
+);
+const KEYS: Keys = Keys::new(
+    "Whole-document replacements (replaceOne, save, findOneAndReplace) that remove fields their writer did not read.",
+    &[&POLICY, &VERSION, &ON_CONFLICT, &COUNT_UPDATES],
+)
+.constrained(&[
+    Constraint::Needs { key: "count_updates", other: "version" },
+    Constraint::RequiredIf { key: "version", other: "policy", value: "check_version" },
+]);
+
 impl Pattern for Replacement {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -142,33 +198,27 @@ impl Pattern for Replacement {
 
 impl Replacement {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let words = [
-            ("reject", ReplacementPolicy::Reject),
-            ("merge", ReplacementPolicy::Merge),
-            ("check_version", ReplacementPolicy::CheckVersion),
-        ];
-        let policy = reader.choice("policy", &words);
-        let version_given = reader.entry("version").is_some();
-        let version_field = read_path(reader, "version");
-        let on_conflict = reader.choice("on_conflict", &[("error", OnConflict::Error), ("ignore", OnConflict::Ignore)]);
-        let count_updates = reader.boolean("count_updates");
-        if let Some(count) = count_updates.as_ref().filter(|_| !version_given) {
+        let policy = reader.get_or_default(&POLICY);
+        let version_given = reader.has(&VERSION);
+        let version_field = reader.get(&VERSION);
+        let on_conflict = reader.get_or_default(&ON_CONFLICT);
+        let count_given = reader.has(&COUNT_UPDATES);
+        let count_updates = reader.get_or_default(&COUNT_UPDATES);
+        if let Some(count) = count_updates.as_ref().filter(|_| count_given && !version_given) {
             let message = "`count_updates` needs `version`, the field that holds the version";
             reader.context().error(Code::ConflictingSettings, count.span, message);
         }
-        if let Some(policy) = &policy
-            && policy.value == ReplacementPolicy::CheckVersion
-            && !version_given
-        {
+        let policy = policy?;
+        if policy.value == ReplacementPolicy::CheckVersion && !version_given {
             let message = "`policy: check_version` needs `version`, the field that holds the version";
             reader.context().error(Code::ConflictingSettings, policy.span, message);
             return None;
         }
         Some(Self {
-            policy: policy.map_or(ReplacementPolicy::Reject, |word| word.value),
+            policy: policy.value,
             version_field: version_field.map(|path| path.value),
-            on_conflict: on_conflict.map_or(OnConflict::Error, |word| word.value),
-            count_updates: count_updates.is_none_or(|flag| flag.value),
+            on_conflict: on_conflict?.value,
+            count_updates: count_updates?.value,
         })
     }
 

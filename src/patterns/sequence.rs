@@ -10,65 +10,58 @@
 
 mod kept;
 mod numbers;
+mod settings;
 mod shared;
 
 use super::filter::remade;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::{
-    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, RuleView, Unmatched,
-    Verdict, read_required_path,
+    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Rewrite, RuleView,
+    Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::{Code, Located, MapReader, Node, ReadContext};
+use crate::config::keys::Declaration;
+use crate::config::{Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
 use crate::effect::{self, Change, Held, Touch, touch, touched};
+use settings::Provided;
+pub use settings::{Sequence, Start};
 pub use shared::{Beginning, Origin};
 
-/// Settings of the pattern.
-#[derive(Debug, Clone)]
-pub struct Sequence {
-    field: Located<Path>,
-    /// `_id` of the counter document.
-    pub counter: String,
-    /// The database of the counter; `None`: the protected collection's database.
-    pub database: Option<String>,
-    /// The collection of the counter.
-    pub collection: String,
-    pub start: Start,
-    /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
-    pub beginning: Beginning,
-    /// Numbers leased per round trip, at least 1.
-    pub block: u32,
-    pub strategy: Strategy,
-    on_upsert: bool,
-    replace_generated: bool,
-    provided: Provided,
-}
-
-/// The action for a number that the client provides.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-enum Provided {
-    /// It is stored, and the sequence does not issue it again.
-    #[default]
-    Keep,
-    Reject,
-    /// A number of the sequence replaces it.
-    Replace,
-}
-
-/// The first number of a counter that does not exist yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
-    /// With this number.
-    At(i64),
-    /// The number after the largest value of the protected field.
-    AfterMax,
-}
-
 impl Pattern for Sequence {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&settings::KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &settings::KEYS, Self::read_keys)
+    }
+
+    fn numbered_field(&self) -> Option<&Path> {
+        Some(self.field())
+    }
+
+    fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
+        let overlaps = field.overlaps(self.field().as_str().as_bytes());
+        overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
+    }
+
+    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+        const COUNT: &[&str] = &["find", "insert", "update"];
+        let mut privileges = Vec::new();
+        let reads_documents = self.strategy == Strategy::Optimistic || self.start == Start::AfterMax;
+        for namespace in namespaces {
+            if let (true, Some((database, collection))) = (reads_documents, namespace.exact()) {
+                privileges.push(Privilege::new(database, collection, &["find"]));
+            }
+            let database = namespace.database().is_literal().then(|| namespace.database().as_str());
+            let database = self.database.as_deref().or(database);
+            if let (Strategy::Counter, Some(database)) = (self.strategy, database) {
+                privileges.push(Privilege::new(database, &self.collection, COUNT));
+            }
+        }
+        privileges
     }
 
     fn rewriting(&self) -> &'static str {
@@ -134,55 +127,6 @@ impl Pattern for Sequence {
 }
 
 impl Sequence {
-    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let field = read_required_path(reader, "field");
-        let strategy =
-            reader.choice("strategy", &[("counter", Strategy::Counter), ("optimistic", Strategy::Optimistic)]);
-        let strategy = strategy.map_or(Strategy::Counter, |word| word.value);
-        let counter = match strategy {
-            Strategy::Counter => reader.required_text("counter"),
-            Strategy::Optimistic => reader.text("counter"),
-        };
-        let collection = reader.text("collection");
-        let start = read_start(reader);
-        let block = reader.integer_in("block", 1..=i64::from(MAX_BLOCK));
-        let on_upsert = reader.boolean("on_upsert");
-        let replace_generated = reader.boolean("replace_generated");
-        let provided = reader.choice(
-            "provided",
-            &[("keep", Provided::Keep), ("reject", Provided::Reject), ("replace", Provided::Replace)],
-        );
-        let field = field?;
-        if let Some(replace) = &replace_generated
-            && replace.value
-            && field.value.as_str() != "_id"
-        {
-            let message = "`replace_generated` is only allowed for the field _id";
-            reader.context().error(Code::ConflictingSettings, replace.span, message);
-        }
-        if strategy == Strategy::Counter && counter.is_none() {
-            return None;
-        }
-        let collection = collection.as_ref().map_or("counters", |text| &text.value);
-        let (database, collection) = match collection.split_once('.') {
-            Some((database, collection)) => (Some(database), collection),
-            None => (None, collection),
-        };
-        Some(Self {
-            field,
-            counter: counter.map(|text| text.value).unwrap_or_default(),
-            database: database.map(str::to_owned),
-            collection: collection.to_owned(),
-            start: start?,
-            beginning: Beginning::default(),
-            block: block.map_or(1, |number| number.value as u32),
-            strategy,
-            on_upsert: on_upsert.is_some_and(|flag| flag.value),
-            replace_generated: replace_generated.is_some_and(|flag| flag.value),
-            provided: provided.map(|word| word.value).unwrap_or_default(),
-        })
-    }
-
     pub fn field(&self) -> &Path {
         &self.field.value
     }
@@ -418,17 +362,4 @@ fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
         None => is_number(value),
     };
     if any { Verdict::Provides(None) } else { Verdict::Forward }
-}
-
-/// The maximum block: more than a process needs between two round trips. It limits the gap after a crash.
-const MAX_BLOCK: u32 = 1_000_000;
-
-/// Reads `start`: a whole number, or `after_max`.
-fn read_start(reader: &mut MapReader<'_, '_, '_>) -> Option<Start> {
-    let Some(node) = reader.node("start") else { return Some(Start::At(1)) };
-    if let crate::config::Value::Text(word) = &node.value {
-        let word = Located { value: word.clone(), span: node.span };
-        return reader.context().word(&word, "`start` as a word", &[("after_max", Start::AfterMax)]);
-    }
-    reader.integer("start").map(|number| Start::At(number.value))
 }

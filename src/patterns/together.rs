@@ -5,8 +5,10 @@
 
 use smallvec::SmallVec;
 
-use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content, located_path};
+use super::field_path::{FieldPath, located_path};
+use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Declaration, Form, Shape};
 use crate::config::{Code, Node, ReadContext, Value as Yaml};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
@@ -18,6 +20,12 @@ pub struct Together {
 }
 
 impl Pattern for Together {
+    fn declaration() -> Declaration {
+        let items = Box::new(FieldPath.form());
+        let form = Form::List { items, at_least: 2, distinct: true };
+        Declaration { meaning: "Fields that must change in one statement.", form }
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         Self::read_list(settings, context)
     }
@@ -36,16 +44,7 @@ impl Pattern for Together {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let any = |is_split: &dyn Fn(&Path) -> bool| self.fields.iter().any(is_split);
-        match other {
-            AnyPattern::Timestamps(timestamps) if any(&|field| timestamps.has_own_timestamp(field)) => {
-                Some("a stale write to one of the fields still changes the others")
-            }
-            AnyPattern::Sequence(sequence) if any(&|field| field.overlaps(sequence.field().as_str().as_bytes())) => {
-                Some("a replacement keeps the number in one of the fields and changes the others")
-            }
-            _ => None,
-        }
+        self.fields.iter().find_map(|field| other.leaves_stored(field))
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

@@ -19,13 +19,15 @@ mod layout;
 mod placement;
 mod removal;
 
+use super::field_path::FieldPath;
 use super::{
     CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Verdict, WeakerSetting,
-    WholeCommand, concern_for_content, read_path,
+    WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, TextForm, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{Document, Lookup, Path};
+use crate::document::{Document, Lookup};
 use crate::effect::equality;
 use anchor::Unanchored;
 use id::Id;
@@ -50,9 +52,71 @@ enum OnDelete {
     Cascade,
 }
 
+const PATH: Setting<FieldPath> =
+    Setting::with_default("path", FieldPath, Scalar::Text("path"), "The ancestors' _ids, root first; null for a root.");
+const PARENT: Setting<FieldPath> =
+    Setting::with_default("parent", FieldPath, Scalar::Text("parent"), "The parent's _id; null or missing for a root.");
+const SEPARATOR: Setting<Separator> = Setting::with_default(
+    "separator",
+    Separator,
+    Scalar::Text(","),
+    "One ASCII punctuation character, around every _id of the path.",
+);
+const ON_DELETE: Setting<Words<OnDelete>> = Setting::with_default(
+    "on_delete",
+    Words(&[
+        ("reject", OnDelete::Reject, "It is rejected."),
+        ("cascade", OnDelete::Cascade, "The children are deleted too."),
+    ]),
+    Scalar::Text("reject"),
+    "The action for a delete of a node that has children.",
+);
+const UNANCHORED: Setting<Words<Unanchored>> = Setting::with_default(
+    "unanchored",
+    Words(&[
+        ("warn", Unanchored::Warn, "docward logs a warning."),
+        ("reject", Unanchored::Reject, "It is rejected."),
+        ("rewrite", Unanchored::Rewrite, "It is anchored if the result is the same."),
+    ]),
+    Scalar::Text("warn"),
+    "The action for a read with a regular expression on the path that does not start with ^ and so cannot use the index.",
+);
+const KEYS: Keys = Keys::new(
+    "A tree with materialized paths that docward maintains.",
+    &[&PATH, &PARENT, &SEPARATOR, &ON_DELETE, &UNANCHORED],
+);
+
+/// One ASCII punctuation character.
+#[derive(Clone, Copy, Debug)]
+struct Separator;
+
+impl Shape for Separator {
+    fn form(&self) -> Form {
+        Form::Text(TextForm::matching(r"^[!-/:-@\[-`{-~]$"))
+    }
+}
+
+impl Kind for Separator {
+    type Value = char;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<char> {
+        let text = TEXT.read(context, key, node)?;
+        let separator = text.value.parse().ok().filter(char::is_ascii_punctuation);
+        if separator.is_none() {
+            let message = "`separator` must be one ASCII punctuation character, such as `,` or `/`";
+            context.error(Code::InvalidValue, text.span, message);
+        }
+        separator
+    }
+}
+
 impl Pattern for Tree {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS)
+    }
+
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        context.mapping(settings, Self::read_keys)
+        context.mapping(settings, &KEYS, Self::read_keys)
     }
 
     fn rewriting(&self) -> &'static str {
@@ -111,36 +175,20 @@ impl Pattern for Tree {
 
 impl Tree {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let path = or_default(reader, "path");
-        let parent = or_default(reader, "parent");
-        let separator = reader.text("separator");
-        let on_delete = reader.choice("on_delete", &[("reject", OnDelete::Reject), ("cascade", OnDelete::Cascade)]);
-        let unanchored = reader.choice(
-            "unanchored",
-            &[("warn", Unanchored::Warn), ("reject", Unanchored::Reject), ("rewrite", Unanchored::Rewrite)],
-        );
+        let (path, parent) = (reader.get(&PATH), reader.get(&PARENT));
+        let separator = reader.get(&SEPARATOR);
+        let (on_delete, unanchored) = (reader.get_or_default(&ON_DELETE), reader.get_or_default(&UNANCHORED));
         let place = reader.place();
-        let (path, parent) = (path?, parent?);
+        let (path, parent) = (path?.value, parent?.value);
         if path.overlaps(parent.as_str().as_bytes()) {
             let message = "`path` and `parent` must be two fields, neither inside the other";
             reader.context().error(Code::ConflictingSettings, place, message);
             return None;
         }
-        let separator = match separator {
-            None => ',',
-            Some(text) => match text.value.parse::<char>() {
-                Ok(separator) if separator.is_ascii_punctuation() => separator,
-                _ => {
-                    let message = "`separator` must be one ASCII punctuation character, such as `,` or `/`";
-                    reader.context().error(Code::InvalidValue, text.span, message);
-                    return None;
-                }
-            },
-        };
         Some(Self {
-            layout: Layout { path, parent, separator },
-            on_delete: on_delete.map_or(OnDelete::Reject, |word| word.value),
-            unanchored: unanchored.map_or(Unanchored::Warn, |word| word.value),
+            layout: Layout { path, parent, separator: separator? },
+            on_delete: on_delete?.value,
+            unanchored: unanchored?.value,
         })
     }
 
@@ -191,12 +239,4 @@ fn unusable_id(layout: &Layout) -> Rejection {
 /// Returns the rejection of a parent that cannot be the `_id` of a node.
 fn unusable_parent(layout: &Layout) -> Rejection {
     Rejection::new(format!("its '{}' is not a valid _id of a node", layout.parent), ID_FORM)
-}
-
-/// Returns the field path under `key`; the default has the name of the key.
-fn or_default(reader: &mut MapReader<'_, '_, '_>, key: &'static str) -> Option<Path> {
-    match reader.entry(key) {
-        Some(_) => read_path(reader, key).map(|path| path.value),
-        None => Path::parse(key),
-    }
 }

@@ -37,6 +37,6 @@ pub use server_side::upstream::{Address, Upstream, UpstreamError};
 pub use telemetry::decisions::Decision;
 pub use telemetry::history::{History, MINUTES};
 pub use telemetry::meter::{CommandMeasures, LookupMeasures, Measures};
-pub use telemetry::rule_outcomes::{LiveRule, RuleCounts};
+pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
 pub use telemetry::spans::{Span, SpanDecision, Tracer};
 pub use transport::tls::{FromFiles, ListenerFiles, ListenerTls, PemSource, TlsError, UpstreamTls};

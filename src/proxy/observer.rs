@@ -17,7 +17,7 @@ use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
-use crate::proxy::telemetry::rule_outcomes::LiveRule;
+use crate::proxy::telemetry::outcome_counters::LiveRule;
 use crate::service::Leases;
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.

@@ -34,7 +34,7 @@ use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::shutdown::activity;
 use crate::proxy::shutdown::hand_over::{self, Predecessor};
 use crate::proxy::telemetry::meter::Meter;
-use crate::proxy::telemetry::rule_outcomes::RuleOutcomes;
+use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::proxy::transport::listening_sockets::{BindError, Passed};
 use crate::service::Service;
 
@@ -82,7 +82,7 @@ impl<P: Interceptor> Proxy<P> {
         }
         let queries = Arc::<Queries>::default();
         let process = Arc::new(ProcessContext {
-            rules: RuleContext { current: rules, service, outcomes: RuleOutcomes::new(config.log_documents) },
+            rules: RuleContext { current: rules, service, outcomes: OutcomeCounters::new(config.log_documents) },
             traffic: TrafficContext {
                 meter: meter(&config),
                 connection_counters: ConnectionCounters::default(),

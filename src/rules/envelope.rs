@@ -7,6 +7,10 @@ use std::collections::HashSet;
 
 use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
+use crate::config::keys::{
+    Constraint, Form, Keys, Kind, List, Mapping, Scalar, Setting, Shape, Shared, SharedText, TEXT, Text, TextForm,
+    Texts, Whole, Words,
+};
 use crate::config::{
     self, Code, Diagnostic, FileId, Glob, Key, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span,
     Value, unknown_key,
@@ -18,6 +22,76 @@ use crate::suggest;
 const VERSION: i64 = 1;
 /// The longest rule name, in bytes. Names appear in error messages, logs and metric labels.
 const MAX_NAME_BYTES: usize = 100;
+
+/// A rule file.
+pub const RULE_FILE: Shared =
+    Shared { name: "ruleFile", meaning: "Rules that docward enforces.", form: || Form::Mapping(&FILE_KEYS) };
+pub(super) const VERSION_KEY: Setting<Version> =
+    Setting::required("version", Version, "The version of the rule language.");
+const RULES: Setting<List> = Setting::required("rules", List { items: &RULE, at_least: 1 }, "The rules, in any order.");
+const FILE_KEYS: Keys = Keys::new("", &[&VERSION_KEY, &RULES]);
+
+/// A rule without its pattern: a rule has one more key, the name of a pattern.
+pub const RULE: Shared = Shared {
+    name: "rule",
+    meaning: "A rule: where it applies, its mode, and exactly one pattern.",
+    form: || Form::Mapping(&RULE_KEYS),
+};
+const NAME: Setting<Text> = Setting::required(
+    "name",
+    Text(TextForm { longest: Some(MAX_NAME_BYTES), ..TextForm::matching("^[a-z0-9]+(-[a-z0-9]+)*$") }),
+    "Unique in all loaded files; used in errors, logs and metrics.",
+);
+const WHY: Setting<Text> =
+    Setting::optional("why", TEXT, "Shown to the application when the rule rejects one of its statements.");
+const NAMESPACES: Setting<Texts<SharedText>> = Setting::required(
+    "namespace",
+    Texts(SharedText(&NAMESPACE)),
+    "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
+);
+const NAMESPACE: Shared = Shared {
+    name: "namespace",
+    meaning: "",
+    form: || {
+        let pattern = r#"^[^./\\ "$]+\.[^$]+$"#;
+        Form::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+    },
+};
+const MODE: Setting<Words<Mode>> = Setting::with_default(
+    "mode",
+    Words(&[
+        ("enforce", Mode::Enforce, "The rule rewrites and rejects."),
+        ("shadow", Mode::Shadow, "The rule counts and logs what it would do, and forwards the statements unchanged."),
+        ("disabled", Mode::Disabled, "The rule is checked when loaded, and otherwise ignored."),
+    ]),
+    Scalar::Text("enforce"),
+    "What the rule does with its verdicts.",
+);
+const EXCEPT: Setting<Mapping> = Setting::optional(
+    "except",
+    Mapping(&EXCEPT_KEYS),
+    "Clients that the rule does not apply to; every use is counted and logged.",
+);
+const APPS: Setting<Texts<Text>> =
+    Setting::optional("apps", Texts(TEXT), "Globs for the appName of the connection string.");
+const USERS: Setting<Texts<Text>> = Setting::optional(
+    "users",
+    Texts(Text(TextForm::matching(r"^[^.]+\..+"))),
+    "Globs for authenticated users: \"authDb.user\".",
+);
+const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
+const UNSUPPORTED: Setting<Words<Unsupported>> = Setting::with_default(
+    "unsupported",
+    Words(&[
+        ("reject", Unsupported::Reject, "The write is rejected with a reason."),
+        ("allow", Unsupported::Allow, "The write is forwarded and counted."),
+    ]),
+    Scalar::Text("reject"),
+    "The action for a write that the rule cannot analyse.",
+);
+const TESTS: Setting<List> =
+    Setting::optional("tests", List { items: &rule_test::TEST, at_least: 0 }, "Examples, run by `docward test`.");
+const RULE_KEYS: Keys = Keys::new("", &[&NAME, &WHY, &NAMESPACES, &MODE, &EXCEPT, &UNSUPPORTED, &TESTS]);
 
 /// The content of the files.
 pub(super) struct Read {
@@ -56,20 +130,38 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
         return &[];
     }
     let mut context = ReadContext::new(found);
-    let Some(mut file) = context.map(tree) else { return &[] };
-    let version = file.required_integer("version");
-    if let Some(version) = version.filter(|version| version.value != VERSION) {
-        let message = format!("version {} of the rule language is not supported", version.value);
-        let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
-        file.context().push(mistake.help("this docward supports `version: 1`"));
-    }
-    let listed = file.required_node("rules");
-    let listed = listed.and_then(|node| file.context().list(node, "`rules`").map(|list| (node, list)));
-    if let Some((node, [])) = listed {
+    let Some(mut file) = context.map(tree).map(|file| file.declared(&FILE_KEYS)) else { return &[] };
+    file.get(&VERSION_KEY);
+    let rules = file.list(&RULES);
+    if let (Some([]), Some((_, node))) = (rules, file.entry(RULES.name)) {
         file.context().error(Code::NoRules, node.span, "this file has no rules");
     }
     file.finish();
-    listed.map_or(&[], |(_, list)| list)
+    rules.unwrap_or_default()
+}
+
+/// The version of the rule language.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Version;
+
+impl Shape for Version {
+    fn form(&self) -> Form {
+        Form::Constant(Scalar::Integer(VERSION))
+    }
+}
+
+impl Kind for Version {
+    type Value = ();
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {
+        let version = Whole(i64::MIN..=i64::MAX).read(context, key, node)?;
+        if version.value != VERSION {
+            let message = format!("version {} of the rule language is not supported", version.value);
+            let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
+            context.push(mistake.help(format!("this docward supports `version: {VERSION}`")));
+        }
+        Some(())
+    }
 }
 
 /// The name of a rule, valid or not.
@@ -84,20 +176,19 @@ fn name_of(rule: &Node) -> Option<Located<String>> {
 
 fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<Rule> {
     let mut context = ReadContext::new(found);
-    let mut rule = context.map(node)?;
-    let name = rule.required_text("name");
+    let mut rule = context.map(node)?.declared(&RULE_KEYS);
+    let name = rule.get(&NAME);
     if let Some(name) = &name {
         check_name(name, rule.context());
     }
-    let why = rule.text("why").map(|why| why.value);
-    let namespaces = rule.required_texts("namespace");
+    let why = rule.get(&WHY).map(|why| why.value);
+    let namespaces = rule.get(&NAMESPACES);
     let namespaces = namespaces.and_then(|texts| read_namespaces(&texts, rule.context()));
-    let mode =
-        rule.choice("mode", &[("enforce", Mode::Enforce), ("shadow", Mode::Shadow), ("disabled", Mode::Disabled)]);
+    let mode = rule.get_or_default(&MODE);
     let except = read_except(&mut rule);
-    let unsupported = rule.choice("unsupported", &[("reject", Unsupported::Reject), ("allow", Unsupported::Allow)]);
+    let unsupported = rule.get_or_default(&UNSUPPORTED);
     let database = namespaces.as_deref().and_then(rule_test::database);
-    let tests = rule_test::read_all(&mut rule, database, sources);
+    let tests = rule_test::read_all(&mut rule, &TESTS, database, sources);
     let pattern = find_pattern(rule);
     // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
@@ -112,9 +203,9 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
         name,
         why,
         namespaces: namespaces?,
-        mode: mode.map_or_else(Mode::default, |mode| mode.value),
+        mode: mode?.value,
         except,
-        unsupported: unsupported.map_or_else(Unsupported::default, |word| word.value),
+        unsupported: unsupported?.value,
         pattern: pattern?,
         tests,
     })
@@ -176,12 +267,12 @@ fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> 
 }
 
 fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
-    let Some(mut except) = rule.map("except") else {
+    let Some(mut except) = rule.nested(&EXCEPT) else {
         return Except::default();
     };
-    let apps = except.texts("apps");
-    let users = except.texts("users");
-    let empty = except.entry("apps").is_none() && except.entry("users").is_none();
+    let apps = except.get(&APPS);
+    let users = except.get(&USERS);
+    let empty = !except.has(&APPS) && !except.has(&USERS);
     if empty {
         let message = "`except` has neither `apps` nor `users`";
         let place = except.place();

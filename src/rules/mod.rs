@@ -22,7 +22,9 @@ mod test_file;
 #[cfg(test)]
 mod tests;
 
+pub use envelope::{RULE, RULE_FILE};
 pub use files::is_test_file;
 pub use rule::{AppGlob, Except, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
+pub use rule_test::TEST;
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};
-pub use test_file::{TestFile, TestFiles};
+pub use test_file::{TEST_FILE, TestFile, TestFiles};

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::rule::Rule;
 use super::set::RuleSet;
 use crate::command::Namespace;
-use crate::patterns::{AnyPattern, Mode};
+use crate::patterns::Mode;
 
 /// Returns the enforced rule that lets the query listener read this collection.
 pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
@@ -17,9 +17,5 @@ pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Ru
 /// `None` without a rule.
 pub fn max_staleness(rules: &RuleSet) -> Option<Duration> {
     let enforced = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce);
-    let allowed = enforced.filter_map(|rule| match &rule.pattern {
-        AnyPattern::Reads(reads) => Some(reads.max_staleness()),
-        _ => None,
-    });
-    allowed.min()
+    enforced.filter_map(|rule| rule.pattern.max_staleness()).min()
 }

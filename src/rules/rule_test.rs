@@ -3,11 +3,45 @@
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
 use super::rule::{Expectation, RuleTest};
+use crate::config::keys::{Constraint, Form, Keys, List, Mapping, Setting, Shared, TEXT, Text, TextForm, Words};
 use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span};
 use crate::shell::{self, ShellError};
 
 /// What `db` means if no namespace determines it: the shell's own default.
 pub(super) const DATABASE: &str = "test";
+
+/// One element of `tests`.
+pub const TEST: Shared =
+    Shared { name: "test", meaning: "A command and its expected result.", form: || Form::Mapping(&KEYS) };
+const GIVEN: Setting<Text> = Setting::required("given", TEXT, "The command in mongosh syntax.")
+    .examples(&["db.orders.replaceOne({_id: 1}, {status: \"paid\"})"]);
+const EXPECT: Setting<Words<bool>> = Setting::optional(
+    "expect",
+    Words(&[
+        ("rejected", true, "The statement is rejected."),
+        ("unchanged", false, "The statement is forwarded unchanged."),
+    ]),
+    "The expected result.",
+);
+const BECOMES: Setting<Text> = Setting::optional("becomes", TEXT, "The command as it is sent, in mongosh syntax.");
+const AS: Setting<Mapping> = Setting::optional("as", Mapping(&AS_KEYS), "The client that sends it.");
+const APP: Setting<Text> = Setting::optional("app", TEXT, "The appName of the connection string.");
+const USER: Setting<Text> =
+    Setting::optional("user", Text(TextForm::matching(r"\.")), "The authenticated user: \"authDb.user\".");
+const AS_KEYS: Keys = Keys::new("", &[&APP, &USER]);
+const AT: Setting<Text> = Setting::optional(
+    "at",
+    Text(TextForm {
+        format: Some("date-time"),
+        ..TextForm::matching(
+            r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
+        )
+    }),
+    "docward's clock, RFC 3339.",
+)
+.examples(&["2026-01-31T12:00:00Z"]);
+const KEYS: Keys = Keys::new("", &[&GIVEN, &EXPECT, &BECOMES, &AS, &AT])
+    .constrained(&[Constraint::ExactlyOneOf(&["expect", "becomes"])]);
 
 /// What `db` means in the tests of a rule for these namespaces: the first database without `*`.
 pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str> {
@@ -18,14 +52,12 @@ pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str>
 /// The valid entries of `tests`; reports the mistakes in others.
 pub(super) fn read_all(
     settings: &mut MapReader<'_, '_, '_>,
+    tests: &Setting<List>,
     database: Option<&str>,
     sources: &Sources,
 ) -> Vec<RuleTest> {
-    let Some(node) = settings.node("tests") else {
-        return Vec::new();
-    };
+    let listed = settings.list(tests).unwrap_or_default();
     let context = settings.context();
-    let listed = context.list(node, "`tests`").unwrap_or_default();
     let reader = TestReader { database: database.unwrap_or(DATABASE), sources };
     listed.iter().filter_map(|test| reader.read(test, context)).collect()
 }
@@ -37,11 +69,11 @@ struct TestReader<'s> {
 
 impl TestReader<'_> {
     fn read(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
-        let mut test = context.map(node)?;
-        let given = test.required_text("given");
+        let mut test = context.map(node)?.declared(&KEYS);
+        let given = test.get(&GIVEN);
         let expect = read_expectation(&mut test);
         let (app, user) = read_client(&mut test);
-        let at = test.text("at");
+        let at = test.get(&AT);
         let at = at.and_then(|at| read_time(&at, test.context()));
         test.finish();
         let becomes = match &expect {
@@ -83,15 +115,15 @@ impl TestReader<'_> {
 }
 
 fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
-    let expect = test.choice("expect", &[("rejected", true), ("unchanged", false)]);
+    let expect = test.get(&EXPECT);
     let expect = expect.map(|rejected| match rejected.value {
         true => Expectation::Rejected,
         false => Expectation::Unchanged,
     });
-    let becomes = test.text("becomes").map(Expectation::Becomes);
+    let becomes = test.get(&BECOMES).map(Expectation::Becomes);
     let place = test.place();
     let help = "write one of `expect: rejected`, `expect: unchanged` or `becomes: COMMAND`";
-    match (test.entry("expect"), test.entry("becomes")) {
+    match (test.entry(EXPECT.name), test.entry(BECOMES.name)) {
         (Some((first, _)), Some((second, _))) => {
             let message = "a test has either `expect` or `becomes`, not both";
             let mistake = Diagnostic::error(Code::InvalidTest, second.span, message);
@@ -110,11 +142,11 @@ fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
 }
 
 fn read_client(test: &mut MapReader<'_, '_, '_>) -> (Option<String>, Option<String>) {
-    let Some(mut client) = test.map("as") else {
+    let Some(mut client) = test.nested(&AS) else {
         return (None, None);
     };
-    let app = client.text("app").map(|app| app.value);
-    let user = client.text("user");
+    let app = client.get(&APP).map(|app| app.value);
+    let user = client.get(&USER);
     if let Some(user) = user.as_ref().filter(|user| !user.contains('.')) {
         let message = format!("`{}` has no authentication database", user.value);
         let mistake = Diagnostic::error(Code::InvalidTest, user.span, message);

@@ -2,12 +2,28 @@
 //!
 //! This file has the types and reads them; `files.rs` finds the files. `docward test` runs the tests.
 
+use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
+use crate::config::keys::{Form, Keys, List, Setting, Shared, TEXT, Text, Texts};
 use crate::config::{self, Code, Diagnostic, FileId, Located, Node, ReadContext, Report, Source, Sources, Span, Value};
 
-/// The supported version of test files; the same as of the rule language.
-const VERSION: i64 = 1;
+/// A test file.
+pub const TEST_FILE: Shared = Shared {
+    name: "testFile",
+    meaning: "Tests of rules together (*.test.yaml), run by docward test.",
+    form: || Form::Mapping(&KEYS),
+};
+const DATABASE: Setting<Text> =
+    Setting::optional("database", TEXT, "The database that `db` stands for in the commands. Default: test.");
+const RULES: Setting<Texts<Text>> = Setting::optional(
+    "rules",
+    Texts(TEXT),
+    "The rule files and folders to test, besides this file. Default: everything in its folder.",
+);
+const TESTS: Setting<List> =
+    Setting::required("tests", List { items: &rule_test::TEST, at_least: 0 }, "Commands and the expected results.");
+const KEYS: Keys = Keys::new("", &[&VERSION_KEY, &DATABASE, &RULES, &TESTS]);
 
 /// One test file.
 #[derive(Clone, Debug)]
@@ -61,17 +77,11 @@ fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic
         return None;
     }
     let mut context = ReadContext::new(found);
-    let mut settings = context.map(tree)?;
-    let version = settings.required_integer("version");
-    if let Some(version) = version.filter(|version| version.value != VERSION) {
-        let message = format!("version {} of the rule language is not supported", version.value);
-        let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
-        settings.context().push(mistake.help("this docward supports `version: 1`"));
-    }
-    let rules = settings.texts("rules").unwrap_or_default();
-    let database = settings.text("database").map(|database| database.value);
-    settings.required_node("tests");
-    let tests = rule_test::read_all(&mut settings, database.as_deref(), sources);
+    let mut settings = context.map(tree)?.declared(&KEYS);
+    settings.get(&VERSION_KEY);
+    let rules = settings.get(&RULES).unwrap_or_default();
+    let database = settings.get(&DATABASE).map(|database| database.value);
+    let tests = rule_test::read_all(&mut settings, &TESTS, database.as_deref(), sources);
     settings.finish();
     Some(TestFile { file, rules, tests })
 }

@@ -15,8 +15,7 @@ use tokio::time::{sleep, timeout};
 
 use super::MongoService;
 use super::mongo::{is_passing, is_unauthorized};
-use crate::patterns::AnyPattern;
-use crate::patterns::sequence::{Sequence, Start, Strategy};
+use crate::patterns::Privilege;
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
 
@@ -39,10 +38,7 @@ pub enum ServiceAccess {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Need<'r> {
     rule: &'r str,
-    database: String,
-    /// Empty: any collection of the database.
-    collection: String,
-    actions: &'static [&'static str],
+    privilege: Privilege,
 }
 
 /// Checks whether the server grants all privileges that the enforced `rules` need.
@@ -93,8 +89,8 @@ async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<ServiceAccess, Error
     if list("authenticatedUsers").is_empty() {
         // Only a server that requires a login rejects this.
         if let Some(need) = needs.first() {
-            let probe = doc! {"find": &need.collection, "limit": 1, "projection": {"_id": 1}};
-            client.database(&need.database).run_command(probe).await?;
+            let probe = doc! {"find": &need.privilege.collection, "limit": 1, "projection": {"_id": 1}};
+            client.database(&need.privilege.database).run_command(probe).await?;
         }
         return Ok(ServiceAccess::Granted);
     }
@@ -120,62 +116,24 @@ impl Need<'_> {
                     && actions.iter().any(|granted| granted.as_str() == Some(action))
             })
         };
-        let actions: Vec<_> = self.actions.iter().copied().filter(|action| !granted(action)).collect();
+        let actions: Vec<_> = self.privilege.actions.iter().copied().filter(|action| !granted(action)).collect();
         let missing = !actions.is_empty();
-        missing
-            .then(|| format!("{} on {}.{} (rule '{}')", actions.join(", "), self.database, self.collection, self.rule))
+        let Privilege { database, collection, .. } = &self.privilege;
+        missing.then(|| format!("{} on {database}.{collection} (rule '{}')", actions.join(", "), self.rule))
     }
 
     /// An empty name in a resource matches all names.
     fn is_within(&self, resource: &Document) -> bool {
         let names = |key, name: &str| resource.get_str(key).is_ok_and(|granted| granted.is_empty() || granted == name);
         resource.get_bool("anyResource").unwrap_or(false)
-            || (names("db", &self.database) && names("collection", &self.collection))
+            || (names("db", &self.privilege.database) && names("collection", &self.privilege.collection))
     }
 }
 
 /// The privileges a rule needs, as far as it names databases without `*`.
-fn needs(rule: &Rule) -> Vec<Need<'_>> {
-    let need = |database: &str, collection: &str, actions| Need {
-        rule: &rule.name.value,
-        database: database.to_owned(),
-        collection: collection.to_owned(),
-        actions,
-    };
-    match &rule.pattern {
-        AnyPattern::Sequence(sequence) => sequence_needs(rule, sequence, &need),
-        AnyPattern::Copies(copies) => {
-            let originals = need(&copies.originals.database, &copies.originals.name, &["find", "changeStream"]);
-            let into = copies
-                .entries
-                .iter()
-                .map(|entry| need(&entry.into.database, &entry.into.name, &["find", "changeStream", "update"] as &[_]));
-            let leases = need("docward", "leases", &["find", "insert", "update"]);
-            [originals].into_iter().chain(into).chain([leases]).collect()
-        }
-        _ => Vec::new(),
-    }
-}
-
-fn sequence_needs<'r>(
-    rule: &'r Rule,
-    sequence: &Sequence,
-    need: &dyn Fn(&str, &str, &'static [&'static str]) -> Need<'r>,
-) -> Vec<Need<'r>> {
-    const COUNT: &[&str] = &["find", "insert", "update"];
-    let mut needs = Vec::new();
-    let reads_documents = sequence.strategy == Strategy::Optimistic || sequence.start == Start::AfterMax;
-    for namespace in &rule.namespaces {
-        if let (true, Some((database, collection))) = (reads_documents, namespace.exact()) {
-            needs.push(need(database, collection, &["find"]));
-        }
-        let database = namespace.database().is_literal().then(|| namespace.database().as_str());
-        let database = sequence.database.as_deref().or(database);
-        if let (Strategy::Counter, Some(database)) = (sequence.strategy, database) {
-            needs.push(need(database, &sequence.collection, COUNT));
-        }
-    }
-    needs
+fn needs(rule: &Rule) -> impl Iterator<Item = Need<'_>> {
+    let privileges = rule.pattern.privileges(&rule.namespaces);
+    privileges.into_iter().map(|privilege| Need { rule: &rule.name.value, privilege })
 }
 
 fn classify(error: &Error, first: &Need<'_>) -> ServiceAccess {

@@ -19,6 +19,9 @@ pub const MORE_TO_COME: u32 = 1 << 1;
 pub const EXHAUST_ALLOWED: u32 = 1 << 16;
 /// A receiver must reject a message that has an unknown bit set among bits 0 to 15.
 const REQUIRED_FLAGS: u32 = 0xffff;
+/// Offset of the first section's content: the body, in nearly every message. Header, flags and the section's kind
+/// precede it.
+pub const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
 const CHECKSUM_LENGTH: usize = 4;
 const MIN_DOCUMENT_LENGTH: u32 = 5;
 

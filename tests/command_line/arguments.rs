@@ -1,11 +1,7 @@
 //! docward's output about itself: the schema, shell completions, manual pages.
 
-use std::process::{Command, Output, Stdio};
-use support::process::docward_executable;
-
-fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).output().unwrap()
-}
+use std::process::{Command, Stdio};
+use support::process::{docward, docward_executable};
 
 fn stdout(arguments: &[&str]) -> String {
     let output = docward(arguments);

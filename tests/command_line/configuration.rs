@@ -2,13 +2,8 @@
 //! report the same ones, and the documented example is correct.
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-use support::process::{docward_executable, repository};
-
-fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).output().unwrap()
-}
+use support::process::{docward, repository};
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()

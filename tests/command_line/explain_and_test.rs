@@ -1,11 +1,10 @@
 //! The rule author's tools: `docward explain` and `docward test`, called as a DBA does.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
-use support::process::docward_executable;
+use support::process::{docward_executable, docward_with_input as docward};
 
 const RULES: &str = "\
 version: 1
@@ -30,18 +29,6 @@ rules:
           db.inbox.updateOne({o: 1, n: {$lte: 2}},
             {$push: {m: 1}, $inc: {n: 1}, $setOnInsert: {t: new Date()}}, {upsert: true})
 ";
-
-fn docward(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(docward_executable())
-        .args(arguments)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
-}
 
 fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).unwrap()

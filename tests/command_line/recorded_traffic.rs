@@ -3,13 +3,13 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use bson::{Document, doc};
 use mongodb::Client;
 use serde_json::Value;
 use support::mongod::{Kind, Mongod};
-use support::process::docward_executable;
+use support::process::docward;
 use support::proxy::Docward;
 
 const RULES: &str = "\
@@ -21,10 +21,6 @@ rules:
   - { name: no-empty, namespace: 'shop.*', mode: shadow, deny: { operations: [delete, update], when: { filter: empty } } }
   - { name: source-time, namespace: shop.orders, timestamps: { source: $comment.at } }
 ";
-
-fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).output().unwrap()
-}
 
 fn audit(rules: &Path, files: &[&Path]) -> Value {
     let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();

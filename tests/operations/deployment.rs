@@ -7,13 +7,8 @@ mod kubernetes;
 mod services;
 
 use std::path::Path;
-use std::process::{Command, Output};
 
-use support::process::{docward_executable, repository};
-
-fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).output().unwrap()
-}
+use support::process::{docward, repository};
 
 fn read(path: impl AsRef<Path>) -> String {
     std::fs::read_to_string(repository("").join(&path))

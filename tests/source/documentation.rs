@@ -1,7 +1,7 @@
 //! Checks the documentation against docward. The text below `$ docward …` in a block marked `console` is the
 //! command's output; `UPDATE_EXPECT=1 cargo test --test source documentation` rewrites it, and you review the diff.
 //!
-//! Rules and their tables: `rules.rs`; the page of all keys: `keys.rs`; the verdict on each kind of statement:
+//! Rules and their tables: `rules.rs`; the schema: `schema.rs`; the page of all keys: `keys.rs`; the verdict on each kind of statement:
 //! `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; the
 //! documentation for contributors: `contributing.rs`.
 
@@ -10,6 +10,7 @@ mod contributing;
 mod forms;
 mod keys;
 mod rules;
+mod schema;
 mod stored;
 mod texts;
 mod verdicts;

@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
 use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
@@ -35,6 +35,20 @@ pub fn docward_executable() -> PathBuf {
     // Test programs are in `deps`, beside the executable.
     let built = || Some(std::env::current_exe().ok()?.parent()?.parent()?.join("docward"));
     std::env::var_os("DOCWARD_BIN").map(PathBuf::from).or_else(built).expect("the path of the test program is unknown")
+}
+
+/// Runs docward to its end.
+pub fn docward(arguments: &[&str]) -> Output {
+    Command::new(docward_executable()).args(arguments).output().unwrap()
+}
+
+/// Runs docward to its end, with this standard input.
+pub fn docward_with_input(arguments: &[&str], input: &str) -> Output {
+    let mut command = Command::new(docward_executable());
+    command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
+    child.wait_with_output().unwrap()
 }
 
 /// A TCP port of the loopback interface that is and stays free: it is below the range that systems use for outgoing

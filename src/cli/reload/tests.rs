@@ -40,10 +40,10 @@ impl Reloadable for Numbers {
 fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
     let (one, other) = (Numbers::default(), Numbers::default());
     let mut reload = Reload::new(vec![Box::new(one.clone()), Box::new(other.clone())]);
-    let status = reload.status();
+    let loads = reload.loads();
     let mut poll = |requested| {
         reload.poll(requested);
-        let Status { loaded, failed, last_error, .. } = Status::clone(&status.load());
+        let Loads { loaded, failed, last_error, .. } = Loads::clone(&loads.load());
         (loaded, failed, last_error)
     };
     let wrong = Some("it is 7".to_owned());

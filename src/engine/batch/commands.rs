@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::BatchJob;
 use super::ending::MAX_TIME;
+use crate::command::own::{CommandSession, Find, own_command};
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::copies::Collection;
@@ -89,15 +90,10 @@ impl TransactionCommands<'_, '_> {
         fields: &[u8],
         more: impl FnOnce(&mut Writer<'_>),
     ) -> Vec<u8> {
-        let Namespace { database, collection } = namespace;
         let fields = CowDocument::from_writer(fields.to_vec());
-        self.command(database, |w| {
-            w.string("find", collection);
-            w.value("filter", Value::document(filter));
-            w.value("projection", Value::document(fields.as_document()));
-            w.int32("limit", limit);
-            w.int32("batchSize", limit);
-            w.boolean("singleBatch", true);
+        let find = Find { namespace, filter, projection: fields.as_document(), limit };
+        self.command(namespace.database, |w| {
+            find.write(w);
             more(w);
         })
     }
@@ -155,36 +151,11 @@ impl TransactionCommands<'_, '_> {
     }
 
     fn message(&self, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-        let command = &self.job.command;
-        let mut writer = op_msg::Writer::new(command.message.header.request_id, 0, 0, 512);
-        writer.body(|out| {
-            Writer::document(out, |w| {
-                write(w);
-                self.write_session(w);
-                command.api_parameters().for_each(|element| w.element(element));
-                w.string("$db", database);
-            });
-        });
-        writer.finish()
-    }
-
-    fn write_session(&self, w: &mut Writer<'_>) {
-        let body = self.job.command.body;
-        let begun = self.job.transaction_begun;
-        // The number of a retryable write belongs to the write alone.
-        let in_transaction = self.job.command.session().in_transaction;
-        for element in body.elements() {
-            match (self.own, element.key) {
-                (_, b"$clusterTime") => w.element(element),
-                (None, b"lsid") => w.element(element),
-                (None, b"txnNumber" | b"autocommit") if in_transaction => w.element(element),
-                (None, b"startTransaction" | b"readConcern") if !begun => w.element(element),
-                _ => {}
-            }
-        }
-        if let Some(own) = self.own {
-            own.write(w);
-        }
+        let session = match self.own {
+            Some(own) => CommandSession::Own(own),
+            None => CommandSession::Client { begun: self.job.transaction_begun },
+        };
+        own_command(&self.job.command, session, database, write)
     }
 }
 
@@ -199,12 +170,6 @@ fn write_match(w: &mut Writer<'_>, statement: &Statement<'_>) {
             w.value(name, value);
         }
     }
-}
-
-/// Returns the documents of a find's reply.
-pub(super) fn documents<'r>(reply: &Reply<'r>) -> Option<Vec<Document<'r>>> {
-    let batch = reply.body.get("cursor")?.as_document()?.get("firstBatch")?.as_array()?;
-    batch.values().map(Value::as_document).collect()
 }
 
 pub(super) fn has_label(reply: &Reply<'_>, label: &str) -> bool {

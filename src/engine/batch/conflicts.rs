@@ -29,7 +29,7 @@ struct Found(Option<CowDocument<'static>>);
 impl Found {
     /// `None` if the reply cannot be parsed.
     fn of(reply: &Reply<'_>) -> Option<Self> {
-        let first = commands::documents(reply)?.first().copied();
+        let first = reply.found()?.first().copied();
         Some(Self(first.map(|document| CowDocument::from_writer(document.as_bytes().to_vec()))))
     }
 

@@ -10,7 +10,8 @@ use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::{BatchJob, Group, Stage};
 use crate::command::{EncodeOptions, Form, MAX_STATEMENTS, Statement};
 use crate::patterns::Rejection;
-use crate::wire::{HEADER_LENGTH, MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
+use crate::wire::op_msg::BODY_AT;
+use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
 
 /// After this many bytes of results and upserted ids in a merged reply, nothing more is sent. The rest of the
 /// document is for errors about unsent statements and for the last group's results. mongod's bulkWrite has the same
@@ -64,7 +65,7 @@ impl BatchJob<'_> {
             + match self.batch.form {
                 Form::FindAndModify => {
                     let message = self.batch.encode(&self.command, std::iter::once(statement));
-                    message.len().saturating_sub(HEADER_LENGTH + 5)
+                    message.len().saturating_sub(BODY_AT)
                 }
                 _ => statement.encoded_length(),
             };

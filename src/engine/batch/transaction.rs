@@ -202,7 +202,7 @@ impl<'f> BatchJob<'f> {
     async fn find(&mut self, transaction: &mut Transaction<'f>, find: Vec<u8>, port: &Port) -> Attempt<NextAction<'f>> {
         let frame = self.exchange(transaction, find, port).await;
         let reply = self.succeeded(transaction, Sent::Find, &frame, port).await?;
-        match commands::documents(&reply) {
+        match reply.found() {
             Some(documents) => Attempt::Continue(transaction.next(ActionResult::Documents(&documents))),
             None => end("the server's reply to a find cannot be parsed"),
         }

@@ -6,9 +6,10 @@
 use std::fmt;
 
 use crate::command::Namespace;
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
+use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, Shared, TEXT, TextForm, Words};
+use crate::config::{Code, Diagnostic, Located, NamespacePattern, Node, ReadContext, Span, Value};
 use crate::document::Path;
-use crate::patterns::located_path;
+use crate::patterns::field_path::{FieldPath, PATH, located_path};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -87,6 +88,32 @@ impl fmt::Display for Collection {
     }
 }
 
+const INTO: Setting<OneCollection> =
+    Setting::required("into", OneCollection, "The collection whose documents contain copies: one collection.");
+const KEY: Setting<FieldPath> = Setting::required(
+    "key",
+    FieldPath,
+    "The field of the copy's document that holds the original's _id. A field around it and the copied fields may be an \
+     array of references.",
+);
+const FIELDS: Setting<CopiedFields> =
+    Setting::required("fields", CopiedFields, "Maps each field of the original to the field with its copy.");
+const ON_DELETE: Setting<Words<OnDelete>> = Setting::with_default(
+    "on_delete",
+    Words(&[("keep", OnDelete::Keep, ""), ("unset", OnDelete::Unset, ""), ("reject", OnDelete::Reject, "")]),
+    Scalar::Text("keep"),
+    "What happens to copies when their original is deleted: they stay; the reference and its copied fields are removed; \
+     or the delete is rejected as long as there are references.",
+);
+const ENTRY: Keys = Keys::new("Collections whose documents contain copies.", &[&INTO, &KEY, &FIELDS, &ON_DELETE]);
+
+pub(super) fn declaration() -> Declaration {
+    Declaration {
+        meaning: "Denormalized fields that docward updates. The rule's namespace is the one collection with the originals.",
+        form: Form::List { items: Box::new(Form::Mapping(&ENTRY)), at_least: 1, distinct: false },
+    }
+}
+
 impl Collection {
     fn new(pattern: &NamespacePattern) -> Option<Self> {
         let (database, name) = pattern.exact()?;
@@ -152,12 +179,9 @@ fn read_originals(context: &mut ReadContext<'_>) -> Option<Collection> {
 }
 
 fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
-    let mut reader = context.map(node)?;
-    let into = reader.required_text("into").and_then(|text| read_collection(&mut reader, &text));
-    let key = reader.required_text("key").and_then(|text| located_path(reader.context(), text));
-    let fields = read_fields(&mut reader);
-    let on_delete = reader
-        .choice("on_delete", &[("keep", OnDelete::Keep), ("unset", OnDelete::Unset), ("reject", OnDelete::Reject)]);
+    let mut reader = context.map(node)?.declared(&ENTRY);
+    let (into, key, fields) = (reader.get(&INTO), reader.get(&KEY), reader.get(&FIELDS));
+    let on_delete = reader.get_or_default(&ON_DELETE);
     reader.finish();
     let (into, key, fields) = (into?, key?, fields?);
     if key.root() == "_id" {
@@ -171,7 +195,7 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
         context.push(mistake.label(key.span, "the key"));
         return None;
     }
-    let on_delete = on_delete.map_or(OnDelete::Keep, |word| word.value);
+    let on_delete = on_delete?.value;
     let holder = holder(&key.value, &fields);
     let local = |path: &Path| match &holder {
         Some(holder) => path.as_str().get(holder.as_str().len() + 1..).and_then(Path::parse),
@@ -192,52 +216,87 @@ fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
     Path::parse(&parts.join("."))
 }
 
-fn read_collection(reader: &mut MapReader<'_, '_, '_>, text: &Located<String>) -> Option<Collection> {
-    match NamespacePattern::parse(text) {
-        Ok(pattern) => {
-            let collection = Collection::new(&pattern);
-            if collection.is_none() {
-                let message = format!("`into` must be one collection; `{}` matches several", text.value);
-                reader.context().error(Code::InvalidNamespace, text.span, message);
+/// The name of one collection.
+#[derive(Clone, Copy, Debug)]
+struct OneCollection;
+
+const COLLECTION: Shared = Shared {
+    name: "collection",
+    meaning: "",
+    form: || {
+        let pattern = r#"^[^./\\ "$*]+\.[^$*]+$"#;
+        Form::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+    },
+};
+
+impl Shape for OneCollection {
+    fn form(&self) -> Form {
+        Form::Shared(&COLLECTION)
+    }
+}
+
+impl Kind for OneCollection {
+    type Value = Collection;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Collection> {
+        let text = TEXT.read(context, key, node)?;
+        match NamespacePattern::parse(&text) {
+            Ok(pattern) => {
+                let collection = Collection::new(&pattern);
+                if collection.is_none() {
+                    let message = format!("`{key}` must be one collection; `{}` matches several", text.value);
+                    context.error(Code::InvalidNamespace, text.span, message);
+                }
+                collection
             }
-            collection
-        }
-        Err(error) => {
-            let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
-            mistake.help = error.help();
-            reader.context().push(mistake);
-            None
+            Err(error) => {
+                let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
+                mistake.help = error.help();
+                context.push(mistake);
+                None
+            }
         }
     }
 }
 
 /// `{ ORIGINAL: COPY }`
-fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Vec<Field>> {
-    let node = reader.required_node("fields")?;
-    let context = reader.context();
-    let Value::Map(pairs) = &node.value else {
-        let message = "`fields` must be a mapping from fields of the original to their copies";
-        context.error(Code::WrongType, node.span, message);
-        return None;
-    };
-    if pairs.is_empty() {
-        context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
-        return None;
+#[derive(Clone, Copy, Debug)]
+struct CopiedFields;
+
+impl Shape for CopiedFields {
+    fn form(&self) -> Form {
+        Form::Pairs(&PATH)
     }
-    let read = |(key, value): &(crate::config::Key, Node)| {
-        let original = located_path(context, Located { value: key.text.clone(), span: key.span });
-        let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
-        let (original, copied) = (original?, copied?);
-        for field in [&original, &copied] {
-            if field.root() == "_id" {
-                context.error(Code::InvalidValue, field.span, "`_id` never changes; its copy is the key");
-                return None;
-            }
+}
+
+impl Kind for CopiedFields {
+    type Value = Vec<Field>;
+
+    fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<Field>> {
+        let Value::Map(pairs) = &node.value else {
+            let message = "`fields` must be a mapping from fields of the original to their copies";
+            context.error(Code::WrongType, node.span, message);
+            return None;
+        };
+        if pairs.is_empty() {
+            context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
+            return None;
         }
-        let (original, span) = (original.value, copied.span);
-        Some(Field { original, local: copied.value.clone(), copied: copied.value, span })
-    };
-    // All pairs are read before the function returns, so that every error is reported.
-    let fields: Vec<_> = pairs.iter().map(read).collect();
-    fields.into_iter().collect()
+        let read = |(key, value): &(crate::config::Key, Node)| {
+            let original = located_path(context, Located { value: key.text.clone(), span: key.span });
+            let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
+            let (original, copied) = (original?, copied?);
+            for field in [&original, &copied] {
+                if field.root() == "_id" {
+                    context.error(Code::InvalidValue, field.span, "`_id` never changes; its copy is the key");
+                    return None;
+                }
+            }
+            let (original, span) = (original.value, copied.span);
+            Some(Field { original, local: copied.value.clone(), copied: copied.value, span })
+        };
+        // All pairs are read before the function returns, so that every error is reported.
+        let fields: Vec<_> = pairs.iter().map(read).collect();
+        fields.into_iter().collect()
+    }
 }

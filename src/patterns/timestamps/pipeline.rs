@@ -7,10 +7,9 @@
 
 use super::super::literal;
 use super::settings::{Per, Time, TimestampType};
+use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
 use super::writes::{Change, Child, Put, Tree, Write};
-use crate::document::{
-    CowDocument, Document, Filling, Kind, NUMBER_HOLE, Slot, TEXT_HOLE, Template, VALUE_HOLE, Value, Writer,
-};
+use crate::document::{CowDocument, Document, Kind, Slot, Value, Writer};
 
 /// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.
 const FIELD_LENGTH: usize = 256;

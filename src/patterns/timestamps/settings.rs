@@ -1,8 +1,11 @@
 //! Reads and checks the settings of `timestamps`; `timestamps.rs` uses them.
 
-use super::super::read_path;
+use super::super::field_path::{FieldPath, located_path};
 use super::pipeline::{FieldTimestamp, Forms};
-use crate::config::{Code, MapReader};
+use crate::config::keys::{
+    Boolean, Duration, Form, Keys, Kind as ValueKind, Scalar, Setting, Shape, TEXT, TextForm, Texts, Words,
+};
+use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Path, Value};
 
 /// Settings of the pattern.
@@ -60,33 +63,83 @@ pub(super) enum WithoutSource {
     Pass,
 }
 
+const SOURCE: Setting<SourceTime> = Setting::required(
+    "source",
+    SourceTime,
+    "The source time: a field of the write, $comment.PATH (in the command's comment), or $clock (arrival at docward).",
+)
+.examples(&["published_at", "$comment.at", "$clock"]);
+const TYPE: Setting<Words<TimestampType>> = Setting::with_default(
+    "type",
+    Words(&[
+        ("date", TimestampType::Date, "A date."),
+        ("long", TimestampType::Long, "A whole number, stored as a long."),
+        ("timestamp", TimestampType::Timestamp, "A BSON timestamp."),
+    ]),
+    Scalar::Text("date"),
+    "The BSON type of source times; a write with another type is rejected.",
+);
+const FIELDS: Setting<ProtectedFields> = Setting::with_default(
+    "fields",
+    ProtectedFields,
+    Scalar::Text(ALL),
+    "The protected fields: `all`, or a list of paths that do not overlap.",
+);
+const STORE: Setting<Store> = Setting::with_default(
+    "store",
+    Store,
+    Scalar::Text("last_modified"),
+    "The top-level field that holds the timestamps.",
+);
+const PER: Setting<Words<Per>> = Setting::with_default(
+    "per",
+    Words(&[
+        ("field", Per::Field, "Every protected field has its own timestamp."),
+        ("document", Per::Document, "The whole document has one timestamp; replacements are protected too."),
+    ]),
+    Scalar::Text("field"),
+    "What has a timestamp.",
+);
+const WITHOUT_SOURCE: Setting<Words<WithoutSource>> = Setting::with_default(
+    "without_source",
+    Words(&[
+        ("reject", WithoutSource::Reject, "It is rejected."),
+        ("clock", WithoutSource::Clock, "It gets the time of docward's clock."),
+        ("pass", WithoutSource::Pass, "It is forwarded; timestamps are not compared or written."),
+    ]),
+    Scalar::Text("reject"),
+    "The action for a write to protected fields without a source time.",
+);
+const MAX_AHEAD: Setting<Duration> = Setting::optional(
+    "max_ahead",
+    Duration,
+    "How far a source time may be ahead of docward's clock; a write with a later time is rejected. Default: no limit. A \
+     source time of type long is in milliseconds since 1970.",
+);
+const HIDE: Setting<Boolean> = Setting::with_default(
+    "hide",
+    Boolean,
+    Scalar::Boolean(false),
+    "Whether reads exclude the timestamps unless they ask for them by name.",
+);
+pub(super) const KEYS: Keys = Keys::new(
+    "The value with the newest source time wins, for each field.",
+    &[&SOURCE, &TYPE, &FIELDS, &STORE, &PER, &WITHOUT_SOURCE, &MAX_AHEAD, &HIDE],
+);
+
 impl Timestamps {
     pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
-        let source = read_source(reader);
-        let timestamp_type = reader.choice(
-            "type",
-            &[("date", TimestampType::Date), ("long", TimestampType::Long), ("timestamp", TimestampType::Timestamp)],
-        );
-        let fields = read_fields(reader);
-        let store = read_path(reader, "store");
-        let per = reader.choice("per", &[("field", Per::Field), ("document", Per::Document)]);
-        let without_source = reader.choice(
-            "without_source",
-            &[("reject", WithoutSource::Reject), ("clock", WithoutSource::Clock), ("pass", WithoutSource::Pass)],
-        );
-        let max_ahead = reader.duration("max_ahead");
-        let hide = reader.boolean("hide");
-        if let Some(store) = &store
-            && (!store.value.is_top_level() || store.value.as_str() == "_id")
-        {
-            reader.context().error(Code::InvalidValue, store.span, "`store` must be a top-level field other than _id");
-            return None;
-        }
-        let store = store.map_or_else(|| "last_modified".to_owned(), |path| path.value.as_str().to_owned());
-        let (source, fields) = (source?, fields?);
+        let source = reader.get(&SOURCE);
+        let timestamp_type = reader.get_or_default(&TYPE);
+        let fields = reader.get(&FIELDS);
+        let store = reader.get(&STORE);
+        let per = reader.get_or_default(&PER);
+        let without_source = reader.get_or_default(&WITHOUT_SOURCE);
+        let max_ahead = reader.get(&MAX_AHEAD);
+        let hide = reader.get_or_default(&HIDE);
+        let (source, fields, store) = (source?, fields?, store?);
         check_own_fields(reader, &source, &fields, &store)?;
-        let timestamp_type = timestamp_type.map_or(TimestampType::Date, |word| word.value);
-        let per = per.map_or(Per::Field, |word| word.value);
+        let (timestamp_type, per) = (timestamp_type?.value, per?.value);
         Some(Self {
             forms: Box::new(Forms::new(&store, per, timestamp_type)),
             source,
@@ -94,9 +147,9 @@ impl Timestamps {
             fields,
             store,
             per,
-            without_source: without_source.map_or(WithoutSource::Reject, |word| word.value),
+            without_source: without_source?.value,
             max_ahead: max_ahead.map(|ahead| i64::try_from(ahead.value.as_millis()).unwrap_or(i64::MAX)),
-            hide: hide.is_some_and(|flag| flag.value),
+            hide: hide?.value,
         })
     }
 }
@@ -191,50 +244,96 @@ impl TimestampType {
     }
 }
 
-fn read_source(reader: &mut MapReader<'_, '_, '_>) -> Option<TimeSource> {
-    let text = reader.required_text("source")?;
-    let wrong = |reader: &mut MapReader<'_, '_, '_>| {
-        let message = format!("`{}` is not a source; write a field path, $comment.PATH or $clock", text.value);
-        reader.context().error(Code::InvalidValue, text.span, message);
-        None
-    };
-    if text.value == "$clock" {
-        return Some(TimeSource::Clock);
-    }
-    match text.value.strip_prefix("$comment.") {
-        Some(path) => match Path::parse(path) {
-            Some(path) => Some(TimeSource::Comment(path)),
-            None => wrong(reader),
-        },
-        None => match super::super::read_path(reader, "source") {
-            Some(path) => Some(TimeSource::Field(path.value)),
-            None => None,
-        },
+/// A field path, `$comment.PATH` or `$clock`.
+#[derive(Clone, Copy, Debug)]
+struct SourceTime;
+
+impl Shape for SourceTime {
+    fn form(&self) -> Form {
+        TEXT.form()
     }
 }
 
-/// Reads `all`, or paths that do not overlap.
-fn read_fields(reader: &mut MapReader<'_, '_, '_>) -> Option<Fields> {
-    let Some(texts) = reader.entry("fields").is_some().then(|| reader.texts("fields")) else {
-        return Some(Fields::All);
-    };
-    let texts = texts?;
-    if let [only] = texts.as_slice()
-        && only.value == "all"
-    {
-        return Some(Fields::All);
+impl ValueKind for SourceTime {
+    type Value = TimeSource;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<TimeSource> {
+        let text = TEXT.read(context, key, node)?;
+        if text.value == "$clock" {
+            return Some(TimeSource::Clock);
+        }
+        let Some(path) = text.value.strip_prefix("$comment.") else {
+            return located_path(context, text).map(|path| TimeSource::Field(path.value));
+        };
+        let path = Path::parse(path);
+        if path.is_none() {
+            let message = format!("`{}` is not a source; write a field path, $comment.PATH or $clock", text.value);
+            context.error(Code::InvalidValue, text.span, message);
+        }
+        path.map(TimeSource::Comment)
     }
-    let mut paths: Vec<Path> = Vec::new();
-    for text in texts {
-        let path = super::super::located_path(reader.context(), text.clone())?.value;
-        if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
-            let message = format!("`{path}` overlaps `{other}`: protected fields must not overlap");
-            reader.context().error(Code::ConflictingSettings, text.span, message);
+}
+
+/// A top-level field other than `_id`.
+#[derive(Clone, Copy, Debug)]
+struct Store;
+
+impl Shape for Store {
+    fn form(&self) -> Form {
+        let pattern = "^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)$";
+        Form::Text(TextForm { other_than: Some("_id"), ..TextForm::matching(pattern) })
+    }
+}
+
+impl ValueKind for Store {
+    type Value = String;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<String> {
+        let path = FieldPath.read(context, key, node)?;
+        if !path.value.is_top_level() || path.value.as_str() == "_id" {
+            context.error(Code::InvalidValue, path.span, "`store` must be a top-level field other than _id");
             return None;
         }
-        paths.push(path);
+        Some(path.value.as_str().to_owned())
     }
-    Some(Fields::Listed(paths))
+}
+
+/// The word for all fields.
+const ALL: &str = "all";
+
+/// `all`, or paths that do not overlap.
+#[derive(Clone, Copy, Debug)]
+struct ProtectedFields;
+
+impl Shape for ProtectedFields {
+    fn form(&self) -> Form {
+        let paths = Form::List { items: Box::new(FieldPath.form()), at_least: 1, distinct: true };
+        Form::AnyOf(vec![Form::Constant(Scalar::Text(ALL)), FieldPath.form(), paths])
+    }
+}
+
+impl ValueKind for ProtectedFields {
+    type Value = Fields;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Fields> {
+        let texts = Texts(FieldPath).read(context, key, node)?;
+        if let [only] = texts.as_slice()
+            && only.value == ALL
+        {
+            return Some(Fields::All);
+        }
+        let mut paths: Vec<Path> = Vec::new();
+        for text in texts {
+            let path = located_path(context, text.clone())?.value;
+            if let Some(other) = paths.iter().find(|other| other.overlaps(path.as_str().as_bytes())) {
+                let message = format!("`{path}` overlaps `{other}`: protected fields must not overlap");
+                context.error(Code::ConflictingSettings, text.span, message);
+                return None;
+            }
+            paths.push(path);
+        }
+        Some(Fields::Listed(paths))
+    }
 }
 
 /// Checks that the timestamps' field and `_id` are neither protected nor a source.

@@ -4,6 +4,7 @@ use super::super::{Context, Rejection};
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{Per, Time, TimeSource, TimestampType, WithoutSource};
+use super::touches::sets_a_date;
 use crate::document::{Document, Lookup, Path, Value};
 use crate::shell::to_iso;
 
@@ -114,7 +115,7 @@ impl Timestamps {
     /// Returns whether `$currentDate` sets a timestamp of the rule's type.
     fn is_clock(&self, value: Value<'_>) -> bool {
         match self.timestamp_type {
-            TimestampType::Date => super::sets_a_date(value),
+            TimestampType::Date => sets_a_date(value),
             TimestampType::Timestamp => {
                 value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str) == Some("timestamp")
             }

@@ -11,7 +11,7 @@ use crate::proxy::members::topology::Topology;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
-use crate::proxy::telemetry::rule_outcomes::RuleOutcomes;
+use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::Service;
 use crate::wire::compressed::Method;
 
@@ -28,7 +28,7 @@ pub(in crate::proxy) struct RuleContext<P> {
     /// Replaced as a whole, so that each message sees one consistent rule set.
     pub(in crate::proxy) current: Arc<ArcSwap<P>>,
     pub(in crate::proxy) service: Arc<dyn Service>,
-    pub(in crate::proxy) outcomes: RuleOutcomes,
+    pub(in crate::proxy) outcomes: OutcomeCounters,
 }
 
 /// What is measured, and what bounds it.

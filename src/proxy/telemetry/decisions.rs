@@ -10,10 +10,10 @@ use serde::{Serialize, Serializer};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
 use crate::audit::shape_of_frame;
-use crate::command::shorten;
 use crate::document::Value;
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome, command_of_frame};
 use crate::shell::render;
+use crate::text::shorten;
 
 /// Decisions kept for new subscribers.
 const RECENT: usize = 200;
@@ -92,7 +92,7 @@ impl Decision {
         }
     }
 
-    /// Logs the decision in a line of at most about 8 kB; `rule_outcomes` allows 100 lines a second.
+    /// Logs the decision in a line of at most about 8 kB; `outcome_counters` allows 100 lines a second.
     ///
     /// Routine rewrites are logged at debug level, so that decisions that need attention stand out.
     pub(in crate::proxy) fn log(&self) {

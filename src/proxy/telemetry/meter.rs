@@ -15,10 +15,8 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::spans::{Opened, Tracer};
-use crate::wire::{HEADER_LENGTH, Header, OpCode};
-
-/// Offset of the body in an OP_MSG whose body comes first: flags, kind.
-const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
+use crate::wire::op_msg::BODY_AT;
+use crate::wire::{Header, OpCode};
 
 /// Which side sent bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,7 +67,7 @@ struct CommandMeter {
 #[derive(Debug, Default)]
 struct LookupMeter {
     latency: Histogram,
-    refused: AtomicU64,
+    permanent: AtomicU64,
     unavailable: AtomicU64,
 }
 
@@ -100,8 +98,9 @@ pub struct CommandMeasures {
 pub struct LookupMeasures {
     /// Of all lookups.
     pub latency: Reading,
-    /// Refused by the server; a retry would not help.
-    pub refused: u64,
+    /// Permanent errors: a retry fails too until somebody fixes the cause.
+    pub permanent: u64,
+    /// No server answered, or there is no primary.
     pub unavailable: u64,
 }
 
@@ -185,7 +184,7 @@ impl Meter {
         meter.latency.add(nanoseconds);
         match answer {
             Ok(_) => {}
-            Err(LookupError::Permanent(_)) => _ = meter.refused.fetch_add(1, Ordering::Relaxed),
+            Err(LookupError::Permanent(_)) => _ = meter.permanent.fetch_add(1, Ordering::Relaxed),
             Err(LookupError::Unavailable(_)) => _ = meter.unavailable.fetch_add(1, Ordering::Relaxed),
         }
     }
@@ -242,7 +241,7 @@ impl Meters {
             }
             for ((_, measured), meter) in measures.lookups.iter_mut().zip(&shard.lookups) {
                 measured.latency.merge(&meter.latency.snapshot());
-                measured.refused += meter.refused.load(Ordering::Relaxed);
+                measured.permanent += meter.permanent.load(Ordering::Relaxed);
                 measured.unavailable += meter.unavailable.load(Ordering::Relaxed);
             }
         }

@@ -1,10 +1,8 @@
 //! Rate limit for log lines that clients can cause at will. The next line reports how many were suppressed.
 
+use crate::text::{one_line, shorten};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
-
-use crate::audit::one_line;
-use crate::command::shorten;
 
 /// Bytes of foreign text in one line.
 const MAX_LENGTH: usize = 1000;

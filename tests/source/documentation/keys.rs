@@ -1,4 +1,4 @@
-//! Writes `docs/keys.md`, the reference of all keys, from the JSON Schema that `docward schema` prints.
+//! Writes `docs/keys.md`, the reference of all keys, from the JSON Schema of the declared keys.
 //! `UPDATE_EXPECT=1` rewrites the page; without it the test compares.
 
 use serde_json::{Map, Value};
@@ -187,8 +187,7 @@ fn table(rows: &str) -> String {
 }
 
 fn page() -> String {
-    let text = std::fs::read_to_string(root().join("src/patterns/schema.json")).unwrap();
-    let schema = Schema(serde_json::from_str(&text).unwrap());
+    let schema = Schema(super::schema::schema());
     let section = |title: &str, text: &str, mapping: &Value, prefix: &str| {
         format!("\n## {title}\n\n{text}\n\n{}", table(&schema.rows(mapping, prefix)))
     };

@@ -26,7 +26,7 @@ use crate::proxy::members::closing::Closing;
 use crate::proxy::members::topology::{ListenerSlot, Member, Topology};
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::Meter;
-use crate::proxy::telemetry::rule_outcomes::RuleOutcomes;
+use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::{LookupReply, Service};
 use crate::wire::OpCode;
 use crate::wire::compressed::Method;
@@ -139,7 +139,7 @@ fn listener_context(compressors: Option<Arc<[Method]>>) -> ListenerContext<Scrip
         rules: RuleContext {
             current: Arc::new(ArcSwap::from_pointee(Script)),
             service: Arc::new(FixedService),
-            outcomes: RuleOutcomes::default(),
+            outcomes: OutcomeCounters::default(),
         },
         traffic: TrafficContext {
             meter: Meter::default(),

@@ -1,11 +1,11 @@
 //! A BSON value that is written once and then copied, each time with another text, number and value in its holes.
-//! Copying is cheaper than writing each nested document with a [`Writer`](super::Writer).
+//! Copying is cheaper than writing each nested document with a [`Writer`](crate::document::Writer).
 //!
 //! All offsets depend only on the length of the text, so the layout is computed once for each text length.
 
 use std::sync::OnceLock;
 
-use super::{Document, Element, Kind, Slot, Value};
+use crate::document::{CowDocument, Element, Kind, Slot, Value};
 
 /// Layouts are cached for texts shorter than this. Longer field names are rare, so their layout is computed each
 /// time.
@@ -13,9 +13,9 @@ const SHORT: usize = 64;
 
 /// A BSON value with holes.
 #[derive(Debug, Clone)]
-pub(crate) struct Template {
+pub(super) struct Template {
     /// The written value, as the only field of a document.
-    model: Vec<u8>,
+    model: CowDocument<'static>,
     /// The layouts by text length, computed on first use.
     layouts: Box<[OnceLock<Box<Layout>>]>,
 }
@@ -42,29 +42,29 @@ struct ValueHole {
 
 /// The content of the holes of one copy.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Filling<'f> {
-    pub(crate) text: &'f str,
+pub(super) struct Filling<'f> {
+    pub(super) text: &'f str,
     /// A date, a long or a timestamp.
-    pub(crate) number: [u8; 8],
-    pub(crate) value: Value<'f>,
+    pub(super) number: [u8; 8],
+    pub(super) value: Value<'f>,
 }
 
 /// Marks the text hole at the end of a string. Paths cannot contain NUL.
-pub(crate) const TEXT_HOLE: &str = "\0";
+pub(super) const TEXT_HOLE: &str = "\0";
 /// Marks the number hole, as a date, a long or a timestamp.
-pub(crate) const NUMBER_HOLE: i64 = i64::MIN;
+pub(super) const NUMBER_HOLE: i64 = i64::MIN;
 /// Marks the value hole. The type is deprecated, so no value of a rule has it.
-pub(crate) const VALUE_HOLE: Value<'static> = Value { kind: Kind::Undefined, bytes: &[] };
+pub(super) const VALUE_HOLE: Value<'static> = Value { kind: Kind::Undefined, bytes: &[] };
 
 impl Template {
     /// Creates a template from a value with holes. No hole may follow the value hole.
-    pub(crate) fn new(write: impl FnOnce(Slot<'_>)) -> Self {
-        let model = super::document(|w| write(w.slot("")));
+    pub(super) fn new(write: impl FnOnce(Slot<'_>)) -> Self {
+        let model = CowDocument::build(|w| write(w.slot("")));
         Self { model, layouts: std::iter::repeat_with(OnceLock::new).take(SHORT).collect() }
     }
 
     /// Writes the value with its holes filled.
-    pub(crate) fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
+    pub(super) fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
         let length = filling.text.len();
         match self.layouts.get(length) {
             Some(layout) => layout.get_or_init(|| Box::new(self.lay_out(length))).write(slot, filling),
@@ -74,7 +74,7 @@ impl Template {
 
     #[cold]
     fn lay_out(&self, text_length: usize) -> Layout {
-        let model = Document::trusted(&self.model).values().next().unwrap_or(VALUE_HOLE);
+        let model = self.model.as_document().values().next().unwrap_or(VALUE_HOLE);
         let mut layout = Layout {
             kind: model.kind,
             bytes: Vec::new(),

@@ -24,7 +24,7 @@ use crate::proxy::telemetry::sharded::Sharded;
 
 /// Counters per rule since each was first loaded.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct RuleOutcomes {
+pub(in crate::proxy) struct OutcomeCounters {
     /// Plain mutexes, because contention is rare: one thread adds to each, and only reports read them. Locked before
     /// the register.
     counts: Sharded<Mutex<Counts>>,
@@ -46,7 +46,7 @@ pub struct LiveRule {
     pub counts: RuleCounts,
 }
 
-impl RuleOutcomes {
+impl OutcomeCounters {
     /// `in_full`: decisions are logged with their documents.
     pub(in crate::proxy) fn new(in_full: bool) -> Self {
         Self { in_full, ..Self::default() }
@@ -174,7 +174,7 @@ mod tests {
     }
 
     /// Notes the outcomes of a replacement on d.c by this application.
-    fn replace(outcomes: &RuleOutcomes, rules: &RuleSet, app: &str) {
+    fn replace(outcomes: &OutcomeCounters, rules: &RuleSet, app: &str) {
         let body = bson::doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}], "$db": "d"};
         let mut writer = op_msg::Writer::new(1, 0, 0, 128);
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
@@ -188,7 +188,7 @@ mod tests {
 
     #[test]
     fn counts_survive_a_reload_and_restart_for_a_changed_rule() {
-        let outcomes = RuleOutcomes::default();
+        let outcomes = OutcomeCounters::default();
         let first = rules(&rule("r", "replacement: {}"));
         replace(&outcomes, &first, "one");
         // A preceding rule changes its index; comments and empty lines do not belong to the rule.
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn counts_of_threads_are_merged_and_threads_share_the_rate_limit() {
-        let (outcomes, rules) = (RuleOutcomes::default(), rules(&rule("r", "replacement: {}")));
+        let (outcomes, rules) = (OutcomeCounters::default(), rules(&rule("r", "replacement: {}")));
         let began = std::time::Instant::now();
         std::thread::scope(|scope| {
             for app in ["one", "two", "one", "two"] {

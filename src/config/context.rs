@@ -1,0 +1,251 @@
+//! Reads single nodes of a tree strictly and collects all mistakes.
+//!
+//! A value of the wrong type is reported at its place and read as `None`.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::namespace::NamespacePattern;
+use super::node::{Key, Located, Node, Number, Value};
+use super::renamed;
+use super::source::Span;
+use crate::suggest;
+
+/// The context of reading a tree: the collected diagnostics, and the rule being read.
+#[derive(Debug)]
+pub struct ReadContext<'a> {
+    diagnostics: &'a mut Vec<Diagnostic>,
+    namespaces: &'a [Located<NamespacePattern>],
+    /// The settings of the pattern being read, and their key. Missing keys are reported at that key.
+    settings: Option<(Span, &'a Key)>,
+}
+
+impl<'a> ReadContext<'a> {
+    /// A context for everything except a pattern's settings.
+    pub(crate) fn new(diagnostics: &'a mut Vec<Diagnostic>) -> Self {
+        Self { diagnostics, namespaces: &[], settings: None }
+    }
+
+    /// A context for the `settings` under `key`, in a rule for `namespaces`.
+    pub(crate) fn for_settings(
+        diagnostics: &'a mut Vec<Diagnostic>,
+        namespaces: &'a [Located<NamespacePattern>],
+        key: &'a Key,
+        settings: &Node,
+    ) -> Self {
+        Self { diagnostics, namespaces, settings: Some((settings.span, key)) }
+    }
+
+    /// The namespaces of the rule being read; empty if they are invalid.
+    #[must_use]
+    pub fn namespaces(&self) -> &'a [Located<NamespacePattern>] {
+        self.namespaces
+    }
+
+    /// The place and the key of the pattern's settings that are being read.
+    pub(super) fn settings(&self) -> Option<(Span, &'a Key)> {
+        self.settings
+    }
+
+    /// Reports a mistake.
+    pub fn push(&mut self, diagnostic: Diagnostic) {
+        self.diagnostics.push(diagnostic);
+    }
+
+    /// Reports an error of kind `code` at `span`. Use [`Self::push`] to add help and labels.
+    pub fn error(&mut self, code: Code, span: Span, message: impl Into<String>) {
+        self.push(Diagnostic::error(code, span, message));
+    }
+
+    /// The entries of the mapping `node`; reports any other type.
+    pub(super) fn entries<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(Key, Node)]> {
+        if let Value::Map(entries) = &node.value {
+            return Some(entries);
+        }
+        let mut mistake = wrong_type(node, &format!("{what} must be a mapping"));
+        if node.value == Value::Null {
+            mistake = mistake.help("write `{}` for an empty mapping");
+        }
+        self.push(mistake);
+        None
+    }
+
+    /// Reads `node` as a list and reports any other type. Messages call the list `what`: "`rules`".
+    pub fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
+        match &node.value {
+            Value::List(items) => Some(items),
+            _ => {
+                self.push(wrong_type(node, &format!("{what} must be a list")));
+                None
+            }
+        }
+    }
+
+    /// Reads `node` as text that is not empty. Messages call it `what`: "`field`".
+    pub fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
+        let span = node.span;
+        match &node.value {
+            Value::Text(text) if text.is_empty() => {
+                self.error(Code::InvalidValue, span, format!("{what} must not be empty"));
+                None
+            }
+            Value::Text(text) => Some(Located { value: text.clone(), span }),
+            other => {
+                let mut mistake = wrong_type(node, &format!("{what} must be text"));
+                if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = other {
+                    mistake = mistake.help("put it in quotes to make it text");
+                }
+                self.push(mistake);
+                None
+            }
+        }
+    }
+
+    /// The value of `text` in `words`; reports any other text. Messages call it `what`: "`mode`".
+    pub fn word<T: Copy>(&mut self, text: &Located<String>, what: &str, words: &[(&'static str, T)]) -> Option<T> {
+        if let Some((_, value)) = words.iter().find(|(word, _)| *word == text.value) {
+            return Some(*value);
+        }
+        let known = || words.iter().map(|(word, _)| *word);
+        if let Some(new) = renamed::word(&text.value, known()) {
+            let message = format!("`{}` has a new name", text.value);
+            self.push(Diagnostic::error(Code::UnknownWord, text.span, message).note(format!("write `{new}`")));
+            return None;
+        }
+        let message = format!("{what} cannot be `{}`", text.value);
+        let mut mistake = Diagnostic::error(Code::UnknownWord, text.span, message);
+        if let Some(word) = suggest::nearest(&text.value, known()) {
+            mistake = mistake.note(format!("did you mean `{word}`?"));
+        }
+        self.push(mistake.help(format!("{what} must be {}", suggest::one_of(known()))));
+        None
+    }
+
+    /// Reads `node` as one text or a list of texts, without empty ones and duplicates. Messages call it `what`.
+    pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<Located<String>>> {
+        let Value::List(items) = &node.value else {
+            return self.text(node, what).map(|text| vec![text]);
+        };
+        if items.is_empty() {
+            let message = format!("{what} must not be an empty list");
+            self.error(Code::InvalidValue, node.span, message);
+            return None;
+        }
+        let element = format!("each of {what}");
+        // Valid texts are returned nevertheless, so that the caller can report further mistakes in them.
+        let mut texts: Vec<Located<String>> = Vec::with_capacity(items.len());
+        let mut first: HashMap<String, Span> = HashMap::with_capacity(items.len());
+        for item in items {
+            let Some(text) = self.text(item, &element) else {
+                continue;
+            };
+            match first.entry(text.value.clone()) {
+                Entry::Occupied(first) => {
+                    let message = format!("`{}` is listed twice", text.value);
+                    let mistake = Diagnostic::error(Code::InvalidValue, text.span, message);
+                    self.push(mistake.label(*first.get(), "first here"));
+                }
+                Entry::Vacant(vacant) => {
+                    vacant.insert(text.span);
+                    texts.push(text);
+                }
+            }
+        }
+        Some(texts)
+    }
+
+    /// The whole number `node` of `key`, which must be in `range`.
+    pub(super) fn integer_in(&mut self, key: &str, node: &Node, range: &RangeInclusive<i64>) -> Option<Located<i64>> {
+        let Value::Integer(value) = node.value else {
+            return self.wrong_type(key, node, "a whole number");
+        };
+        let span = node.span;
+        if range.contains(&value) {
+            return Some(Located { value, span });
+        }
+        let message = match (*range.start(), *range.end()) {
+            (start, i64::MAX) => format!("`{key}` must be at least {start}"),
+            (start, end) => format!("`{key}` must be from {start} to {end}"),
+        };
+        self.error(Code::InvalidValue, span, message);
+        None
+    }
+
+    pub(super) fn number(&mut self, key: &str, node: &Node) -> Option<Located<Number>> {
+        let value = match node.value {
+            Value::Integer(value) => Number::Integer(value),
+            Value::Float(value) => Number::Float(value),
+            _ => return self.wrong_type(key, node, "a number"),
+        };
+        Some(Located { value, span: node.span })
+    }
+
+    pub(super) fn boolean(&mut self, key: &str, node: &Node) -> Option<Located<bool>> {
+        match node.value {
+            Value::Bool(value) => Some(Located { value, span: node.span }),
+            _ => self.wrong_type(key, node, "`true` or `false`"),
+        }
+    }
+
+    pub(super) fn duration(&mut self, key: &str, node: &Node) -> Option<Located<Duration>> {
+        let parsed = match &node.value {
+            Value::Text(text) => parse_duration(text),
+            _ => None,
+        };
+        if let Some(value) = parsed {
+            return Some(Located { value, span: node.span });
+        }
+        let mistake = wrong_type(node, &format!("`{key}` must be a duration"));
+        let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
+        self.push(mistake.help(help));
+        None
+    }
+
+    /// The value of the word `node` in `words`.
+    pub(super) fn choice<T: Copy>(
+        &mut self,
+        key: &str,
+        node: &Node,
+        words: &[(&'static str, T)],
+    ) -> Option<Located<T>> {
+        let Value::Text(written) = &node.value else {
+            return self.wrong_type(key, node, &suggest::one_of(words.iter().map(|(word, _)| *word)));
+        };
+        let written = Located { value: written.clone(), span: node.span };
+        let value = self.word(&written, &format!("`{key}`"), words)?;
+        Some(written.map(|_| value))
+    }
+
+    fn wrong_type<T>(&mut self, key: &str, node: &Node, expected: &str) -> Option<T> {
+        let mistake = wrong_type(node, &format!("`{key}` must be {expected}"));
+        self.push(mistake);
+        None
+    }
+}
+
+/// The diagnostic for a `node` of the wrong type; `sentence` is what it must be.
+fn wrong_type(node: &Node, sentence: &str) -> Diagnostic {
+    let found = node.value.describe();
+    Diagnostic::error(Code::WrongType, node.span, sentence).note(format!("found {found}"))
+}
+
+/// Parses a whole number above zero and one of `ms`, `s`, `m`, `h`, `d`.
+pub fn parse_duration(text: &str) -> Option<Duration> {
+    let unit_start = text.find(|c: char| !c.is_ascii_digit())?;
+    let (count, unit) = text.split_at(unit_start);
+    let milliseconds: u64 = match unit {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        _ => return None,
+    };
+    let count: u64 = count.parse().ok()?;
+    let total = count.checked_mul(milliseconds).filter(|total| *total > 0)?;
+    Some(Duration::from_millis(total))
+}

@@ -1,0 +1,420 @@
+//! Declarations of keys. The reader, the JSON Schema and `docs/keys.md` come from them.
+//!
+//! A [`Setting`] declares one key with its [`Kind`] of values; [`Keys`] are all keys of a mapping.
+//! [`MapReader`](super::MapReader) reads a setting, and reports a missing or unknown key or a value of a wrong type:
+//!
+//! ```ignore
+//! const FIELD: Setting<FieldPath> = Setting::required("field", FieldPath, "The field with the number.");
+//! const MIN: Setting<Number> = Setting::optional("min", Number, "The smallest value allowed.");
+//! const KEYS: Keys = Keys::new("A number that must stay in a range.", &[&FIELD, &MIN]);
+//!
+//! context.mapping(node, &KEYS, |reader| {
+//!     let (field, min) = (reader.get(&FIELD), reader.get(&MIN));
+//!     Some(Bounds { field: field?, min })
+//! })
+//! ```
+
+use std::ops::RangeInclusive;
+use std::time;
+
+use super::context::ReadContext;
+use super::node::{self, Located, Node, Value};
+
+/// All keys of a mapping.
+#[derive(Clone, Copy)]
+pub struct Keys {
+    /// What the mapping is for, as a sentence; may be empty if the key of the mapping has a meaning.
+    pub meaning: &'static str,
+    pub settings: &'static [&'static dyn DeclaredKey],
+    /// What a schema can express of the relations between the keys. The code that reads them reports violations.
+    pub constraints: &'static [Constraint],
+}
+
+impl Keys {
+    pub const fn new(meaning: &'static str, settings: &'static [&'static dyn DeclaredKey]) -> Self {
+        Self { meaning, settings, constraints: &[] }
+    }
+
+    #[must_use]
+    pub const fn constrained(self, constraints: &'static [Constraint]) -> Self {
+        Self { constraints, ..self }
+    }
+}
+
+/// The value of a key that is declared elsewhere, such as a pattern's.
+#[derive(Clone)]
+pub struct Declaration {
+    /// A sentence.
+    pub meaning: &'static str,
+    pub form: Form,
+}
+
+impl Declaration {
+    pub const fn mapping(keys: &'static Keys) -> Self {
+        Self { meaning: keys.meaning, form: Form::Mapping(keys) }
+    }
+}
+
+/// A relation between the keys of a mapping.
+#[derive(Clone, Copy, Debug)]
+pub enum Constraint {
+    AtLeastOneKey,
+    ExactlyOneKey,
+    AtLeastOneOf(&'static [&'static str]),
+    ExactlyOneOf(&'static [&'static str]),
+    /// `key` is allowed only beside `other`.
+    Needs {
+        key: &'static str,
+        other: &'static str,
+    },
+    /// `key` is required if `other` has this value.
+    RequiredIf {
+        key: &'static str,
+        other: &'static str,
+        value: &'static str,
+    },
+    /// `key` is required unless `other` has this value.
+    RequiredUnless {
+        key: &'static str,
+        other: &'static str,
+        value: &'static str,
+    },
+}
+
+/// The declaration of one key.
+#[derive(Clone, Copy, Debug)]
+pub struct Setting<K> {
+    pub name: &'static str,
+    pub kind: K,
+    pub presence: Presence,
+    /// A sentence or more.
+    pub meaning: &'static str,
+    /// Values that an editor proposes.
+    pub examples: &'static [&'static str],
+}
+
+/// Whether a key can be omitted.
+#[derive(Clone, Copy, Debug)]
+pub enum Presence {
+    Required,
+    Optional,
+    /// The value that an omitted key has.
+    Default(Scalar),
+}
+
+/// A value in a declaration.
+#[derive(Clone, Copy, Debug)]
+pub enum Scalar {
+    Text(&'static str),
+    Integer(i64),
+    Boolean(bool),
+}
+
+impl From<Scalar> for Value {
+    fn from(scalar: Scalar) -> Self {
+        match scalar {
+            Scalar::Text(text) => Self::Text(text.to_owned()),
+            Scalar::Integer(number) => Self::Integer(number),
+            Scalar::Boolean(flag) => Self::Bool(flag),
+        }
+    }
+}
+
+impl<K> Setting<K> {
+    pub const fn required(name: &'static str, kind: K, meaning: &'static str) -> Self {
+        Self { name, kind, presence: Presence::Required, meaning, examples: &[] }
+    }
+
+    pub const fn optional(name: &'static str, kind: K, meaning: &'static str) -> Self {
+        Self { name, kind, presence: Presence::Optional, meaning, examples: &[] }
+    }
+
+    pub const fn with_default(name: &'static str, kind: K, default: Scalar, meaning: &'static str) -> Self {
+        Self { name, kind, presence: Presence::Default(default), meaning, examples: &[] }
+    }
+
+    #[must_use]
+    pub const fn examples(mut self, examples: &'static [&'static str]) -> Self {
+        self.examples = examples;
+        self
+    }
+}
+
+/// A [`Setting`] of any kind.
+pub trait DeclaredKey {
+    fn name(&self) -> &'static str;
+    fn presence(&self) -> Presence;
+    fn meaning(&self) -> &'static str;
+    fn examples(&self) -> &'static [&'static str];
+    fn form(&self) -> Form;
+}
+
+impl<K: Shape> DeclaredKey for Setting<K> {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn presence(&self) -> Presence {
+        self.presence
+    }
+
+    fn meaning(&self) -> &'static str {
+        self.meaning
+    }
+
+    fn examples(&self) -> &'static [&'static str] {
+        self.examples
+    }
+
+    fn form(&self) -> Form {
+        self.kind.form()
+    }
+}
+
+/// The form of values, as a schema describes it.
+#[derive(Clone)]
+pub enum Form {
+    Text(TextForm),
+    /// A whole number; `i64::MIN` and `i64::MAX` are no limits.
+    Whole(RangeInclusive<i64>),
+    Number,
+    Boolean,
+    /// Only this value.
+    Constant(Scalar),
+    /// One of these words, each with its meaning.
+    Words(Vec<(&'static str, &'static str)>),
+    /// A form with a name.
+    Shared(&'static Shared),
+    /// One value, or a list of them.
+    OneOrMore(Box<Form>),
+    AnyOf(Vec<Form>),
+    /// Exactly one of these forms matches.
+    OneOf(Vec<Form>),
+    List {
+        items: Box<Form>,
+        at_least: usize,
+        distinct: bool,
+    },
+    Mapping(&'static Keys),
+    /// A mapping with any keys of one form and values of the same form, at least one.
+    Pairs(&'static Shared),
+}
+
+/// A form of texts. A text without a pattern must not be empty.
+#[derive(Clone, Copy, Debug)]
+pub struct TextForm {
+    /// A regular expression that JSON Schema and Rust share.
+    pub pattern: Option<&'static str>,
+    pub longest: Option<usize>,
+    pub other_than: Option<&'static str>,
+    /// A name in JSON Schema.
+    pub format: Option<&'static str>,
+}
+
+impl TextForm {
+    pub const ANY: Self = Self { pattern: None, longest: None, other_than: None, format: None };
+
+    pub const fn matching(pattern: &'static str) -> Self {
+        Self { pattern: Some(pattern), ..Self::ANY }
+    }
+}
+
+/// A form with a name that several keys share.
+pub struct Shared {
+    /// The name in the schema's `$defs`.
+    pub name: &'static str,
+    /// May be empty.
+    pub meaning: &'static str,
+    pub form: fn() -> Form,
+}
+
+/// Values whose form can be described.
+pub trait Shape {
+    fn form(&self) -> Form;
+}
+
+/// Values that can be read.
+pub trait Kind: Shape {
+    type Value;
+
+    /// Reads the value `node` of `key`, and reports what is wrong with it.
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value>;
+}
+
+/// A text.
+#[derive(Clone, Copy, Debug)]
+pub struct Text(pub TextForm);
+
+/// Any text that is not empty.
+pub const TEXT: Text = Text(TextForm::ANY);
+
+impl Shape for Text {
+    fn form(&self) -> Form {
+        Form::Text(self.0)
+    }
+}
+
+/// Reads any text that is not empty. The code that uses it checks the rest of its form.
+impl Kind for Text {
+    type Value = Located<String>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.text(node, &format!("`{key}`"))
+    }
+}
+
+/// A text of a form with a name.
+#[derive(Clone, Copy)]
+pub struct SharedText(pub &'static Shared);
+
+impl Shape for SharedText {
+    fn form(&self) -> Form {
+        Form::Shared(self.0)
+    }
+}
+
+impl Kind for SharedText {
+    type Value = Located<String>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        TEXT.read(context, key, node)
+    }
+}
+
+/// One text of this shape or a list of them, without empty ones and duplicates.
+#[derive(Clone, Copy, Debug)]
+pub struct Texts<S>(pub S);
+
+impl<S: Shape> Shape for Texts<S> {
+    fn form(&self) -> Form {
+        Form::OneOrMore(Box::new(self.0.form()))
+    }
+}
+
+impl<S: Shape> Kind for Texts<S> {
+    type Value = Vec<Located<String>>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.texts(node, &format!("`{key}`"))
+    }
+}
+
+/// One of these words, each with its value and its meaning.
+#[derive(Clone, Copy, Debug)]
+pub struct Words<T: 'static>(pub &'static [(&'static str, T, &'static str)]);
+
+impl<T> Shape for Words<T> {
+    fn form(&self) -> Form {
+        match self.0 {
+            [(word, _, "")] => Form::Constant(Scalar::Text(word)),
+            words => Form::Words(words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect()),
+        }
+    }
+}
+
+impl<T: Copy> Kind for Words<T> {
+    type Value = Located<T>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        let words: Vec<(&'static str, T)> = self.0.iter().map(|(word, value, _)| (*word, *value)).collect();
+        context.choice(key, node, &words)
+    }
+}
+
+/// A whole number in this range.
+#[derive(Clone, Debug)]
+pub struct Whole(pub RangeInclusive<i64>);
+
+impl Shape for Whole {
+    fn form(&self) -> Form {
+        Form::Whole(self.0.clone())
+    }
+}
+
+impl Kind for Whole {
+    type Value = Located<i64>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.integer_in(key, node, &self.0)
+    }
+}
+
+/// A number, whole or not.
+#[derive(Clone, Copy, Debug)]
+pub struct Number;
+
+impl Shape for Number {
+    fn form(&self) -> Form {
+        Form::Number
+    }
+}
+
+impl Kind for Number {
+    type Value = Located<node::Number>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.number(key, node)
+    }
+}
+
+/// `true` or `false`.
+#[derive(Clone, Copy, Debug)]
+pub struct Boolean;
+
+impl Shape for Boolean {
+    fn form(&self) -> Form {
+        Form::Boolean
+    }
+}
+
+impl Kind for Boolean {
+    type Value = Located<bool>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.boolean(key, node)
+    }
+}
+
+/// A duration above zero.
+#[derive(Clone, Copy, Debug)]
+pub struct Duration;
+
+const DURATION: Shared =
+    Shared { name: "duration", meaning: "", form: || Form::Text(TextForm::matching("^0*[1-9][0-9]*(ms|s|m|h|d)$")) };
+
+impl Shape for Duration {
+    fn form(&self) -> Form {
+        Form::Shared(&DURATION)
+    }
+}
+
+impl Kind for Duration {
+    type Value = Located<time::Duration>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.duration(key, node)
+    }
+}
+
+/// A mapping with keys of its own; [`MapReader::map`](super::MapReader::map) reads it.
+#[derive(Clone, Copy)]
+pub struct Mapping(pub &'static Keys);
+
+impl Shape for Mapping {
+    fn form(&self) -> Form {
+        Form::Mapping(self.0)
+    }
+}
+
+/// A list of values; [`MapReader::list`](super::MapReader::list) reads it.
+#[derive(Clone, Copy)]
+pub struct List {
+    pub items: &'static Shared,
+    pub at_least: usize,
+}
+
+impl Shape for List {
+    fn form(&self) -> Form {
+        Form::List { items: Box::new(Form::Shared(self.items)), at_least: self.at_least, distinct: false }
+    }
+}

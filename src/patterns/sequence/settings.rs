@@ -1,0 +1,186 @@
+//! Reads the settings of `sequence`; `sequence.rs` uses them.
+
+use super::super::field_path::FieldPath;
+use super::super::numbering::Strategy;
+use super::shared::Beginning;
+use crate::config::keys::{Boolean, Constraint, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, Text, Whole, Words};
+use crate::config::{Code, Located, MapReader, Node, ReadContext, Value};
+use crate::document::Path;
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Sequence {
+    pub(super) field: Located<Path>,
+    /// `_id` of the counter document.
+    pub counter: String,
+    /// The database of the counter; `None`: the protected collection's database.
+    pub database: Option<String>,
+    /// The collection of the counter.
+    pub collection: String,
+    pub start: Start,
+    /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
+    pub beginning: Beginning,
+    /// Numbers leased per round trip, at least 1.
+    pub block: u32,
+    pub strategy: Strategy,
+    pub(super) on_upsert: bool,
+    pub(super) replace_generated: bool,
+    pub(super) provided: Provided,
+}
+
+/// The action for a number that the client provides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Provided {
+    /// It is stored, and the sequence does not issue it again.
+    Keep,
+    Reject,
+    /// A number of the sequence replaces it.
+    Replace,
+}
+
+/// The first number of a counter that does not exist yet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// With this number.
+    At(i64),
+    /// The number after the largest value of the protected field.
+    AfterMax,
+}
+
+const FIELD: Setting<FieldPath> =
+    Setting::required("field", FieldPath, "The field that gets a number if a document lacks it.")
+        .examples(&["order_no"]);
+const COUNTER: Setting<Text> = Setting::optional(
+    "counter",
+    TEXT,
+    "_id of the counter document {_id, seq}; seq is the last number issued. Required unless `strategy: optimistic`.",
+);
+const COLLECTION: Setting<Text> = Setting::with_default(
+    "collection",
+    TEXT,
+    Scalar::Text("counters"),
+    "The collection of the counters: in the same database, or DB.COLLECTION.",
+);
+const START: Setting<FirstNumber> = Setting::with_default(
+    "start",
+    FirstNumber,
+    Scalar::Integer(1),
+    "The first number, or after_max: the number after the largest one in the collection.",
+);
+const BLOCK: Setting<Whole> = Setting::with_default(
+    "block",
+    Whole(1..=MAX_BLOCK as i64),
+    Scalar::Integer(1),
+    "Numbers leased per round trip. A crash leaves a gap, but causes no duplicates.",
+);
+const STRATEGY: Setting<Words<Strategy>> = Setting::with_default(
+    "strategy",
+    Words(&[
+        ("counter", Strategy::Counter, "A counter document."),
+        (
+            "optimistic",
+            Strategy::Optimistic,
+            "Max + 1, with another attempt if another client was faster; needs a unique index on the field.",
+        ),
+    ]),
+    Scalar::Text("counter"),
+    "The source of numbers.",
+);
+const ON_UPSERT: Setting<Boolean> = Setting::with_default(
+    "on_upsert",
+    Boolean,
+    Scalar::Boolean(false),
+    "Whether upserts get a number with $setOnInsert.",
+);
+const REPLACE_GENERATED: Setting<Boolean> = Setting::with_default(
+    "replace_generated",
+    Boolean,
+    Scalar::Boolean(false),
+    "For field _id: whether a number replaces an ObjectId that the driver generated.",
+);
+const PROVIDED: Setting<Words<Provided>> = Setting::with_default(
+    "provided",
+    Words(&[
+        ("keep", Provided::Keep, "It is stored, and never issued again."),
+        ("reject", Provided::Reject, "The statement is rejected; a replacement may contain the stored number."),
+        ("replace", Provided::Replace, "The document gets the next number, or keeps the stored one."),
+    ]),
+    Scalar::Text("keep"),
+    "The action for a number that the client sets.",
+);
+pub(super) const KEYS: Keys = Keys::new(
+    "Unique numbers for inserted documents.",
+    &[&FIELD, &COUNTER, &COLLECTION, &START, &BLOCK, &STRATEGY, &ON_UPSERT, &REPLACE_GENERATED, &PROVIDED],
+)
+.constrained(&[Constraint::RequiredUnless { key: "counter", other: "strategy", value: "optimistic" }]);
+
+impl Sequence {
+    pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let field = reader.get(&FIELD);
+        let strategy = reader.get_or_default(&STRATEGY);
+        let is_counted = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
+        let counter = if is_counted { reader.required_text(COUNTER.name) } else { reader.get(&COUNTER) };
+        let collection = reader.get_or_default(&COLLECTION);
+        let start = reader.get(&START);
+        let block = reader.get_or_default(&BLOCK);
+        let on_upsert = reader.get_or_default(&ON_UPSERT);
+        let replace_generated = reader.get_or_default(&REPLACE_GENERATED);
+        let provided = reader.get_or_default(&PROVIDED);
+        let field = field?;
+        if let Some(replace) = &replace_generated
+            && replace.value
+            && field.value.as_str() != "_id"
+        {
+            let message = "`replace_generated` is only allowed for the field _id";
+            reader.context().error(Code::ConflictingSettings, replace.span, message);
+        }
+        if is_counted && counter.is_none() {
+            return None;
+        }
+        let collection = collection?;
+        let (database, collection) = match collection.split_once('.') {
+            Some((database, collection)) => (Some(database), collection),
+            None => (None, collection.as_str()),
+        };
+        Some(Self {
+            field,
+            counter: counter.map(|text| text.value).unwrap_or_default(),
+            database: database.map(str::to_owned),
+            collection: collection.to_owned(),
+            start: start?,
+            beginning: Beginning::default(),
+            block: block?.value as u32,
+            strategy: strategy?.value,
+            on_upsert: on_upsert?.value,
+            replace_generated: replace_generated?.value,
+            provided: provided?.value,
+        })
+    }
+}
+
+/// The maximum block: more than a process needs between two round trips. It limits the gap after a crash.
+const MAX_BLOCK: u32 = 1_000_000;
+
+/// A whole number, or `after_max`.
+#[derive(Clone, Copy, Debug)]
+struct FirstNumber;
+
+const AFTER_MAX: &str = "after_max";
+
+impl Shape for FirstNumber {
+    fn form(&self) -> Form {
+        Form::OneOf(vec![Form::Whole(i64::MIN..=i64::MAX), Form::Constant(Scalar::Text(AFTER_MAX))])
+    }
+}
+
+impl Kind for FirstNumber {
+    type Value = Start;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Start> {
+        if let Value::Text(word) = &node.value {
+            let word = Located { value: word.clone(), span: node.span };
+            return context.word(&word, "`start` as a word", &[(AFTER_MAX, Start::AfterMax)]);
+        }
+        Whole(i64::MIN..=i64::MAX).read(context, key, node).map(|number| Start::At(number.value))
+    }
+}

@@ -1,0 +1,77 @@
+//! The registers: fields with a timestamp of their own, and the paths that reach them.
+
+use super::settings::{Fields, Per, TimeSource, Timestamps};
+use crate::document::Path;
+use crate::effect::{Touch, touch};
+use crate::patterns::Rejection;
+
+/// How a touched path relates to the protected ones.
+pub(super) enum Reach {
+    /// The path is a register.
+    Protected,
+    /// The path touches no register.
+    Free,
+    /// The path is the field with the timestamps, or inside it.
+    Store,
+    /// The path is a part of a register, or a field around one.
+    Across(String),
+}
+
+impl Timestamps {
+    /// Returns whether the field, or a part of it, has a timestamp separate from those of other fields.
+    pub(super) fn has_own_timestamp(&self, field: &Path) -> bool {
+        self.per == Per::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
+    }
+
+    /// Returns the listed registers, and the source field if no listed one covers it: it must converge too.
+    pub(super) fn registers(&self) -> impl Iterator<Item = &Path> {
+        let listed = match &self.fields {
+            Fields::All => &[][..],
+            Fields::Listed(paths) => paths,
+        };
+        let source = match &self.source {
+            TimeSource::Field(path) if !listed.iter().any(|l| l.overlaps(path.as_str().as_bytes())) => Some(path),
+            _ => None,
+        };
+        listed.iter().chain(source)
+    }
+
+    pub(super) fn reach(&self, path: &[u8]) -> Reach {
+        let dot = path.iter().position(|byte| *byte == b'.');
+        let root = path.get(..dot.unwrap_or(path.len())).unwrap_or_default();
+        if root == self.store.as_bytes() {
+            return Reach::Store;
+        }
+        if root == b"_id" {
+            return Reach::Free;
+        }
+        match &self.fields {
+            Fields::All if self.per == Per::Field && dot.is_some() => {
+                Reach::Across(String::from_utf8_lossy(root).into_owned())
+            }
+            Fields::All => Reach::Protected,
+            Fields::Listed(_) => {
+                let reached = self.registers().map(|register| (register, touch(register, path)));
+                match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
+                    None => Reach::Free,
+                    Some((_, Touch::Exact)) => Reach::Protected,
+                    // With one timestamp for the whole document, parts of a field are protected like the field.
+                    Some(_) if self.per == Per::Document => Reach::Protected,
+                    Some((register, _)) => Reach::Across(register.as_str().to_owned()),
+                }
+            }
+        }
+    }
+
+    pub(super) fn across(&self, path: &[u8], register: &str) -> Rejection {
+        let path = String::from_utf8_lossy(path);
+        let hint = match self.fields {
+            Fields::All => format!(
+                "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it \
+                 its own timestamp.)"
+            ),
+            Fields::Listed(_) => format!("Write '{register}' as a whole, with its own path."),
+        };
+        Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one timestamp"), hint)
+    }
+}

@@ -1,0 +1,225 @@
+//! Updates by operators: the paths that they touch, and what they write there.
+
+use super::pipeline::FieldTimestamp;
+use super::registers::Reach;
+use super::settings::{Per, Time, Timestamps};
+use super::utf8;
+use super::writes::{Change, Put, Write, WriteList};
+use crate::command::Update;
+use crate::document::{Document, Kind, Lookup, Path, Value};
+use crate::effect::touched;
+use crate::patterns::{Context, Rejection, Verdict};
+
+/// A path that an operator touches with a value.
+#[derive(Clone, Copy)]
+pub(super) struct Touched<'u> {
+    pub(super) operator: &'u [u8],
+    pub(super) path: &'u [u8],
+    pub(super) value: Value<'u>,
+    pub(super) protected: bool,
+}
+
+/// What the operators of an update touch.
+pub(super) struct Touches<'u> {
+    /// Whether timestamps are unset.
+    pub(super) resets: bool,
+    pub(super) paths: Vec<Touched<'u>>,
+    /// The timestamps that the update sets itself.
+    pub(super) timestamps: Vec<FieldTimestamp<'u>>,
+    /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
+    pub(super) idle: Vec<&'u [u8]>,
+}
+
+/// The effect of an update's operators, path by path.
+pub(super) struct Changes<'u> {
+    pub(super) writes: WriteList<'u>,
+    /// The protected paths among them, in the client's order.
+    pub(super) protected: Vec<FieldTimestamp<'u>>,
+    /// Why a pipeline cannot express the update.
+    pub(super) obstacle: Option<Rejection>,
+}
+
+impl Timestamps {
+    /// Returns the time that the client itself sets for a field.
+    pub(super) fn sent_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<Time> {
+        let mut own =
+            timestamps.iter().filter(|timestamp| self.per == Per::Document || timestamp.path.as_bytes() == path);
+        own.next().map(|timestamp| timestamp.time)
+    }
+
+    /// Returns the paths that the operators touch, and the timestamps that they set. A statement may unset timestamps
+    /// only if it does not write protected fields or timestamps.
+    pub(super) fn touches<'u>(
+        &self,
+        update: &Update<'_>,
+        operators: Document<'u>,
+        context: &Context<'_>,
+    ) -> Result<Touches<'u>, Rejection> {
+        let mut touches =
+            Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), idle: Vec::new() };
+        for (operator, path, value) in touched(operators) {
+            if operator == b"$setOnInsert" && !update.upsert {
+                touches.idle.push(path);
+                continue;
+            }
+            let protected = match self.reach(path) {
+                Reach::Free => false,
+                Reach::Protected => true,
+                Reach::Store if operator == b"$unset" => {
+                    touches.resets = true;
+                    continue;
+                }
+                Reach::Store => {
+                    touches.timestamps.push(self.written_timestamp(context, operator, path, value)?);
+                    continue;
+                }
+                Reach::Across(register) => return Err(self.across(path, &register)),
+            };
+            touches.paths.push(Touched { operator, path, value, protected });
+        }
+        if touches.resets && (!touches.timestamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
+            return Err(self.resets_beside_writes());
+        }
+        Ok(touches)
+    }
+
+    /// Returns the effect of the operators on each path, protected fields without their own time at `time`; or a
+    /// verdict if an operator on a protected field is unsupported.
+    pub(super) fn changes<'u, 'a>(
+        &self,
+        update: &Update<'a>,
+        touches: &Touches<'u>,
+        time: Option<Time>,
+    ) -> Result<Result<Changes<'u>, Verdict<'a>>, Rejection> {
+        let count = touches.paths.len();
+        let mut changes =
+            Changes { writes: Vec::with_capacity(count), protected: Vec::with_capacity(count), obstacle: None };
+        if update.array_filters {
+            changes.obstacle = Some(Rejection::new(
+                "it writes protected fields of many documents, and has arrayFilters",
+                "Write the protected fields in a separate statement.",
+            ));
+        }
+        for Touched { operator, path, value, protected } in touches.paths.iter().copied() {
+            let text = match updatable(path) {
+                Ok(text) => text,
+                Err(obstacle) => {
+                    changes.obstacle.get_or_insert(obstacle);
+                    utf8(path)?
+                }
+            };
+            let time = if protected { self.sent_for(&touches.timestamps, path).or(time) } else { None };
+            let put = |put| match time {
+                Some(time) => Change::ProtectedPut(put, time),
+                None => Change::Put(put),
+            };
+            let change = match operator {
+                b"$set" => put(Put::Value(value)),
+                b"$unset" => put(Put::Nothing),
+                b"$currentDate" if sets_a_date(value) => put(Put::Now),
+                _ if protected => return Ok(Err(not_a_register_write(operator, path))),
+                b"$inc" => match value.kind {
+                    Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
+                    _ => return Err(Rejection::new("its increment is not a number", "Use a number.")),
+                },
+                other => {
+                    changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
+                    Change::Put(Put::Nothing)
+                }
+            };
+            if let Some(time) = time {
+                changes.protected.push(FieldTimestamp { path: text, time });
+            }
+            changes.writes.push(Write { path: text, change });
+        }
+        Ok(Ok(changes))
+    }
+}
+
+impl Touches<'_> {
+    /// Checks that no path is named by two operators: the server refuses that even in a `$setOnInsert` without an
+    /// upsert.
+    pub(super) fn check_idle(&self) -> Result<(), Rejection> {
+        let overlaps = |one: &[u8], other: &[u8]| {
+            let is_around = |outer: &[u8], inner: &[u8]| {
+                inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
+            };
+            is_around(one, other) || is_around(other, one)
+        };
+        let named_twice = self.idle.iter().find(|idle| self.paths.iter().any(|touched| overlaps(touched.path, idle)));
+        match named_twice {
+            None => Ok(()),
+            Some(path) => Err(Rejection::new(
+                format!("it writes '{}' twice, or writes a field inside it too", String::from_utf8_lossy(path)),
+                "Write each path once.",
+            )),
+        }
+    }
+}
+
+/// Returns the value that `$set` writes at `path`, by its own name or inside a field around it.
+pub(super) fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
+    // If protected fields are only inserted, the time may be in $setOnInsert too.
+    let only_inserts =
+        touches.iter().filter(|touched| touched.protected).all(|touched| touched.operator == b"$setOnInsert");
+    let sets = |operator: &[u8]| operator == b"$set" || only_inserts && operator == b"$setOnInsert";
+    for field in touches.iter().filter(|touched| sets(touched.operator)) {
+        let Some(below) = path.as_str().as_bytes().strip_prefix(field.path) else { continue };
+        if below.is_empty() {
+            return Lookup::Found(field.value);
+        }
+        let below = below.strip_prefix(b".").and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
+        if let (Some(below), Some(nested)) = (below, field.value.as_document()) {
+            return below.lookup(nested);
+        }
+    }
+    Lookup::Missing
+}
+
+/// Returns whether `$currentDate` sets a date: `{f: true}` or `{f: {$type: "date"}}`.
+pub(super) fn sets_a_date(value: Value<'_>) -> bool {
+    let of_type = value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str);
+    value.as_bool().is_some() || of_type == Some("date")
+}
+
+fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
+    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
+    Verdict::unsupported(
+        format!("{operator} on the protected field '{path}' depends on the order of writes"),
+        "Use $set with the value from the source.",
+    )
+}
+
+fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
+    let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
+    Rejection::new(
+        format!("{operator} on '{path}' cannot be combined with writes to protected fields of many documents"),
+        "Send it as a separate statement, or update one document.",
+    )
+}
+
+/// Maximum parts of a path in a stage: each part nests six levels there, and servers accept 200 (`BSONDepth`).
+const MAX_PARTS: usize = 25;
+
+/// Returns a path that means the same in a pipeline as in an operator. A numeric part could be an array index.
+fn updatable(path: &[u8]) -> Result<&str, Rejection> {
+    let numeric = |part: &[u8]| part.iter().all(u8::is_ascii_digit);
+    let (mut parts, mut plain) = (0, true);
+    for part in path.split(|byte| *byte == b'.') {
+        parts += 1;
+        plain &= !part.starts_with(b"$") && !numeric(part);
+    }
+    if parts > MAX_PARTS {
+        return Err(Rejection::new(
+            format!("a path in it has more than {MAX_PARTS} parts"),
+            "Write the object around it, or write this path in a statement without protected fields.",
+        ));
+    }
+    let text = std::str::from_utf8(path).ok().filter(|_| plain);
+    text.ok_or_else(|| {
+        Rejection::new(
+            format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
+            "Write the whole array or object, or write this path in a statement without protected fields.",
+        )
+    })
+}

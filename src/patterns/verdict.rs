@@ -1,0 +1,147 @@
+//! What a pattern returns for a statement or a command.
+
+use std::sync::Arc;
+
+use super::WholeCommand;
+use super::procedure::Procedure;
+use crate::command::{Operation, code};
+use crate::document::{Document, OwnedValue};
+use crate::text::shorten;
+
+/// The result of evaluating a statement.
+#[derive(Debug, Clone)]
+pub enum Verdict<'a> {
+    /// Sends the statement unchanged.
+    Forward,
+    /// Sends this operation instead.
+    Rewrite(Rewrite<'a>),
+    /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
+    /// yet; [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
+    Counted(Operation<'a>),
+    /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
+    /// operation.
+    OnlyNew(Operation<'a>, Rejection),
+    /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`](super::Pattern::numbering) describes the
+    /// rule's numbers.
+    Number(Option<Operation<'a>>),
+    /// The statement needs these queries and further statements, in one transaction with it.
+    Needs(Arc<dyn Procedure>),
+    /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
+    Provides(Option<Operation<'a>>),
+    Reject(Rejection),
+    /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
+    Unsupported(Rejection),
+}
+
+/// The stored value of a field that is to be incremented.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    /// A number, or nothing.
+    Number,
+    /// Something else.
+    Other,
+    /// A field on the path is not a document, so the server cannot set the field.
+    Unreachable,
+}
+
+impl Stored {
+    /// Returns the next kind, in a fixed order. Every document is of exactly one kind.
+    pub fn next(self) -> Option<Self> {
+        match self {
+            Self::Number => Some(Self::Other),
+            Self::Other => Some(Self::Unreachable),
+            Self::Unreachable => None,
+        }
+    }
+}
+
+/// The operation to send instead of the client's.
+#[derive(Debug, Clone)]
+pub struct Rewrite<'a> {
+    pub operation: Operation<'a>,
+    /// Whether matching nothing can be an error: then [`Pattern::unmatched`](super::Pattern::unmatched) decides.
+    pub checks_match: bool,
+}
+
+/// The result for a statement with a rule's conditions that matched nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unmatched {
+    /// Forwards the server's n: 0 to the client.
+    Nothing,
+    Reject(Rejection),
+}
+
+/// Why a statement is rejected, for the application's developer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rejection {
+    /// A server error code.
+    pub code: i32,
+    /// The problem, as half a sentence: "it replaces the whole document".
+    pub reason: String,
+    /// The remedy, as a sentence.
+    pub hint: String,
+}
+
+/// Maximum bytes of a reason, and of a hint. They may contain names and values from a client, which can be as long as
+/// a message.
+pub const MAX_REASON_LENGTH: usize = 1000;
+
+impl Rejection {
+    pub fn new(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (mut reason, mut hint) = (reason.into(), hint.into());
+        shorten(&mut reason, MAX_REASON_LENGTH);
+        shorten(&mut hint, MAX_REASON_LENGTH);
+        Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
+    }
+}
+
+impl<'a> Verdict<'a> {
+    pub(super) fn reject(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Reject(Rejection::new(reason, hint))
+    }
+
+    pub(super) fn procedure(procedure: impl Procedure + 'static) -> Self {
+        Self::Needs(Arc::new(procedure))
+    }
+
+    pub(super) fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
+        Self::Unsupported(Rejection::new(reason, hint))
+    }
+
+    pub(super) fn rewrite(operation: Operation<'a>) -> Self {
+        Self::Rewrite(Rewrite { operation, checks_match: false })
+    }
+
+    /// The verdict for a client's pipeline update; patterns do not analyse pipelines.
+    pub(super) fn client_pipeline() -> Self {
+        Self::unsupported(
+            "it is an aggregation pipeline, which can change any field",
+            "Use update operators such as $set.",
+        )
+    }
+}
+
+/// The result of evaluating a whole command.
+#[derive(Debug, Clone)]
+pub enum CommandVerdict {
+    Forward,
+    /// Sets this field of the body, or replaces it.
+    Set(&'static str, OwnedValue),
+    /// Forwards the command and logs a warning.
+    Warn(Rejection),
+    /// The verdict depends on documents that must be read first.
+    Needs(Arc<dyn CollectionQuery>),
+    Reject(Rejection),
+}
+
+/// The documents that a pattern needs before it can evaluate a command.
+pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
+    /// Returns the filter for these documents, as BSON.
+    fn filter(&self) -> Vec<u8>;
+
+    /// Returns the projection, as BSON.
+    fn fields(&self) -> Vec<u8>;
+
+    /// Returns the verdict, which is not `Needs`. `found` is also empty if the documents could not be read.
+    fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
+}

@@ -1,0 +1,17 @@
+//! Text from clients and servers in log lines, errors and reports.
+
+/// Returns `text` without line breaks and control characters, so that it cannot forge lines.
+#[must_use]
+pub(crate) fn one_line(text: &str) -> String {
+    let breaks = |c: char| c.is_control() || matches!(c, '\u{2028}' | '\u{2029}');
+    text.chars().map(|c| if breaks(c) { ' ' } else { c }).collect()
+}
+
+/// Cuts `text` to `limit` bytes at a character boundary and appends "…".
+pub(crate) fn shorten(text: &mut String, limit: usize) {
+    if text.len() > limit {
+        text.truncate(text.floor_char_boundary(limit));
+        text.push('…');
+        text.shrink_to_fit();
+    }
+}
