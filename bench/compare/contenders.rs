@@ -27,6 +27,8 @@ pub(crate) struct Contender {
     pub(crate) address: String,
     /// The proxy process; `None` for a direct connection.
     process: Option<Process>,
+    /// The process whose CPU and memory are measured instead of the proxy's.
+    measured: Option<u32>,
 }
 
 #[allow(dead_code, reason = "a process and its folder live as long as this does")]
@@ -62,27 +64,32 @@ impl Upstream {
 
 impl Contender {
     pub(crate) fn direct(upstream: &Upstream) -> Self {
-        Self { address: upstream.address.clone(), process: None }
+        Self { address: upstream.address.clone(), process: None, measured: None }
     }
 
     /// A server that another value keeps running, with no proxy in front.
     pub(crate) fn server(address: String) -> Self {
-        Self { address, process: None }
+        Self { address, process: None, measured: None }
     }
 
     /// A docward that already runs in front of its upstream.
     pub(crate) fn running(docward: Docward) -> Self {
-        Self { address: docward.address(), process: Some(Process::Docward(docward)) }
+        Self { address: docward.address(), process: Some(Process::Docward(docward)), measured: None }
     }
 
     pub(crate) fn relay(upstream: &Upstream) -> Result<Self> {
         let (address, process) = own(&["serve", "relay", &upstream.address])?;
-        Ok(Self { address, process: Some(process) })
+        Ok(Self { address, process: Some(process), measured: None })
     }
 
     pub(crate) fn docward(upstream: &Upstream, rules: &str) -> Self {
-        let docward = Docward::before(&upstream.uri).rules(rules).start();
-        Self { address: docward.address(), process: Some(Process::Docward(docward)) }
+        Self::running(Docward::before(&upstream.uri).rules(rules).start())
+    }
+
+    /// docward with a pool of this size.
+    pub(crate) fn pooled(upstream: &Upstream, rules: &str, size: usize) -> Self {
+        let size = size.to_string();
+        Self::running(Docward::before(&upstream.uri).rules(rules).argument("--pool-size").argument(&size).start())
     }
 
     /// HAProxy in TCP mode with one thread per core; `None` if it is not installed.
@@ -106,10 +113,22 @@ impl Contender {
         command.arg("-db").arg("-f").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
         let process = ChildGuard::spawn(&mut command, folder.path());
         poll(TIMEOUT, || TcpStream::connect(&address).ok()).context("haproxy does not listen")?;
-        Ok(Some(Self { address, process: Some(Process::Other(process, folder)) }))
+        Ok(Some(Self { address, process: Some(Process::Other(process, folder)), measured: None }))
+    }
+
+    /// Measures CPU and memory of the server instead of the proxy.
+    pub(crate) fn measuring(mut self, upstream: &Upstream) -> Self {
+        self.measured = match &upstream._process {
+            Process::Mongod(mongod) => Some(mongod.pid()),
+            _ => None,
+        };
+        self
     }
 
     fn pid(&self) -> Option<u32> {
+        if self.measured.is_some() {
+            return self.measured;
+        }
         self.process.as_ref().map(|process| match process {
             Process::Docward(docward) => docward.pid(),
             Process::Mongod(mongod) => mongod.pid(),

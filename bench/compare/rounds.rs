@@ -59,6 +59,13 @@ pub(crate) struct Spread {
     pub(crate) certain: (f64, f64),
 }
 
+impl RowId {
+    /// The row at this index.
+    pub(crate) fn at(index: usize) -> Self {
+        Self(index)
+    }
+}
+
 impl<'c> Rounds<'c> {
     /// This many rounds, and at least one.
     pub(crate) fn new(rounds: usize) -> Self {
@@ -122,6 +129,11 @@ impl Row<'_> {
 }
 
 impl Results {
+    /// The measurements of rows that were measured elsewhere, one per round.
+    pub(crate) fn new(names: Vec<String>, measures: Vec<Vec<Measure>>) -> Self {
+        Self { names, measures }
+    }
+
     /// The value `of` of a row, over the rounds.
     pub(crate) fn of(&self, row: RowId, of: impl Fn(&Measure) -> f64) -> Spread {
         Spread::of(self.measures[row.0].iter().map(of).collect())

@@ -4,6 +4,7 @@
 mod axes;
 mod canned;
 mod idle;
+mod pool;
 mod server;
 mod shell;
 
@@ -13,7 +14,7 @@ use super::report::Report;
 
 type Section = fn() -> Result<Option<Report>>;
 
-pub(crate) const SECTIONS: [(&str, Section); 11] = [
+pub(crate) const SECTIONS: [(&str, Section); 12] = [
     ("unmatched", canned::unmatched),
     ("latency", canned::latency),
     ("rewritten", canned::rewritten),
@@ -23,6 +24,7 @@ pub(crate) const SECTIONS: [(&str, Section); 11] = [
     ("idle", idle::idle),
     ("sequence", server::sequence),
     ("mixed", server::mixed),
+    ("pool", pool::pool),
     ("shell", shell::shells),
     ("replay", shell::replay),
 ];

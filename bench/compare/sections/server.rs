@@ -15,7 +15,7 @@ use support::mongod::Kind;
 /// Bytes of text in an inserted document.
 const TEXT: usize = 256;
 
-fn mongod(kind: Kind) -> Result<Option<Upstream>> {
+pub(super) fn mongod(kind: Kind) -> Result<Option<Upstream>> {
     if std::env::var_os("MONGOD").is_none() {
         eprintln!("skipped: set MONGOD to the path of a mongod, or run `make bench-compare`");
         return Ok(None);
