@@ -8,10 +8,23 @@ use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
 use super::{Sources, health, milliseconds};
+use crate::proxy::PoolStatus;
 
 /// docs/observability.md documents the fields.
 pub(super) async fn status(State(sources): State<Sources>) -> Response {
     sources.make(describe).await
+}
+
+/// The pools of one member.
+fn pool(pool: &PoolStatus) -> serde_json::Value {
+    json!({
+        "member": pool.member,
+        "active": pool.active,
+        "idle": pool.idle,
+        "pinned": pool.pinned.iter().map(|(_, count)| count).sum::<u64>(),
+        "waiting": pool.waiting,
+        "oldest_wait": u64::try_from(pool.oldest_wait.as_millis()).unwrap_or(u64::MAX),
+    })
 }
 
 fn describe(sources: &Sources) -> Response {
@@ -37,6 +50,7 @@ fn describe(sources: &Sources) -> Response {
             "last_error": &loads.last_error,
         },
         "members": observer.members(),
+        "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))

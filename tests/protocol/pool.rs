@@ -8,9 +8,11 @@ use futures_util::{StreamExt, TryStreamExt};
 use support::driver::code;
 use support::frame::{MORE_TO_COME, Message};
 use support::http;
+use support::login::log_in;
 use support::mongod::{Kind, Mongod};
 use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
+use support::random::Random;
 use support::raw::Client;
 
 const RULES: &str = "version: 1\nrules:\n- {name: stock, namespace: shop.stock, bounds: {field: left, min: 0}}\n";
@@ -411,5 +413,94 @@ fn an_unknown_command_keeps_its_connection() {
     for client in &mut clients {
         assert_eq!(client.command("shop", doc! {"ping": 1}).get_f64("ok").unwrap(), 1.0);
         assert!(client.command("shop", doc! {"hello": 1}).contains_key("maxWireVersion"));
+    }
+}
+
+const USERS: [&str; 3] = ["ann", "bob", "eve"];
+
+/// One client among many: logs in, writes and reads as its user, and leaves in the middle of something.
+fn live(address: &str, number: u64, until: Instant) -> Vec<(String, String)> {
+    let mut random = Random(number + 1);
+    let mut acknowledged = Vec::new();
+    for life in 0.. {
+        if Instant::now() > until {
+            break;
+        }
+        let user = USERS[random.below(USERS.len())];
+        let Ok(mut client) = Client::try_connect(address) else { continue };
+        if random.below(8) == 0 {
+            // It leaves in the middle of a login.
+            let payload = Binary { subtype: BinarySubtype::Generic, bytes: format!("n,,n={user},r=gone").into_bytes() };
+            let start = doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload, "$db": "admin"};
+            client.send(&Message::new(start));
+            continue;
+        }
+        log_in(&mut client, user, user);
+        for turn in 0..random.below(12) {
+            let id = format!("{number}-{life}-{turn}");
+            let insert = doc! {"insert": "marks", "documents": [{"_id": &id, "by": user}]};
+            if random.below(10) == 0 {
+                let mut insert = insert;
+                insert.insert("$db", user);
+                client.send(&Message::new(insert));
+                break;
+            }
+            let reply = client.try_command(user, insert, TIMEOUT);
+            let Some(reply) = reply else { break };
+            if reply.get_f64("ok").unwrap() == 1.0 {
+                assert_eq!(reply.get_i32("n").unwrap(), 1, "{reply}");
+                acknowledged.push((user.to_owned(), id.clone()));
+                let find = doc! {"find": "marks", "filter": {"_id": &id}};
+                let Some(found) = client.try_command(user, find, TIMEOUT) else { break };
+                if let Ok(cursor) = found.get_document("cursor") {
+                    let expected = [Bson::from(doc! {"_id": &id, "by": user})];
+                    assert_eq!(cursor.get_array("firstBatch").unwrap().as_slice(), expected);
+                }
+            } else {
+                assert_eq!(reply.get_i32("code").unwrap(), 462, "{reply}");
+            }
+            let other = USERS[(USERS.iter().position(|known| *known == user).unwrap() + 1) % USERS.len()];
+            let wrong = doc! {"insert": "marks", "documents": [{"by": user}]};
+            let Some(reply) = client.try_command(other, wrong, TIMEOUT) else { break };
+            assert!([13, 462].contains(&reply.get_i32("code").unwrap_or(0)), "{user} wrote as {other}: {reply}");
+        }
+    }
+    acknowledged
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_and_connections_that_vanish_mix_up_no_users_and_lose_no_writes() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    for user in USERS {
+        create(&root, user).await;
+    }
+    // Connections live so short that most requests come just after one was replaced.
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "3")
+        .argument("--pool-max-lifetime")
+        .argument("300ms")
+        .start();
+    let until = Instant::now() + Duration::from_secs(8);
+    let threads: Vec<_> = (0..12)
+        .map(|number| {
+            let address = docward.address();
+            std::thread::spawn(move || live(&address, number, until))
+        })
+        .collect();
+    let lives = tokio::task::spawn_blocking(|| threads.into_iter().map(|thread| thread.join().unwrap()).collect());
+    let acknowledged: Vec<Vec<(String, String)>> = lives.await.unwrap();
+    let mut stored = std::collections::BTreeMap::new();
+    for user in USERS {
+        let marks = root.database(user).collection::<Document>("marks");
+        let all: Vec<Document> = marks.find(doc! {}).await.unwrap().try_collect().await.unwrap();
+        for mark in all {
+            assert_eq!(mark.get_str("by").unwrap(), user, "{mark}");
+            stored.insert(mark.get_str("_id").unwrap().to_owned(), user.to_owned());
+        }
+    }
+    let acknowledged: Vec<_> = acknowledged.into_iter().flatten().collect();
+    assert!(acknowledged.len() > 20, "only {} writes", acknowledged.len());
+    for (user, id) in acknowledged {
+        assert_eq!(stored.get(&id), Some(&user), "an acknowledged write is lost");
     }
 }

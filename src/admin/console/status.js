@@ -15,7 +15,7 @@ export function showStatus(status) {
   showRuleSet(status);
   setText(byId("connections"), number(status.connections.open));
   setText(byId("query-listener"), status.query_listener ? `query listener ${visible(status.query_listener)}` : "");
-  byId("members").replaceChildren(...members(status.members));
+  byId("members").replaceChildren(...members(status.members, status.pools));
 }
 
 function showState({ phase, ready }) {
@@ -39,7 +39,7 @@ function showRuleSet({ set, reloads }) {
   setText(byId("reloads"), `${counted(reloads.loaded, "reload", "reloads")} since start${failed}`);
 }
 
-function members(members) {
+function members(members, pools) {
   if (!members.length) {
     const words = "No member is known yet. Check --upstream.";
     return [element("tr", {}, element("td", { colspan: "4", class: "quiet" }, words))];
@@ -47,8 +47,17 @@ function members(members) {
   return members.map((member) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), dialed(member)),
     element("td", { "data-label": "Listener" }, listener(member)),
-    element("td", { "data-label": "Connections" }, number(member.connections)),
+    element("td", { "data-label": "Connections" }, number(member.connections), shared(member, pools)),
     element("td", { "data-label": "State" }, ...memberState(member))));
+}
+
+/** The server connections that the clients of a member share. */
+function shared({ address }, pools) {
+  const pool = pools.find((pool) => pool.member === address);
+  if (!pool) return "";
+  const open = number(pool.active + pool.idle + pool.pinned);
+  const waiting = pool.waiting ? `, ${counted(pool.waiting, "request waits", "requests wait")}` : "";
+  return element("span", { class: "quiet" }, ` share ${open}${waiting}`);
 }
 
 function dialed({ name, address }) {
