@@ -47,9 +47,9 @@ impl Step {
 
 /// The result of the last step.
 #[derive(Debug)]
-pub enum Input<'i> {
+pub enum Input {
     Start,
-    Reply(&'i [u8]),
+    Reply(Vec<u8>),
     Found(Result<LookupResult, LookupError>),
     /// Other connections have had their turn.
     Resumed,
@@ -123,7 +123,7 @@ impl<'f> Plan<'f> {
     }
 
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `client_state`.
-    pub fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
             State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
                 Decision::Final(step) => step,

@@ -159,17 +159,12 @@ impl<'f> Coroutine<'f> {
     }
 
     /// Passes the result of the last step and returns the next one. Must not be called after a final step.
-    pub(super) fn resume(
-        &mut self,
-        input: Input<'_>,
-        client_state: &mut ClientState,
-        outcomes: &mut RuleOutcomes,
-    ) -> Step {
+    pub(super) fn resume(&mut self, input: Input, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> Step {
         {
             let shared = &mut *self.port.shared();
             match input {
                 Input::Start => {}
-                Input::Reply(reply) => shared.reply = Some(reply.to_vec()),
+                Input::Reply(reply) => shared.reply = Some(reply),
                 Input::Found(found) => shared.found = Some(found),
                 Input::Resumed => shared.resumed = Some(()),
                 Input::Paused { elapsed } => shared.elapsed = Some(elapsed),
