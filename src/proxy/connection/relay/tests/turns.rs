@@ -155,7 +155,7 @@ fn no_large_message_holds_its_thread() {
     };
     let find_and_modify = |collection: &str| {
         let body = doc! {
-            "findAndModify": collection, "query": {"_id": 1}, "update": {"a": 1}, "$db": "d",
+            "findAndModify": collection, "query": {"_id": 1}, "update": {"a": 1, "version": 3}, "$db": "d",
         };
         message(2, 0, &body, None)
     };
