@@ -10,7 +10,7 @@ use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, ap
 use super::indirect_writes::BUCKET_WRITE;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
-use super::port::{Flow, Lent, Port};
+use super::port::{Flow, Port};
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, shorten};
 use crate::document::{Document, Kind, OwnedValue, Writer};
@@ -39,6 +39,8 @@ pub(super) enum Decision<'f> {
     Collection(Vec<u8>),
     /// The evaluation of more statements.
     Evaluation(Box<Unevaluated<'f>>),
+    /// A check of the client's privileges, before numbers.
+    Privileges(Box<BatchJob<'f>>),
     /// Numbers, before the statements are sent.
     Numbers(Box<BatchJob<'f>>),
     /// Several commands.
@@ -87,21 +89,36 @@ impl From<CommandError> for Undecided {
     }
 }
 
+/// Sends several commands, and returns the last step.
+pub(super) async fn send(job: Box<BatchJob<'_>>, port: Port) -> Step {
+    match job.send(&port).await {
+        Flow::Continue(last) | Flow::Break(last) => last,
+    }
+}
+
+/// Leases numbers, sends the statements, and returns the last step.
+pub(super) async fn number_and_send(job: Box<BatchJob<'_>>, port: Port) -> Step {
+    match job.number_and_send(&port).await {
+        Flow::Continue(last) | Flow::Break(last) => last,
+    }
+}
+
 /// Carries out a decision that needs more than one step, and returns the last step.
 pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Step {
     let last = loop {
         match decision {
             Decision::Final(step) => return step,
             Decision::Users(question) => match read_users(&port.exchange(question).await) {
-                Some(users) => port.lent(|lent| lent.client_state.users = Some(users)),
+                Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
                 None => return Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
             },
             Decision::Collection(question) => incoming.answer = Some(port.exchange(question).await),
-            Decision::Evaluation(unevaluated) => break unevaluated.carry_out(incoming.now, &port).await,
-            Decision::Numbers(job) => break job.number_and_send(&port).await,
-            Decision::Commands(job) => break job.send(&port).await,
+            Decision::Evaluation(unevaluated) => break Box::pin(unevaluated.carry_out(incoming.now, &port)).await,
+            Decision::Privileges(job) => break Box::pin(job.check_and_send(&port)).await,
+            Decision::Numbers(job) => return number_and_send(job, port).await,
+            Decision::Commands(job) => return send(job, port).await,
         }
-        decision = port.lent(|Lent { client_state, outcomes }| incoming.decide(client_state, outcomes));
+        decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
     };
     match last {
         Flow::Continue(last) | Flow::Break(last) => last,
@@ -113,12 +130,12 @@ impl<'f> Unevaluated<'f> {
     async fn carry_out(mut self: Box<Self>, now: Now, port: &Port) -> Flow<Step> {
         loop {
             port.give_way().await;
-            if port.lent(|lent| self.evaluation.take_turn(&self.batch, now, &mut lent.outcomes)) {
+            if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {
                 break;
             }
         }
         let Self { command, batch, evaluation } = *self;
-        Box::new(BatchJob::new(command, batch, evaluation.into_evaluated())).number_and_send(port).await
+        BatchJob::new(command, batch, evaluation.into_evaluated()).check_and_send(port).await
     }
 }
 
@@ -236,10 +253,11 @@ impl<'f> Incoming<'f> {
         }
         let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
         Ok(match () {
-            () if job.needs_numbers(&client_state.privileges) => Decision::Numbers(Box::new(job)),
+            () if job.needs_privileges(&client_state.privileges) => Decision::Privileges(job),
+            () if job.needs_numbers() => Decision::Numbers(job),
             () => match job.plan_groups(outcomes) {
                 Flow::Break(step) => Decision::Final(step),
-                Flow::Continue(()) => Decision::Commands(Box::new(job)),
+                Flow::Continue(()) => Decision::Commands(job),
             },
         })
     }

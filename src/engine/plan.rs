@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::decision::{Decision, Incoming, carry_out};
+use super::decision::{Decision, Incoming, carry_out, number_and_send, send};
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
 use super::port::{Coroutine, Purpose};
@@ -99,7 +99,10 @@ impl<'f> Plan<'f> {
 
     /// Returns the rules' outcomes since the last call.
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
-        self.outcomes.take()
+        match &self.state {
+            State::CarryingOut(functions) => functions.take_outcomes(),
+            State::Fresh(_) | State::Done => self.outcomes.take(),
+        }
     }
 
     /// Returns whether docward has an open transaction on the server. Then run the plan to its end even if the client
@@ -128,18 +131,28 @@ impl<'f> Plan<'f> {
             State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
                 Decision::Final(step) => step,
                 decision => {
-                    let incoming = incoming.clone();
-                    let mut functions = Coroutine::new(|port| carry_out(incoming, decision, port));
-                    let step = functions.resume(Input::Start, client_state, &mut self.outcomes);
+                    let outcomes = std::mem::take(&mut self.outcomes);
+                    // The most frequent ones have smaller functions.
+                    let mut functions = match decision {
+                        Decision::Commands(job) => Coroutine::new(outcomes, |port| send(job, port)),
+                        Decision::Numbers(job) => Coroutine::new(outcomes, |port| number_and_send(job, port)),
+                        decision => {
+                            let incoming = incoming.clone();
+                            Coroutine::new(outcomes, |port| carry_out(incoming, decision, port))
+                        }
+                    };
+                    let step = functions.resume(Input::Start, client_state);
                     self.state = State::CarryingOut(functions);
                     step
                 }
             },
-            State::CarryingOut(functions) => functions.resume(input, client_state, &mut self.outcomes),
+            State::CarryingOut(functions) => functions.resume(input, client_state),
             State::Done => Step::Close("internal error: the plan has ended".to_owned()),
         };
-        if step.is_final() {
-            self.state = State::Done;
+        if step.is_final()
+            && let State::CarryingOut(functions) = std::mem::replace(&mut self.state, State::Done)
+        {
+            self.outcomes = functions.into_outcomes();
         }
         step
     }
