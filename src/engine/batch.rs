@@ -89,45 +89,45 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Checks the client's privileges for the numbers that the statements need, then sends them.
-    pub(super) async fn check_and_send(self: Box<Self>, port: &Port) -> Flow<Step> {
-        self.check_privileges(port).await?;
+    pub(super) async fn check_and_send(self: Box<Self>, port: Port) -> Flow<Step> {
+        self.check_privileges(&port).await?;
         self.number_and_send(port).await
     }
 
     /// Leases the numbers that the statements need, then sends them.
-    pub(super) async fn number_and_send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
-        self.lease_numbers(port).await?;
+    pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
+        self.lease_numbers(&port).await?;
         port.outcomes(|outcomes| self.plan_groups(outcomes))?;
         self.send(port).await
     }
 
     /// Sends the statements, group by group, and returns the client's reply.
-    pub(super) async fn send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
+    pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         while let Some(mut group) = self.next_group() {
             // What few groups need is boxed, so that the state of the others is small.
             if group.stage == Stage::CheckMatch {
-                Box::pin(self.check_matches(group, port)).await?;
+                Box::pin(self.check_matches(group, &port)).await?;
                 continue;
             }
-            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
+            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, &port)).await? {
                 continue;
             }
             let reply = match group.statements.as_slice() {
-                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
+                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, &port)).await? {
                     Some(reply) => reply,
                     None => continue,
                 },
-                _ => self.send_command(&group, port).await,
+                _ => self.send_command(&group, &port).await,
             };
             let reply = match self.batch.form {
-                Form::BulkWrite => Box::pin(self.with_all_results(reply, port)).await?,
+                Form::BulkWrite => Box::pin(self.with_all_results(reply, &port)).await?,
                 _ => reply,
             };
             if let Some((group, index, reply)) = self.take_reply(group, reply)? {
-                Box::pin(self.check_after(group, index, reply, port)).await?;
+                Box::pin(self.check_after(group, index, reply, &port)).await?;
             }
         }
-        self.explain_errors(port);
+        self.explain_errors(&port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
             port.exchange(abort_transaction(&self.command)).await;

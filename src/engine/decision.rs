@@ -10,7 +10,7 @@ use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, ap
 use super::indirect_writes::BUCKET_WRITE;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
-use super::port::{Flow, Port};
+use super::port::{Flow, Port, close};
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, shorten};
 use crate::document::{Document, Kind, OwnedValue, Writer};
@@ -89,45 +89,28 @@ impl From<CommandError> for Undecided {
     }
 }
 
-/// Sends several commands, and returns the last step.
-pub(super) async fn send(job: Box<BatchJob<'_>>, port: Port) -> Step {
-    match job.send(&port).await {
-        Flow::Continue(last) | Flow::Break(last) => last,
-    }
-}
-
-/// Leases numbers, sends the statements, and returns the last step.
-pub(super) async fn number_and_send(job: Box<BatchJob<'_>>, port: Port) -> Step {
-    match job.number_and_send(&port).await {
-        Flow::Continue(last) | Flow::Break(last) => last,
-    }
-}
-
 /// Carries out a decision that needs more than one step, and returns the last step.
-pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Step {
-    let last = loop {
+pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Flow<Step> {
+    loop {
         match decision {
-            Decision::Final(step) => return step,
+            Decision::Final(step) => return Flow::Continue(step),
             Decision::Users(question) => match read_users(&port.exchange(question).await) {
                 Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
-                None => return Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
+                None => return close("the server's reply to connectionStatus cannot be parsed"),
             },
             Decision::Collection(question) => incoming.answer = Some(port.exchange(question).await),
-            Decision::Evaluation(unevaluated) => break Box::pin(unevaluated.carry_out(incoming.now, &port)).await,
-            Decision::Privileges(job) => break Box::pin(job.check_and_send(&port)).await,
-            Decision::Numbers(job) => return number_and_send(job, port).await,
-            Decision::Commands(job) => return send(job, port).await,
+            Decision::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
+            Decision::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
+            Decision::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
+            Decision::Commands(job) => return Box::pin(job.send(port)).await,
         }
         decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
-    };
-    match last {
-        Flow::Continue(last) | Flow::Break(last) => last,
     }
 }
 
 impl<'f> Unevaluated<'f> {
     /// Evaluates the other statements, in turns with other connections, and sends them.
-    async fn carry_out(mut self: Box<Self>, now: Now, port: &Port) -> Flow<Step> {
+    async fn carry_out(mut self: Box<Self>, now: Now, port: Port) -> Flow<Step> {
         loop {
             port.give_way().await;
             if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {

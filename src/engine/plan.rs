@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::decision::{Decision, Incoming, carry_out, number_and_send, send};
+use super::decision::{Decision, Incoming, carry_out};
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
 use super::port::{Coroutine, Purpose};
@@ -134,8 +134,8 @@ impl<'f> Plan<'f> {
                     let outcomes = std::mem::take(&mut self.outcomes);
                     // The most frequent ones have smaller functions.
                     let mut functions = match decision {
-                        Decision::Commands(job) => Coroutine::new(outcomes, |port| send(job, port)),
-                        Decision::Numbers(job) => Coroutine::new(outcomes, |port| number_and_send(job, port)),
+                        Decision::Commands(job) => Coroutine::new(outcomes, |port| job.send(port)),
+                        Decision::Numbers(job) => Coroutine::new(outcomes, |port| job.number_and_send(port)),
                         decision => {
                             let incoming = incoming.clone();
                             Coroutine::new(outcomes, |port| carry_out(incoming, decision, port))

@@ -54,16 +54,9 @@ struct Shared {
     outcomes: RuleOutcomes,
     /// A copy of the client's, while the functions run.
     own_session: OwnSession,
-    client_state: Lent,
-}
-
-/// The client's state, which the caller lends only on request: few functions need it, and it is large.
-#[derive(Debug, Default)]
-enum Lent {
-    #[default]
-    No,
-    Requested,
-    Yes(Box<ClientState>),
+    /// The client's state, which the caller lends only on request: few functions need it, and it is large.
+    lent: Option<Box<ClientState>>,
+    requests_client_state: bool,
 }
 
 impl Port {
@@ -160,13 +153,13 @@ impl Port {
     pub(super) async fn client_state<T>(&self, with: impl FnOnce(&mut ClientState, &mut RuleOutcomes) -> T) -> T {
         let mut with = Some(with);
         poll_fn(|_| {
-            let Shared { client_state, outcomes, .. } = &mut *self.shared();
-            if let Lent::Yes(lent) = client_state
+            let Shared { lent, requests_client_state, outcomes, .. } = &mut *self.shared();
+            if let Some(lent) = lent
                 && let Some(with) = with.take()
             {
                 return Poll::Ready(with(lent, outcomes));
             }
-            *client_state = Lent::Requested;
+            *requests_client_state = true;
             Poll::Pending
         })
         .await
@@ -184,11 +177,11 @@ fn other_lookup() -> LookupError {
 /// Functions that carry out a message, suspended while their caller performs a step.
 pub(super) struct Coroutine<'f> {
     port: Port,
-    functions: Pin<Box<dyn Future<Output = Step> + Send + 'f>>,
+    functions: Pin<Box<dyn Future<Output = Flow<Step>> + Send + 'f>>,
 }
 
 impl<'f> Coroutine<'f> {
-    pub(super) fn new<F: Future<Output = Step> + Send + 'f>(
+    pub(super) fn new<F: Future<Output = Flow<Step>> + Send + 'f>(
         outcomes: RuleOutcomes,
         functions: impl FnOnce(Port) -> F,
     ) -> Self {
@@ -199,7 +192,8 @@ impl<'f> Coroutine<'f> {
             holds_transaction: false,
             outcomes,
             own_session: OwnSession::default(),
-            client_state: Lent::No,
+            lent: None,
+            requests_client_state: false,
         })));
         Self { functions: Box::pin(functions(port.clone())), port }
     }
@@ -213,21 +207,24 @@ impl<'f> Coroutine<'f> {
         loop {
             let polled = self.functions.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             let shared = &mut *self.port.shared();
-            match take(&mut shared.client_state) {
-                Lent::No => {}
-                Lent::Yes(lent) => *client_state = *lent,
-                Lent::Requested => {
-                    shared.client_state = Lent::Yes(Box::new(take(client_state)));
-                    continue;
-                }
+            let step = match polled {
+                Poll::Ready(Flow::Continue(last) | Flow::Break(last)) => last,
+                Poll::Pending => match shared.step.take() {
+                    Some(step) => step,
+                    None if take(&mut shared.requests_client_state) => {
+                        shared.lent.get_or_insert_with(|| Box::new(take(client_state)));
+                        continue;
+                    }
+                    None => {
+                        Step::Close("internal error: the result of a step is of another kind than the step".to_owned())
+                    }
+                },
+            };
+            if let Some(lent) = shared.lent.take() {
+                *client_state = *lent;
             }
             client_state.own = shared.own_session;
-            return match polled {
-                Poll::Ready(last) => last,
-                Poll::Pending => shared.step.take().unwrap_or_else(|| {
-                    Step::Close("internal error: the result of a step is of another kind than the step".to_owned())
-                }),
-            };
+            return step;
         }
     }
 

@@ -24,6 +24,9 @@ impl<'f> BatchJob<'f> {
     /// statements that are not sent.
     pub(super) fn collect_leases(&self) -> Vec<CounterDemand<'f>> {
         let mut leases = Vec::new();
+        if !self.has_numbers() {
+            return leases;
+        }
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
@@ -42,7 +45,12 @@ impl<'f> BatchJob<'f> {
 
     /// Whether privileges for numbers must be checked before the statements can be sent.
     pub(in crate::engine) fn needs_privileges(&self, privileges: &Privileges) -> bool {
-        self.unknown_access(privileges).is_some()
+        self.has_numbers() && self.unknown_access(privileges).is_some()
+    }
+
+    /// Whether a rule assigns or observes numbers; false for nearly all batches.
+    fn has_numbers(&self) -> bool {
+        self.evaluated.iter().any(|one| !one.numbered_by.is_empty() || !one.brings_number.is_empty())
     }
 
     /// Whether the statements need numbers before they can be sent.
