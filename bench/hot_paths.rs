@@ -167,7 +167,7 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
     let mut step = plan.next(Input::Start, &mut session);
     loop {
         step = match step {
-            Step::Exchange(_) => plan.next(Input::Reply(reply), &mut session),
+            Step::Exchange(_) => plan.next(Input::Reply(reply.to_vec()), &mut session),
             Step::Lookup(Lookup::Lease(lease)) => {
                 let numbers = (1..=i64::from(lease.count)).collect();
                 plan.next(Input::Found(Ok(LookupResult::Numbers(numbers))), &mut session)

@@ -69,7 +69,7 @@ fn run_plan(frame: &[u8], random: &mut Random) {
             Step::Exchange(message) => {
                 assert_readable(&message);
                 last = corrupted(&REPLIES[random.below(REPLIES.len())], random);
-                plan.next(Input::Reply(&last), &mut session)
+                plan.next(Input::Reply(last.to_vec()), &mut session)
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
             Step::Yield => unreachable!("the loop above handles Yield"),

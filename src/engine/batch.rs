@@ -55,6 +55,9 @@ pub(super) struct BatchJob<'f> {
     check_limit: match_checks::CheckLimit,
 }
 
+/// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
+type Unmatched = (Group, usize, Vec<u8>);
+
 /// The numbers that statements on one namespace need from one rule's counter.
 #[derive(Debug)]
 struct CounterDemand<'f> {
@@ -68,8 +71,8 @@ struct CounterDemand<'f> {
 }
 
 impl<'f> BatchJob<'f> {
-    pub(super) fn new(command: Command<'f>, batch: WriteBatch<'f>, evaluated: Vec<Evaluated<'f, 'f>>) -> Self {
-        let mut job = Self {
+    pub(super) fn new(command: Command<'f>, batch: WriteBatch<'f>, evaluated: Vec<Evaluated<'f, 'f>>) -> Box<Self> {
+        let mut job = Box::new(Self {
             command,
             batch,
             evaluated,
@@ -80,25 +83,51 @@ impl<'f> BatchJob<'f> {
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
-        };
+        });
         job.leases = job.collect_leases();
         job
     }
 
+    /// Checks the client's privileges for the numbers that the statements need, then sends them.
+    pub(super) async fn check_and_send(self: Box<Self>, port: Port) -> Flow<Step> {
+        self.check_privileges(&port).await?;
+        self.number_and_send(port).await
+    }
+
     /// Leases the numbers that the statements need, then sends them.
-    pub(super) async fn number_and_send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
-        self.check_privileges(port).await?;
-        self.lease_numbers(port).await?;
-        port.lent(|lent| self.plan_groups(&mut lent.outcomes))?;
+    pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
+        self.lease_numbers(&port).await?;
+        port.outcomes(|outcomes| self.plan_groups(outcomes))?;
         self.send(port).await
     }
 
     /// Sends the statements, group by group, and returns the client's reply.
-    pub(super) async fn send(mut self: Box<Self>, port: &Port) -> Flow<Step> {
-        while let Some(group) = self.next_group() {
-            self.send_group(group, port).await?;
+    pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
+        while let Some(mut group) = self.next_group() {
+            // What few groups need is boxed, so that the state of the others is small.
+            if group.stage == Stage::CheckMatch {
+                Box::pin(self.check_matches(group, &port)).await?;
+                continue;
+            }
+            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, &port)).await? {
+                continue;
+            }
+            let reply = match group.statements.as_slice() {
+                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, &port)).await? {
+                    Some(reply) => reply,
+                    None => continue,
+                },
+                _ => self.send_command(&group, &port).await,
+            };
+            let reply = match self.batch.form {
+                Form::BulkWrite => Box::pin(self.with_all_results(reply, &port)).await?,
+                _ => reply,
+            };
+            if let Some((group, index, reply)) = self.take_reply(group, reply)? {
+                Box::pin(self.check_after(group, index, reply, &port)).await?;
+            }
         }
-        self.explain_errors(port);
+        self.explain_errors(&port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
             port.exchange(own::abort_transaction(&self.command)).await;
@@ -222,32 +251,12 @@ impl<'f> BatchJob<'f> {
         Step::Forward { message, expects_reply }
     }
 
-    async fn send_group(&mut self, mut group: Group, port: &Port) -> Flow {
-        match group.stage {
-            // What few groups need is boxed, so that the state of the others is small.
-            Stage::CheckMatch if group.statements.len() > 1 => return Box::pin(self.check_matches(group, port)).await,
-            Stage::CheckMatch => return Box::pin(self.check_before_insert(group, port)).await,
-            Stage::Whole | Stage::Update | Stage::Insert => {}
-        }
-        if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
-            return Flow::Continue(());
-        }
-        let reply = match group.statements.as_slice() {
-            [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
-                Some(reply) => reply,
-                None => return Flow::Continue(()),
-            },
-            _ => self.send_command(&group, port).await,
-        };
-        self.take_reply(group, reply, port).await
-    }
-
     /// Sends the statements of a group as one command.
-    async fn send_command(&mut self, group: &Group, port: &Port) -> Vec<u8> {
+    fn send_command<'p>(&mut self, group: &Group, port: &'p Port) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
         let message = self.encode_group(group);
         self.transaction_begun = true;
         let purpose = if self.asks_for_record(group) { Purpose::Record } else { Purpose::Command };
-        port.exchange_for(purpose, message).await
+        port.exchange_for(purpose, message)
     }
 
     fn encode_group(&self, group: &Group) -> Vec<u8> {
@@ -285,38 +294,43 @@ impl<'f> BatchJob<'f> {
         Some(statement)
     }
 
-    /// Takes the reply to a group.
-    async fn take_reply(&mut self, group: Group, frame: Vec<u8>, port: &Port) -> Flow {
-        let frame = match self.batch.form {
-            Form::FindAndModify => return self.take_find_and_modify(group, frame, port).await,
-            Form::BulkWrite => Box::pin(self.with_all_results(frame, port)).await?,
-            Form::Insert | Form::Update | Form::Delete => frame,
-        };
+    /// Takes the reply to a group. Returns the group, a statement and the reply if it must be checked what the filter of
+    /// this statement matches.
+    fn take_reply(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<Unmatched>> {
+        if self.batch.form == Form::FindAndModify {
+            return self.take_find_and_modify(group, frame);
+        }
         let Ok(reply) = Reply::parse(&frame) else {
             return close("the server's reply to a write cannot be parsed");
         };
         if !reply.is_ok() {
-            return self.take_command_error(&group, &reply, &frame);
+            self.take_command_error(&group, &reply, &frame)?;
+            return Flow::Continue(None);
         }
         let errors = merge::errors_of(&reply, self.batch.form);
-        let Some(group) = self.fall_back(group, &reply, &errors) else { return Flow::Continue(()) };
-        let Some(group) = self.take_records(group, &reply, &errors) else { return Flow::Continue(()) };
+        let Some(group) = self.fall_back(group, &reply, &errors) else { return Flow::Continue(None) };
+        let Some(group) = self.take_records(group, &reply, &errors) else { return Flow::Continue(None) };
         if let Some((retry, taken)) = self.retry_of(&group, &errors) {
             // The statements before the duplicate number are done; the rest queries the maximum again.
             let (done, rest) = group.statements.split_at(retry);
             self.tally.add(&reply, self.batch.form, done);
             self.repeat(rest.to_vec(), Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
-            return Flow::Continue(());
+            return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, errors.is_empty()) {
-            Counted::Goes => return Flow::Continue(()),
-            Counted::Done(group) => return self.count(&reply, group, &errors),
+            Counted::Goes => return Flow::Continue(None),
+            Counted::Done(group) => {
+                self.count(&reply, group, &errors);
+                return Flow::Continue(None);
+            }
             Counted::Nothing(group) => group,
         };
-        match self.needs_match_check(&group, &reply, errors.first().map(|(_, error)| *error)) {
-            Some(index) => Box::pin(self.check_after(group, index, &frame, port)).await,
-            None => self.count(&reply, group, &errors),
+        if let Some(index) = self.needs_match_check(&group, &reply, errors.first().map(|(_, error)| *error)) {
+            drop((reply, errors));
+            return Flow::Continue(Some((group, index, frame)));
         }
+        self.count(&reply, group, &errors);
+        Flow::Continue(None)
     }
 
     /// Returns the reply to a bulkWrite with all results, which the server may return in several batches.
@@ -333,7 +347,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Adds the reply to a group whose statements are done.
-    fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) -> Flow {
+    fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) {
         self.tally.add(reply, self.batch.form, &group.statements);
         let optimistic = group.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
@@ -343,7 +357,6 @@ impl<'f> BatchJob<'f> {
             let rest = group.statements.get(failed + 1..).unwrap_or_default().to_vec();
             self.repeat(rest, Group { attempts: 0, taken: None, ..group });
         }
-        Flow::Continue(())
     }
 
     /// Sends these statements of a group again, with new numbers.
@@ -354,41 +367,41 @@ impl<'f> BatchJob<'f> {
         self.groups.push_front(Group { statements, next_numbers: Vec::new(), ..group });
     }
 
-    async fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>, port: &Port) -> Flow {
+    fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<Unmatched>> {
         let Ok(reply) = Reply::parse(&frame) else {
             return close("the server's reply to a write cannot be parsed");
         };
         let error = (!reply.is_ok()).then_some(reply.body);
         if error.is_some_and(|error| self.uncount(0, error, &group)) {
             self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(0) });
-            return Flow::Continue(());
+            return Flow::Continue(None);
         }
         if let Some(error) = error
             && let Some((_, taken)) = self.retry_of(&group, &[(0, error)])
         {
             let statements = group.statements.clone();
             self.repeat(statements, Group { attempts: group.attempts + 1, taken, ..group });
-            return Flow::Continue(());
+            return Flow::Continue(None);
         }
         if error.is_some_and(|error| group.stage == Stage::Update && conflicts::has_inserted(error)) {
             self.continue_with(Group { stage: Stage::Insert, ..group });
-            return Flow::Continue(());
+            return Flow::Continue(None);
         }
         if let Some(error) = error
             && self.is_explained(error)
         {
             self.tally.add_error(error);
-            return Flow::Continue(());
+            return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, error.is_none()) {
-            Counted::Goes => return Flow::Continue(()),
+            Counted::Goes => return Flow::Continue(None),
             Counted::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
             Counted::Nothing(group) => group,
         };
         let check = self.needs_match_check(&group, &reply, error);
         drop(reply);
         match check {
-            Some(index) => Box::pin(self.check_after(group, index, &frame, port)).await,
+            Some(index) => Flow::Continue(Some((group, index, frame))),
             None => Flow::Break(self.pass_on(frame)),
         }
     }

@@ -10,7 +10,7 @@ use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, ap
 use super::indirect_writes::BUCKET_WRITE;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
-use super::port::{Flow, Lent, Port};
+use super::port::{Flow, Port, close};
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
 use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply};
@@ -41,6 +41,8 @@ pub(super) enum Decision<'f> {
     Collection(Vec<u8>),
     /// The evaluation of more statements.
     Evaluation(Box<Unevaluated<'f>>),
+    /// A check of the client's privileges, before numbers.
+    Privileges(Box<BatchJob<'f>>),
     /// Numbers, before the statements are sent.
     Numbers(Box<BatchJob<'f>>),
     /// Several commands.
@@ -90,37 +92,35 @@ impl From<CommandError> for Undecided {
 }
 
 /// Carries out a decision that needs more than one step, and returns the last step.
-pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Step {
-    let last = loop {
+pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Flow<Step> {
+    loop {
         match decision {
-            Decision::Final(step) => return step,
+            Decision::Final(step) => return Flow::Continue(step),
             Decision::Users(question) => match read_users(&port.exchange(question).await) {
-                Some(users) => port.lent(|lent| lent.client_state.users = Some(users)),
-                None => return Step::Close("the server's reply to connectionStatus cannot be parsed".to_owned()),
+                Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
+                None => return close("the server's reply to connectionStatus cannot be parsed"),
             },
             Decision::Collection(question) => incoming.answer = Some(port.exchange(question).await),
-            Decision::Evaluation(unevaluated) => break unevaluated.carry_out(incoming.now, &port).await,
-            Decision::Numbers(job) => break job.number_and_send(&port).await,
-            Decision::Commands(job) => break job.send(&port).await,
+            Decision::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
+            Decision::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
+            Decision::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
+            Decision::Commands(job) => return Box::pin(job.send(port)).await,
         }
-        decision = port.lent(|Lent { client_state, outcomes }| incoming.decide(client_state, outcomes));
-    };
-    match last {
-        Flow::Continue(last) | Flow::Break(last) => last,
+        decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
     }
 }
 
 impl<'f> Unevaluated<'f> {
     /// Evaluates the other statements, in turns with other connections, and sends them.
-    async fn carry_out(mut self: Box<Self>, now: Now, port: &Port) -> Flow<Step> {
+    async fn carry_out(mut self: Box<Self>, now: Now, port: Port) -> Flow<Step> {
         loop {
             port.give_way().await;
-            if port.lent(|lent| self.evaluation.take_turn(&self.batch, now, &mut lent.outcomes)) {
+            if port.outcomes(|outcomes| self.evaluation.take_turn(&self.batch, now, outcomes)) {
                 break;
             }
         }
         let Self { command, batch, evaluation } = *self;
-        Box::new(BatchJob::new(command, batch, evaluation.into_evaluated())).number_and_send(port).await
+        BatchJob::new(command, batch, evaluation.into_evaluated()).check_and_send(port).await
     }
 }
 
@@ -238,10 +238,11 @@ impl<'f> Incoming<'f> {
         }
         let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
         Ok(match () {
-            () if job.needs_numbers(&client_state.privileges) => Decision::Numbers(Box::new(job)),
+            () if job.needs_privileges(&client_state.privileges) => Decision::Privileges(job),
+            () if job.needs_numbers() => Decision::Numbers(job),
             () => match job.plan_groups(outcomes) {
                 Flow::Break(step) => Decision::Final(step),
-                Flow::Continue(()) => Decision::Commands(Box::new(job)),
+                Flow::Continue(()) => Decision::Commands(job),
             },
         })
     }

@@ -79,14 +79,14 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
             // Assume that a protected document exists.
             Step::Exchange(message) if plan.awaits_match_check() => {
                 let found = dry_run_plan.match_one(&message);
-                plan.next(Input::Reply(&found), client_state)
+                plan.next(Input::Reply(found), client_state)
             }
             // Assume that the write was not sent before.
             Step::Exchange(_) if plan.awaits_record() => {
-                plan.next(Input::Reply(&reply(|w| w.int32("n", 0))), client_state)
+                plan.next(Input::Reply(reply(|w| w.int32("n", 0))), client_state)
             }
             Step::Exchange(message) => match dry_run_plan.exchange(&message) {
-                Some(reply) => plan.next(Input::Reply(&reply), client_state),
+                Some(reply) => plan.next(Input::Reply(reply), client_state),
                 None => return dry_run_plan.end(DryRunOutcome::Undecided, outcomes),
             },
             Step::Lookup(lookup) => {

@@ -47,9 +47,9 @@ impl Step {
 
 /// The result of the last step.
 #[derive(Debug)]
-pub enum Input<'i> {
+pub enum Input {
     Start,
-    Reply(&'i [u8]),
+    Reply(Vec<u8>),
     Found(Result<LookupResult, LookupError>),
     /// Other connections have had their turn.
     Resumed,
@@ -99,7 +99,10 @@ impl<'f> Plan<'f> {
 
     /// Returns the rules' outcomes since the last call.
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
-        self.outcomes.take()
+        match &self.state {
+            State::CarryingOut(functions) => functions.take_outcomes(),
+            State::Fresh(_) | State::Done => self.outcomes.take(),
+        }
     }
 
     /// Returns whether docward has an open transaction on the server. Then run the plan to its end even if the client
@@ -123,23 +126,33 @@ impl<'f> Plan<'f> {
     }
 
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `client_state`.
-    pub fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
             State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
                 Decision::Final(step) => step,
                 decision => {
-                    let incoming = incoming.clone();
-                    let mut functions = Coroutine::new(|port| carry_out(incoming, decision, port));
-                    let step = functions.resume(Input::Start, client_state, &mut self.outcomes);
+                    let outcomes = std::mem::take(&mut self.outcomes);
+                    // The most frequent ones have smaller functions.
+                    let mut functions = match decision {
+                        Decision::Commands(job) => Coroutine::new(outcomes, |port| job.send(port)),
+                        Decision::Numbers(job) => Coroutine::new(outcomes, |port| job.number_and_send(port)),
+                        decision => {
+                            let incoming = incoming.clone();
+                            Coroutine::new(outcomes, |port| carry_out(incoming, decision, port))
+                        }
+                    };
+                    let step = functions.resume(Input::Start, client_state);
                     self.state = State::CarryingOut(functions);
                     step
                 }
             },
-            State::CarryingOut(functions) => functions.resume(input, client_state, &mut self.outcomes),
+            State::CarryingOut(functions) => functions.resume(input, client_state),
             State::Done => Step::Close("internal error: the plan has ended".to_owned()),
         };
-        if step.is_final() {
-            self.state = State::Done;
+        if step.is_final()
+            && let State::CarryingOut(functions) = std::mem::replace(&mut self.state, State::Done)
+        {
+            self.outcomes = functions.into_outcomes();
         }
         step
     }

@@ -5,16 +5,17 @@
 //! nothing.
 
 use std::future::poll_fn;
+use std::mem::take;
 use std::ops::ControlFlow;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::ClientState;
 use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
-use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::plan::{Input, Step};
+use super::{ClientState, OwnSession};
 use crate::command::Namespace;
 use crate::patterns::Rejection;
 use crate::rules::Rule;
@@ -39,80 +40,94 @@ pub(super) enum Purpose {
 }
 
 /// One end of the connection between the functions and their caller.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Port(Arc<Mutex<Shared>>);
 
-/// What both ends share. The functions ask for one step at a time; each kind of result has its own field.
-#[derive(Debug, Default)]
+/// What both ends share. The functions ask for one step at a time.
+#[derive(Debug)]
 struct Shared {
-    /// A command to send. It is apart from the other steps because it is by far the most frequent one.
-    message: Option<Vec<u8>>,
     step: Option<Step>,
     purpose: Purpose,
-    reply: Option<Vec<u8>>,
-    found: Option<Result<LookupResult, LookupError>>,
-    elapsed: Option<Duration>,
-    resumed: Option<()>,
+    /// The result of the step.
+    input: Input,
     holds_transaction: bool,
-    lent: Lent,
-}
-
-/// What the caller lends while the functions run.
-#[derive(Debug, Default)]
-pub(super) struct Lent {
-    pub(super) client_state: ClientState,
-    pub(super) outcomes: RuleOutcomes,
+    outcomes: RuleOutcomes,
+    /// A copy of the client's, while the functions run.
+    own_session: OwnSession,
+    /// The client's state, which the caller lends only on request: few functions need it, and it is large.
+    lent: Option<Box<ClientState>>,
+    requests_client_state: bool,
 }
 
 impl Port {
     /// Sends a command and returns the server's reply.
-    pub(super) async fn exchange(&self, message: Vec<u8>) -> Vec<u8> {
-        self.exchange_for(Purpose::Command, message).await
+    pub(super) fn exchange(&self, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
+        self.exchange_for(Purpose::Command, message)
     }
 
     /// Sends a command that has a purpose of its own.
-    pub(super) async fn exchange_for(&self, purpose: Purpose, message: Vec<u8>) -> Vec<u8> {
-        let mut message = Some(message);
-        poll_fn(|_| {
-            let shared = &mut *self.shared();
-            if message.is_some() {
-                (shared.purpose, shared.message) = (purpose, message.take());
-                return Poll::Pending;
-            }
-            shared.reply.take().map_or(Poll::Pending, Poll::Ready)
+    pub(super) fn exchange_for(&self, purpose: Purpose, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
+        self.ask(purpose, Step::Exchange(message), |input| match input {
+            Input::Reply(reply) => Some(reply),
+            _ => None,
         })
-        .await
     }
 
     /// Leases numbers: as many as requested, ascending.
-    pub(super) async fn lease(&self, lease: Lease) -> Result<Vec<i64>, LookupError> {
+    pub(super) fn lease(&self, lease: Lease) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
         let count = lease.count as usize;
-        match self.look_up(Lookup::Lease(Box::new(lease))).await? {
-            LookupResult::Numbers(numbers) if numbers.len() == count => Ok(numbers),
-            _ => Err(other_lookup()),
-        }
+        self.look_up(Lookup::Lease(Box::new(lease)), move |result| match result {
+            LookupResult::Numbers(numbers) if numbers.len() == count => Some(numbers),
+            _ => None,
+        })
     }
 
     /// Returns the largest number in a field; `None` when no document has a number there.
-    pub(super) async fn maximum(&self, maximum: Maximum) -> Result<Option<i64>, LookupError> {
-        match self.look_up(Lookup::Maximum(Box::new(maximum))).await? {
-            LookupResult::Maximum(maximum) => Ok(maximum),
-            LookupResult::Numbers(_) => Err(other_lookup()),
-        }
+    pub(super) fn maximum(&self, maximum: Maximum) -> impl Future<Output = Result<Option<i64>, LookupError>> {
+        self.look_up(Lookup::Maximum(Box::new(maximum)), |result| match result {
+            LookupResult::Maximum(maximum) => Some(maximum),
+            LookupResult::Numbers(_) => None,
+        })
     }
 
-    async fn look_up(&self, lookup: Lookup) -> Result<LookupResult, LookupError> {
-        self.ask(Step::Lookup(lookup), |shared| shared.found.take()).await
+    fn look_up<T>(
+        &self,
+        lookup: Lookup,
+        answer: impl Fn(LookupResult) -> Option<T>,
+    ) -> impl Future<Output = Result<T, LookupError>> {
+        self.ask(Purpose::Command, Step::Lookup(lookup), move |input| match input {
+            Input::Found(found) => Some(found.and_then(|result| answer(result).ok_or_else(other_lookup))),
+            _ => None,
+        })
     }
 
     /// Waits, and returns the time since the first exchange.
-    pub(super) async fn pause(&self, duration: Duration) -> Duration {
-        self.ask(Step::Pause(duration), |shared| shared.elapsed.take()).await
+    pub(super) fn pause(&self, duration: Duration) -> impl Future<Output = Duration> {
+        self.ask(Purpose::Command, Step::Pause(duration), |input| match input {
+            Input::Paused { elapsed } => Some(elapsed),
+            _ => None,
+        })
     }
 
     /// Lets other connections go on.
-    pub(super) async fn give_way(&self) {
-        self.ask(Step::Yield, |shared| shared.resumed.take()).await;
+    pub(super) fn give_way(&self) -> impl Future<Output = ()> {
+        self.ask(Purpose::Command, Step::Yield, |input| matches!(input, Input::Resumed).then_some(()))
+    }
+
+    /// Asks the caller for a step, and waits for a result that `read` accepts.
+    fn ask<T>(&self, purpose: Purpose, step: Step, read: impl Fn(Input) -> Option<T>) -> impl Future<Output = T> {
+        {
+            let shared = &mut *self.shared();
+            (shared.purpose, shared.step) = (purpose, Some(step));
+        }
+        let mut is_asked = false;
+        poll_fn(move |_| {
+            if !std::mem::replace(&mut is_asked, true) {
+                return Poll::Pending;
+            }
+            let input = std::mem::replace(&mut self.shared().input, Input::Start);
+            read(input).map_or(Poll::Pending, Poll::Ready)
+        })
     }
 
     /// Says whether docward has an open transaction of its own on the server.
@@ -121,20 +136,33 @@ impl Port {
     }
 
     pub(super) fn note(&self, rule: &Rule, namespace: Namespace<'_>, kind: OutcomeKind, rejection: Option<&Rejection>) {
-        self.shared().lent.outcomes.add(rule, namespace, kind, rejection);
+        self.shared().outcomes.add(rule, namespace, kind, rejection);
     }
 
-    /// Uses what the caller lends.
-    pub(super) fn lent<T>(&self, with: impl FnOnce(&mut Lent) -> T) -> T {
-        with(&mut self.shared().lent)
+    /// Adds outcomes.
+    pub(super) fn outcomes<T>(&self, add: impl FnOnce(&mut RuleOutcomes) -> T) -> T {
+        add(&mut self.shared().outcomes)
     }
 
-    async fn ask<T>(&self, step: Step, take: impl Fn(&mut Shared) -> Option<T>) -> T {
-        {
-            let shared = &mut *self.shared();
-            (shared.purpose, shared.step) = (Purpose::Command, Some(step));
-        }
-        poll_fn(|_| take(&mut self.shared()).map_or(Poll::Pending, Poll::Ready)).await
+    /// Uses the session for docward's own transactions.
+    pub(super) fn own_session<T>(&self, with: impl FnOnce(&mut OwnSession) -> T) -> T {
+        with(&mut self.shared().own_session)
+    }
+
+    /// Uses the client's state.
+    pub(super) async fn client_state<T>(&self, with: impl FnOnce(&mut ClientState, &mut RuleOutcomes) -> T) -> T {
+        let mut with = Some(with);
+        poll_fn(|_| {
+            let Shared { lent, requests_client_state, outcomes, .. } = &mut *self.shared();
+            if let Some(lent) = lent
+                && let Some(with) = with.take()
+            {
+                return Poll::Ready(with(lent, outcomes));
+            }
+            *requests_client_state = true;
+            Poll::Pending
+        })
+        .await
     }
 
     fn shared(&self) -> MutexGuard<'_, Shared> {
@@ -149,44 +177,54 @@ fn other_lookup() -> LookupError {
 /// Functions that carry out a message, suspended while their caller performs a step.
 pub(super) struct Coroutine<'f> {
     port: Port,
-    functions: Pin<Box<dyn Future<Output = Step> + Send + 'f>>,
+    functions: Pin<Box<dyn Future<Output = Flow<Step>> + Send + 'f>>,
 }
 
 impl<'f> Coroutine<'f> {
-    pub(super) fn new<F: Future<Output = Step> + Send + 'f>(functions: impl FnOnce(Port) -> F) -> Self {
-        let port = Port::default();
+    pub(super) fn new<F: Future<Output = Flow<Step>> + Send + 'f>(
+        outcomes: RuleOutcomes,
+        functions: impl FnOnce(Port) -> F,
+    ) -> Self {
+        let port = Port(Arc::new(Mutex::new(Shared {
+            step: None,
+            purpose: Purpose::Command,
+            input: Input::Start,
+            holds_transaction: false,
+            outcomes,
+            own_session: OwnSession::default(),
+            lent: None,
+            requests_client_state: false,
+        })));
         Self { functions: Box::pin(functions(port.clone())), port }
     }
 
     /// Passes the result of the last step and returns the next one. Must not be called after a final step.
-    pub(super) fn resume(
-        &mut self,
-        input: Input<'_>,
-        client_state: &mut ClientState,
-        outcomes: &mut RuleOutcomes,
-    ) -> Step {
+    pub(super) fn resume(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         {
             let shared = &mut *self.port.shared();
-            match input {
-                Input::Start => {}
-                Input::Reply(reply) => shared.reply = Some(reply.to_vec()),
-                Input::Found(found) => shared.found = Some(found),
-                Input::Resumed => shared.resumed = Some(()),
-                Input::Paused { elapsed } => shared.elapsed = Some(elapsed),
-            }
-            shared.lent.swap(client_state, outcomes);
+            (shared.input, shared.own_session) = (input, client_state.own);
         }
-        let polled = self.functions.as_mut().poll(&mut Context::from_waker(Waker::noop()));
-        let shared = &mut *self.port.shared();
-        shared.lent.swap(client_state, outcomes);
-        match polled {
-            Poll::Ready(last) => last,
-            Poll::Pending => match shared.message.take() {
-                Some(message) => Step::Exchange(message),
-                None => shared.step.take().unwrap_or_else(|| {
-                    Step::Close("internal error: the result of a step is of another kind than the step".to_owned())
-                }),
-            },
+        loop {
+            let polled = self.functions.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            let shared = &mut *self.port.shared();
+            let step = match polled {
+                Poll::Ready(Flow::Continue(last) | Flow::Break(last)) => last,
+                Poll::Pending => match shared.step.take() {
+                    Some(step) => step,
+                    None if take(&mut shared.requests_client_state) => {
+                        shared.lent.get_or_insert_with(|| Box::new(take(client_state)));
+                        continue;
+                    }
+                    None => {
+                        Step::Close("internal error: the result of a step is of another kind than the step".to_owned())
+                    }
+                },
+            };
+            if let Some(lent) = shared.lent.take() {
+                *client_state = *lent;
+            }
+            client_state.own = shared.own_session;
+            return step;
         }
     }
 
@@ -197,11 +235,13 @@ impl<'f> Coroutine<'f> {
     pub(super) fn holds_transaction(&self) -> bool {
         self.port.shared().holds_transaction
     }
-}
 
-impl Lent {
-    fn swap(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) {
-        std::mem::swap(&mut self.client_state, client_state);
-        std::mem::swap(&mut self.outcomes, outcomes);
+    /// Ends the functions and returns the outcomes that were not taken.
+    pub(super) fn into_outcomes(self) -> RuleOutcomes {
+        take(&mut self.port.shared().outcomes)
+    }
+
+    pub(super) fn take_outcomes(&self) -> Vec<RuleOutcome> {
+        self.port.shared().outcomes.take()
     }
 }

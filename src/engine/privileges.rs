@@ -103,7 +103,7 @@ impl CollectionAccess {
         let status = port.exchange(own::privileges_question(command)).await;
         let Status { logged_in, privileges } = Status::parse(&status);
         if privileges.is_some_and(|list| self.is_granted(list)) {
-            port.lent(|lent| lent.client_state.privileges.grant(self));
+            port.client_state(|client_state, _| client_state.privileges.grant(self)).await;
             return Ok(());
         }
         let reply = port.exchange(own::privileges_probe(command, self.namespace())).await;
@@ -114,7 +114,7 @@ impl CollectionAccess {
             _ => None,
         };
         if denied.is_none() {
-            port.lent(|lent| lent.client_state.privileges.everything = true);
+            port.client_state(|client_state, _| client_state.privileges.everything = true).await;
         }
         denied.map_or(Ok(()), Err)
     }

@@ -70,7 +70,7 @@ fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
 }
 
 /// Returns the plan's next step other than `Yield`.
-fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState) -> Step {
+fn in_turns(plan: &mut Plan<'_>, input: Input, client_state: &mut ClientState) -> Step {
     let mut step = plan.next(input, client_state);
     while matches!(step, Step::Yield) {
         step = plan.next(Input::Resumed, client_state);
@@ -79,7 +79,7 @@ fn in_turns(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientStat
 }
 
 /// Returns the plan's next step, with every match check answered with a match.
-fn next(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState) -> Step {
+fn next(plan: &mut Plan<'_>, input: Input, client_state: &mut ClientState) -> Step {
     let mut step = in_turns(plan, input, client_state);
     while plan.awaits_match_check() {
         let Step::Exchange(check) = &step else { panic!("{step:?} is not a match check") };
@@ -90,7 +90,7 @@ fn next(plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState) -
             }
             Err(_) => doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0},
         };
-        step = plan.next(Input::Reply(&replies(found)), client_state);
+        step = plan.next(Input::Reply(replies(found)), client_state);
     }
     step
 }

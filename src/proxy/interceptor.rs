@@ -62,7 +62,7 @@ pub struct WrittenRule {
 
 /// See [`engine::Plan`].
 pub trait Steps {
-    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step;
+    fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step;
 
     fn take_outcomes(&mut self) -> Vec<RuleOutcome>;
 
@@ -118,7 +118,7 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
 }
 
 impl Steps for engine::Plan<'_> {
-    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         engine::Plan::next(self, input, client_state)
     }
 

@@ -140,7 +140,7 @@ pub struct Recording<'p> {
 }
 
 impl Steps for Recording<'_> {
-    fn next(&mut self, input: Input<'_>, client_state: &mut ClientState) -> Step {
+    fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let Some(expects_reply) = self.expects_reply else {
             let step = self.plan.next(input, client_state);
             if let Step::ForwardOriginal { .. } = step {
@@ -153,7 +153,7 @@ impl Steps for Recording<'_> {
                 let request_id = Header::of_frame(self.frame).map_or(0, |header| header.request_id);
                 return Step::Exchange(users_question(request_id));
             }
-            Input::Reply(reply) => client_state.users = read_users(reply),
+            Input::Reply(reply) => client_state.users = read_users(&reply),
             _ => {}
         }
         self.record(client_state);

@@ -162,6 +162,8 @@ impl<P: Interceptor> Proxy<P> {
         );
         let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
         let mut shutdown = pin!(shutdown);
+        let memory = self.process.traffic.memory.clone();
+        let mut returning = pin!(memory.return_freed());
         let mut taken_over = pin!(async move {
             let Some(path) = path else { return std::future::pending().await };
             if let Err(error) = hand_over::offer(&path, &listening).await {
@@ -173,6 +175,7 @@ impl<P: Interceptor> Proxy<P> {
             self.deployment.watch(&mut monitors);
             tokio::select! {
                 () = &mut shutdown => return false,
+                never = &mut returning => match never {},
                 () = &mut taken_over => {
                     tracing::info!("another process has taken over: draining");
                     return true;

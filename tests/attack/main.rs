@@ -1,7 +1,7 @@
 //! What one hostile or broken client costs the other clients. Attackers and a well-behaved client (the bystander)
 //! connect to a docward with a small memory budget. Under each attack the bystander's 99th percentile must stay below
-//! three times its unloaded value and 20 ms, docward's memory below its budget plus 64 MiB, and its log below 1 MB
-//! per second. `SECURITY.md` promises these limits.
+//! three times its unloaded value plus 20 ms, docward's memory below its budget plus 64 MiB, and its log below 1 MB
+//! per second; some seconds later its memory is what it was before. `SECURITY.md` promises these limits.
 //!
 //! `make attack` runs every attack for `DOCWARD_ATTACK_SECONDS` on an optimised build. As part of the tests each
 //! attack takes some seconds and the latency limit is higher, because the build is slow and other tests run at the
@@ -27,6 +27,8 @@ const MEGABYTE: usize = 1 << 20;
 const BUDGET: usize = 64 * MEGABYTE;
 /// Memory beyond the budget and the memory without load.
 const MEMORY_MARGIN: usize = 64 * MEGABYTE;
+/// Memory beyond the memory without load some seconds after the attack.
+const SETTLED_MARGIN: usize = 16 * MEGABYTE;
 /// Bytes of log per second.
 const MAX_LOG: f64 = 1e6;
 
@@ -121,7 +123,7 @@ fn assert_survives(name: &str, mongod: &Mongod, logs_in: bool, threads: usize, a
     target.over.store(true, Ordering::Relaxed);
     let most = sampled.join().unwrap();
     attackers.into_iter().for_each(|attacker| attacker.join().unwrap());
-    let settled = poll(Duration::from_secs(10), || (target.memory() <= memory + MEMORY_MARGIN).then_some(()));
+    let settled = poll(Duration::from_secs(10), || (target.memory() <= memory + SETTLED_MARGIN).then_some(()));
     let after = target.memory();
     let mb = |bytes: usize| bytes / MEGABYTE;
     println!(

@@ -91,7 +91,7 @@ impl<'f> BatchJob<'f> {
 
     /// Checks what the filter of a statement matches, after the statement itself matched nothing or failed to insert.
     /// `answer` is the reply to the statement.
-    pub(super) async fn check_after(&mut self, group: Group, index: usize, answer: &[u8], port: &Port) -> Flow {
+    pub(super) async fn check_after(&mut self, group: Group, index: usize, answer: Vec<u8>, port: &Port) -> Flow {
         let group = Group { next_numbers: Vec::new(), ..group };
         let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
         let stored = found.document();
@@ -108,13 +108,13 @@ impl<'f> BatchJob<'f> {
             // The document that it collided with was deleted before the match check. If that happens often, the filter
             // matches nothing but the key exists, and the client gets the server's own error.
             (None, Stage::Insert, _) if group.attempts < MAX_INSERTS => self.continue_with(Group { attempts, ..group }),
-            (None, Stage::Insert, _) => return self.as_answered(group, answer),
+            (None, Stage::Insert, _) => return self.as_answered(group, &answer),
             (Some(_), Stage::Whole | Stage::Update, _) if let Some(counting) = self.count_again(&group) => {
                 self.continue_with(counting);
             }
             _ => match self.rejection_of_no_match(index, stored) {
                 Some(rejected) => self.reject_unmatched(index, rejected, port),
-                None => return self.as_answered(group, answer),
+                None => return self.as_answered(group, &answer),
             },
         }
         Flow::Continue(())
@@ -205,7 +205,8 @@ impl<'f> BatchJob<'f> {
         }
         let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
         let errors = merge::errors_of(&reply, self.batch.form);
-        self.count(&reply, group, &errors)
+        self.count(&reply, group, &errors);
+        Flow::Continue(())
     }
 
     /// Returns the first rejection of the result n: 0.

@@ -134,7 +134,7 @@ impl<'f> BatchJob<'f> {
                 hint: "Try again later.".to_owned(),
             });
         }
-        let seed = port.lent(|lent| lent.client_state.own.id);
+        let seed = port.own_session(|own_session| own_session.id);
         let pause = match reason {
             RestartReason::UsedNumber => Duration::ZERO,
             RestartReason::WriteConflict => random_pause(seed, attempts, attempts.min(MAX_BACKOFF_EXPONENT)),

@@ -106,6 +106,9 @@ impl<'f> BatchJob<'f> {
 
     /// Checks what the filters of all statements of a group match, and continues with them.
     pub(super) async fn check_matches(&mut self, group: Group, port: &Port) -> Flow {
+        if group.statements.len() == 1 {
+            return self.check_before_insert(group, port).await;
+        }
         let evaluated = group.statements.iter().filter_map(|index| self.evaluated.get(*index));
         let statements: Vec<_> = evaluated.map(|evaluated| &evaluated.statement).collect();
         let Some(first) = statements.first() else { return Flow::Continue(()) };

@@ -24,6 +24,9 @@ impl<'f> BatchJob<'f> {
     /// statements that are not sent.
     pub(super) fn collect_leases(&self) -> Vec<CounterDemand<'f>> {
         let mut leases = Vec::new();
+        if !self.has_numbers() {
+            return leases;
+        }
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
@@ -40,15 +43,27 @@ impl<'f> BatchJob<'f> {
         leases
     }
 
-    /// Whether the statements need numbers before they can be sent, or privileges for numbers.
-    pub(in crate::engine) fn needs_numbers(&self, privileges: &Privileges) -> bool {
-        !self.leases.is_empty() || self.unknown_access(privileges).is_some()
+    /// Whether privileges for numbers must be checked before the statements can be sent.
+    pub(in crate::engine) fn needs_privileges(&self, privileges: &Privileges) -> bool {
+        self.has_numbers() && self.unknown_access(privileges).is_some()
+    }
+
+    /// Whether a rule assigns or observes numbers; false for nearly all batches.
+    fn has_numbers(&self) -> bool {
+        self.evaluated.iter().any(|one| !one.numbered_by.is_empty() || !one.brings_number.is_empty())
+    }
+
+    /// Whether the statements need numbers before they can be sent.
+    pub(in crate::engine) fn needs_numbers(&self) -> bool {
+        !self.leases.is_empty()
     }
 
     /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
     /// access.
     pub(super) async fn check_privileges(&self, port: &Port) -> Flow {
-        while let Some(access) = port.lent(|lent| self.unknown_access(&lent.client_state.privileges)) {
+        while let Some(access) =
+            port.client_state(|client_state, _| self.unknown_access(&client_state.privileges)).await
+        {
             if let Err(denied) = access.require(&self.command, port).await {
                 return Flow::Break(self.pass_on(denied));
             }
@@ -95,7 +110,7 @@ impl<'f> BatchJob<'f> {
                         let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
                         let statement = &evaluated.statement;
                         evaluated.statement = statement.with(rule.numbers.assign(&statement.operation, number));
-                        port.lent(|lent| evaluated.check_number(*namespace, &mut lent.outcomes));
+                        port.outcomes(|outcomes| evaluated.check_number(*namespace, outcomes));
                     }
                 }
                 Err(LookupError::Unavailable(text)) => return Flow::Break(Step::Close(text)),

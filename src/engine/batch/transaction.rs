@@ -83,6 +83,13 @@ impl<'f> Transaction<'f> {
         self.procedure.run.next(&self.statement.operation, result)
     }
 
+    /// Returns the reply to a command of the transaction; `None` if it is an error.
+    fn accept<'r>(&mut self, frame: &'r [u8]) -> Attempt<Option<Reply<'r>>> {
+        let reply = parse(frame)?;
+        self.answered |= reply.is_ok();
+        Attempt::Continue(Some(reply).filter(Reply::is_ok))
+    }
+
     /// Goes on to the procedure through which the current one applies the statement. Returns false after the last.
     fn enter(&mut self) -> bool {
         let Some(inner) = self.inner.pop() else { return false };
@@ -139,7 +146,7 @@ impl<'f> BatchJob<'f> {
         let procedure = inner.pop()?;
         let in_client_transaction = self.command.session().in_transaction;
         let own =
-            (!in_client_transaction).then(|| port.lent(|lent| self.own_transaction(index, &mut lent.client_state.own)));
+            (!in_client_transaction).then(|| port.own_session(|own_session| self.own_transaction(index, own_session)));
         Some(Transaction { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
     }
 
@@ -201,7 +208,9 @@ impl<'f> BatchJob<'f> {
 
     async fn find(&mut self, transaction: &mut Transaction<'f>, find: Vec<u8>, port: &Port) -> Attempt<NextAction<'f>> {
         let frame = self.exchange(transaction, find, port).await;
-        let reply = self.succeeded(transaction, Sent::Find, &frame, port).await?;
+        let Some(reply) = transaction.accept(&frame)? else {
+            return Box::pin(self.take_failure(transaction, Sent::Find, frame, port)).await;
+        };
         match reply.found() {
             Some(documents) => Attempt::Continue(transaction.next(ActionResult::Documents(&documents))),
             None => end("the server's reply to a find cannot be parsed"),
@@ -220,7 +229,9 @@ impl<'f> BatchJob<'f> {
             return self.give_up(transaction, rejection, port).await;
         }
         let frame = self.exchange(transaction, message, port).await;
-        let reply = self.succeeded(transaction, Sent::Change, &frame, port).await?;
+        let Some(reply) = transaction.accept(&frame)? else {
+            return Box::pin(self.take_failure(transaction, Sent::Change, frame, port)).await;
+        };
         if let Some(errors) = reply.body.get("writeErrors") {
             let text = first_message(errors).unwrap_or("no reason given");
             let reason = format!("the server rejected a write that the rule adds: {text}");
@@ -244,7 +255,9 @@ impl<'f> BatchJob<'f> {
         let part = StatementPart { index: transaction.index, statement };
         let message = self.batch.encode_part(&self.command, &[part], options);
         let frame = self.exchange(transaction, message, port).await;
-        let reply = self.succeeded(transaction, Sent::Statement, &frame, port).await?;
+        let Some(reply) = transaction.accept(&frame)? else {
+            return Box::pin(self.take_failure(transaction, Sent::Statement, frame, port)).await;
+        };
         // After an error the server has aborted. Repeating does not help against a duplicate key: the existing
         // document is in this transaction's snapshot and the statement's filter did not match it. A concurrent upsert
         // would have caused a write conflict instead.
@@ -261,37 +274,32 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Sends a command of the transaction.
-    pub(super) async fn exchange(
+    pub(super) fn exchange<'p>(
         &mut self,
         transaction: &mut Transaction<'f>,
         message: Vec<u8>,
-        port: &Port,
-    ) -> Vec<u8> {
+        port: &'p Port,
+    ) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
         match &mut transaction.own {
             Some(own) => own.begun = true,
             None => self.transaction_begun = true,
         }
-        port.exchange(message).await
-    }
-
-    /// Returns the reply to a command of the transaction, unless it is an error.
-    async fn succeeded<'r>(
-        &mut self,
-        transaction: &mut Transaction<'f>,
-        sent: Sent,
-        frame: &'r [u8],
-        port: &Port,
-    ) -> Attempt<Reply<'r>> {
-        let reply = parse(frame)?;
-        if reply.is_ok() {
-            transaction.answered = true;
-            return Attempt::Continue(reply);
-        }
-        Attempt::Break(self.take_failure(transaction, sent, &reply, frame, port).await)
+        port.exchange(message)
     }
 
     /// Takes the error of a command of the transaction.
-    async fn take_failure(
+    async fn take_failure<T>(
+        &mut self,
+        transaction: &mut Transaction<'f>,
+        sent: Sent,
+        frame: Vec<u8>,
+        port: &Port,
+    ) -> Attempt<T> {
+        let reply = parse(&frame)?;
+        Attempt::Break(self.ending_of(transaction, sent, &reply, &frame, port).await)
+    }
+
+    async fn ending_of(
         &mut self,
         transaction: &mut Transaction<'f>,
         sent: Sent,

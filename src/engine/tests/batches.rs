@@ -13,7 +13,9 @@ fn an_ordered_batch_stops_at_its_first_rejection() {
     let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     assert_eq!(documents(&sent).1, [set(0), set(1)]);
     let server = replies(doc! {"n": 2, "nModified": 1, "opTime": 5, "ok": 1.0});
-    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut client_state) else { panic!("no reply") };
+    let Step::Reply(reply) = next(&mut plan, Input::Reply(server.clone()), &mut client_state) else {
+        panic!("no reply")
+    };
     let (reply, _) = documents(&reply);
     assert_eq!(
         (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap(), reply.get_i32("opTime").unwrap()),
@@ -41,7 +43,9 @@ fn an_unordered_batch_continues_and_errors_have_the_clients_indexes() {
         "n": 1, "nModified": 0, "upserted": [{"index": 1, "_id": 3}],
         "writeErrors": [{"index": 0, "code": 11000, "errmsg": "dup"}], "retriedStmtIds": [3], "ok": 1.0,
     });
-    let Step::Reply(reply) = next(&mut plan, Input::Reply(&server), &mut client_state) else { panic!("no reply") };
+    let Step::Reply(reply) = next(&mut plan, Input::Reply(server.clone()), &mut client_state) else {
+        panic!("no reply")
+    };
     let (reply, _) = documents(&reply);
     let error = |at: usize| reply.get_array("writeErrors").unwrap()[at].as_document().unwrap();
     let found: Vec<_> =
@@ -72,7 +76,7 @@ fn a_checked_replacement_that_matches_nothing_fails_alone() {
         match next(&mut plan, input, &mut client_state) {
             Step::Exchange(message) => {
                 sent.push(documents(&message).1);
-                input = Input::Reply(server.next().unwrap());
+                input = Input::Reply(server.next().unwrap().to_vec());
             }
             Step::Reply(reply) => break documents(&reply).0,
             other => panic!("{other:?}"),
@@ -133,7 +137,7 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
     );
     let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let maximum = |plan: &mut Plan<'_>, input: Input<'_>, client_state: &mut ClientState, value: i64| {
+    let maximum = |plan: &mut Plan<'_>, input: Input, client_state: &mut ClientState, value: i64| {
         assert!(matches!(plan.next(input, client_state), Step::Lookup(Lookup::Maximum(_))));
         match plan.next(Input::Found(Ok(LookupResult::Maximum(Some(value)))), client_state) {
             Step::Exchange(sent) => documents(&sent),
@@ -146,16 +150,16 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
     let taken = replies(doc! {
         "n": 1, "writeErrors": [{"index": 1, "code": 11000, "keyPattern": {"no": 1}, "errmsg": "dup"}], "ok": 1.0,
     });
-    let (_, sent) = maximum(&mut plan, Input::Reply(&taken), &mut client_state, 7);
+    let (_, sent) = maximum(&mut plan, Input::Reply(taken.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
     // The document's own error is reported; its number goes to the next one.
     let own = replies(doc! {
         "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
     });
-    let (_, sent) = maximum(&mut plan, Input::Reply(&own), &mut client_state, 7);
+    let (_, sent) = maximum(&mut plan, Input::Reply(own.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 3, "no": 8}]);
     let done = replies(doc! {"n": 1, "ok": 1.0});
-    let Step::Reply(reply) = plan.next(Input::Reply(&done), &mut client_state) else { panic!("no reply") };
+    let Step::Reply(reply) = plan.next(Input::Reply(done.clone()), &mut client_state) else { panic!("no reply") };
     let (reply, _) = documents(&reply);
     assert_eq!(reply.get_i32("n").unwrap(), 2);
     assert_eq!(reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_i32("index").unwrap(), 1);
@@ -180,7 +184,9 @@ fn a_rejection_aborts_the_transaction_on_the_server() {
     let Step::Exchange(check) = plan.next(Input::Start, &mut client_state) else { panic!("no match check") };
     assert!(documents(&check).0.get_bool("startTransaction").unwrap(), "the match check starts the transaction");
     let found = replies(doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 1}]}, "ok": 1.0});
-    let Step::Exchange(abort) = plan.next(Input::Reply(&found), &mut client_state) else { panic!("not aborted") };
+    let Step::Exchange(abort) = plan.next(Input::Reply(found.clone()), &mut client_state) else {
+        panic!("not aborted")
+    };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
 
     let later = transaction(false, std::slice::from_ref(&replace));
@@ -189,7 +195,7 @@ fn a_rejection_aborts_the_transaction_on_the_server() {
     let (abort, _) = documents(&abort);
     assert_eq!((abort.get_i32("abortTransaction").unwrap(), abort.get_i64("txnNumber").unwrap()), (1, 3));
     let failed = replies(doc! {"ok": 0.0, "code": 251});
-    assert!(matches!(plan.next(Input::Reply(&failed), &mut client_state), Step::Reply(_)));
+    assert!(matches!(plan.next(Input::Reply(failed.clone()), &mut client_state), Step::Reply(_)));
 
     // Inside a transaction even an unordered batch stops at its first error.
     let mixed = transaction(true, &[set.clone(), replace, set.clone()]);
@@ -197,7 +203,7 @@ fn a_rejection_aborts_the_transaction_on_the_server() {
     let Step::Exchange(sent) = next(&mut plan, Input::Start, &mut client_state) else { panic!("nothing sent") };
     assert_eq!(documents(&sent).1, [set]);
     let server = replies(doc! {"n": 1, "nModified": 1, "ok": 1.0});
-    let Step::Exchange(abort) = next(&mut plan, Input::Reply(&server), &mut client_state) else {
+    let Step::Exchange(abort) = next(&mut plan, Input::Reply(server.clone()), &mut client_state) else {
         panic!("not aborted")
     };
     assert!(documents(&abort).0.contains_key("abortTransaction"));
@@ -225,7 +231,7 @@ fn the_parts_of_a_bulk_write_operation_have_one_result() {
     let mut input = Input::Start;
     let reply = loop {
         match next(&mut plan, input, &mut client_state) {
-            Step::Exchange(_) => input = Input::Reply(server.next().unwrap()),
+            Step::Exchange(_) => input = Input::Reply(server.next().unwrap().to_vec()),
             Step::Reply(reply) => break documents(&reply).0,
             other => panic!("{other:?}"),
         }
@@ -253,7 +259,7 @@ fn a_step_down_during_a_match_check_is_retryable_if_the_write_is() {
         let step = plan.next(Input::Start, &mut client_state());
         assert!(matches!(step, Step::Exchange(_)) && plan.awaits_match_check(), "{step:?}");
         let gone = replies(doc! {"ok": 0.0, "code": 13435, "errmsg": "not primary and secondaryOk=false"});
-        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut client_state()) else { panic!("no reply") };
+        let Step::Reply(reply) = plan.next(Input::Reply(gone.clone()), &mut client_state()) else { panic!("no reply") };
         let reply = documents(&reply).0;
         assert_eq!(reply.get_i32("code").unwrap(), 13435);
         let labels = reply.get_array("errorLabels").map(|labels| labels[0].as_str().unwrap()).ok();
@@ -278,7 +284,7 @@ fn a_step_down_during_a_check_of_many_is_retryable_if_the_write_is() {
         let (check, _) = documents(&check);
         assert_eq!(check.get_array("updates").unwrap().len(), 2);
         assert!(!check.contains_key("txnNumber"));
-        let Step::Reply(reply) = plan.next(Input::Reply(&gone), &mut client_state) else { panic!("no reply") };
+        let Step::Reply(reply) = plan.next(Input::Reply(gone.clone()), &mut client_state) else { panic!("no reply") };
         let (reply, _) = documents(&reply);
         assert_eq!(reply.get_i32("code").unwrap(), 10107);
         assert_eq!(reply.contains_key("errorLabels"), retryable);
@@ -301,7 +307,7 @@ fn after_collision(key: &str) -> Option<String> {
     {
         let Step::Exchange(sent) = step else { panic!("no {name}: {step:?}") };
         assert!(documents(&sent).0.contains_key(name), "{name}");
-        step = in_turns(&mut plan, Input::Reply(&replies(reply)), &mut client_state);
+        step = in_turns(&mut plan, Input::Reply(replies(reply)), &mut client_state);
     }
     match step {
         Step::Exchange(sent) => documents(&sent).0.keys().next().cloned(),

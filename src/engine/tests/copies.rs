@@ -229,7 +229,7 @@ fn sent_commands(rules: &RuleSet, message: &[u8], finds: &[&[Bson]]) -> Vec<Bson
             }
             _ => doc! {"n": 1, "nModified": 1, "ok": 1.0},
         };
-        step = plan.next(Input::Reply(&replies(reply)), &mut client_state);
+        step = plan.next(Input::Reply(replies(reply)), &mut client_state);
     }
     if let Step::Reply(reply) = step {
         sent.push(documents(&reply).0);

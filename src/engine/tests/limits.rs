@@ -33,7 +33,7 @@ fn a_message_that_a_rule_makes_too_long_is_split_and_gets_one_reply() {
             assert_eq!(body.get_str("insert").unwrap(), "c");
             sent.push(documents);
             let server = replies(doc! {"n": sent.last().unwrap().len() as i32, "ok": 1.0});
-            step = plan.next(Input::Reply(&server), &mut client_state);
+            step = plan.next(Input::Reply(server.clone()), &mut client_state);
         }
         assert_eq!(sent, [vec![0, 1, 2], vec![3]]);
         match step {
@@ -66,7 +66,7 @@ fn only_the_statement_that_became_too_large_is_rejected() {
         noted.iter().any(|noted| noted.kind == OutcomeKind::Reject && noted.reason.contains("16777216 bytes")),
         "{noted:?}"
     );
-    let Step::Reply(reply) = plan.next(Input::Reply(&replies(doc! {"n": 2, "ok": 1.0})), &mut client_state) else {
+    let Step::Reply(reply) = plan.next(Input::Reply(replies(doc! {"n": 2, "ok": 1.0})), &mut client_state) else {
         panic!("no reply")
     };
     let (reply, _) = super::documents(&reply);
@@ -100,7 +100,7 @@ fn a_merged_reply_stays_within_a_document_and_reports_unsent_statements() {
                 .collect();
             done += sent.len();
             let server = replies(doc! {"n": sent.len() as i32, "nModified": 0, "upserted": upserted, "ok": 1.0});
-            step = next(&mut plan, Input::Reply(&server), &mut client_state);
+            step = next(&mut plan, Input::Reply(server.clone()), &mut client_state);
         }
         let Step::Reply(reply) = step else { panic!("{step:?}") };
         assert!(reply.len() < MAX_DOCUMENT_LENGTH && done < 400, "{done}");

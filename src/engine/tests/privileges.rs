@@ -35,7 +35,7 @@ fn result(command: &[u8], client_state: &mut ClientState, answers: &[Vec<u8>]) -
     loop {
         step = match step {
             Step::Exchange(question) => match answers.next() {
-                Some(answer) => plan.next(Input::Reply(answer), client_state),
+                Some(answer) => plan.next(Input::Reply(answer.to_vec()), client_state),
                 None => return documents(&question).0.to_string(),
             },
             Step::Lookup(_) => return "leased".to_owned(),

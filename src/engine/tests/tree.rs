@@ -40,7 +40,7 @@ impl<'p> PlanRun<'p> {
     }
 
     fn receives(&mut self, reply: Bson) -> &mut Self {
-        self.step = self.plan.next(Input::Reply(&replies(reply)), &mut self.client_state);
+        self.step = self.plan.next(Input::Reply(replies(reply)), &mut self.client_state);
         self
     }
 

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::engine::{ClientState, has_logged_in};
+use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::timeouts::Unauthenticated;
@@ -53,6 +54,8 @@ pub(in crate::proxy) struct ClientHalf<C> {
     pub(in crate::proxy) unread: Option<Box<ReadBuffer>>,
     /// Bytes for the client that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
+    /// A large reply that is not ready to be sent.
+    pub(in crate::proxy) conversion: Option<Box<Conversion>>,
 }
 
 /// Bytes that were read from the client and not yet processed.
@@ -83,6 +86,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
             requests: Splitter::default(),
             unread: None,
             out: WriteBuffer::default(),
+            conversion: None,
         }
     }
 
@@ -94,6 +98,11 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
     /// Sends what is buffered.
     pub(in crate::proxy) fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), End>> {
         self.out.poll_flush(cx, &mut self.stream).map_err(End::ClientError)
+    }
+
+    /// Whether the client's socket has taken every reply that came.
+    pub(in crate::proxy) fn has_sent_all(&self) -> bool {
+        self.out.is_empty() && self.conversion.is_none()
     }
 
     /// The state of a client that must still log in; `None`: no login is required.

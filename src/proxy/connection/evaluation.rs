@@ -6,22 +6,24 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use crate::command::{CommandClass, code, error_reply};
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::{
-    Admission, Input, Now, QueryRejection, RuleOutcome, Step, Triage, class_of_head, evaluation_length, read_users,
+    Admission, Input, QueryRejection, RuleOutcome, Step, Triage, class_of_head, evaluation_length, read_users,
     users_question,
 };
 use crate::proxy::connection::end::{End, UpstreamFault};
-use crate::proxy::connection::framing::FLAGS_LENGTH;
+use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
+use crate::proxy::connection::planner::{PlanThread, Planner, Turn, is_long, offload};
 use crate::proxy::connection::relay::{Relay, pack, unpack};
-use crate::proxy::connection::write_buffer::with_read_buffer;
-use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, with_read_buffer, yield_now};
+use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::meter::{Side, kind_of};
 use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
@@ -49,18 +51,29 @@ where
     U: ServerSocket,
     P: Interceptor,
 {
-    /// Evaluates `frame`. When this returns, the write buffers hold what remains to be sent. A compressed message is
-    /// decompressed for evaluation, and the evaluated content is what is sent.
+    /// Processes a collected request. When this returns, the write buffers hold what remains to be sent. A compressed
+    /// message is decompressed for evaluation, and the evaluated content is what is sent.
     ///
     /// # Errors
     /// [`End`]: either side closed, or the plan closes the connection.
-    pub(in crate::proxy) async fn evaluate(&mut self, frame: Vec<u8>) -> Result<(), End> {
+    pub(in crate::proxy) async fn process(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
         let began = self.listener_context.process.traffic.meter.now();
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
         let mut waiting = Waiting { watched: expects_reply(&frame), nanoseconds: 0 };
+        if request == Request::Convert {
+            self.convert(frame, waiting.watched).await?;
+            self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
+            return Ok(());
+        }
         self.carry_out(frame, &mut waiting).await?;
         self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
         Ok(())
+    }
+
+    /// Forwards a message with the upstream's compression.
+    async fn convert(&mut self, frame: Vec<u8>, expects_reply: bool) -> Result<(), End> {
+        let (frame, came) = self.decompressed(frame).await?;
+        self.forward(frame, came, expects_reply).await
     }
 
     async fn carry_out(&mut self, frame: Vec<u8>, waiting: &mut Waiting) -> Result<(), End> {
@@ -70,56 +83,87 @@ where
         if self.is_shared() && self.answer_without_rules(&frame, came, waiting).await? {
             return Ok(());
         }
-        self.keep(evaluation_length(&frame), watched).await?;
+        let measured = offload(frame.len(), move || (evaluation_length(&frame), frame));
+        let (length, frame) = measured.await?;
+        self.keep(length, watched).await?;
         self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
         let rules = self.listener_context.process.rules.current.load();
         let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
             Admission::Original => frame,
             Admission::Instead(instead) => instead,
-            Admission::Rejected(QueryRejection { step, reason, outcomes }) => {
-                if outcomes.is_empty()
-                    && let Some(suppressed) = QUERY_WARNINGS.line()
-                {
-                    let (client, app) = (&*self.client.state.client, self.client.state.app_name());
-                    let reason = quoted(&reason);
-                    tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
-                }
-                self.note_outcomes(outcomes, &**rules, &frame, waiting).await?;
+            Admission::Rejected(rejection) => {
+                let step = self.note_rejected_query(rejection, &**rules, &frame, waiting).await?;
                 return self.conclude(step, frame, came).await;
             }
         };
+        let request_id = Header::parse(&frame).ok().flatten().map_or(0, |header| header.request_id);
+        let (last, frame) = if is_long(frame.len()) {
+            let process = self.listener_context.process.clone();
+            let mut thread = PlanThread::start(Arc::clone(&rules), frame, process);
+            let last = self.run_plan(Planner::Elsewhere(&mut thread), request_id, waiting).await?;
+            (last, thread.finish().await?)
+        } else {
+            (self.run_plan(Planner::here(&**rules, &frame), request_id, waiting).await?, frame)
+        };
+        self.conclude(last, frame, came).await
+    }
+
+    /// Performs the steps of a plan and returns its last step.
+    async fn run_plan(
+        &mut self,
+        mut planner: Planner<'_, P>,
+        request_id: i32,
+        waiting: &mut Waiting,
+    ) -> Result<Step, End> {
+        let watched = waiting.watched;
         // Time is measured from the first exchange on: a plan without one needs no clock.
         let mut begun = None;
-        let mut plan = rules.plan(&frame, now());
-        let mut step = plan.next(Input::Start, &mut self.client.state);
-        let last = loop {
-            let outcomes = plan.take_outcomes();
-            waiting.watched = watched && !plan.must_finish();
-            self.note_outcomes(outcomes, &**rules, &frame, waiting).await?;
-            step = match step {
+        let mut input = Input::Start;
+        loop {
+            let Turn { step, outcomes, must_finish } = planner.next(input, &mut self.client.state).await?;
+            waiting.watched = watched && !must_finish;
+            self.learn_users(&outcomes, request_id, waiting).await?;
+            let counted = &self.listener_context.process.rules.outcomes;
+            planner.note(outcomes, &mut self.client.state, counted).await?;
+            input = match step {
                 Step::Exchange(message) => {
                     begun.get_or_insert_with(Instant::now);
-                    let reply = self.exchange(message, waiting).await?;
-                    plan.next(Input::Reply(&reply), &mut self.client.state)
+                    Input::Reply(self.exchange(message, waiting).await?)
                 }
-                Step::Lookup(lookup) => {
-                    let found = self.look_up(lookup, waiting).await?;
-                    plan.next(Input::Found(found), &mut self.client.state)
-                }
+                Step::Lookup(lookup) => Input::Found(self.look_up(lookup, waiting).await?),
                 Step::Yield => {
                     tokio::task::yield_now().await;
-                    plan.next(Input::Resumed, &mut self.client.state)
+                    Input::Resumed
                 }
                 Step::Pause(duration) => {
                     tokio::time::sleep(duration).await;
-                    let elapsed = begun.map_or(duration, |begun| begun.elapsed());
-                    plan.next(Input::Paused { elapsed }, &mut self.client.state)
+                    Input::Paused { elapsed: begun.map_or(duration, |begun| begun.elapsed()) }
                 }
-                last => break last,
+                last => return Ok(last),
             };
-        };
-        drop(plan);
-        self.conclude(last, frame, came).await
+        }
+    }
+
+    /// Logs and counts a command that the query listener rejected; returns its last step.
+    async fn note_rejected_query(
+        &mut self,
+        rejection: QueryRejection,
+        rules: &P,
+        frame: &[u8],
+        waiting: &mut Waiting,
+    ) -> Result<Step, End> {
+        let QueryRejection { step, reason, outcomes } = rejection;
+        if outcomes.is_empty()
+            && let Some(suppressed) = QUERY_WARNINGS.line()
+        {
+            let (client, app) = (&*self.client.state.client, self.client.state.app_name());
+            let reason = quoted(&reason);
+            tracing::warn!(client, app, suppressed, "the query listener rejected a command: {reason}");
+        }
+        let request_id = Header::parse(frame).ok().flatten().map_or(0, |header| header.request_id);
+        self.learn_users(&outcomes, request_id, waiting).await?;
+        self.listener_context.process.rules.outcomes.note(outcomes, &self.client.state, rules, frame);
+        Ok(step)
     }
 
     /// Answers a message of a client that shares connections, if it needs no rule or cannot get a connection; otherwise
@@ -200,7 +244,7 @@ where
             Step::ForwardOriginal { expects_reply } => self.forward(frame, came, expects_reply).await?,
             Step::Forward { message, expects_reply } => self.forward(message, came, expects_reply).await?,
             Step::Reply(message) => {
-                let length = message.len();
+                let length = came.map_or(0, |_| message.len());
                 let packed = offload(length, move || pack(message.into(), came).into_owned()).await?;
                 self.client.out.push(packed);
             }
@@ -257,26 +301,21 @@ where
         Ok(())
     }
 
-    /// Counts and logs rule outcomes. For other than routine ones the log names the users, which are asked of the
-    /// server once after each login.
-    async fn note_outcomes(
+    /// Asks the server for the users before outcomes are logged: for other than routine ones the log names them, which
+    /// are asked once after each login.
+    async fn learn_users(
         &mut self,
-        outcomes: Vec<RuleOutcome>,
-        rules: &P,
-        frame: &[u8],
+        outcomes: &[RuleOutcome],
+        request_id: i32,
         waiting: &mut Waiting,
     ) -> Result<(), End> {
         if let Some(span) = &mut self.pending.span {
-            span.note(&outcomes);
+            span.note(outcomes);
         }
-        if self.client.state.users.is_none()
-            && outcomes.iter().any(|one| !one.kind.is_routine())
-            && let Ok(header) = Header::of_frame(frame)
-        {
-            let reply = self.exchange(users_question(header.request_id), waiting).await?;
+        if self.client.state.users.is_none() && outcomes.iter().any(|one| !one.kind.is_routine()) {
+            let reply = self.exchange(users_question(request_id), waiting).await?;
             self.client.state.users = read_users(&reply);
         }
-        self.listener_context.process.rules.outcomes.note(outcomes, &self.client.state, rules, frame);
         Ok(())
     }
 
@@ -319,7 +358,7 @@ where
         // Pending or not: the reply may arrive before the server has read the whole request.
         let _ = self.server.poll_flush(cx)?;
         with_read_buffer(|buffer| {
-            loop {
+            for _ in 0..TURN_LENGTH / READ_LENGTH {
                 let mut read = match self.server.poll_read(cx, buffer).map_err(End::UpstreamError)? {
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready([]) => return Poll::Ready(Err(End::UpstreamClosed)),
@@ -339,6 +378,7 @@ where
                     _ => return Poll::Ready(Err(UpstreamFault::NotOneReply.into())),
                 }
             }
+            yield_now(cx)
         })
     }
 
@@ -367,21 +407,4 @@ fn expects_reply(frame: &[u8]) -> bool {
     }
     let inner = Envelope::parse(frame).ok().flatten().zip(peek(frame, Depth::UpTo(FLAGS_LENGTH)).ok());
     inner.is_some_and(|(envelope, head)| !more_to_come(&envelope.header, &head))
-}
-
-/// Bytes from which (de)compression runs on another thread, so that other connections of this thread do not wait for
-/// it. That many take some hundred microseconds.
-const MAX_INLINE_LENGTH: usize = 128 * 1024;
-
-/// Runs work that takes time in proportion to `length`, on another thread if it is long.
-async fn offload<T: Send + 'static>(length: usize, work: impl FnOnce() -> T + Send + 'static) -> Result<T, End> {
-    if length <= MAX_INLINE_LENGTH {
-        return Ok(work());
-    }
-    tokio::task::spawn_blocking(work).await.map_err(|error| End::Rejected(format!("a worker thread failed: {error}")))
-}
-
-fn now() -> Now {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
 }

@@ -119,13 +119,13 @@ where
                 Poll::Pending => interruption.poll_unpin(cx).map(Err),
             });
             // Boxed: most connections never evaluate a message, and their task must not be as large as a plan.
-            let evaluated = match event.await {
-                Ok(Event::Evaluate(frame)) => Box::pin(relay.evaluate(frame)),
+            let processed = match event.await {
+                Ok(Event::Collected(request, frame)) => Box::pin(relay.process(request, frame)),
                 Ok(Event::End(end)) => return Interruption::End(end),
                 Ok(Event::Established) => return Interruption::Established,
                 Err(interruption) => return interruption,
             };
-            if let Err(end) = evaluated.await {
+            if let Err(end) = processed.await {
                 return Interruption::End(end);
             }
         }

@@ -3,13 +3,15 @@
 //! until there is room, first come, first served. Small messages never wait.
 
 use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::hint::black_box;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::proxy::telemetry::rate_limit::RateLimit;
@@ -26,6 +28,13 @@ const CLIENT_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const PROGRESS: usize = 64 * 1024;
 /// Checks after which the message must be complete while others wait.
 const MAX_CHECKS: u32 = 6;
+/// Longer than the time after which mimalloc returns freed memory (its option `purge_delay`).
+const RETURN_INTERVAL: Duration = Duration::from_millis(1100);
+/// How often memory is returned after a release: what is freed later needs another time.
+const RETURNS: usize = 3;
+/// Bytes of an allocation that has a memory page of mimalloc for itself. With each of those mimalloc returns what was
+/// freed long enough ago.
+const LARGE_ALLOCATION: usize = 1 << 20;
 
 /// The budget.
 #[derive(Debug)]
@@ -38,6 +47,8 @@ pub(in crate::proxy) struct Memory {
     /// other.
     overcommit: Arc<Semaphore>,
     waits: AtomicU64,
+    /// Notified when a share is released.
+    released: Notify,
     /// Rate limit for warnings about waiting messages.
     warnings: RateLimit,
 }
@@ -95,6 +106,7 @@ impl Memory {
             contended: AtomicBool::new(false),
             overcommit: Arc::new(Semaphore::new(1)),
             waits: AtomicU64::new(0),
+            released: Notify::new(),
             warnings: RateLimit::default(),
         })
     }
@@ -106,6 +118,18 @@ impl Memory {
     /// Requests a share. One that is larger than the whole budget is granted when no other share is held.
     pub(in crate::proxy) fn ask(self: &Arc<Self>, bytes: usize) -> Waiting {
         Waiting { memory: self.clone(), bytes, ticket: None }
+    }
+
+    /// Makes the allocator return freed memory to the system. It does so only when it allocates, some time after the
+    /// memory was freed; without traffic it would keep the memory of the last large messages for good.
+    pub(in crate::proxy) async fn return_freed(&self) -> Infallible {
+        loop {
+            self.released.notified().await;
+            for _ in 0..RETURNS {
+                sleep(RETURN_INTERVAL).await;
+                drop(black_box(Vec::<u8>::with_capacity(LARGE_ALLOCATION)));
+            }
+        }
     }
 
     /// Counts `bytes` if they are within the budget.
@@ -190,6 +214,7 @@ impl Drop for Share {
         let mut accounts = self.memory.accounts();
         accounts.used -= self.bytes;
         self.memory.wake(&accounts);
+        self.memory.released.notify_one();
     }
 }
 

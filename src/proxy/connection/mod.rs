@@ -3,6 +3,7 @@
 pub(super) mod client_half;
 pub(super) mod connection_counts;
 pub(super) mod context;
+pub(super) mod conversion;
 pub(super) mod end;
 pub(super) mod evaluation;
 pub(super) mod framing;
@@ -11,6 +12,7 @@ pub(super) mod limits;
 pub(super) mod listener_context;
 pub(super) mod memory;
 pub(super) mod pending_replies;
+pub(super) mod planner;
 pub(super) mod polled_on_wake;
 pub(super) mod pooling;
 pub(super) mod relay;

@@ -20,15 +20,17 @@ use crate::engine::handshake::draining::streams;
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::handshake::{HelloReply, awaits_news, rewrite_request};
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead, ReadBuffer};
+use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::framing::{Reply, Request, Requests, may_be_compressed, sort_reply};
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::connection::memory::{Reservation, Stalled, share_of};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
+use crate::proxy::connection::planner::is_long;
 use crate::proxy::connection::pooling::{BARRIER_ID, Pooling, barrier};
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::timeouts::Activity;
-use crate::proxy::connection::write_buffer::{poll_read, with_read_buffer};
+use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, poll_read, with_read_buffer, yield_now};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::meter::Side;
@@ -44,8 +46,8 @@ const MAX_PENDING_REPLIES: usize = 1024;
 /// An event that the relay cannot handle while it is polled.
 #[derive(Debug)]
 pub(in crate::proxy) enum Event {
-    /// This message is to be evaluated. No reply is pending, and no bytes wait for the client.
-    Evaluate(Vec<u8>),
+    /// This message is to be evaluated or converted. No reply is pending, and no bytes wait for the client.
+    Collected(Request, Vec<u8>),
     End(End),
     /// The client's first message has arrived, and its login where one is required.
     Established,
@@ -78,8 +80,8 @@ pub(in crate::proxy) struct Relay<C, U: ServerSocket, P> {
     pub(in crate::proxy) listener_context: Arc<ListenerContext<P>>,
     pub(in crate::proxy) negotiation: Negotiation,
     pub(in crate::proxy) pending: PendingReplies,
-    /// Waits until no reply is pending; the client's later messages wait unread.
-    evaluated: Option<Vec<u8>>,
+    /// Waits until no reply is pending; the client's later messages wait unread. Boxed: an idle connection has none.
+    collected: Option<Box<(Request, Vec<u8>)>>,
     /// Its share of the memory for large messages.
     pub(in crate::proxy) kept: Option<Box<Reservation>>,
     pub(in crate::proxy) activity: Activity,
@@ -111,7 +113,7 @@ where
             negotiation: Negotiation::new(listener_context.process.traffic.compressors.clone()),
             listener_context,
             pending: PendingReplies::default(),
-            evaluated: None,
+            collected: None,
             kept: None,
             activity: Activity::default(),
             drain_state: DrainState::default(),
@@ -122,7 +124,7 @@ where
     /// Moves bytes until neither side has any, or an event occurs.
     pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
         let (mut requests, mut replies) = (StepProgress::Moved, StepProgress::Moved);
-        loop {
+        for _ in 0..TURN_LENGTH / READ_LENGTH {
             if let Err(end) = self.step(cx, &mut requests, &mut replies) {
                 return Poll::Ready(Event::End(end));
             }
@@ -137,9 +139,10 @@ where
                 return Poll::Ready(Event::End(end));
             }
             if self.is_settled()
-                && let Some(frame) = self.evaluated.take()
+                && let Some(collected) = self.collected.take()
             {
-                return Poll::Ready(Event::Evaluate(frame));
+                let (request, frame) = *collected;
+                return Poll::Ready(Event::Collected(request, frame));
             }
             // Releases the memory, since the client may be idle for long.
             if idle && self.kept.is_some() && self.is_quiescent() {
@@ -162,6 +165,7 @@ where
                 return Poll::Pending;
             }
         }
+        yield_now(cx)
     }
 
     /// Runs one step of each direction in turn, so that a busy direction does not use up the task's budget alone. An
@@ -201,7 +205,7 @@ where
 
     /// Whether the client waits for a reply.
     pub(in crate::proxy) fn is_busy(&self) -> bool {
-        !self.is_settled() || self.evaluated.is_some() || self.is_taking()
+        !self.is_settled() || self.collected.is_some() || self.is_taking()
     }
 
     /// Whether a request waits for a connection of a pool.
@@ -214,8 +218,9 @@ where
     fn give_back(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
         let is_unused = self.pending.is_empty()
             && self.server.is_between_messages()
-            && self.evaluated.is_none()
-            && !self.client.requests.is_streaming();
+            && self.collected.is_none()
+            && self.client.conversion.is_none()
+            && !self.client.requests.is_classified();
         let Some(pooling) = self.pooling.as_mut().filter(|pooling| is_unused && pooling.is_attached()) else {
             return Ok(());
         };
@@ -229,7 +234,7 @@ where
 
     /// Whether every pending reply has been sent to the client.
     fn is_settled(&self) -> bool {
-        self.pending.is_empty() && self.server.replies.between_frames() && self.client.out.is_empty()
+        self.pending.is_empty() && self.server.replies.between_frames() && self.client.has_sent_all()
     }
 
     /// Whether closing now loses nothing. A hello that awaits a topology change loses nothing, and a streamed one
@@ -240,11 +245,11 @@ where
 
     /// Whether both directions are between two messages and no read bytes are buffered. Replies may be pending.
     fn is_quiescent(&self) -> bool {
-        self.evaluated.is_none()
+        self.collected.is_none()
             && self.client.unread.is_none()
             && self.client.requests.between_frames()
             && self.server.replies.between_frames()
-            && self.client.out.is_empty()
+            && self.client.has_sent_all()
             && self.server.out.is_empty()
     }
 
@@ -252,7 +257,7 @@ where
         if self.server.poll_flush(cx)?.is_pending() {
             return Ok(StepProgress::Idle);
         }
-        if self.evaluated.is_some() {
+        if self.collected.is_some() {
             return Ok(match self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? {
                 ReadAhead::Read => StepProgress::Moved,
                 ReadAhead::Nothing => StepProgress::Idle,
@@ -399,12 +404,13 @@ where
                         // docward answers it.
                         Request::Hello if self.is_shared() => false,
                         Request::Hello => self.forward_hello(cx, &frame)?,
+                        Request::Convert if is_long(unpacked_length(&frame)) => false,
                         Request::Convert => self.forward_converted(cx, &frame)?,
                         Request::Evaluate => false,
                     };
-                    // A message that cannot be decompressed goes to evaluation, which reports the error.
+                    // The error of a message that cannot be decompressed is reported there, too.
                     if !sent {
-                        self.evaluated = Some(frame);
+                        self.collected = Some(Box::new((request, frame)));
                         return Ok(run);
                     }
                 }
@@ -471,6 +477,9 @@ where
         if self.client.poll_flush(cx)?.is_pending() {
             return Ok(StepProgress::Idle);
         }
+        if self.client.conversion.is_some() {
+            return self.step_conversion(cx);
+        }
         if self.pooling.is_some()
             && let Poll::Ready(sent) = self.poll_awaited_hello(cx)
         {
@@ -487,6 +496,17 @@ where
                 Ok(StepProgress::Moved)
             }
         })
+    }
+
+    /// Waits for a large reply that is converted, and goes on with what came after it.
+    fn step_conversion(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
+        let Some(conversion) = &mut self.client.conversion else { return Ok(StepProgress::Idle) };
+        let Poll::Ready(converted) = conversion.poll(cx) else { return Ok(StepProgress::Idle) };
+        let after = std::mem::take(&mut conversion.after);
+        self.client.conversion = None;
+        self.client.out.push(converted?);
+        self.forward_replies(cx, &after)?;
+        Ok(StepProgress::Moved)
     }
 
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
@@ -521,6 +541,10 @@ where
                     self.client.send(cx, &frame)?;
                 }
                 StreamPart::Whole(Reply::Discard, _) => {}
+                StreamPart::Whole(Reply::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
+                    self.client.conversion = Some(Box::new(Conversion::start(frame, goes, rest)));
+                    return Ok(());
+                }
                 StreamPart::Whole(Reply::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     self.client.send(cx, &pack(frame, goes))?;
@@ -544,6 +568,16 @@ pub(in crate::proxy) fn unpack(frame: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Co
     }
     let envelope = Envelope::parse(frame)?;
     Ok((Cow::Owned(decompress(frame)?), envelope.map(|envelope| envelope.compressor)))
+}
+
+/// The length of a message without its compression; 0 if it cannot be read.
+fn unpacked_length(frame: &[u8]) -> usize {
+    match Header::parse(frame) {
+        Ok(Some(Header { op_code: OpCode::Compressed, .. })) => {
+            Envelope::parse(frame).ok().flatten().map_or(0, |envelope| envelope.header.length)
+        }
+        _ => frame.len(),
+    }
 }
 
 /// A message for the client, compressed as its request was.

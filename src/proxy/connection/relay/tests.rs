@@ -34,6 +34,7 @@ use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 
 mod compressed;
 mod ending;
+mod turns;
 
 const LOCAL: IpAddr = IpAddr::V4(std::net::Ipv4Addr::LOCALHOST);
 /// Bound for tests without timers; a test reaches it only if the code is wrong.
@@ -72,7 +73,7 @@ impl Interceptor for Script {
 }
 
 impl Steps for ScriptedPlan<'_> {
-    fn next(&mut self, input: Input<'_>, _: &mut ClientState) -> Step {
+    fn next(&mut self, input: Input, _: &mut ClientState) -> Step {
         let request_id = Header::parse(self.0).unwrap().unwrap().request_id;
         match (input, self.0[21]) {
             (Input::Start, b'e') => Step::Exchange(frame(900, 0, 0, b"exchanged")),
@@ -131,13 +132,13 @@ fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -
     writer.finish()
 }
 
-fn listener_context(compressors: Option<Arc<[Method]>>) -> ListenerContext<Script> {
+fn listener_context<P: Interceptor>(interceptor: P, compressors: Option<Arc<[Method]>>) -> ListenerContext<P> {
     let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let slot = ListenerSlot { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
     let process = ProcessContext {
         rules: RuleContext {
-            current: Arc::new(ArcSwap::from_pointee(Script)),
+            current: Arc::new(ArcSwap::from_pointee(interceptor)),
             service: Arc::new(FixedService),
             outcomes: OutcomeCounters::default(),
         },
@@ -167,7 +168,7 @@ where
     C: ClientSocket,
 {
     let upstream = ServerSource::Own(upstream);
-    Relay::new(client, upstream, Arc::new(listener_context(compressors)), LOCAL, ClientState::default())
+    Relay::new(client, upstream, Arc::new(listener_context(Script, compressors)), LOCAL, ClientState::default())
 }
 
 fn timeouts() -> IdleTimeouts {

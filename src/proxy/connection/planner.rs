@@ -1,0 +1,163 @@
+//! Runs the plan of one message: on the connection's thread or, if the message is large, on another one, so that the
+//! other connections of the thread do not wait for it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, spawn_blocking};
+
+use crate::engine::{ClientState, Input, Now, RuleOutcome, Step};
+use crate::proxy::connection::context::ProcessContext;
+use crate::proxy::connection::end::End;
+use crate::proxy::interceptor::{Interceptor, Steps};
+use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
+
+/// Bytes from which work that takes time in proportion to them runs on another thread. That many take some hundred
+/// microseconds.
+const MAX_INLINE_LENGTH: usize = 128 * 1024;
+
+/// A step of a plan, and what the rules decided on the way to it.
+#[derive(Debug)]
+pub(super) struct Turn {
+    pub(super) step: Step,
+    pub(super) outcomes: Vec<RuleOutcome>,
+    /// See [`crate::engine::Plan::must_finish`].
+    pub(super) must_finish: bool,
+}
+
+/// A plan and the thread that runs it.
+pub(super) enum Planner<'p, P: Interceptor> {
+    Here { plan: P::Plan<'p>, rules: &'p P, frame: &'p [u8] },
+    Elsewhere(&'p mut PlanThread),
+}
+
+/// The connection's end of a plan that runs on another thread.
+#[derive(Debug)]
+pub(super) struct PlanThread {
+    requests: Sender<(Request, ClientState)>,
+    /// The turn after [`Request::Next`].
+    results: mpsc::Receiver<(Option<Turn>, ClientState)>,
+    /// Returns the message.
+    thread: JoinHandle<Vec<u8>>,
+}
+
+/// What the other thread does next.
+#[derive(Debug)]
+enum Request {
+    Next(Input),
+    /// Count and log the outcomes.
+    Note(Vec<RuleOutcome>),
+}
+
+impl Turn {
+    fn of(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
+        let step = plan.next(input, client_state);
+        Self { step, outcomes: plan.take_outcomes(), must_finish: plan.must_finish() }
+    }
+}
+
+impl<'p, P: Interceptor> Planner<'p, P> {
+    pub(super) fn here(rules: &'p P, frame: &'p [u8]) -> Self {
+        Self::Here { plan: rules.plan(frame, now()), rules, frame }
+    }
+
+    /// Passes the result of the last step and returns the next one.
+    pub(super) async fn next(&mut self, input: Input, client_state: &mut ClientState) -> Result<Turn, End> {
+        match self {
+            Self::Here { plan, .. } => Ok(Turn::of(plan, input, client_state)),
+            Self::Elsewhere(thread) => thread.ask(Request::Next(input), client_state).await?.ok_or_else(worker_failed),
+        }
+    }
+
+    /// Counts and logs outcomes.
+    pub(super) async fn note(
+        &mut self,
+        outcomes: Vec<RuleOutcome>,
+        client_state: &mut ClientState,
+        counted: &OutcomeCounters,
+    ) -> Result<(), End> {
+        match self {
+            Self::Here { rules, frame, .. } => counted.note(outcomes, client_state, *rules, frame),
+            Self::Elsewhere(_) if outcomes.is_empty() => {}
+            Self::Elsewhere(thread) => _ = thread.ask(Request::Note(outcomes), client_state).await?,
+        }
+        Ok(())
+    }
+}
+
+impl PlanThread {
+    pub(super) fn start<P: Interceptor>(rules: Arc<P>, frame: Vec<u8>, process: Arc<ProcessContext<P>>) -> Self {
+        let (requests, requested) = channel();
+        let (sender, results) = mpsc::channel(1);
+        let thread = spawn_blocking(move || {
+            run(&*rules, &frame, &process.rules.outcomes, &requested, &sender);
+            frame
+        });
+        Self { requests, results, thread }
+    }
+
+    /// Ends the plan and returns its message.
+    pub(super) async fn finish(self) -> Result<Vec<u8>, End> {
+        drop(self.requests);
+        self.thread.await.map_err(|_| worker_failed())
+    }
+
+    /// Lends `client_state` to the thread while it works.
+    async fn ask(&mut self, request: Request, client_state: &mut ClientState) -> Result<Option<Turn>, End> {
+        self.requests.send((request, std::mem::take(client_state))).map_err(|_| worker_failed())?;
+        let (turn, lent) = self.results.recv().await.ok_or_else(worker_failed)?;
+        *client_state = lent;
+        Ok(turn)
+    }
+}
+
+/// Works until the connection ends the plan.
+fn run<P: Interceptor>(
+    rules: &P,
+    frame: &[u8],
+    counted: &OutcomeCounters,
+    requested: &Receiver<(Request, ClientState)>,
+    results: &mpsc::Sender<(Option<Turn>, ClientState)>,
+) {
+    let mut plan = rules.plan(frame, now());
+    while let Ok((request, mut client_state)) = requested.recv() {
+        let turn = match request {
+            Request::Next(input) => Some(Turn::of(&mut plan, input, &mut client_state)),
+            Request::Note(outcomes) => {
+                counted.note(outcomes, &client_state, rules, frame);
+                None
+            }
+        };
+        if results.blocking_send((turn, client_state)).is_err() {
+            return;
+        }
+    }
+}
+
+/// Whether work in proportion to `length` runs on another thread.
+pub(in crate::proxy) fn is_long(length: usize) -> bool {
+    length > MAX_INLINE_LENGTH
+}
+
+/// Runs work that takes time in proportion to `length`, on another thread if it is long.
+pub(super) async fn offload<T: Send + 'static>(
+    length: usize,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, End> {
+    if !is_long(length) {
+        return Ok(work());
+    }
+    spawn_blocking(work).await.map_err(|_| worker_failed())
+}
+
+/// A thread that is not the connection's own has panicked.
+pub(super) fn worker_failed() -> End {
+    End::Rejected("internal error: a worker thread failed".to_owned())
+}
+
+fn now() -> Now {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
+}
