@@ -122,7 +122,8 @@ pub(super) fn findings(
     if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
-        let is_expected = is_conflict(rules, &errors.0) || allowed::fails_on_next(rules, &errors.0, &errors.1);
+        let is_expected =
+            is_conflict(rules, &errors.0) || allowed::fails_on_next(rules, outcome.before.len(), &errors.0, &errors.1);
         let is_single = statements.len() == 1;
         if harmless && is_single || !is_expected && (harmless || is_single) {
             found.push(Finding::new(

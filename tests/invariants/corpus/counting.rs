@@ -248,6 +248,19 @@ pub(super) fn entries() -> Vec<Entry> {
             },
         },
         Entry {
+            name: "tree: a $pull of a path that is not there, beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }, doc! { "_id": 2 }],
+            steps: [2, 4]
+                .map(|id| upsert(doc! { "_id": id }, doc! { "$set": { "parent": 1 }, "$pull": { "path": 1 } }))
+                .to_vec(),
+            must: "the nodes get their paths",
+            holds: |seen| {
+                let paths = versions(seen, "path");
+                seen.code() == 0 && paths == [None, Some(",1,".into()), Some(",1,".into())]
+            },
+        },
+        Entry {
             name: "tree: a rename to the path beside a parent",
             rules: &[TREE],
             stored: vec![doc! { "_id": 1 }],
