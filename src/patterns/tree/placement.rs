@@ -117,6 +117,10 @@ impl Placing {
             self.node = Some(node);
             return Ok(self.execute_first(operation));
         }
+        if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
+            // `$unset` of a missing path removes nothing.
+            self.intent.wanted.path = None;
+        }
         let wanted = &self.intent.wanted;
         let stays = match (&wanted.parent, &wanted.path) {
             (Some(parent), _) => *parent == node.parent,

@@ -261,6 +261,14 @@ pub(super) fn entries() -> Vec<Entry> {
             },
         },
         Entry {
+            name: "tree: an $unset of a path that is not there, beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }, doc! { "_id": 2 }],
+            steps: vec![update(doc! { "_id": 2 }, doc! { "$set": { "parent": 1 }, "$unset": { "path": "" } })],
+            must: "the node gets its path",
+            holds: |seen| seen.code() == 0 && versions(seen, "path") == [None, Some(",1,".into())],
+        },
+        Entry {
             name: "tree: a rename to the path beside a parent",
             rules: &[TREE],
             stored: vec![doc! { "_id": 1 }],
