@@ -21,6 +21,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // The same for a statement that sets an enclosing document with only some of the fields.
     ("together", "it writes"),
     ("together", "an array element has some of"),
+    // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
+    ("together", "as an upsert, depending on the server, it could insert"),
     // Limits: only the attempt or `locked: false` shows that no worker has the job.
     ("queue", "its filter has neither"),
     ("queue", "it replaces a job without"),
