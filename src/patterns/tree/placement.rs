@@ -117,10 +117,6 @@ impl Placing {
             self.node = Some(node);
             return Ok(self.execute_first(operation));
         }
-        if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
-            // `$unset` of a missing path removes nothing.
-            self.intent.wanted.path = None;
-        }
         let wanted = &self.intent.wanted;
         let stays = match (&wanted.parent, &wanted.path) {
             (Some(parent), _) => *parent == node.parent,
@@ -130,6 +126,10 @@ impl Placing {
             (None, _) => self.intent.kind == StatementForm::Change || node.parent.is_none(),
         };
         if !stays {
+            if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
+                // `$unset` of a root's path removes nothing.
+                self.intent.wanted.path = None;
+            }
             self.node = Some(node);
             return self.seek_parent(operation);
         }
