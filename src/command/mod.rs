@@ -28,6 +28,8 @@ use crate::wire::op_msg::Message;
 
 /// Error codes that docward sends or handles (mongod's `error_codes.yml`).
 pub mod code {
+    /// For example `$inc` of the largest long.
+    pub const BAD_VALUE: i32 = 2;
     /// Malformed BSON or a malformed command.
     pub const FAILED_TO_PARSE: i32 = 9;
     pub const UNAUTHORIZED: i32 = 13;

@@ -135,4 +135,11 @@ mod tests {
         assert!(reports("replacement: { version: a.n }"));
         assert!(!reports("together: [b, c]") && !reports("bounds: { field: a.n, min: 1 }"));
     }
+
+    #[test]
+    fn bounds_on_a_version_are_reported() {
+        let reports = |bounds: &str| found(&["replacement: { version: a.n }", bounds]).len() == 1;
+        assert!(reports("bounds: { field: a.n, max: 9 }") && reports("bounds: { field: a, min: 0 }"));
+        assert!(!reports("bounds: { field: a.n, min: 0 }") && !reports("bounds: { field: a.m, max: 9 }"));
+    }
 }

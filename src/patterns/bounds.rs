@@ -106,9 +106,15 @@ impl Pattern for Bounds {
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
-        let (own, numbered) = (&self.field.value, other.numbered_field()?);
-        let is_nested = own.as_str() != numbered.as_str() && own.overlaps(numbered.as_str().as_bytes());
-        is_nested.then_some("one field lies inside the other, so both cannot be numbers")
+        let (sequence, version, own) = (other.numbered_field(), other.version(), &self.field.value);
+        let is_same = |field: &&Path| field.as_str() == own.as_str();
+        let is_nested = |field: &&Path| !is_same(field) && own.overlaps(field.as_str().as_bytes());
+        if sequence.or(version).filter(is_nested).is_some() {
+            return Some("one field lies inside the other, so both cannot be numbers");
+        }
+        version
+            .filter(|version| is_same(version) && self.max.is_some())
+            .map(|_| "updates increment the version, and no update would match at the maximum")
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

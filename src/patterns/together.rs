@@ -202,12 +202,13 @@ impl Together {
                 *entry = is_there.or(written.get(index).copied().flatten());
             }
         }
+        self.all_or_none("as an upsert it could insert", &presence)?;
         // An unknown field counts as present if another one is missing, and as missing if another one is present.
         let some_missing = presence.contains(&Some(false));
         if some_missing || presence.contains(&Some(true)) {
             presence.iter_mut().for_each(|entry| *entry = entry.or(Some(some_missing)));
         }
-        self.all_or_none("as an upsert it could insert", &presence)
+        self.all_or_none("as an upsert, depending on the server, it could insert", &presence)
     }
 
     /// Returns whether elements of an array on the path have the field; `None` if the array is not known.

@@ -36,9 +36,9 @@ pub enum Verdict<'a> {
 /// The stored value of a field that is to be incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stored {
-    /// A number, or nothing.
+    /// A number that can be incremented, or nothing.
     Number,
-    /// Something else.
+    /// Something else, or the largest long.
     Other,
     /// A field on the path is not a document, so the server cannot set the field.
     Unreachable,

@@ -95,7 +95,7 @@ fn uncommented(line: &str) -> String {
 }
 
 fn is_setting(text: &str) -> bool {
-    const KEYS: [&str; 14] = [
+    const KEYS: [&str; 20] = [
         "service:",
         "resolver:",
         "tls:",
@@ -110,6 +110,12 @@ fn is_setting(text: &str) -> bool {
         "log_format:",
         "log_documents:",
         "otlp:",
+        "pool:",
+        "size:",
+        "reserve:",
+        "max_wait:",
+        "max_lifetime:",
+        "credentials:",
     ];
     KEYS.iter().any(|key| text.trim_start().starts_with(key))
 }

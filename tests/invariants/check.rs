@@ -105,13 +105,14 @@ pub(super) fn findings(
         if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
             found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
         }
+        let rejected: Vec<i32> = rejections.iter().map(|rejection| rejection.index).collect();
         let unknown: Vec<Rejection> = rejections
             .into_iter()
             .filter(|r| !allowed::rejects(&r.pattern, &r.reason) && !shares(rules, &r.pattern))
             .collect();
-        let first = unknown
-            .first()
-            .filter(|first| rejected_without_need(rules, step, first.index, outcome, both_sides, collection));
+        let first = unknown.first().filter(|first| {
+            rejected_without_need(rules, step, &rejected, first.index, outcome, both_sides, collection)
+        });
         found.extend(first.map(Rejection::finding));
         return found;
     }
@@ -122,7 +123,8 @@ pub(super) fn findings(
     if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
-        let is_expected = is_conflict(rules, &errors.0) || allowed::fails_on_next(rules, &errors.0, &errors.1);
+        let is_expected =
+            is_conflict(rules, &errors.0) || allowed::fails_on_next(rules, outcome.before.len(), &errors.0, &errors.1);
         let is_single = statements.len() == 1;
         if harmless && is_single || !is_expected && (harmless || is_single) {
             found.push(Finding::new(
@@ -195,10 +197,12 @@ fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -
 }
 
 /// Whether the statement at `index` was rejected although, sent directly, it changes something and keeps every
-/// promise. A statement that changes nothing does not show what it would do to other documents.
+/// promise. A statement that changes nothing does not show what it would do to other documents. Earlier statements
+/// that docward rejected too, rightly, have no effect.
 fn rejected_without_need(
     rules: &[Rule],
     step: &Step,
+    rejected: &[i32],
     index: i32,
     outcome: &Outcome,
     both_sides: &mut BothSides,
@@ -206,7 +210,7 @@ fn rejected_without_need(
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
-    for at in 0..=index {
+    for at in (0..=index).filter(|at| *at == index || !rejected.contains(&(*at as i32))) {
         let single = step.only(at);
         let (answer, after) = both_sides.directly(collection, &before, &single);
         let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());

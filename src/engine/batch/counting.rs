@@ -114,7 +114,7 @@ impl BatchJob<'_> {
         const MAX_COUNTS: u32 = 4;
         let code = error.get("code").and_then(Value::as_i32);
         let stored = match code {
-            Some(code::TYPE_MISMATCH) => Stored::Other,
+            Some(code::TYPE_MISMATCH | code::BAD_VALUE) => Stored::Other,
             Some(code::PATH_NOT_VIABLE) => Stored::Unreachable,
             _ => return false,
         };

@@ -1,6 +1,6 @@
 //! Increments the version of an update: with `$inc` beside operators, or with a last stage of a pipeline. A version
-//! that is not a number is only compared, and `$inc` of it fails. So there is one statement for each kind of stored
-//! value.
+//! that is not a number, or the largest long, is only compared, and `$inc` of it fails. So there is one statement for
+//! each kind of stored value.
 
 use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
@@ -136,8 +136,8 @@ fn beside<'v>(
     Ok(())
 }
 
-/// Returns the update for documents whose version is of this kind. A version that is not a number stays, except that
-/// `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
+/// Returns the update for documents whose version is of this kind. A version that cannot be incremented stays, except
+/// that `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
 pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: Stored) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
     let around: Vec<&str> =
@@ -164,9 +164,10 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         for path in &around {
             w.nested(*path, |w| w.nested("$not", |w| is_of(w, &NO_DOCUMENTS)));
         }
-        w.nested(version_field.as_str(), |w| match stored {
-            Stored::Number => w.nested("$not", |w| is_of(w, &NO_NUMBERS)),
-            Stored::Other | Stored::Unreachable => is_of(w, &NO_NUMBERS),
+        let is_other = if stored == Stored::Number { "$nor" } else { "$or" };
+        w.array(is_other, |a| {
+            a.nested(|w| w.nested(version_field.as_str(), |w| is_of(w, &NO_NUMBERS)));
+            a.nested(|w| w.integer(version_field.as_str(), i64::MAX));
         });
     }));
     Some(Operation::Update(update))

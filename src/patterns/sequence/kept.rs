@@ -162,22 +162,41 @@ fn with_missing(w: &mut Writer<'_>, path: &str, end: usize, number: i64) {
 }
 
 /// Returns an update by `$set` of whole fields, one of them around `path`, as a pipeline that keeps the stored number.
-/// `None` if a pipeline would differ from the operators.
+/// Another rule may have made such a pipeline already. `None` if a pipeline would differ from the operators.
 pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -> Option<Modification<'a>> {
-    let Modification::Operators(operators) = modification else { return None };
-    let set = only_set(operators.as_document(), path)?;
+    let (stage, meaning) = match modification {
+        Modification::Operators(operators) => {
+            let set = only_set(operators.as_document(), path)?;
+            (set_stage(set, path, |slot, value| slot.nested(|w| w.value("$literal", value)))?, modification.clone())
+        }
+        Modification::Pipeline(pipeline) => {
+            let ([only], Modification::Operators(operators)) = (pipeline.stages.as_slice(), &pipeline.meaning) else {
+                return None;
+            };
+            only_set(operators.as_document(), path)?;
+            let set = only.as_document().get("$set").and_then(Value::as_document)?;
+            (set_stage(set, path, |slot, value| slot.value(value))?, pipeline.meaning.clone())
+        }
+        _ => return None,
+    };
+    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning })))
+}
+
+/// Writes `{$set: ...}` of these fields, which `write` writes as expressions, with the kept number at `path`.
+fn set_stage<'a>(set: Document<'_>, path: &Path, write: fn(Slot<'_>, Value<'_>)) -> Option<CowDocument<'a>> {
     let (name, below) = path.as_str().split_once('.')?;
-    let stage = CowDocument::build(|w| {
+    set.get(name)?;
+    Some(CowDocument::build(|w| {
         w.nested("$set", |w| {
             for field in set.elements() {
                 if field.key != name.as_bytes() {
-                    w.nested(field.key, |w| w.value("$literal", field.value));
+                    write(w.slot(field.key), field.value);
                     continue;
                 }
                 w.nested(name, |w| {
                     w.nested("$let", |w| {
                         w.nested("vars", |w| {
-                            w.nested("new", |w| w.value("$literal", field.value));
+                            write(w.slot("new"), field.value);
                             w.nested("kept", |w| kept(w, path.as_str(), None));
                         });
                         w.nested("in", |w| new_with_kept(w, below));
@@ -185,8 +204,7 @@ pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -
                 });
             }
         });
-    });
-    Some(Modification::Pipeline(Box::new(Pipeline { stages: vec![stage], meaning: modification.clone() })))
+    }))
 }
 
 /// Returns the value at `path` in an update by `$set` of whole fields only, one of them a document around `path`.

@@ -126,6 +126,10 @@ impl Placing {
             (None, _) => self.intent.kind == StatementForm::Change || node.parent.is_none(),
         };
         if !stays {
+            if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
+                // `$unset` of a root's path removes nothing.
+                self.intent.wanted.path = None;
+            }
             self.node = Some(node);
             return self.seek_parent(operation);
         }
@@ -346,11 +350,15 @@ impl Placing {
     fn follow<'a>(&mut self, operation: &Operation<'a>, found: &[Document<'_>]) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
         let Some(document) = found.first() else { return Ok(NextAction::Finish) };
+        let path = layout.path.lookup(*document);
+        // `$pull` and `$rename` of a missing path write nothing.
+        let had_path = self.node.as_ref().is_some_and(|node| node.path.is_some());
         if self.intent.kind == StatementForm::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
+            && (had_path || path != Lookup::Missing)
         {
-            let path = present(layout.path.lookup(*document)).map(|value| layout.read_path(value)).transpose()?;
+            let path = present(path).map(|value| layout.read_path(value)).transpose()?;
             self.intent.wanted.path = Some(path.flatten());
         }
         let parent = match present(layout.parent.lookup(*document)) {

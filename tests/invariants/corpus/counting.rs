@@ -30,12 +30,22 @@ fn of_all_kinds() -> Vec<Document> {
         doc! { "_id": 3 },
         doc! { "_id": 4, "version": null },
         doc! { "_id": 5, "version": [1] },
+        doc! { "_id": 6, "version": i64::MAX },
+        doc! { "_id": 7, "version": decimal("9223372036854775807") },
     ]
 }
 
 fn are_counted(seen: &Seen) -> bool {
-    let counted =
-        vec![Some(4.into()), Some("x".into()), Some(1.into()), Some(1.into()), Some(vec![Bson::Int32(1)].into())];
+    let counted = [
+        4.into(),
+        "x".into(),
+        1.into(),
+        1.into(),
+        vec![Bson::Int32(1)].into(),
+        i64::MAX.into(),
+        decimal("9223372036854775807"),
+    ];
+    let counted = counted.map(Some);
     noted(seen) && versions(seen, "version") == counted
 }
 
@@ -47,7 +57,7 @@ pub(super) fn entries() -> Vec<Entry> {
             stored: of_all_kinds(),
             steps: vec![many(doc! {}, note())],
             must: "all are updated, and numbers counted up",
-            holds: |seen| are_counted(seen) && seen.n() == 5,
+            holds: |seen| are_counted(seen) && seen.n() == 7,
         },
         Entry {
             name: "replacement: updates in one transaction, of versions that are no numbers",
@@ -55,10 +65,10 @@ pub(super) fn entries() -> Vec<Entry> {
             stored: of_all_kinds(),
             steps: vec![transaction(plain(doc! {
                 "update": "c",
-                "updates": (1..=5).map(|id| doc! { "q": { "_id": id }, "u": note() }).collect::<Vec<_>>(),
+                "updates": (1..=7).map(|id| doc! { "q": { "_id": id }, "u": note() }).collect::<Vec<_>>(),
             }))],
             must: "all are updated, and numbers counted up",
-            holds: |seen| are_counted(seen) && seen.replies[0].get_i32("n").ok() == Some(5),
+            holds: |seen| are_counted(seen) && seen.replies[0].get_i32("n").ok() == Some(7),
         },
         Entry {
             name: "replacement: findAndModify in a transaction, of a version that is no number",
@@ -75,6 +85,31 @@ pub(super) fn entries() -> Vec<Entry> {
             steps: vec![update(doc! {}, note())],
             must: "it is updated",
             holds: |seen| noted(seen) && seen.n() == 1,
+        },
+        Entry {
+            name: "replacement: updates of one document whose version is the largest long",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": i64::MAX }],
+            steps: vec![
+                update(doc! { "_id": 1 }, note()),
+                find_and_modify(doc! { "_id": 1 }, note()),
+                transaction(update(doc! { "_id": 1 }, note())),
+                update(doc! { "_id": 1 }, doc! { "$set": { "note": 1 }, "$inc": { "b": 1 } }),
+            ],
+            must: "each updates it",
+            holds: |seen| {
+                seen.replies.iter().all(|reply| ok(reply) && !reply.contains_key("writeErrors"))
+                    && is(seen, "version", i64::MAX)
+                    && is(seen, "b", 1)
+            },
+        },
+        Entry {
+            name: "replacement: an error of the update itself, beside a version that could be incremented",
+            rules: &[CHECK],
+            stored: vec![doc! { "_id": 1, "version": 1, "b": i64::MAX }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$inc": { "b": 1 } })],
+            must: "is the server's error",
+            holds: |seen| seen.code() == 2 && is(seen, "version", 1),
         },
         Entry {
             name: "replacement: many documents in which there is no way to the version",
@@ -211,6 +246,27 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| {
                 seen.code() == 121 && format!("{}", seen.last()).contains("$unset on 'path.0' cannot be combined")
             },
+        },
+        Entry {
+            name: "tree: a $pull of a path that is not there, beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }, doc! { "_id": 2 }],
+            steps: [2, 4]
+                .map(|id| upsert(doc! { "_id": id }, doc! { "$set": { "parent": 1 }, "$pull": { "path": 1 } }))
+                .to_vec(),
+            must: "the nodes get their paths",
+            holds: |seen| {
+                let paths = versions(seen, "path");
+                seen.code() == 0 && paths == [None, Some(",1,".into()), Some(",1,".into())]
+            },
+        },
+        Entry {
+            name: "tree: an $unset of a path that is not there, beside a parent",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": 1 }, doc! { "_id": 2 }],
+            steps: vec![update(doc! { "_id": 2 }, doc! { "$set": { "parent": 1 }, "$unset": { "path": "" } })],
+            must: "the node gets its path",
+            holds: |seen| seen.code() == 0 && versions(seen, "path") == [None, Some(",1,".into())],
         },
         Entry {
             name: "tree: a rename to the path beside a parent",

@@ -16,6 +16,9 @@ pub(in super::super) enum Policy {
     Check,
 }
 
+/// The server cannot increment it.
+const LARGEST: Bson = Bson::Int64(i64::MAX);
+
 #[derive(Clone, Debug)]
 pub(in super::super) struct Replacement {
     pub(in super::super) policy: Policy,
@@ -45,7 +48,7 @@ impl Replacement {
         let version = version?;
         let is_exact =
             |number: &f64| number.fract() == 0.0 && (number.abs() < 9e15 || matches!(version, Bson::Int64(_)));
-        as_number(version).filter(is_exact).filter(|_| !matches!(version, Bson::Decimal128(_)))
+        as_number(version).filter(is_exact).filter(|_| !matches!(version, Bson::Decimal128(_) | Bson::Int64(i64::MAX)))
     }
 
     /// A whole number, or a decimal that the client wrote.
@@ -147,9 +150,10 @@ impl Promise for Replacement {
 
     fn tidy(&self, dice: &mut Dice, document: &mut Document) {
         let Some(version) = self.version else { return };
-        match dice.below(5) {
-            0 => drop(take(document, version)),
-            1 => put(document, version, Bson::Int64(dice.below(3) as i64)),
+        match dice.below(20) {
+            0..4 => drop(take(document, version)),
+            4..7 => put(document, version, Bson::Int64(dice.below(3) as i64)),
+            7 => put(document, version, LARGEST),
             _ => put(document, version, Bson::Int32(dice.below(4) as i32)),
         }
     }
@@ -219,7 +223,8 @@ impl Promise for Replacement {
     fn splits(&self, documents: &[Document]) -> bool {
         let is_other = |document: &Document| {
             let around = self.version.and_then(|version| document.get(first(version)));
-            around.is_some() && Self::written(self.version_of(document)).is_none()
+            let version = self.version_of(document);
+            around.is_some() && (Self::written(version).is_none() || version == Some(&LARGEST))
         };
         self.counts() && documents.len() > 1 && documents.iter().any(is_other)
     }
