@@ -481,6 +481,7 @@ where
             return self.step_conversion(cx);
         }
         if self.pooling.is_some()
+            && !self.drain_state.last_reply_sent
             && let Poll::Ready(sent) = self.poll_awaited_hello(cx)
         {
             return sent.map(|()| StepProgress::Moved);
