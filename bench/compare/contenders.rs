@@ -138,7 +138,10 @@ impl Contender {
 
     /// CPU time of the proxy process so far.
     pub(crate) fn cpu(&self) -> Result<Option<std::time::Duration>> {
-        self.pid().map(usage::cpu).transpose()
+        match self.measured {
+            Some(server) => usage::cpu_with_ended_threads(server).map(Some),
+            None => self.pid().map(usage::cpu).transpose(),
+        }
     }
 
     /// Resident memory of the proxy process in bytes.

@@ -11,6 +11,7 @@ use super::indirect_writes::BUCKET_WRITE;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
 use super::port::{Flow, Port, close};
+use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
 use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply};
@@ -186,6 +187,10 @@ impl<'f> Incoming<'f> {
             }
             CommandClass::Authenticate if is_by_certificate(command.body.elements()) => {
                 return Err(authentication::certificate_login_error().into());
+            }
+            CommandClass::Authenticate if class_of_head(self.frame).is_none() => {
+                let text = "a login must have its body first; this one has a document sequence before it".to_owned();
+                return Err(NoPlan { code: code::FAILED_TO_PARSE, text }.into());
             }
             CommandClass::Authenticate => {
                 client_state.forget_users();

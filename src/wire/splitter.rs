@@ -65,9 +65,14 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
         self.state == State::Between
     }
 
-    /// Returns whether the current frame has been classified and is not complete.
-    pub fn is_classified(&self) -> bool {
-        matches!(self.state, State::Streaming(_) | State::Collecting(_))
+    /// Returns whether a part of the current frame has been forwarded and the rest has not.
+    pub fn is_streaming(&self) -> bool {
+        matches!(self.state, State::Streaming(_))
+    }
+
+    /// Returns whether a frame of this kind is being buffered.
+    pub fn is_collecting(&self, kind: Tag) -> bool {
+        self.state == State::Collecting(kind)
     }
 
     /// Allocates memory for the whole buffered frame, so that the buffer is not moved as it grows. The kernel backs

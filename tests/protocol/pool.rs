@@ -291,6 +291,85 @@ async fn a_login_that_has_only_begun_gives_nothing() {
     assert_eq!(stored, 2);
 }
 
+/// A server on which `ann` may read and write in her database, and a pool of two before it.
+async fn with_ann() -> (Mongod, Docward) {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    create(&root, "ann").await;
+    root.database("ann").collection("marks").insert_one(doc! {"_id": 1}).await.unwrap();
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
+    (mongod, docward)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_login_or_logout_that_is_not_first_in_its_message_reaches_no_shared_connection() {
+    let (_mongod, docward) = with_ann().await;
+    let mut ann = Client::connect(&docward.address());
+    log_in(&mut ann, "ann", "ann");
+    assert_eq!(ann.command("ann", doc! {"count": "marks"}).get_i32("n").unwrap(), 1);
+    for shared in [false, true] {
+        let mut client = Client::connect(&docward.address());
+        if shared {
+            log_in(&mut client, "ann", "ann");
+        }
+        for body in [
+            doc! {"logout": 1, "$db": "admin"},
+            doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": "n,,n=ann,r=x", "$db": "admin"},
+            doc! {"saslContinue": 1, "conversationId": 1, "payload": "x", "$db": "admin"},
+        ] {
+            let message = Message::new(body).sequence_first("comment", vec![doc! {"a": 1}]);
+            let reply = client.exchange(&message);
+            assert_eq!(reply.body().get_i32("code").unwrap(), 9, "{:?}", reply.body());
+        }
+    }
+    assert_eq!(ann.command("ann", doc! {"count": "marks"}).get_i32("n").unwrap(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_follows_a_logout_in_one_packet_runs_without_the_user() {
+    let (_mongod, docward) = with_ann().await;
+    for unacknowledged in [false, true] {
+        let mut ann = Client::connect(&docward.address());
+        log_in(&mut ann, "ann", "ann");
+        let insert = doc! {"insert": "marks", "documents": [{"by": "ann"}], "$db": "ann"};
+        let first = if unacknowledged {
+            Message::new(insert.clone()).flags(MORE_TO_COME)
+        } else {
+            Message::new(doc! {"count": "marks", "$db": "ann"})
+        };
+        let logout = Message::new(doc! {"logout": 1, "$db": "admin"});
+        let frames = [&first, &logout, &Message::new(insert)];
+        let mut bytes = Vec::new();
+        for (id, message) in frames.into_iter().enumerate() {
+            bytes.extend(message.to_frame(100 + i32::try_from(id).unwrap(), 0).to_bytes());
+        }
+        ann.send_bytes(&bytes);
+        if !unacknowledged {
+            assert_eq!(Message::parse(&ann.receive()).body().get_f64("ok").unwrap(), 1.0);
+        }
+        assert_eq!(Message::parse(&ann.receive()).body().get_f64("ok").unwrap(), 1.0, "the logout");
+        assert_eq!(Message::parse(&ann.receive()).body().get_i32("code").unwrap(), 13, "the write after it");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn logins_that_stall_do_not_keep_their_user_out() {
+    let (_mongod, docward) = with_ann().await;
+    let stalled: Vec<Client> = (0..6)
+        .map(|_| {
+            let mut client = Client::connect(&docward.address());
+            let payload = Binary { subtype: BinarySubtype::Generic, bytes: b"n,,n=ann,r=abcdefghijkl".to_vec() };
+            let start = doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload, "$db": "admin"};
+            client.send(&Message::new(start));
+            client
+        })
+        .collect();
+    let ann = connect("ann", "ann", &docward.address()).await;
+    let marks = ann.database("ann").collection::<Document>("marks");
+    assert_eq!(marks.count_documents(doc! {}).await.unwrap(), 1);
+    drop(stalled);
+}
+
 /// A sample of a scrape.
 fn metric(scrape: &str, name: &str) -> f64 {
     let line = scrape.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));

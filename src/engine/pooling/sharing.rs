@@ -65,7 +65,8 @@ static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x
 /// documents.
 #[must_use]
 pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
-    let Some((flags, body)) = split(head) else { return Sharing::Ordinary };
+    // mongod's own test shell sends document sequences before the body. Then the command is not looked for.
+    let Some((flags, body)) = split(head) else { return Sharing::Pinned(Pin::UnknownCommand) };
     let Some(first) = peek(body).next() else { return Sharing::Ordinary };
     if flags & EXHAUST_ALLOWED != 0 {
         return Sharing::Pinned(Pin::Exhaust);
@@ -149,7 +150,11 @@ mod tests {
         }
         let exhaust = frame(EXHAUST_ALLOWED, &doc! {"getMore": 7_i64, "collection": "c", "$db": "d"});
         assert_eq!(sharing(&exhaust, |_| false), Sharing::Pinned(Pin::Exhaust));
-        assert_eq!(sharing(&[0; 20], |_| false), Sharing::Ordinary);
+        assert_eq!(sharing(&[0; 20], |_| false), Sharing::Pinned(Pin::UnknownCommand));
+        let mut body_last = Writer::new(1, 0, 0, 0);
+        body_last.sequence("documents", |_| {});
+        body_last.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&doc! {"ping": 1}).unwrap().as_bytes()));
+        assert_eq!(sharing(&body_last.finish(), |_| false), Sharing::Pinned(Pin::UnknownCommand));
     }
 
     #[test]

@@ -10,17 +10,17 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Instant;
 
-use crate::command::{CommandClass, code, error_reply};
+use crate::command::{Command, CommandClass, code, error_reply};
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::{
-    Admission, Input, QueryRejection, RuleOutcome, Step, Triage, class_of_head, evaluation_length, read_users,
-    users_question,
+    Admission, Input, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
 };
 use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
 use crate::proxy::connection::planner::{PlanThread, Planner, Turn, is_long, offload};
+use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::{Relay, pack, unpack};
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, with_read_buffer, yield_now};
 use crate::proxy::interceptor::Interceptor;
@@ -178,11 +178,16 @@ where
             let rules = self.listener_context.process.rules.current.load();
             rules.triage(frame, &self.client.state.listener_kind)
         };
+        if matches!(triage, Triage::Hello | Triage::Authenticate { .. }) {
+            self.detach(waiting).await?;
+        }
         match triage {
             Triage::Hello => return self.answer_hello(frame, came).await.map(|()| true),
             Triage::Authenticate { .. } => return self.answer_authentication(frame, came).await.map(|()| true),
             // The engine rejects the login. It must not take a connection.
-            _ if class_of_head(frame) == Some(CommandClass::Authenticate) => return Ok(false),
+            _ if Command::parse(frame).is_ok_and(|command| command.class == CommandClass::Authenticate) => {
+                return Ok(false);
+            }
             _ => {}
         }
         let asked = self.listener_context.process.traffic.meter.now();
@@ -194,6 +199,18 @@ where
             self.client.out.push(pack(reply.into(), came).into_owned());
         }
         Ok(true)
+    }
+
+    /// Gives the connection of the client's last request back, before the client's user or compressors change: a later
+    /// request must not use it.
+    async fn detach(&mut self, waiting: &mut Waiting) -> Result<(), End> {
+        if self.pooling.as_mut().is_some_and(|pooling| pooling.is_attached() && pooling.needs_barrier()) {
+            self.exchange(barrier(), waiting).await?;
+        }
+        if let Some(pooling) = &mut self.pooling {
+            pooling.give_back(&mut self.server.stream);
+        }
+        Ok(())
     }
 
     /// Waits for memory for the message: a short compressed message may contain a long one.

@@ -195,7 +195,10 @@ where
         if let Some(server) = &mut relay.server.stream {
             server.shutdown().await.map_err(End::UpstreamError)?;
         }
-        let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
+        // docward's own replies to hellos are of no use to a client that has gone.
+        if !(relay.server.stream.is_none() && relay.pending.only_hellos()) {
+            let _ = poll_fn(|cx| relay.poll_last_replies(cx)).await;
+        }
     }
     poll_fn(|cx| relay.client.poll_flush(cx)).await?;
     relay.client.stream.shutdown().await.map_err(End::ClientError)

@@ -120,6 +120,12 @@ impl PendingReplies {
         self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: TimingProgress::Unsent });
     }
 
+    /// Adds a request of docward's own, which is not measured.
+    pub(in crate::proxy) fn push_own(&mut self, request_id: i32) {
+        let (treatment, progress) = (ReplyAction::Discard, TimingProgress::Accounted);
+        self.queue.push_back(PendingReply { request_id, treatment, timing: Timing::default(), span: None, progress });
+    }
+
     /// Matches a reply; with `another_follows` its request stays pending.
     ///
     /// # Errors

@@ -220,13 +220,17 @@ where
             && self.server.is_between_messages()
             && self.collected.is_none()
             && self.client.conversion.is_none()
-            && !self.client.requests.is_classified();
+            && !self.client.requests.is_streaming()
+            && !self.client.requests.is_collecting(Request::Convert);
         let Some(pooling) = self.pooling.as_mut().filter(|pooling| is_unused && pooling.is_attached()) else {
             return Ok(());
         };
         if pooling.needs_barrier() {
-            self.pending.push(BARRIER_ID, ReplyAction::Discard);
-            return self.server.send(cx, &barrier());
+            self.pending.push_own(BARRIER_ID);
+            self.server.send(cx, &barrier())?;
+            // What the socket does not take now is sent when it is ready, like a request.
+            let _ = self.server.poll_flush(cx)?;
+            return Ok(());
         }
         pooling.give_back(&mut self.server.stream);
         Ok(())
@@ -387,7 +391,7 @@ where
                 meter: &self.listener_context.process.traffic.meter,
             };
             let part = self.client.requests.next(&mut rest, |header, head| sorter.sort(header, head));
-            if let Some(stream) = self.pooling.as_mut().and_then(|pooling| pooling.install()) {
+            if let Some(stream) = self.pooling.as_mut().and_then(|pooling| pooling.install(&mut self.negotiation)) {
                 self.server.stream = Some(stream);
             }
             self.client.handshake.commands_sent |=
@@ -401,6 +405,8 @@ where
                 StreamPart::Release(held) => self.server.send(cx, &held)?,
                 StreamPart::Whole(request, frame) => {
                     let sent = match request {
+                        // A draining member has sent its last reply.
+                        Request::Hello if self.is_shared() && self.drain_state.last_reply_sent => true,
                         // docward answers it.
                         Request::Hello if self.is_shared() => false,
                         Request::Hello => self.forward_hello(cx, &frame)?,

@@ -186,19 +186,22 @@ where
     }
 
     /// The server's reply about the mechanisms of a user.
+    ///
+    /// # Errors
+    /// [`End`]: there is no reply. Without the mechanisms a driver would choose a wrong one.
     async fn ask_mechanisms(&mut self, user: &str) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &self.pooling else { return Ok(None) };
         let pool = pooling.member.pool(None);
-        let Ok(taken) = pool.take(Lane::Ordinary) else { return Ok(None) };
+        let taken = pool.take(Lane::Continuation).map_err(End::LoginNeeded)?;
         let taking = pool.finish_taking(taken);
-        let Ok(mut lease) = self.while_connected(true, taking).await? else { return Ok(None) };
+        let mut lease = self.while_connected(true, taking).await?.map_err(End::LoginNeeded)?;
         let Some(mut connection) = lease.take_out() else { return Ok(None) };
         let asking = async {
             let reply = ask(&mut connection.stream, &mechanisms_question(1, user)).await;
             (reply, connection)
         };
         let (reply, connection) = self.while_connected(true, asking).await?;
-        let Ok(reply) = reply else { return Ok(None) };
+        let reply = reply.map_err(End::UpstreamError)?;
         lease.put_back(connection);
         Ok(Some(reply))
     }

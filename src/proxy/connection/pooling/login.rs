@@ -4,7 +4,10 @@
 //! A connection that carries a login carries nothing else: other requests of the client meanwhile go through the pool of
 //! the user that it had before.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::{Attachment, header_of};
 use crate::command::{code, error_reply};
@@ -17,10 +20,46 @@ use crate::proxy::connection::relay::{Relay, pack};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::open::{ask, identify};
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Lease, Pool, PooledConnection, ServerSocket, TakeError};
+use crate::proxy::server_side::pool::{Lease, Parked, Pool, PooledConnection, ServerSocket, TakeError};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::compressed::Compressor;
 use crate::wire::header::set_response_to;
+
+/// The longest name of a user, and of its database, in bytes. Each name that logs in has a pool.
+const MAX_NAME_LENGTH: usize = 1024;
+
+/// A login whose client must send the next message.
+pub(in crate::proxy) struct ParkedLogin<U: ServerSocket> {
+    since: Instant,
+    /// `None`: it was given up or continues.
+    conversation: Mutex<Option<Conversation<U>>>,
+}
+
+impl<U: ServerSocket> ParkedLogin<U> {
+    fn new(conversation: Conversation<U>) -> Arc<Self> {
+        Arc::new(Self { since: Instant::now(), conversation: Mutex::new(Some(conversation)) })
+    }
+
+    fn take(&self) -> Option<Conversation<U>> {
+        self.conversation.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+impl<U: ServerSocket> Parked for ParkedLogin<U> {
+    fn give_up_after(&self, longest: Duration) -> bool {
+        let is_late = self.since.elapsed() >= longest;
+        // Its connection is freed here, outside the lock.
+        let given_up = if is_late { self.take() } else { None };
+        drop(given_up);
+        !is_late
+    }
+}
+
+impl<U: ServerSocket> std::fmt::Debug for ParkedLogin<U> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ParkedLogin").field("since", &self.since).finish_non_exhaustive()
+    }
+}
 
 /// A login that has begun and is not complete.
 #[derive(Debug)]
@@ -73,7 +112,7 @@ where
         Ok(match Authentication::parse(frame) {
             Authentication::Start(start) if start.user().is_some() => match self.begin_login(&start).await? {
                 Some(reply) => Handled::Reply(reply),
-                None => error(code::AUTHENTICATION_FAILED, "docward: no server connection became free for the login"),
+                None => error(code::AUTHENTICATION_FAILED, "docward: the name of the user is too long"),
             },
             Authentication::Start(_) => {
                 self.pin_client(Pin::Mechanism).await?;
@@ -91,18 +130,24 @@ where
         })
     }
 
-    /// Sends the first message of a login. Returns the server's reply; `None`: no connection became free.
+    /// Sends the first message of a login. Returns the server's reply; `None`: the user's name is too long.
+    ///
+    /// # Errors
+    /// [`End`]: among others, no connection became free. Drivers then try again.
     pub(in crate::proxy) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &mut self.pooling else { return Ok(None) };
         pooling.conversation = None;
         let Some((mechanism, user)) = start.user() else { return Ok(None) };
+        if user.name.len().max(user.database.len()) > MAX_NAME_LENGTH {
+            return Ok(None);
+        }
         let pool = pooling.member.pool(Some(&user));
-        let Ok(taken) = pool.take(Lane::Login) else { return Ok(None) };
+        let taken = pool.take(Lane::Login).map_err(End::LoginNeeded)?;
         let taking = pool.clone().finish_taking(taken);
         let mut lease = match self.while_connected(true, taking).await? {
             Ok(lease) => lease,
             Err(TakeError::Unreachable(error)) => return Err(End::UpstreamError(error)),
-            Err(TakeError::Overloaded(_) | TakeError::LoginNeeded) => return Ok(None),
+            Err(error @ (TakeError::Overloaded(_) | TakeError::LoginNeeded)) => return Err(End::LoginNeeded(error)),
         };
         let Some(connection) = lease.take_out() else { return Ok(None) };
         let conversation = Conversation { pool, lease, connection, user, mechanism, transcript: Transcript::default() };
@@ -110,10 +155,9 @@ where
     }
 
     async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
-        let Some(conversation) = self.pooling.as_mut().and_then(|pooling| pooling.conversation.take()) else {
-            return Ok(None);
-        };
-        self.step_login(*conversation, next.request(7), &next.payload).await.map(Some)
+        let parked = self.pooling.as_mut().and_then(|pooling| pooling.conversation.take());
+        let Some(conversation) = parked.and_then(|parked| parked.take()) else { return Ok(None) };
+        self.step_login(conversation, next.request(7), &next.payload).await.map(Some)
     }
 
     /// Sends one message of a login and returns the server's reply.
@@ -135,7 +179,11 @@ where
             Some(outcome) => {
                 conversation.transcript.server(&outcome.payload);
                 if let Some(pooling) = &mut self.pooling {
-                    pooling.conversation = Some(Box::new(conversation));
+                    let pool = conversation.pool.clone();
+                    let parked = ParkedLogin::new(conversation);
+                    let weak: Weak<ParkedLogin<U>> = Arc::downgrade(&parked);
+                    pool.park(weak);
+                    pooling.conversation = Some(parked);
                 }
             }
             None => self.fail_login(conversation).await?,
@@ -172,6 +220,10 @@ where
         };
         let stored = identity.as_ref().and_then(|identity| identity.stored(mechanism));
         let key = stored.and_then(|stored| transcript.client_key(mechanism, stored));
+        if stored.is_some() && key.is_none() {
+            // The password was changed after the server had accepted the proof.
+            return Err(End::LoginNeeded(TakeError::LoginNeeded));
+        }
         pool.member().counters().logged_in();
         let pool = if pool.note_login(identity.clone(), key.clone()) {
             connection.details.is_ready = true;
@@ -179,7 +231,11 @@ where
             pool
         } else {
             let pool = pool.member().replace(&pool);
-            pool.note_login(identity, key);
+            if !pool.note_login(identity, key) {
+                return Err(End::LoginNeeded(TakeError::LoginNeeded));
+            }
+            connection.details.is_ready = true;
+            pool.adopt(connection);
             pool
         };
         if let Some(pooling) = &mut self.pooling {

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use self::hello::AwaitedHello;
-use self::login::Conversation;
+use self::login::ParkedLogin;
 use crate::command::{code, error_reply};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::pooling::sharing::{self, Sharing, opens_waiting_cursor, sharing};
@@ -42,7 +42,7 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     pool: Arc<Pool<U>>,
     attachment: Attachment<U>,
     /// A login that has begun.
-    conversation: Option<Box<Conversation<U>>>,
+    conversation: Option<Arc<ParkedLogin<U>>>,
     /// A hello whose reply waits for a change.
     pub(in crate::proxy) awaited: Option<Box<AwaitedHello>>,
     /// The last request since the connection was taken has no reply, so its end is unknown.
@@ -222,7 +222,7 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// The socket of a connection that has just been taken.
-    pub(in crate::proxy) fn install(&mut self) -> Option<U> {
+    pub(in crate::proxy) fn install(&mut self, negotiation: &mut Negotiation) -> Option<U> {
         let mut lease = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Taken(lease) => lease,
             other => {
@@ -231,6 +231,7 @@ impl<U: ServerSocket> Pooling<U> {
             }
         };
         let PooledConnection { stream, details } = lease.take_out()?;
+        negotiation.set_upstream(&details.compressors);
         self.attachment = Attachment::Attached(lease, details);
         Some(stream)
     }
@@ -308,10 +309,9 @@ where
     }
 
     fn attach(&mut self, lease: Lease<U>) {
-        self.negotiation.set_upstream(lease.compressors());
         if let Some(pooling) = &mut self.pooling {
             pooling.attachment = Attachment::Taken(lease);
-            self.server.stream = pooling.install();
+            self.server.stream = pooling.install(&mut self.negotiation);
         }
     }
 

@@ -1,6 +1,6 @@
 //! One member as its pools see it: how to connect to it, its last hello, and the pools by user.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -44,8 +44,36 @@ pub(in crate::proxy) struct Member<S: ServerSocket> {
     /// Changes when the member is lost: connections from before are closed.
     epoch: AtomicU64,
     pools: Mutex<HashMap<Option<User>, Arc<Pool<S>>>>,
-    waiting_cursors: Mutex<Vec<i64>>,
+    waiting_cursors: Mutex<WaitingCursors>,
     counters: Arc<PoolCounters>,
+}
+
+/// The cursors that wait for data and were used last. They are in two generations, so that those in use stay when many
+/// others come.
+#[derive(Debug, Default)]
+struct WaitingCursors {
+    new: HashSet<i64>,
+    old: HashSet<i64>,
+}
+
+impl WaitingCursors {
+    fn insert(&mut self, cursor: i64) {
+        if self.new.len() >= MAX_WAITING_CURSORS / 2 {
+            self.old = std::mem::take(&mut self.new);
+        }
+        self.new.insert(cursor);
+    }
+
+    fn contains(&mut self, cursor: i64) -> bool {
+        if self.new.contains(&cursor) {
+            return true;
+        }
+        let is_known = self.old.remove(&cursor);
+        if is_known {
+            self.insert(cursor);
+        }
+        is_known
+    }
 }
 
 impl<S: ServerSocket> Member<S> {
@@ -143,19 +171,11 @@ impl<S: ServerSocket> Member<S> {
 
     /// Records a cursor that waits for new documents.
     pub(in crate::proxy) fn note_waiting_cursor(&self, cursor: i64) {
-        let mut cursors = self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Err(at) = cursors.binary_search(&cursor) {
-            if cursors.len() >= MAX_WAITING_CURSORS {
-                cursors.clear();
-                cursors.push(cursor);
-            } else {
-                cursors.insert(at, cursor);
-            }
-        }
+        self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).insert(cursor);
     }
 
     pub(in crate::proxy) fn is_waiting_cursor(&self, cursor: i64) -> bool {
-        self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).binary_search(&cursor).is_ok()
+        self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).contains(cursor)
     }
 
     /// Closes idle connections when their time has come. Removes pools without connections and clients.

@@ -14,7 +14,7 @@ use std::fmt;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
@@ -109,7 +109,18 @@ pub(in crate::proxy) struct Pool<S: ServerSocket> {
     login: Mutex<KnownLogin>,
     /// The user has changed. Its clients must log in again.
     is_replaced: AtomicBool,
+    /// Logins whose clients must send the next message.
+    parked: Mutex<Vec<Weak<dyn Parked>>>,
 }
+
+/// A login that waits for its client, and holds a connection meanwhile.
+pub(in crate::proxy) trait Parked: Send + Sync {
+    /// Gives it up, and frees the connection, if it has waited for this long. Returns whether it still waits.
+    fn give_up_after(&self, longest: Duration) -> bool;
+}
+
+/// How long a login may wait for its client while other logins wait for a connection.
+const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of a pool's user since its last login.
 #[derive(Debug, Default)]
@@ -157,7 +168,14 @@ impl From<OpenError> for TakeError {
 impl<S: ServerSocket> Pool<S> {
     pub(super) fn new(user: Option<User>, member: Arc<Member<S>>) -> Arc<Self> {
         let queue = Queue::new(member.settings().bounds(), user.is_none());
-        Arc::new(Self { user, member, queue: Mutex::new(queue), login: Mutex::default(), is_replaced: false.into() })
+        Arc::new(Self {
+            user,
+            member,
+            queue: Mutex::new(queue),
+            login: Mutex::default(),
+            is_replaced: false.into(),
+            parked: Mutex::default(),
+        })
     }
 
     pub(in crate::proxy) fn user(&self) -> Option<&User> {
@@ -258,13 +276,42 @@ impl<S: ServerSocket> Pool<S> {
         true
     }
 
+    /// Adds a connection that is logged in as this pool's user, and serves those who wait.
+    pub(in crate::proxy) fn adopt(self: &Arc<Self>, connection: PooledConnection<S>) {
+        let idle = Idle { connection, since: Instant::now() };
+        // Dropped outside the lock.
+        let refused = self.lock().adopt(idle);
+        drop(refused);
+        self.serve(None);
+    }
+
+    /// Registers a login that waits for its client.
+    pub(in crate::proxy) fn park(&self, login: Weak<dyn Parked>) {
+        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
+        parked.retain(|login| login.strong_count() > 0);
+        parked.push(login);
+    }
+
+    /// Gives up logins whose clients are slow, if other logins wait for a connection: each client may claim to be any
+    /// user, so they must not keep that user from logging in.
+    fn give_up_slow_logins(&self) {
+        if !self.lock().has_waiting(Lane::Login) {
+            return;
+        }
+        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
+        let still =
+            parked.into_iter().filter(|login| login.upgrade().is_some_and(|login| login.give_up_after(LOGIN_PAUSE)));
+        let mut still: Vec<_> = still.collect();
+        self.parked.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
+    }
+
     /// Without a key, only logins of clients open connections.
     fn forget_key(&self) {
         self.login().key = None;
         let stuck = {
             let mut queue = self.lock();
             queue.set_can_open(false);
-            if queue.is_stuck() { queue.drain_waiting() } else { Vec::new() }
+            queue.drain_stuck()
         };
         drop(stuck);
     }
@@ -285,8 +332,13 @@ impl<S: ServerSocket> Pool<S> {
         let expired = |idle: &mut Idle<S>| {
             now.duration_since(idle.since) >= idle_timeout || !self.is_usable(&mut idle.connection)
         };
-        let closed = self.lock().remove_idle(expired);
+        let (closed, given_up) = {
+            let mut queue = self.lock();
+            (queue.remove_idle(expired), queue.remove_waiting(|waiter| waiter.lease.is_closed()))
+        };
         self.member.counters().closed(closed.len());
+        drop((closed, given_up));
+        self.give_up_slow_logins();
     }
 
     /// Whether it can be used by another request: it is young enough, and the server has sent nothing and not closed it.
@@ -310,7 +362,11 @@ impl<S: ServerSocket> Pool<S> {
             let stays = !is_replaced && self.is_usable(&mut connection);
             stays.then_some(connection)
         });
-        let mut returned = Some((lane, connection));
+        self.serve(Some((lane, connection)));
+    }
+
+    /// Takes back what is returned, and serves those who wait.
+    fn serve(self: &Arc<Self>, mut returned: Option<(Lane, Option<PooledConnection<S>>)>) {
         loop {
             let mut queue = self.lock();
             if let Some((lane, connection)) = returned.take() {
@@ -319,7 +375,7 @@ impl<S: ServerSocket> Pool<S> {
                 }
                 queue.put_back(lane, connection.map(|connection| Idle { connection, since: Instant::now() }));
             }
-            let stuck = if queue.is_stuck() { queue.drain_waiting() } else { Vec::new() };
+            let stuck = queue.drain_stuck();
             let next = queue.next();
             drop(queue);
             drop(stuck);

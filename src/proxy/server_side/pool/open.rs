@@ -7,6 +7,7 @@ use tokio::time::timeout;
 
 use super::ServerSocket;
 use super::member::Member;
+use crate::command::{Reply, code};
 use crate::engine::pooling::login::{
     Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
 };
@@ -52,10 +53,10 @@ pub(super) async fn log_in<S: ServerSocket>(
     let nonce = [bson::Uuid::new().bytes(), bson::Uuid::new().bytes()].concat();
     let mut login = OwnLogin::new(key, &user.name, &nonce);
     let start = Start::own(user, login.mechanism(), login.first());
-    let outcome = Outcome::parse(&ask(stream, &start.request(2)).await?).ok_or(OpenError::Login)?;
+    let outcome = step(stream, &start.request(2)).await?;
     let payload = login.last(&outcome.payload).ok_or(OpenError::Login)?;
     let next = Continue::own(user, outcome.conversation, payload);
-    let outcome = Outcome::parse(&ask(stream, &next.request(3)).await?).ok_or(OpenError::Login)?;
+    let outcome = step(stream, &next.request(3)).await?;
     if !outcome.is_done || !login.is_genuine(&outcome.payload) {
         return Err(OpenError::Login);
     }
@@ -64,6 +65,24 @@ pub(super) async fn log_in<S: ServerSocket>(
         return Err(OpenError::Login);
     }
     Ok(())
+}
+
+/// Sends a message of a login.
+///
+/// # Errors
+/// [`OpenError::Login`]: the server rejects the login. Other errors, such as those of a server that shuts down, say nothing
+/// about the key.
+async fn step<S: ServerSocket>(stream: &mut S, request: &[u8]) -> Result<Outcome, OpenError> {
+    let reply = ask(stream, request).await?;
+    match Outcome::parse(&reply) {
+        Some(outcome) => Ok(outcome),
+        None if is_rejected(&reply) => Err(OpenError::Login),
+        None => Err(io::Error::new(ErrorKind::InvalidData, "the server did not answer the login").into()),
+    }
+}
+
+fn is_rejected(reply: &[u8]) -> bool {
+    Reply::parse(reply).is_ok_and(|reply| reply.code() == Some(code::AUTHENTICATION_FAILED))
 }
 
 /// Asks the server who is logged in on the connection. `None`: not exactly `user`. The inner `None`: the server does not
@@ -75,7 +94,7 @@ pub(in crate::proxy) async fn identify<S: ServerSocket>(
     stream: &mut S,
     user: &User,
 ) -> io::Result<Option<Option<Identity>>> {
-    let users = read_users(&ask(stream, &users_question(4)).await?).unwrap_or_default();
+    let users = read_users(&ask(stream, &users_question(4)).await?).ok_or(ErrorKind::InvalidData)?;
     let is_user = matches!(&users[..], [(database, name)] if *database == user.database && *name == user.name);
     if !is_user {
         return Ok(None);

@@ -154,6 +154,48 @@ impl<C, W> Queue<C, W> {
         self.waiting.iter_mut().flat_map(std::mem::take).map(|waiting| waiting.waiter).collect()
     }
 
+    /// If requests wait for a connection that no one can open: removes and returns them. Logins stay, because they can.
+    pub(in crate::proxy) fn drain_stuck(&mut self) -> Vec<W> {
+        if !self.is_stuck() {
+            return Vec::new();
+        }
+        let logins = self.waiting.get_mut(Lane::Login.index()).map(std::mem::take).unwrap_or_default();
+        let stuck = self.drain_waiting();
+        if let Some(lane) = self.waiting.get_mut(Lane::Login.index()) {
+            *lane = logins;
+        }
+        stuck
+    }
+
+    /// Removes and returns waiting requests that are given up.
+    pub(in crate::proxy) fn remove_waiting(&mut self, is_given_up: impl Fn(&W) -> bool) -> Vec<W> {
+        let mut removed = Vec::new();
+        for lane in &mut self.waiting {
+            for waiting in std::mem::take(lane) {
+                if is_given_up(&waiting.waiter) {
+                    removed.push(waiting.waiter);
+                } else {
+                    lane.push_back(waiting);
+                }
+            }
+        }
+        removed
+    }
+
+    /// Whether a request of this lane waits.
+    pub(in crate::proxy) fn has_waiting(&self, lane: Lane) -> bool {
+        self.waits(lane)
+    }
+
+    /// Adds a connection that was opened for another pool.
+    pub(in crate::proxy) fn adopt(&mut self, connection: C) -> Option<C> {
+        if self.connections() >= self.bounds.size {
+            return Some(connection);
+        }
+        self.idle.push_back(connection);
+        None
+    }
+
     /// The request that has waited longest.
     pub(in crate::proxy) fn oldest(&self) -> Option<&W> {
         let first = self.waiting.iter().filter_map(VecDeque::front).min_by_key(|waiting| waiting.ticket);
@@ -290,7 +332,9 @@ mod tests {
         assert!(!queue.is_stuck());
         queue.put_back(Lane::Login, None);
         assert!(queue.is_stuck() && queue.next().is_none());
-        assert_eq!(queue.drain_waiting(), [1]);
+        queue.wait(Lane::Login, 2);
+        assert_eq!(queue.drain_stuck(), [1]);
+        assert_eq!(queue.next(), Some((Lane::Login, 2, Grant::Open)), "a login can open a connection");
     }
 
     proptest! {
