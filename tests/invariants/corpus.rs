@@ -1130,6 +1130,14 @@ fn timestamp(document: &Document, field: &str) -> Option<Bson> {
     at(document, &format!("last_modified.{field}")).cloned()
 }
 
+/// Whether `a.n` and `a.m` have the time of the statement, and `b` keeps its newer one.
+fn beside_an_odd_value(document: &Document) -> bool {
+    timestamp(document, "a.n") == Some(date(PAST))
+        && timestamp(document, "a.m") == Some(date(PAST))
+        && timestamp(document, "b") == Some(date(PAST + 5))
+        && timestamp(document, "at") == Some(date(PAST))
+}
+
 fn timestamps() -> Vec<Entry> {
     vec![
         Entry {
@@ -1197,6 +1205,28 @@ fn timestamps() -> Vec<Entry> {
             holds: |seen| {
                 at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && timestamp(&seen.one(), "a.n") == Some(date(PAST))
             },
+        },
+        Entry {
+            name: "timestamps: an array where the document around a timestamp would be",
+            rules: &["timestamps: { source: at, fields: [a.n, a.m, b], without_source: pass }"],
+            stored: vec![doc! { "_id": 1, "last_modified": { "a": [], "b": date(PAST + 5) } }],
+            steps: vec![find_and_modify(
+                doc! { "_id": 1 },
+                doc! { "$set": { "at": date(PAST), "a.n": 1, "a.m": 2, "b": 3 } },
+            )],
+            must: "both changed fields have their timestamp, and the field that is late keeps its own",
+            holds: |seen| beside_an_odd_value(&seen.one()) && !seen.one().contains_key("b"),
+        },
+        Entry {
+            name: "timestamps: operators, and an array where the document around a timestamp would be",
+            rules: &["timestamps: { source: at, fields: [a.n, a.m, b] }"],
+            stored: vec![doc! { "_id": 1, "last_modified": { "a": [1], "b": date(PAST + 5) } }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$set": { "at": date(PAST), "a.n": 1, "a.m": 2 }, "$push": { "l": 1 } },
+            )],
+            must: "it is done, with timestamps",
+            holds: |seen| beside_an_odd_value(&seen.one()) && seen.code() == 0,
         },
         Entry {
             name: "timestamps: per document, an empty timestamp in a replacement",

@@ -3,10 +3,12 @@
 //!
 //! The stored document's timestamps, read in one transaction with the statement, show which writes are stale.
 
+use std::collections::BTreeMap;
+
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{Per, Time, TimestampType};
-use super::writes::{Change, Put, Write, Writes};
+use super::writes::{Change, Put, Write, WriteList, Writes};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
 use crate::patterns::Rejection;
@@ -98,26 +100,46 @@ impl OperatorsProcedure {
 
     /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
     fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, Time)], stored: Document<'_>) {
-        let is_document = stored.get(self.store.as_str()).is_none_or(|store| store.as_document().is_some());
         match self.per {
-            Per::Field if !is_document && !current.is_empty() => {
-                let writes = current.iter().map(|(path, time)| {
+            Per::Field => {
+                let mut replaced: BTreeMap<&str, WriteList<'_>> = BTreeMap::new();
+                for (path, time) in current {
                     let value = self.timestamp_type.value(time);
-                    Write { path, change: Change::Put(Put::Value(value)) }
-                });
-                // Protected paths are distinct and do not contain each other.
-                if let Ok(timestamps) = Writes::new(writes.collect()) {
-                    w.nested(&self.store, |w| timestamps.tree().write_values(w));
+                    let Some((odd, below)) = self.blocked(stored, path) else {
+                        w.value(format!("{}.{path}", self.store), value);
+                        continue;
+                    };
+                    let write = Write { path: below, change: Change::Put(Put::Value(value)) };
+                    replaced.entry(odd).or_default().push(write);
+                }
+                for (odd, writes) in replaced {
+                    // Protected paths are distinct and do not contain each other.
+                    let Ok(timestamps) = Writes::new(writes) else { continue };
+                    let dot = if odd.is_empty() { "" } else { "." };
+                    w.nested([&self.store, dot, odd].concat(), |w| timestamps.tree().write_values(w));
                 }
             }
-            Per::Field => current.iter().for_each(|(path, time)| {
-                w.value(format!("{}.{path}", self.store), self.timestamp_type.value(time));
-            }),
             Per::Document => {
                 if let Some((_, time)) = current.first() {
                     w.value(&self.store, self.timestamp_type.value(time));
                 }
             }
+        }
+    }
+
+    /// Splits a timestamp's path at a stored value that is not a document: into the path of this value (empty for the
+    /// store itself) and the rest below it.
+    fn blocked<'p>(&self, stored: Document<'_>, path: &'p str) -> Option<(&'p str, &'p str)> {
+        let mut value = stored.get(self.store.as_str())?;
+        let mut start = 0;
+        loop {
+            let below = path.get(start..)?;
+            let Some(document) = value.as_document() else {
+                return Some((path.get(..start)?.trim_end_matches('.'), below));
+            };
+            let (name, _) = below.split_once('.')?;
+            value = document.get(name)?;
+            start += name.len() + 1;
         }
     }
 }

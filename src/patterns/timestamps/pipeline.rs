@@ -4,11 +4,14 @@
 //! fails the statement, as it does for the operator. `$unset` creates no parents. All values are literals. Dotted paths
 //! need `$setField`, so mongod 5.0 or later. All expressions of a stage see the document before the update, so
 //! timestamps and fields change together.
+//!
+//! A stage sets a path through an array in each of its elements, so in none of `[]`. A document around timestamps is
+//! therefore written by an expression, which replaces any other value there with a document.
 
 use super::super::literal;
 use super::settings::{Per, Time, TimestampType};
 use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
-use super::writes::{Change, Child, Put, Tree, Write};
+use super::writes::{Change, Child, Put, Tree, Write, Writes};
 use crate::document::{CowDocument, Document, Kind, Slot, Value, Writer};
 
 /// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.
@@ -88,6 +91,12 @@ pub(super) struct FieldTimestamp<'u> {
     pub(super) time: Time,
 }
 
+impl FieldTimestamp<'_> {
+    fn is_top_level(&self) -> bool {
+        !self.path.contains('.')
+    }
+}
+
 impl<'r> Stage<'r> {
     pub(super) fn new(forms: &'r Forms) -> Self {
         Self { forms }
@@ -109,16 +118,62 @@ impl<'r> Stage<'r> {
         CowDocument::build_of(FIELD_LENGTH * (tree.len() + timestamped.len()), |w| {
             w.nested("$set", |w| {
                 tree.children().for_each(|(name, child)| self.child(w.slot(name), name, child));
-                for FieldTimestamp { path, time } in timestamped {
+                for FieldTimestamp { path, time } in timestamped.iter().filter(|one| one.is_top_level()) {
                     self.forms
                         .timestamp
                         .write(w.prefixed_slot(&self.forms.store, path), filling(path, *time, VALUE_HOLE));
                 }
-                for FieldTimestamp { path, time } in pinned {
+                for FieldTimestamp { path, time } in pinned.iter().filter(|one| one.is_top_level()) {
                     self.pinned_timestamp(w.prefixed_slot(&self.forms.store, path), path, *time);
                 }
+                self.nested_timestamps(w, timestamped, pinned);
             });
         })
+    }
+
+    /// Writes the timestamps that are in documents inside the store.
+    fn nested_timestamps(self, w: &mut Writer<'_>, protected: &[FieldTimestamp<'_>], pinned: &[FieldTimestamp<'_>]) {
+        let nested = protected.iter().chain(pinned).filter(|one| !one.is_top_level());
+        let writes = nested.map(|FieldTimestamp { path, time }| {
+            let value = self.forms.timestamp_type.value(time);
+            Write { path, change: Change::ProtectedPut(Put::Value(value), *time) }
+        });
+        // Protected paths are distinct and do not contain each other.
+        let Ok(writes) = Writes::new(writes.collect()) else { return };
+        for (name, child) in writes.tree().children() {
+            self.timestamps_at(w.prefixed_slot(&self.forms.store, name), name, child, pinned);
+        }
+    }
+
+    /// Writes a timestamp, or a document of timestamps, after the update.
+    fn timestamps_at(self, slot: Slot<'_>, path: &str, child: Child<'_>, pinned: &[FieldTimestamp<'_>]) {
+        let tree = match child {
+            Child::Inner(tree) => tree,
+            Child::Leaf(write) => {
+                let Some(time) = write.time() else { return };
+                match pinned.iter().any(|one| one.path == path) {
+                    true => self.pinned_timestamp(slot, path, time),
+                    false => self.forms.timestamp.write(slot, filling(path, time, VALUE_HOLE)),
+                }
+                return;
+            }
+        };
+        let stored = [&self.forms.store, path].concat();
+        slot.nested(|w| {
+            w.array("$mergeObjects", |a| {
+                cond(
+                    a.slot(),
+                    |slot| slot.nested(|w| has_type(w, |slot| field(slot, &stored), "object")),
+                    |slot| field(slot, &stored),
+                    |slot| slot.nested(|_| {}),
+                );
+                a.nested(|w| {
+                    for (name, child) in tree.children() {
+                        self.timestamps_at(w.slot(name), &format!("{path}.{name}"), child, pinned);
+                    }
+                });
+            });
+        });
     }
 
     /// Writes the timestamp of a field that only an inserted document gets: at that point it has the field but no

@@ -249,15 +249,6 @@ impl Promise for Timestamps {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let sources = Self::sources(direct);
-        // Limits: no timestamp can be stored below another value.
-        let is_blocked = |(name, held): (&String, &Bson)| {
-            let is_around = |field: &&str| field.strip_prefix(name.as_str()).is_some_and(|rest| rest.starts_with('.'));
-            held.as_document().is_none() && self.fields.iter().flatten().any(is_around)
-        };
-        let stores = direct.before.iter().filter_map(|document| document.get_document(STORE).ok());
-        if stores.flatten().any(is_blocked) {
-            return false;
-        }
         // A statement that is older than an earlier one changes nothing.
         let [statement] = direct.statements else {
             let times = |statement| {
