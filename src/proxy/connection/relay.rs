@@ -7,6 +7,7 @@
 //! [`crate::proxy::connection::lifecycle`] runs the life cycle.
 
 mod draining;
+mod sharing;
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +28,7 @@ use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::connection::memory::{Reservation, Stalled, share_of};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
 use crate::proxy::connection::planner::is_long;
-use crate::proxy::connection::pooling::{BARRIER_ID, Pooling, barrier};
+use crate::proxy::connection::pooling::Pooling;
 use crate::proxy::connection::server_half::ServerHalf;
 use crate::proxy::connection::timeouts::Activity;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, poll_read, with_read_buffer, yield_now};
@@ -208,34 +209,6 @@ where
         !self.is_settled() || self.collected.is_some() || self.is_taking()
     }
 
-    /// Whether a request waits for a connection of a pool.
-    fn is_taking(&self) -> bool {
-        self.pooling.as_ref().is_some_and(|pooling| pooling.is_taking())
-    }
-
-    /// Gives the connection back to its pool once nothing is in flight on it. After an unacknowledged write docward asks
-    /// for a reply of its own first: without it, the client's next request could overtake the write.
-    fn give_back(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
-        let is_unused = self.pending.is_empty()
-            && self.server.is_between_messages()
-            && self.collected.is_none()
-            && self.client.conversion.is_none()
-            && !self.client.requests.is_streaming()
-            && !self.client.requests.is_collecting(Request::Convert);
-        let Some(pooling) = self.pooling.as_mut().filter(|pooling| is_unused && pooling.is_attached()) else {
-            return Ok(());
-        };
-        if pooling.needs_barrier() {
-            self.pending.push_own(BARRIER_ID);
-            self.server.send(cx, &barrier())?;
-            // What the socket does not take now is sent when it is ready, like a request.
-            let _ = self.server.poll_flush(cx)?;
-            return Ok(());
-        }
-        pooling.give_back(&mut self.server.stream);
-        Ok(())
-    }
-
     /// Whether every pending reply has been sent to the client.
     fn is_settled(&self) -> bool {
         self.pending.is_empty() && self.server.replies.between_frames() && self.client.has_sent_all()
@@ -297,25 +270,6 @@ where
             self.client.keep_unread(read.get(used..).unwrap_or_default());
             Ok(StepProgress::Moved)
         })
-    }
-
-    /// Waits for a connection of the pool, and then sends the request that needs it.
-    fn wait_for_server(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(StepProgress::Moved) };
-        if pooling.poll_taking(cx).is_pending() {
-            if !pooling.is_revocable() {
-                return Ok(StepProgress::Idle);
-            }
-            return Ok(match self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? {
-                ReadAhead::Read => StepProgress::Moved,
-                ReadAhead::Nothing | ReadAhead::Full => StepProgress::Idle,
-            });
-        }
-        let came = self.listener_context.process.traffic.meter.now();
-        self.forward_requests(cx, &[])?;
-        self.activity.message_received |= self.client.requests.between_frames();
-        self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
-        Ok(StepProgress::Moved)
     }
 
     fn take_up(&mut self, cx: &mut Context<'_>, mut unread: Box<ReadBuffer>) -> Result<StepProgress, End> {
@@ -423,11 +377,6 @@ where
                 StreamPart::Starved | StreamPart::Stream => return Ok(run),
             }
         }
-    }
-
-    /// Whether the client shares server connections now.
-    pub(in crate::proxy) fn is_shared(&self) -> bool {
-        self.pooling.as_ref().is_some_and(|pooling| pooling.is_shared())
     }
 
     /// Returns false if it cannot be read; nothing has been sent then.
