@@ -225,6 +225,19 @@ impl Promise for Timestamps {
         }
     }
 
+    /// Some stored documents have another value where a document with timestamps would be.
+    fn tidy_all(&self, dice: &mut Dice, documents: &mut [Document]) {
+        let mut parents = self.fields.iter().flatten().filter_map(|field| Some(field.rsplit_once('.')?.0));
+        let Some(parent) = parents.next_back() else { return };
+        for document in documents {
+            if dice.percent(15) && document.get_document(STORE).is_ok() {
+                let inside = doc! { "n": date(PAST), "d": date(PAST) };
+                let odd = [Bson::Array(vec![]), Bson::Array(vec![inside.into()]), 1.into(), Bson::Null, date(PAST)];
+                put(document, &format!("{STORE}.{parent}"), dice.pick(&odd));
+            }
+        }
+    }
+
     fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
         let field = dice.pick(&Promise::fields(self));
         let time = date(PAST + dice.below(8) as i64 * 1000);
