@@ -31,11 +31,12 @@ pub(super) struct Evaluated<'r, 'a> {
     /// The rule whose increment is dropped if the server cannot increment the stored value.
     pub(super) counted_by: Option<&'r Rule>,
     /// The rule whose increment was dropped, and the operation with the increment.
-    pub(super) uncounted: Option<(&'r Rule, Operation<'a>)>,
+    /// Boxed like the next two: a batch may have 100,000 statements, and few need it.
+    pub(super) uncounted: Option<Box<(&'r Rule, Operation<'a>)>>,
     /// Set when the statement is rejected if its filter matches a document.
-    pub(super) only_new: Option<RejectedBy<'r>>,
+    pub(super) only_new: Option<Box<RejectedBy<'r>>>,
     /// With `only_new`: a later rule rejects the statement, whether or not its filter matches.
-    pub(super) rejected_later: Option<RejectedBy<'r>>,
+    pub(super) rejected_later: Option<Box<RejectedBy<'r>>>,
     /// The rules that assign a number.
     pub(super) numbered_by: SmallVec<[NumberRule<'r>; 1]>,
     /// The rules that the statement must still satisfy once the number is assigned.
@@ -275,7 +276,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if let (Enforcement::Enforce, Some(_), Some(rejection)) =
             (enforcement, &self.only_new, rejection_in(&verdict, rule))
         {
-            self.rejected_later = Some(RejectedBy { rule, rejection: rejection.clone() });
+            self.rejected_later = Some(Box::new(RejectedBy { rule, rejection: rejection.clone() }));
             return;
         }
         if let Some((kind, rejection)) = noted_outcome(&verdict, rule, enforcement) {
@@ -313,7 +314,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 // number.
                 self.statement = self.statement.with(operation).insert_only();
                 self.changed_by = Some(rule);
-                self.only_new = Some(RejectedBy { rule, rejection });
+                self.only_new = Some(Box::new(RejectedBy { rule, rejection }));
             }
             Verdict::Number(operation) => {
                 if let Some(operation) = operation {

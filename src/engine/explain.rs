@@ -44,7 +44,7 @@ impl<'f> Incoming<'f> {
                 let evaluated = evaluation.into_evaluated();
                 if let Some((rejected, evaluated)) = evaluated
                     .iter()
-                    .find_map(|one| one.rejected.as_ref().or(one.only_new.as_ref()).map(|rejected| (rejected, one)))
+                    .find_map(|one| one.rejected.as_ref().or(one.only_new.as_deref()).map(|rejected| (rejected, one)))
                 {
                     return Ok(reject_command(command, rejected, evaluated.statement.kind_name(), namespace));
                 }

@@ -82,7 +82,7 @@ impl<'f> BatchJob<'f> {
         match (found.document(), self.evaluated.get(index)) {
             (Some(_), Some(Evaluated { only_new: Some(rejected), .. }))
             | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
-                self.reject_unmatched(index, rejected.clone(), port);
+                self.reject_unmatched(index, RejectedBy::clone(rejected), port);
             }
             _ => self.continue_with(Group { stage: Stage::Insert, attempts: group.attempts + 1, ..group }),
         }
@@ -95,7 +95,8 @@ impl<'f> BatchJob<'f> {
         let group = Group { next_numbers: Vec::new(), ..group };
         let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
         let stored = found.document();
-        let rejected_later = self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.clone());
+        let rejected_later =
+            self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned());
         let attempts = group.attempts + 1;
         match (stored, group.stage, rejected_later) {
             (None, Stage::Update, Some(rejected)) => {
@@ -212,7 +213,7 @@ impl<'f> BatchJob<'f> {
     /// Returns the first rejection of the result n: 0.
     fn rejection_of_no_match(&self, index: usize, stored: Option<Document<'_>>) -> Option<RejectedBy<'f>> {
         let evaluated = self.evaluated.get(index)?;
-        if let Some(rejected) = evaluated.only_new.as_ref().filter(|_| stored.is_some()) {
+        if let Some(rejected) = evaluated.only_new.as_deref().filter(|_| stored.is_some()) {
             return Some(rejected.clone());
         }
         evaluated.unmatched.iter().find_map(|rule: &&'f Rule| {

@@ -126,7 +126,7 @@ impl BatchJob<'_> {
         let Some(operation) = rule.pattern.counting(&evaluated.statement, stored) else { return false };
         let uncounted = evaluated.statement.with(operation);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted);
-        evaluated.uncounted = Some((rule, counted.operation));
+        evaluated.uncounted = Some(Box::new((rule, counted.operation)));
         true
     }
 
@@ -134,7 +134,7 @@ impl BatchJob<'_> {
     pub(super) fn count_again(&mut self, group: &Group) -> Option<Group> {
         let index = *group.statements.first()?;
         let evaluated = self.evaluated.get_mut(index)?;
-        let (rule, operation) = evaluated.uncounted.take()?;
+        let (rule, operation) = *evaluated.uncounted.take()?;
         evaluated.statement = evaluated.statement.with(operation);
         evaluated.counted_by = Some(rule);
         Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })

@@ -138,9 +138,11 @@ impl<'f> BatchJob<'f> {
             // An update took place, which should be impossible.
             let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::from_error(error) };
             let rejected = match result {
-                CheckResult::Match => self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.clone()),
+                CheckResult::Match => {
+                    self.evaluated.get(index).and_then(|evaluated| evaluated.only_new.as_deref().cloned())
+                }
                 CheckResult::Nothing => {
-                    self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.clone())
+                    self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned())
                 }
                 CheckResult::Failed(_) | CheckResult::Unclear => None,
             };
