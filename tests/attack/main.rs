@@ -28,7 +28,7 @@ const BUDGET: usize = 64 * MEGABYTE;
 /// Memory beyond the budget and the memory without load.
 const MEMORY_MARGIN: usize = 64 * MEGABYTE;
 /// Memory beyond the memory without load some seconds after the attack.
-const SETTLED_MARGIN: usize = 16 * MEGABYTE;
+const SETTLED_MARGIN: usize = 32 * MEGABYTE;
 /// Bytes of log per second.
 const MAX_LOG: f64 = 1e6;
 
