@@ -51,6 +51,10 @@ fn check_reads_the_files_that_the_configuration_names() {
         ("rules: [good.yaml, bad.yaml]\n", 1, "bad.yaml:1:10"),
         ("rules: [missing.yaml]\n", 1, "missing.yaml"),
         ("tls: {certificate: missing.pem}\nrules: good.yaml\n", 1, "missing.pem cannot be read"),
+        ("pool: {size: 0}\n", 1, "docward.yaml:1:14"),
+        ("pool: {size: 4, reserve: 4}\n", 1, "`reserve` must be less than `size`, which is 4"),
+        ("pool: {credentials: store}\n", 1, "docward.yaml:1:21"),
+        ("pool: {sise: 4}\n", 1, "did you mean `size`?"),
         ("upstream: localhost:27017\n", 1, "docward.yaml:1:11"),
         ("listen: [\n", 1, "docward.yaml:1:9"),
     ] {
