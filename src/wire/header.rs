@@ -122,21 +122,11 @@ impl Header {
     }
 }
 
-/// Offset of `responseTo`, after the length and the request id.
-const RESPONSE_TO_AT: usize = 8;
-
 /// Writes the length of `message` into its header.
 pub(crate) fn patch_length(message: &mut [u8]) {
     let length = message.len() as u32;
     if let Some(prefix) = message.first_chunk_mut::<4>() {
         *prefix = length.to_le_bytes();
-    }
-}
-
-/// Makes `message` the reply to another request.
-pub(crate) fn set_response_to(message: &mut [u8], request_id: i32) {
-    if let Some(field) = message.get_mut(RESPONSE_TO_AT..).and_then(<[u8]>::first_chunk_mut::<4>) {
-        *field = request_id.to_le_bytes();
     }
 }
 

@@ -232,6 +232,15 @@ pub fn read_identity(reply: &[u8]) -> Option<Identity> {
     Some(Identity { user_id: user.get("userId")?.bytes.to_vec(), stored: stored.collect() })
 }
 
+/// Makes `message`, a server's reply, the reply to the client's request.
+pub fn set_response_to(message: &mut [u8], request_id: i32) {
+    /// Offset of `responseTo`, after the length and the request id.
+    const RESPONSE_TO_AT: usize = 8;
+    if let Some(field) = message.get_mut(RESPONSE_TO_AT..).and_then(<[u8]>::first_chunk_mut::<4>) {
+        *field = request_id.to_le_bytes();
+    }
+}
+
 /// Returns a ping.
 #[must_use]
 pub fn ping(request_id: i32) -> Vec<u8> {

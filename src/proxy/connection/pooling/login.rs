@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::{Attachment, header_of};
 use crate::command::{code, error_reply};
-use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply};
+use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply, set_response_to};
 use crate::engine::pooling::scram::{Mechanism, Transcript};
 use crate::engine::pooling::sharing::Pin;
 use crate::proxy::connection::end::End;
@@ -23,7 +23,6 @@ use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Lease, Parked, Pool, PooledConnection, ServerSocket, TakeError};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::compressed::Compressor;
-use crate::wire::header::set_response_to;
 
 /// The longest name of a user, and of its database, in bytes. Each name that logs in has a pool.
 const MAX_NAME_LENGTH: usize = 1024;
