@@ -30,7 +30,7 @@ pub enum Transaction {
 const NAME_AT: usize = 5;
 /// Bytes of the body that are searched. Documents to write follow the body in sequences, so bodies are shorter in
 /// practice.
-const SEARCHED: usize = 4096;
+pub(super) const SEARCHED: usize = 4096;
 
 /// Present in every message of a transaction and in no other.
 static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08autocommit\0"));
@@ -51,7 +51,8 @@ pub fn transaction(head: &[u8]) -> Option<Transaction> {
     Some(if ends { Transaction::Ends(id) } else { Transaction::Continues(id) })
 }
 
-fn continues(body: &[u8]) -> bool {
+/// Whether the body is that of a statement in a transaction.
+pub(super) fn continues(body: &[u8]) -> bool {
     let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
     AUTOCOMMIT.find(searched).is_some() && peek(body).any(|field| field.key == b"autocommit")

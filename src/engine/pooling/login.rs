@@ -8,6 +8,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 
 use super::scram::{Mechanism, Stored, user_of};
 use crate::command::Reply;
+use crate::command::own::message;
 use crate::document::{Document, Kind, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::{self, Message};
@@ -130,7 +131,7 @@ impl Start {
     /// Returns the message for the server.
     #[must_use]
     pub fn request(&self, request_id: i32) -> Vec<u8> {
-        command(request_id, &self.database, |w| {
+        message(request_id, &self.database, |w| {
             w.int32("saslStart", 1);
             w.string("mechanism", &self.mechanism);
             write_binary(w, "payload", &self.payload);
@@ -149,7 +150,7 @@ impl Continue {
     /// Returns the message for the server.
     #[must_use]
     pub fn request(&self, request_id: i32) -> Vec<u8> {
-        command(request_id, &self.database, |w| {
+        message(request_id, &self.database, |w| {
             w.int32("saslContinue", 1);
             w.int32("conversationId", self.conversation);
             write_binary(w, "payload", &self.payload);
@@ -174,7 +175,7 @@ impl Outcome {
 /// clients use the connection.
 #[must_use]
 pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {
-    command(request_id, "admin", |w| {
+    message(request_id, "admin", |w| {
         w.int32("hello", 1);
         w.nested("client", |w| {
             w.nested("application", |w| w.string("name", "docward"));
@@ -199,7 +200,7 @@ pub fn agreed_compressors(reply: &[u8]) -> Option<Vec<Compressor>> {
 /// Returns a hello that asks only for the mechanisms of a user, given as `database.name`.
 #[must_use]
 pub fn mechanisms_question(request_id: i32, user: &str) -> Vec<u8> {
-    command(request_id, "admin", |w| {
+    message(request_id, "admin", |w| {
         w.int32("hello", 1);
         w.string("saslSupportedMechs", user);
     })
@@ -208,7 +209,7 @@ pub fn mechanisms_question(request_id: i32, user: &str) -> Vec<u8> {
 /// Returns a command that reads what the server stores of a user.
 #[must_use]
 pub fn identity_question(request_id: i32, user: &User) -> Vec<u8> {
-    command(request_id, "admin", |w| {
+    message(request_id, "admin", |w| {
         w.nested("usersInfo", |w| {
             w.string("user", &user.name);
             w.string("db", &user.database);
@@ -244,7 +245,7 @@ pub fn set_response_to(message: &mut [u8], request_id: i32) {
 /// Returns a ping.
 #[must_use]
 pub fn ping(request_id: i32) -> Vec<u8> {
-    command(request_id, "admin", |w| w.int32("ping", 1))
+    message(request_id, "admin", |w| w.int32("ping", 1))
 }
 
 /// Returns a reply `{ok: 1}` to a client's command, as of a logout.
@@ -252,17 +253,6 @@ pub fn ping(request_id: i32) -> Vec<u8> {
 pub fn ok_reply(request_id: i32, response_to: i32) -> Vec<u8> {
     let mut writer = op_msg::Writer::new(request_id, response_to, 0, 64);
     writer.body(|out| Writer::document(out, |w| w.double("ok", 1.0)));
-    writer.finish()
-}
-
-fn command(request_id: i32, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, 0, 0, 256);
-    writer.body(|out| {
-        Writer::document(out, |w| {
-            write(w);
-            w.string("$db", database);
-        });
-    });
     writer.finish()
 }
 

@@ -8,9 +8,10 @@ use std::sync::LazyLock;
 use memchr::memmem::Finder;
 
 use crate::command::{CommandClass, classify};
-use crate::document::{Value, peek};
+use crate::document::peek;
+use crate::engine::transactions::{SEARCHED, continues};
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
-use crate::wire::op_msg::EXHAUST_ALLOWED;
+use crate::wire::op_msg::{BODY_AT, EXHAUST_ALLOWED};
 
 /// How a request may share a server connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,14 +53,8 @@ impl Pin {
     }
 }
 
-/// Offset of the first field's document, after header, flags and section kind.
-const BODY_AT: usize = HEADER_LENGTH + 4 + 1;
-/// Bytes of the body that are searched.
-const SEARCHED: usize = 4096;
-
 static CHANGE_STREAM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"$changeStream\0"));
 static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"awaitData\0"));
-static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08autocommit\0"));
 
 /// Returns how the request that begins with `head` may share a connection. `waits` tells whether a cursor waits for new
 /// documents.
@@ -105,13 +100,8 @@ fn split(head: &[u8]) -> Option<(u32, &[u8])> {
 }
 
 fn continues_transaction(body: &[u8]) -> bool {
-    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
-    let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
-    if AUTOCOMMIT.find(searched).is_none() {
-        return false;
-    }
-    let value = |key: &[u8]| peek(body).find(|field| field.key == key).map(|field| field.value);
-    value(b"autocommit").is_some() && value(b"startTransaction").and_then(Value::as_bool) != Some(true)
+    let begins = || peek(body).find(|field| field.key == b"startTransaction").and_then(|field| field.value.as_bool());
+    continues(body) && begins() != Some(true)
 }
 
 #[cfg(test)]

@@ -75,6 +75,15 @@ pub(in crate::proxy) enum End {
     Rejected(String),
 }
 
+impl From<TakeError> for End {
+    fn from(error: TakeError) -> Self {
+        match error {
+            TakeError::Unreachable(error) => Self::UpstreamError(error),
+            TakeError::Overloaded(_) | TakeError::LoginNeeded => Self::LoginNeeded(error),
+        }
+    }
+}
+
 impl End {
     /// Every [`kind`](Self::kind).
     pub(in crate::proxy) const KINDS: [&str; 18] = [

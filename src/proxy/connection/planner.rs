@@ -157,7 +157,8 @@ pub(super) fn worker_failed() -> End {
     End::Rejected("internal error: a worker thread failed".to_owned())
 }
 
-fn now() -> Now {
+/// The wall-clock time.
+pub(super) fn now() -> Now {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Now { milliseconds: i64::try_from(since.as_millis()).unwrap_or(i64::MAX) }
 }

@@ -5,7 +5,7 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
@@ -18,6 +18,7 @@ use crate::engine::pooling::login::{Start, mechanisms_question};
 use crate::engine::pooling::sharing::Pin as PinReason;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::pending_replies::ReplyAction;
+use crate::proxy::connection::planner::now;
 use crate::proxy::connection::relay::{Relay, pack};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::hello::CONNECT_TIMEOUT;
@@ -26,7 +27,6 @@ use crate::proxy::server_side::pool::member::MemberHello;
 use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::transport::socket::ClientSocket;
-use crate::wire::Header;
 use crate::wire::compressed::Compressor;
 
 /// The shortest round trip that is imitated: timers are no finer.
@@ -166,9 +166,8 @@ where
     ) -> Result<Vec<u8>, End> {
         let Some(pooling) = &mut self.pooling else { return Err(Pooling::<U>::end_of_lost_member()) };
         let request_id = pooling.reply_id();
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let additions = Additions {
-            local_time: i64::try_from(since.as_millis()).unwrap_or(i64::MAX),
+            local_time: now().milliseconds,
             connection: self.client.state.connection,
             compressors: self.negotiation.client(),
             ..additions
@@ -192,16 +191,12 @@ where
     async fn ask_mechanisms(&mut self, user: &str) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &self.pooling else { return Ok(None) };
         let pool = pooling.member.pool(None);
-        let taken = pool.take(Lane::Continuation).map_err(End::LoginNeeded)?;
-        let taking = pool.finish_taking(taken);
-        let mut lease = self.while_connected(true, taking).await?.map_err(End::LoginNeeded)?;
+        let taking = pool.clone().finish_taking(pool.take(Lane::Continuation)?);
+        let mut lease = self.while_connected(true, taking).await??;
         let Some(mut connection) = lease.take_out() else { return Ok(None) };
-        let asking = async {
-            let reply = ask(&mut connection.stream, &mechanisms_question(1, user)).await;
-            (reply, connection)
-        };
-        let (reply, connection) = self.while_connected(true, asking).await?;
-        let reply = reply.map_err(End::UpstreamError)?;
+        let question = mechanisms_question(1, user);
+        let asking = ask(&mut connection.stream, &question);
+        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
         lease.put_back(connection);
         Ok(Some(reply))
     }
@@ -212,7 +207,6 @@ fn is_ok(body: Document<'_>) -> bool {
 }
 
 fn version_of(member: &MemberHello) -> Option<Vec<u8>> {
-    Header::of_frame(&member.answer).ok()?;
     let reply = HelloReply::parse(&member.answer).ok()?;
     reply.body().get("topologyVersion")?.as_document().map(|version| version.as_bytes().to_vec())
 }

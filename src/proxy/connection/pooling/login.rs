@@ -141,13 +141,8 @@ where
             return Ok(None);
         }
         let pool = pooling.member.pool(Some(&user));
-        let taken = pool.take(Lane::Login).map_err(End::LoginNeeded)?;
-        let taking = pool.clone().finish_taking(taken);
-        let mut lease = match self.while_connected(true, taking).await? {
-            Ok(lease) => lease,
-            Err(TakeError::Unreachable(error)) => return Err(End::UpstreamError(error)),
-            Err(error @ (TakeError::Overloaded(_) | TakeError::LoginNeeded)) => return Err(End::LoginNeeded(error)),
-        };
+        let taking = pool.clone().finish_taking(pool.take(Lane::Login)?);
+        let mut lease = self.while_connected(true, taking).await??;
         let Some(connection) = lease.take_out() else { return Ok(None) };
         let conversation = Conversation { pool, lease, connection, user, mechanism, transcript: Transcript::default() };
         self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
@@ -167,12 +162,9 @@ where
         payload: &[u8],
     ) -> Result<Vec<u8>, End> {
         conversation.transcript.client(payload);
-        let asking = async {
-            let reply = ask(&mut conversation.connection.stream, &request).await;
-            (reply, conversation)
-        };
-        let (reply, mut conversation) = self.while_connected(true, asking).await?;
-        let reply = reply.map_err(End::UpstreamError)?;
+        // If the client leaves meanwhile, the connection closes with the conversation.
+        let asking = ask(&mut conversation.connection.stream, &request);
+        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
         match Outcome::parse(&reply) {
             Some(outcome) if outcome.is_done => self.complete_login(conversation).await?,
             Some(outcome) => {
@@ -195,11 +187,8 @@ where
         let Conversation { pool, mut lease, mut connection, user, .. } = conversation;
         pool.member().counters().login_failed();
         if connection.details.is_ready {
-            let identifying = async {
-                let found = identify(&mut connection.stream, &user).await;
-                (found, connection)
-            };
-            if let (Ok(Some(_)), connection) = self.while_connected(true, identifying).await? {
+            let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
+            if let Ok(Some(_)) = found {
                 lease.put_back(connection);
             }
         }
@@ -209,11 +198,7 @@ where
     /// The server has accepted the login: gives the client to the pool of its user.
     async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
         let Conversation { pool, mut lease, mut connection, user, mechanism, transcript } = conversation;
-        let identifying = async {
-            let found = identify(&mut connection.stream, &user).await;
-            (found, connection)
-        };
-        let (found, mut connection) = self.while_connected(true, identifying).await?;
+        let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
         let Some(identity) = found.map_err(End::UpstreamError)? else {
             return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
         };

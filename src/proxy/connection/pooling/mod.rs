@@ -142,11 +142,14 @@ impl<U: ServerSocket> Pooling<U> {
         if !request.is_whole && request.length <= MAX_COLLECTED_LENGTH {
             return Route::NotYet;
         }
+        if self.is_taking() {
+            return Route::NotYet;
+        }
+        let sharing = self.sharing(request.head);
         match &self.attachment {
-            Attachment::Taking(_) => return Route::NotYet,
             Attachment::Failed(_) => return Route::Own,
-            Attachment::Taken(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.pool.take(self.lane(request.head)) {
+            Attachment::Taking(_) | Attachment::Taken(_) | Attachment::Attached(..) => {}
+            Attachment::Detached => match self.pool.take(lane(sharing)) {
                 Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
                 Ok(taken) => {
                     let is_revocable = expects_reply && matches!(taken, Taken::Waits(_));
@@ -163,23 +166,19 @@ impl<U: ServerSocket> Pooling<U> {
         if let Attachment::Taken(lease) = &self.attachment {
             negotiation.set_upstream(lease.compressors());
         }
-        self.note_sent(request.head, expects_reply);
+        self.note_sent(request.head, sharing, expects_reply);
         Route::Ready
     }
 
-    fn lane(&self, head: &[u8]) -> Lane {
-        match sharing(head, |cursor| self.member.is_waiting_cursor(cursor)) {
-            Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
-            Sharing::Continuation => Lane::Continuation,
-            Sharing::Awaiting => Lane::Awaiting,
-        }
+    fn sharing(&self, head: &[u8]) -> Sharing {
+        sharing(head, |cursor| self.member.is_waiting_cursor(cursor))
     }
 
     /// Records a request that is sent on the client's connection.
-    pub(in crate::proxy) fn note_sent(&mut self, head: &[u8], expects_reply: bool) {
+    fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
         self.opens_waiting_cursor = opens_waiting_cursor(head);
-        if let Sharing::Pinned(pin) = sharing(head, |_| false) {
+        if let Sharing::Pinned(pin) = sharing {
             self.pin(pin);
         }
     }
@@ -291,9 +290,10 @@ where
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
         }
+        let sharing = pooling.sharing(frame);
         if !pooling.is_attached() {
             let pool = pooling.pool.clone();
-            let taken = match pool.take(pooling.lane(frame)) {
+            let taken = match pool.take(lane(sharing)) {
                 Ok(taken) => taken,
                 Err(error) => return Ok(Some(error)),
             };
@@ -303,7 +303,7 @@ where
             }
         }
         if let Some(pooling) = &mut self.pooling {
-            pooling.note_sent(frame, watched);
+            pooling.note_sent(frame, sharing, watched);
         }
         Ok(None)
     }
@@ -329,11 +329,11 @@ where
                     w.array("errorLabels", |labels| OVERLOAD_LABELS.iter().for_each(|label| labels.string(label)));
                 }))
             }
-            TakeError::Unreachable(error) => {
+            TakeError::Unreachable(_) => {
                 self.listener_context.process.members.recheck.notify_waiters();
-                Err(End::UpstreamError(error))
+                Err(error.into())
             }
-            TakeError::LoginNeeded => Err(End::LoginNeeded(error)),
+            TakeError::LoginNeeded => Err(error.into()),
         }
     }
 }
@@ -347,6 +347,15 @@ impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
             Self::Attached(..) => "Attached",
             Self::Failed(_) => "Failed",
         })
+    }
+}
+
+/// The connections that a request may use.
+fn lane(sharing: Sharing) -> Lane {
+    match sharing {
+        Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
+        Sharing::Continuation => Lane::Continuation,
+        Sharing::Awaiting => Lane::Awaiting,
     }
 }
 

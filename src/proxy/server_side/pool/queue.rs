@@ -237,8 +237,7 @@ impl<C, W> Queue<C, W> {
     fn may_hold(&self, lane: Lane) -> bool {
         let held = self.held.get(lane.index()).copied().unwrap_or_default();
         let limit = if lane == Lane::Continuation { self.bounds.size } else { self.bounds.unreserved() };
-        let within_lane = lane == Lane::Continuation || held < self.bounds.limit(lane);
-        self.held() < limit && within_lane
+        self.held() < limit && held < self.bounds.limit(lane)
     }
 
     /// Whether a connection is idle or can be opened.
