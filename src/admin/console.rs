@@ -30,12 +30,13 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 14] = [
+const FILES: [File; 15] = [
     file!("/", "index.html", HTML),
     file!("console.css", CSS),
     file!("console.js", SCRIPT),
     file!("dom.js", SCRIPT),
     file!("icon.svg", IMAGE),
+    file!("mode.js", SCRIPT),
     file!("pieces.js", SCRIPT),
     file!("playground.js", SCRIPT),
     file!("plot.js", SCRIPT),

@@ -165,6 +165,11 @@ impl Sources {
             *modes.entry(rule.written.mode).or_default() += 1;
         }
         page.gauges("rules", "Loaded rules by mode", modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)))?;
+        let overridden = set.rules().iter().filter_map(|rule| {
+            let found = rule.mode_override.as_ref()?;
+            Some(([("rule", rule.name.value.as_str()), ("mode", found.mode.as_str())], 1))
+        });
+        page.gauges("rule_mode_overrides", "1 for a rule whose mode is overridden", overridden)?;
         let hash = [("hash", set.hash().to_string())];
         page.family(("rule_set", "The active rule set", None), MetricType::Info, |family| family.encode_info(&hash))
     }

@@ -1,6 +1,6 @@
 //! The admin address: health, metrics and the data of the console, over HTTP.
 //!
-//! It is read-only. It runs on its own thread, so that its requests cost the proxied connections only a share of a
+//! It only reads, except that the mode of a rule can be overridden with the token. It runs on its own thread, so that its requests cost the proxied connections only a share of a
 //! processor. Start reading at [`server`]; [`authorization`] checks requests, [`routes`] lists the paths. The web page,
 //! [`console`], uses the same paths.
 
@@ -10,6 +10,7 @@ mod decisions;
 mod explain;
 mod health;
 mod metrics;
+mod modes;
 mod routes;
 mod rules;
 mod server;
@@ -19,6 +20,7 @@ mod status;
 mod write_timeout;
 
 use std::io::{self, Write};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -27,6 +29,7 @@ use axum::response::Response;
 use tokio::sync::Semaphore;
 
 pub use explain::ExplainRequest;
+pub use modes::{ModeReply, ModeRequest};
 pub use server::{Admin, Listener};
 pub use settings::Settings;
 
@@ -46,6 +49,12 @@ pub trait AdminContext: Send + Sync + 'static {
     /// # Errors
     /// Errors of `out`. Nothing more is evaluated after the first.
     fn explain(&self, request: &ExplainRequest, out: &mut dyn Write) -> io::Result<bool>;
+
+    /// Overrides the mode of a rule, or ends its override.
+    ///
+    /// # Errors
+    /// A message for the user.
+    fn change_mode(&self, request: ModeRequest) -> Pin<Box<dyn Future<Output = Result<ModeReply, String>> + Send>>;
 }
 
 /// Spans for the OpenTelemetry collector.

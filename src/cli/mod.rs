@@ -1,5 +1,7 @@
 //! The command line: one file per subcommand. It reads arguments and prints results; the layers below do the work.
 
+mod active_rules;
+mod admin_client;
 mod audit;
 mod check;
 mod completions;
@@ -12,6 +14,7 @@ mod listening;
 mod logging;
 mod machine;
 mod man;
+mod mode;
 mod pool;
 mod record;
 pub mod reload;
@@ -85,6 +88,8 @@ pub enum Command {
     Repair(connection::OneRule),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
+    /// Override the mode of a rule for a limited time, or list the overrides.
+    Mode(Box<mode::Arguments>),
     /// Check whether a running docward is healthy, for health checks and probes.
     Health(health::Arguments),
     /// Print the JSON Schema of rule and test files, for editors.
@@ -130,6 +135,7 @@ impl Arguments {
             Command::Suggest(arguments) => suggest::run(&arguments),
             Command::Repair(arguments) => repair::run(arguments),
             Command::ResetClock(arguments) => reset_clock::run(arguments),
+            Command::Mode(arguments) => mode::run(*arguments),
             Command::Health(arguments) => health::run(&arguments),
             Command::Schema => print(SCHEMA.as_bytes()),
             Command::Completions(arguments) => completions::run(&arguments),

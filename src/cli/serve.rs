@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use arc_swap::ArcSwap;
 use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -17,6 +16,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
+use super::active_rules::ActiveRules;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
@@ -119,6 +119,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let from_file = settings.as_ref().ok().and_then(|settings| settings.log_format);
     logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
+        let has_service = settings.service.is_some();
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
         let (telemetry, (mut config, service)) = match configured.await {
@@ -130,13 +131,17 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         }
         let files = raise_file_limit(config.limits.connections);
         config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
-        let (rules, service) = (Arc::new(ArcSwap::new(rules)), Arc::new(service));
-        let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, rules.clone()))];
+        let service = Arc::new(service);
+        // Overrides of modes are kept where docward has a connection of its own.
+        let keeps_modes = has_service.then(|| service.clone());
+        let active = Arc::new(ActiveRules::new(rules, keeps_modes));
+        active.start().await;
+        let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, active.clone()))];
         match certificates(&config, &service) {
             Ok(certificates) => parts.extend(certificates),
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
-        match serve(config, telemetry, rules, service, Reload::new(parts)).await {
+        match serve(config, telemetry, active, service, Reload::new(parts)).await {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => fail(&format!("{error:#}"), 1),
         }
@@ -286,7 +291,7 @@ fn unauthenticated(connections: Option<usize>, files: Option<u64>) -> Option<usi
 async fn serve(
     mut config: ProxyConfig,
     telemetry: TelemetryConfig,
-    rules: Arc<ArcSwap<RuleSet>>,
+    active: Arc<ActiveRules>,
     service: Arc<MongoService>,
     reload: Reload,
 ) -> Result<()> {
@@ -295,6 +300,7 @@ async fn serve(
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
     let mut report_requests = signal(SignalKind::user_defined1()).context("cannot wait for SIGUSR1")?;
     let hang_up = signal(SignalKind::hangup()).context("cannot wait for SIGHUP")?;
+    let rules = active.current();
     let telemetry = telemetry.prepare(&mut config)?;
     let drain_timeout = config.drain_timeout;
     let opening = Proxy::open(config, passed_sockets()?, rules.clone(), service.clone());
@@ -303,7 +309,7 @@ async fn serve(
         () = wait_for_signal(&mut terminate, &mut interrupt, "exiting before the listeners opened") => return Ok(()),
     };
     let observer = proxy.observer();
-    let telemetry = telemetry.start(&observer, reload.loads())?;
+    let telemetry = telemetry.start(&observer, reload.loads(), &active)?;
     announce(&proxy, telemetry.address())?;
     notify_manager(&[NotifyState::Ready]);
     let reports = async {
@@ -325,6 +331,7 @@ async fn serve(
     tokio::select! {
         _ = serving => {}
         () = reload.run(hang_up) => {}
+        () = active.follow() => {}
         () = access::watch(&service, &rules) => {}
         () = reports => {}
     }

@@ -3,14 +3,18 @@
 
 use std::io::{self, Write};
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
+use tokio::runtime::Handle;
 
+use super::active_rules::ActiveRules;
 use super::config::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
-use crate::admin::{self, Admin, ExplainRequest, Loads, SpanCounts};
+use super::mode::{ModeChange, ModeResult};
+use crate::admin::{self, Admin, ExplainRequest, Loads, ModeReply, ModeRequest, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::proxy::{Observer, ProxyConfig, Tracer};
 use crate::rules::RuleSet;
@@ -79,9 +83,16 @@ impl Prepared {
         self,
         observer: &Arc<Observer<RuleSet>>,
         loads: Arc<ArcSwap<Loads>>,
+        active: &Arc<ActiveRules>,
     ) -> Result<RunningTelemetry> {
         let spans = self.traces.as_ref().map(|traces| (traces.tracer.clone(), traces.exported.clone()));
-        let admin_context = Arc::new(AdminContext { observer: observer.clone(), loads, spans });
+        let admin_context = Arc::new(AdminContext {
+            observer: observer.clone(),
+            loads,
+            spans,
+            active: active.clone(),
+            runtime: Handle::current(),
+        });
         let admin =
             self.listener.map(|listener| Admin::start(listener, observer.clone(), admin_context)).transpose()?;
         Ok(RunningTelemetry { admin, exporter: self.traces.map(|traces| traces.exporter) })
@@ -106,6 +117,9 @@ struct AdminContext {
     observer: Arc<Observer<RuleSet>>,
     loads: Arc<ArcSwap<Loads>>,
     spans: Option<(Arc<Tracer>, Arc<Exported>)>,
+    active: Arc<ActiveRules>,
+    /// The runtime of the service connection.
+    runtime: Handle,
 }
 
 impl crate::admin::AdminContext for AdminContext {
@@ -137,5 +151,14 @@ impl crate::admin::AdminContext for AdminContext {
             }
         }
         Ok(true)
+    }
+    fn change_mode(&self, request: ModeRequest) -> Pin<Box<dyn Future<Output = Result<ModeReply, String>> + Send>> {
+        let active = self.active.clone();
+        let changing = self.runtime.spawn(async move {
+            let ModeResult { found, note } = active.change(ModeChange::parse(request)?).await?;
+            let shared = found.as_ref().is_none_or(|found| found.shared);
+            Ok(ModeReply { until: found.map(|found| found.until), shared, note })
+        });
+        Box::pin(async { changing.await.unwrap_or_else(|_| Err("docward is shutting down".to_owned())) })
     }
 }

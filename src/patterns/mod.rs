@@ -157,6 +157,12 @@ impl Mode {
             Self::Disabled => "disabled",
         }
     }
+
+    /// The mode of this word; `None`: there is none.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Enforce, Self::Shadow, Self::Disabled].into_iter().find(|mode| mode.as_str() == word)
+    }
 }
 
 /// A pattern and where it applies, for patterns that compare the rules of a set.

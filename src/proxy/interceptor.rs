@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 
 use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
-use crate::rules::{Rule, RuleSet, reads};
+use crate::rules::{Mode, ModeOverride, Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
 pub trait Interceptor: Send + Sync + 'static {
@@ -49,8 +49,11 @@ pub struct RuleLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrittenRule {
     pub pattern: &'static str,
-    /// "enforce", "shadow", "disabled".
+    /// "enforce", "shadow", "disabled": the mode that applies.
     pub mode: &'static str,
+    /// The mode in the rule file, if another one applies.
+    #[serde(rename = "override")]
+    pub mode_override: Option<OverriddenMode>,
     pub namespaces: Vec<String>,
     pub why: Option<String>,
     pub file: String,
@@ -58,6 +61,19 @@ pub struct WrittenRule {
     pub line: u32,
     /// The rule's lines in its file.
     pub source: String,
+}
+
+/// Another mode than the one in the rule file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct OverriddenMode {
+    /// The mode in the rule file.
+    pub file_mode: &'static str,
+    /// Milliseconds since 1970 UTC.
+    pub until: u64,
+    pub reason: String,
+    pub by: String,
+    /// Whether all docward processes of the deployment use it, or only this one.
+    pub shared: bool,
 }
 
 /// See [`engine::Plan`].
@@ -96,7 +112,7 @@ impl Interceptor for RuleSet {
     }
 
     fn version(&self) -> u64 {
-        self.hash().0
+        RuleSet::version(self)
     }
 
     fn written(&self) -> Vec<(RuleLabel, WrittenRule)> {
@@ -109,12 +125,18 @@ fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     WrittenRule {
         pattern: rule.pattern.name(),
         mode: rule.mode.as_str(),
+        mode_override: rule.mode_override.as_deref().map(|found| overridden(rule.file_mode, found)),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),
         why: rule.why.clone(),
         file: rule.location.file.to_string(),
         line: rule.location.line,
         source: rules.rule_text(rule),
     }
+}
+
+fn overridden(file_mode: Mode, found: &ModeOverride) -> OverriddenMode {
+    let ModeOverride { mode: _, until, reason, by, shared } = found.clone();
+    OverriddenMode { file_mode: file_mode.as_str(), until, reason, by, shared }
 }
 
 impl Steps for engine::Plan<'_> {

@@ -23,7 +23,7 @@ pub use config::ProxyConfig;
 pub use connection::connection_counts::ConnectionCounts;
 pub use connection::limits::LimitSettings;
 pub use connection::memory::MemoryUse;
-pub use interceptor::{Interceptor, RuleLabel, Steps, WrittenRule};
+pub use interceptor::{Interceptor, OverriddenMode, RuleLabel, Steps, WrittenRule};
 pub use members::placement::Placement;
 pub use members::status::{MemberStatus, Phase};
 pub use members::topology::{Advertised, Mapped};

@@ -196,14 +196,16 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
         let mut context = ReadContext::for_settings(found, known, key, settings);
         AnyPattern::read(name, settings, &mut context)
     });
-    let name = name?;
+    let (name, mode) = (name?, mode?.value);
     Some(Rule {
         id,
         location: sources.location(node.span),
         name,
         why,
         namespaces: namespaces?,
-        mode: mode?.value,
+        mode,
+        file_mode: mode,
+        mode_override: None,
         except,
         unsupported: unsupported?.value,
         pattern: pattern?,

@@ -6,6 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::mode_override::ModeOverrides;
 use super::set::{RuleSet, RuleSetHash};
 use super::test_file::TestFiles;
 use crate::config::{Diagnostic, FileReader, Report, Sources};
@@ -19,7 +20,7 @@ impl RuleSet {
     /// then nothing is loaded.
     pub fn load(paths: &[PathBuf]) -> Result<Self, Report> {
         let (sources, found) = read_rules(paths);
-        Self::check(sources, found)
+        Self::check(sources, found, &ModeOverrides::new())
     }
 
     /// The [`RuleSet::hash`] that these files would have now, if they load. If it did not change, a reload gives the

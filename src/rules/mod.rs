@@ -14,6 +14,7 @@ mod envelope;
 mod files;
 mod index;
 mod ineffective;
+mod mode_override;
 pub mod reads;
 mod rule;
 mod rule_test;
@@ -24,6 +25,7 @@ mod tests;
 
 pub use envelope::{RULE, RULE_FILE};
 pub use files::is_test_file;
+pub use mode_override::{ModeOverride, ModeOverrides};
 pub use rule::{AppGlob, Except, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
 pub use rule_test::TEST;
 pub use set::{NamespaceRules, RuleSet, RuleSetHash};

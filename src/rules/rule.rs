@@ -3,7 +3,9 @@
 //! Types only. `envelope.rs` reads rules from a file, `set.rs` stores them.
 
 use std::fmt;
+use std::sync::Arc;
 
+use super::mode_override::ModeOverride;
 use crate::config::{Glob, Located, Location, NamespacePattern, Span};
 pub use crate::patterns::Mode;
 use crate::patterns::{AnyPattern, RuleView};
@@ -31,8 +33,12 @@ pub struct Rule {
     pub why: Option<String>,
     /// At least one.
     pub namespaces: Vec<Located<NamespacePattern>>,
-    /// Whether it is enforced.
+    /// The mode that applies: that of an override, or [`Self::file_mode`].
     pub mode: Mode,
+    /// The mode in the rule file.
+    pub file_mode: Mode,
+    /// The override of the mode, if there is one.
+    pub mode_override: Option<Arc<ModeOverride>>,
     /// The exempt clients.
     pub except: Except,
     /// What happens to statements that it cannot analyse.

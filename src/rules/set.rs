@@ -11,6 +11,7 @@ use super::conflict::{self, Budget};
 use super::envelope;
 use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
+use super::mode_override::ModeOverrides;
 use super::rule::{Mode, Rule, RuleId};
 use crate::config::{Diagnostic, NamespacePattern, Report, Severity, Source, Sources};
 use crate::patterns::AnyPattern;
@@ -47,12 +48,30 @@ impl RuleSet {
     /// # Errors
     /// Every mistake found in any of them; then nothing is loaded.
     pub fn from_sources(sources: Vec<Source>) -> Result<Self, Report> {
-        Self::check(Sources::new(sources), Vec::new())
+        Self::check(Sources::new(sources), Vec::new(), &ModeOverrides::new())
+    }
+
+    /// The same rules with other modes; modes that were overridden before are those of the files again. Overrides of
+    /// rules that the set does not have are ignored.
+    ///
+    /// # Errors
+    /// The rules contradict each other in these modes.
+    pub fn with_overrides(&self, overrides: &ModeOverrides) -> Result<Self, Report> {
+        Self::check(self.sources.clone(), Vec::new(), overrides)
     }
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
-    pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
+    pub(super) fn check(
+        sources: Sources,
+        mut found: Vec<Diagnostic>,
+        overrides: &ModeOverrides,
+    ) -> Result<Self, Report> {
         let envelope::Read { mut rules, names } = envelope::read(&sources, &mut found);
+        for rule in &mut rules {
+            if let Some(found) = overrides.get(&rule.name.value) {
+                (rule.mode, rule.mode_override) = (found.mode, Some(found.clone()));
+            }
+        }
         conflict::check_names(&names, &mut found);
         let budget = Budget::default();
         conflict::check(&rules, &budget, &mut found);
@@ -196,6 +215,20 @@ impl RuleSet {
     #[must_use]
     pub fn hash(&self) -> RuleSetHash {
         self.hash
+    }
+
+    /// Like [`Self::hash`], and different for different overrides of modes.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        let mut hash = Fnv(self.hash.0);
+        for (rule, found) in self.rules.iter().filter_map(|rule| Some((rule, rule.mode_override.as_ref()?))) {
+            for text in [&rule.name.value, found.mode.as_str(), &found.reason, &found.by] {
+                hash.add(text.as_bytes());
+                hash.add(&[0, u8::from(found.shared)]);
+            }
+            hash.add(&found.until.to_le_bytes());
+        }
+        hash.0
     }
 }
 

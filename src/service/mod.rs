@@ -2,8 +2,8 @@
 //! largest value of a field, consistent copies.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] allocates numbers,
-//! [`mongo`] connects to the server, [`copies`] works in the background, [`timestamps`] and [`inspection`] serve the
-//! command line.
+//! [`mongo`] connects to the server, [`copies`] works in the background, [`modes`] stores overrides of rule modes,
+//! [`timestamps`] and [`inspection`] serve the command line.
 
 pub mod access;
 mod allocator;
@@ -12,6 +12,7 @@ pub mod copies;
 pub mod inspection;
 mod leases;
 mod listing;
+pub mod modes;
 mod mongo;
 mod srv;
 pub mod timestamps;

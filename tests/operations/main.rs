@@ -8,6 +8,7 @@ mod deployment;
 mod hand_over;
 mod metrics;
 mod metrics_named;
+mod modes;
 mod reload;
 mod secrets;
 mod traces;

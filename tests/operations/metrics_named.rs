@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::doc;
 use serde_json::Value;
-use support::http::get;
+use support::http::request;
 use support::mongod::Mongod;
 use support::process::repository;
 use support::proxy::Docward;
@@ -13,16 +13,24 @@ use support::raw::Client;
 
 const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
 
+const TOKEN: &str = "0123456789abcdef";
+
 /// The type of a metric family, and the labels of its series.
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn scrape() -> String {
-    let docward =
-        Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--pool-size").argument("2").admin().start();
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--pool-size").argument("2").admin();
+    let docward = docward.argument("--admin-token").argument(TOKEN).start();
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
     client.wait_until_counted();
-    get(&docward.admin_address(), "/metrics").body
+    let authorization = format!("Bearer {TOKEN}");
+    let headers =
+        [("Host", "localhost"), ("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
+    let wanted = r#"{"rule": "whole", "mode": "shadow", "for": "1h", "reason": "r"}"#;
+    let admin = docward.admin_address();
+    assert_eq!(request(&admin, "POST", "/api/modes", &headers, wanted).status, 200);
+    request(&admin, "GET", "/metrics", &headers, "").body
 }
 
 fn families(scrape: &str) -> Families {

@@ -50,6 +50,7 @@ SCENARIOS = {
     "hostile": HOSTILE_RULES,
     "layout": RULES,
     "life": RULES,
+    "mode": RULES,
     "playground": RULES,
     "token": RULES,
 }
@@ -87,7 +88,7 @@ def admin(mongod, tmp_path):
 def test_console(scenario, browser, admin, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    arguments = ["--admin-token-file", token] if scenario == "token" else []
+    arguments = ["--admin-token-file", token] if scenario in ("mode", "token") else []
     docward = admin(SCENARIOS[scenario], *arguments)
     settings = {
         "uri": docward.uri,

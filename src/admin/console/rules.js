@@ -2,6 +2,7 @@
 
 import { arrange, byId, element, setText, words } from "./dom.js";
 import { numberCell, timeElement } from "./pieces.js";
+import { ModeControl, overrideText } from "./mode.js";
 import { minutesOf, plot } from "./plot.js";
 import { decisionsPart, definitionPart } from "./rule.js";
 import { ago, counted, number, time, visible } from "./text.js";
@@ -150,9 +151,12 @@ class Row {
 
   showDetails() {
     if (!this.contents) {
-      this.contents = element("div", { class: "contents" }, definitionPart(this.rule), "");
+      this.control = new ModeControl(this.rule);
+      this.contents = element("div", { class: "contents" },
+        element("div", {}, definitionPart(this.rule), this.control.element), "");
       this.details.append(element("td", { colspan: String(COLUMNS) }, this.contents));
     }
+    this.control.show(this.rule);
     this.contents.lastChild.replaceWith(decisionsPart(this.rule, this.report));
   }
 
@@ -176,7 +180,7 @@ class Row {
       numberCell(kinds.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
     this.last = last === null ? element("span", { class: "quiet" }, noDecisions(written)) : timeElement(last, ago(last));
     return [
-      element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode)),
+      element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode), ...overrideText(this.rule)),
       ...counts,
       element("td", { class: "plot", "data-label": "Last hour" },
         plot(minutesOf(this.rule), { now, span, about: visible(this.rule.name) })),

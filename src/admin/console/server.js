@@ -40,6 +40,14 @@ export async function explain(question, signal) {
   return response.json();
 }
 
+/** @param {{rule: string, by: string, mode?: string, for?: string, reason?: string}} change */
+export async function changeMode(change) {
+  const headers = { "Content-Type": "application/json" };
+  const signal = AbortSignal.timeout(TIMEOUT);
+  const response = await send("api/modes", { method: "POST", headers, body: JSON.stringify(change), signal });
+  return response.json();
+}
+
 /**
  * Receives decisions until the connection ends, or no data arrives for too long.
  * @param {{opened: () => void, event: (name: string, data: any) => void}} listener

@@ -1,11 +1,11 @@
 //! Reloads the rules: from the rule files that the flags or the configuration file name.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
-
 use super::{Fingerprint, Reloadable};
+use crate::cli::active_rules::ActiveRules;
 use crate::cli::config::ConfigFile;
 use crate::cli::connection::Connection;
 use crate::config::Report;
@@ -18,15 +18,15 @@ pub(in crate::cli) struct Rules {
     settings: ConfigFile,
     /// The content of the configuration file when the rules were loaded.
     config: Option<Vec<u8>>,
-    current: Arc<ArcSwap<RuleSet>>,
+    active: Arc<ActiveRules>,
 }
 
 impl Rules {
-    /// `current` are the rules that the `connection` flags gave at the start.
-    pub(in crate::cli) fn new(connection: Connection, current: Arc<ArcSwap<RuleSet>>) -> Self {
+    /// `active` are the rules that the `connection` flags gave at the start.
+    pub(in crate::cli) fn new(connection: Connection, active: Arc<ActiveRules>) -> Self {
         // The file was readable a moment ago; if it is not now, the first poll reports it.
         let settings = connection.settings().unwrap_or_default();
-        Self { config: connection.config_text(), connection, settings, current }
+        Self { config: connection.config_text(), connection, settings, active }
     }
 
     /// The rule paths in the current configuration; warns about changes to other keys, which need a restart.
@@ -38,6 +38,18 @@ impl Rules {
             self.settings = ConfigFile { rules: self.settings.rules.clone(), ..now };
         }
         paths
+    }
+
+    /// Warns about rules that the reload removes, because a lost file looks the same.
+    fn warn_of_removed(&self, rules: &RuleSet) {
+        let before = self.active.current().load_full();
+        let names = |rules: &'_ RuleSet| -> BTreeSet<String> {
+            rules.rules().iter().map(|rule| rule.name.value.clone()).collect()
+        };
+        let removed: Vec<String> = names(&before).difference(&names(rules)).cloned().collect();
+        if !removed.is_empty() {
+            tracing::warn!(count = removed.len(), "rules that no longer apply: {}", listed(&removed));
+        }
     }
 
     fn try_load(&mut self) -> Result<RuleSet, Report> {
@@ -52,7 +64,7 @@ impl Rules {
 
 impl Reloadable for Rules {
     fn made_from(&self) -> Fingerprint {
-        Fingerprint::from_content((&self.config, self.current.load().hash()))
+        Fingerprint::from_content((&self.config, self.active.current().load().hash()))
     }
 
     fn fingerprint(&self) -> Fingerprint {
@@ -61,7 +73,7 @@ impl Reloadable for Rules {
 
     fn load(&mut self) -> Result<(), String> {
         let rules = self.try_load().map_err(|report| {
-            let (report, current) = (report.render(false), self.current.load());
+            let (report, current) = (report.render(false), self.active.current().load_full());
             let (loaded, set) = (current.rules().len(), current.hash());
             tracing::error!("rules not reloaded; the {loaded} rules of set {set} stay in force:\n{report}");
             report
@@ -70,7 +82,16 @@ impl Reloadable for Rules {
         if !rules.warnings().is_empty() {
             tracing::warn!("the rules have warnings:\n{}", rules.warnings().render(false));
         }
-        self.current.store(Arc::new(rules));
+        self.warn_of_removed(&rules);
+        self.active.replace(&Arc::new(rules));
         Ok(())
     }
+}
+
+/// The first names, and the number of the others.
+fn listed(names: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let (shown, more) = names.split_at(names.len().min(SHOWN));
+    let more = if more.is_empty() { String::new() } else { format!(" and {} more", more.len()) };
+    shown.join(", ") + &more
 }

@@ -1,0 +1,73 @@
+// Overrides the mode of one rule for a limited time. Requires the token.
+
+import { element, setText } from "./dom.js";
+import { timeElement } from "./pieces.js";
+import { RequestError, changeMode, token } from "./server.js";
+import { time, visible } from "./text.js";
+
+const MODES = ["shadow", "enforce", "disabled"];
+const LENGTHS = { "30m": "30 minutes", "1h": "1 hour", "2h": "2 hours", "8h": "8 hours", "1d": "1 day" };
+
+/** The words about an override in the rule's row. */
+export function overrideText({ written }) {
+  const { override } = written;
+  if (!override) return [];
+  return [element("span", { class: "about" }, "until ", timeElement(override.until, time(override.until)), `; file: ${override.file_mode}`)];
+}
+
+/** The override of a rule, and the form to set one. Built once, so that its fields keep their input. */
+export class ModeControl {
+  constructor(rule) {
+    this.name = rule.name;
+    this.current = element("div", { class: "override", hidden: "" });
+    this.problem = element("p", { class: "problem", role: "status" });
+    this.mode = select("Mode", Object.fromEntries(MODES.map((mode) => [mode, mode])));
+    this.length = select("For", LENGTHS);
+    this.reason = element("input", { required: "", maxlength: "200", placeholder: "why", autocomplete: "off" });
+    this.form = element("form", { class: "override-form", "aria-label": `Override the mode of ${visible(rule.name)}` },
+      element("label", {}, "Mode ", this.mode), element("label", {}, "For ", this.length),
+      element("label", {}, "Reason ", this.reason), element("button", { type: "submit" }, "Override"));
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      this.send({ mode: this.mode.value, for: this.length.value, reason: this.reason.value });
+    });
+    this.element = element("div", { class: "override-part" }, this.current, this.form, this.problem);
+  }
+
+  show({ written }) {
+    const { override } = written;
+    this.form.hidden = !token.get();
+    const state = JSON.stringify([override, this.form.hidden]);
+    if (state === this.shown) return;
+    this.shown = state;
+    this.current.hidden = !override;
+    this.current.replaceChildren(...(override ? this.words(override, written.mode) : []));
+  }
+
+  words({ until, reason, by, file_mode: fileMode, shared }, mode) {
+    const end = element("button", { type: "button" }, "End the override");
+    end.addEventListener("click", () => this.send({}));
+    const where = shared ? "in every docward process of the deployment" : "only in this process";
+    return [
+      element("p", {}, element("strong", {}, `Overridden: ${mode} instead of ${fileMode}`), " until ",
+        timeElement(until, time(until)), ` (${where}). `, element("bdi", {}, visible(by)), ": ", visible(reason)),
+      ...(token.get() ? [end] : []),
+    ];
+  }
+
+  async send(change) {
+    setText(this.problem, "");
+    try {
+      const { note } = await changeMode({ rule: this.name, by: "console", ...change });
+      setText(this.problem, note ? `Only in this process, and until it restarts: ${visible(note)}.` : "");
+      this.reason.value = "";
+    } catch (error) {
+      setText(this.problem, error instanceof RequestError ? visible(error.message) : "docward does not reply");
+    }
+  }
+}
+
+function select(label, options) {
+  const items = Object.entries(options).map(([value, text]) => element("option", { value }, text));
+  return element("select", { "aria-label": label }, ...items);
+}

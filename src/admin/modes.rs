@@ -1,0 +1,79 @@
+//! Overrides of rule modes: the list, and `POST` to set or end one.
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::Sources;
+use super::authorization::error;
+use crate::rules::Rule;
+
+/// A request to override the mode of a rule, or to end its override.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ModeRequest {
+    pub rule: String,
+    /// "enforce", "shadow" or "disabled"; `None`: end the override.
+    pub mode: Option<String>,
+    /// Such as "2h".
+    #[serde(rename = "for")]
+    pub length: Option<String>,
+    pub reason: Option<String>,
+    /// Who sets it.
+    pub by: Option<String>,
+}
+
+/// The effect of a request.
+#[derive(Debug, Clone, Serialize)]
+pub struct ModeReply {
+    /// When the override ends, in milliseconds since 1970 UTC; `None`: it has ended.
+    pub until: Option<u64>,
+    /// Whether all docward processes of the deployment use it, or only this one.
+    pub shared: bool,
+    /// Why only this one.
+    pub note: Option<String>,
+}
+
+/// docs/observability.md documents the fields.
+pub(super) async fn list(State(sources): State<Sources>) -> Response {
+    let rules = sources.observer.rules();
+    let overrides: Vec<Value> = rules.rules().iter().filter_map(to_json).collect();
+    Json(json!({"overrides": overrides})).into_response()
+}
+
+fn to_json(rule: &Rule) -> Option<Value> {
+    let found = rule.mode_override.as_deref()?;
+    Some(json!({
+        "rule": rule.name.value,
+        "mode": found.mode.as_str(),
+        "file_mode": rule.file_mode.as_str(),
+        "until": found.until,
+        "reason": found.reason,
+        "by": found.by,
+        "shared": found.shared,
+    }))
+}
+
+/// 200 with the reply, or 422 with what is wrong. Requires a token, because any process on this machine, and any web
+/// page in a browser on it, can send a request to an address without one.
+pub(super) async fn change(
+    State(sources): State<Sources>,
+    request: Result<Json<ModeRequest>, JsonRejection>,
+) -> Response {
+    if sources.settings.token.is_none() {
+        let text = "changing modes requires a token: set admin_token_file (--admin-token-file)";
+        return error(StatusCode::FORBIDDEN, text);
+    }
+    let request = match request {
+        Ok(Json(request)) => request,
+        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+    };
+    match sources.admin_context.change_mode(request).await {
+        Ok(reply) => Json(reply).into_response(),
+        Err(reason) => error(StatusCode::UNPROCESSABLE_ENTITY, &reason),
+    }
+}

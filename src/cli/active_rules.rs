@@ -1,0 +1,261 @@
+//! The rules in use: those of the files, in the modes that operators have set at run time.
+//!
+//! With a service connection, overrides are kept in MongoDB (`crate::service::modes`), and every docward process of the
+//! deployment follows them. Without one they belong to this process.
+
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwap;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use super::mode::{ModeChange, ModeResult};
+use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
+use crate::service::{MongoService, modes};
+use crate::suggest;
+
+/// How often stored overrides are read; every process uses a change within two seconds.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+/// The longest wait for the server: also at the start, when it may be down.
+const READ_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The rules in use and their overrides.
+pub(super) struct ActiveRules {
+    current: Arc<ArcSwap<RuleSet>>,
+    /// Stores the overrides; `None`: they belong to this process.
+    service: Option<Arc<MongoService>>,
+    overrides: Mutex<Overrides>,
+}
+
+#[derive(Default)]
+struct Overrides {
+    /// As last read from the server.
+    shared: ModeOverrides,
+    /// The number of changes by this process, so that a read that began before a change does not undo it.
+    changes: u64,
+    /// Those of this process.
+    local: ModeOverrides,
+    /// Overrides that cannot be applied, each logged once.
+    logged: BTreeSet<String>,
+}
+
+impl Overrides {
+    /// All that have not expired by this process's clock.
+    fn valid(&self, now: SystemTime) -> ModeOverrides {
+        let now = milliseconds(now);
+        let all = self.shared.iter().chain(&self.local);
+        all.filter(|(_, found)| found.until > now).map(|(rule, found)| (rule.clone(), found.clone())).collect()
+    }
+}
+
+impl ActiveRules {
+    /// `rules` are those of the files. With a `service`, overrides are kept on the server.
+    pub(super) fn new(rules: Arc<RuleSet>, service: Option<Arc<MongoService>>) -> Self {
+        Self { current: Arc::new(ArcSwap::new(rules)), service, overrides: Mutex::default() }
+    }
+
+    /// The rules in use, for the proxy.
+    pub(super) fn current(&self) -> Arc<ArcSwap<RuleSet>> {
+        self.current.clone()
+    }
+
+    /// Uses the rules of a reload, with the overrides that are still valid.
+    pub(super) fn replace(&self, rules: &Arc<RuleSet>) {
+        let mut overrides = self.lock();
+        let valid = overrides.valid(SystemTime::now());
+        let (combined, applied) = overrides.combine(rules, &valid);
+        for (rule, found) in &applied {
+            let (mode, until) = (found.mode.as_str(), shown_time(found.until));
+            tracing::warn!(rule, mode, until, by = found.by, "the reload keeps the override of the rule's mode");
+        }
+        for rule in valid.keys().filter(|rule| !applied.contains_key(*rule)) {
+            tracing::warn!(rule, "the reload ends the override of a rule's mode: the rule is not loaded or conflicts");
+        }
+        self.current.store(combined);
+    }
+
+    /// Reads the stored overrides once, before the listeners open.
+    pub(super) async fn start(&self) {
+        if let Err(error) = self.read().await {
+            tracing::warn!("overrides of rule modes are not known yet; the modes in the rule files apply: {error}");
+        }
+        self.apply(SystemTime::now());
+    }
+
+    /// Follows stored overrides and ends expired ones; never returns.
+    pub(super) async fn follow(self: &Arc<Self>) {
+        let mut ticks = interval(POLL_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let mut logged = String::new();
+        loop {
+            ticks.tick().await;
+            let error = self.read().await.err().unwrap_or_default();
+            if !error.is_empty() && error != logged {
+                tracing::warn!(
+                    "overrides of rule modes cannot be read; the known ones stay until they expire: {error}"
+                );
+            }
+            logged = error;
+            let active = self.clone();
+            // Checking many rules takes time.
+            _ = tokio::task::spawn_blocking(move || active.apply(SystemTime::now())).await;
+        }
+    }
+
+    /// The overrides in use.
+    pub(super) fn list(&self) -> ModeOverrides {
+        let rules = self.current.load();
+        let overridden = |rule: &crate::rules::Rule| Some((rule.name.value.clone(), rule.mode_override.clone()?));
+        rules.rules().iter().filter_map(overridden).collect()
+    }
+
+    /// Overrides a rule's mode, or ends its override.
+    ///
+    /// # Errors
+    /// A message for the user: there is no such rule or override, or the rules would contradict each other.
+    pub(super) async fn change(self: Arc<Self>, change: ModeChange) -> Result<ModeResult, String> {
+        let rules = self.current.load_full();
+        require_rule(&rules, &change.rule)?;
+        if let Some(wanted) = &change.wanted {
+            let until = milliseconds(SystemTime::now() + wanted.length);
+            let local = wanted.to_override(until, false);
+            let mut all = self.lock().valid(SystemTime::now());
+            all.insert(change.rule.clone(), Arc::new(local.clone()));
+            rules.with_overrides(&all).map_err(|report| report.render(false))?;
+            let stored = match &self.service {
+                Some(service) => ModeChange::store(wanted, &change.rule, service).await.map(Some),
+                None => Ok(None),
+            };
+            let (found, note) = match stored {
+                Ok(Some(shared)) => (shared, None),
+                Ok(None) => (local, Some("docward has no `service` connection".to_owned())),
+                Err(error) => (local, Some(error)),
+            };
+            let found = Arc::new(found);
+            let mut overrides = self.lock();
+            overrides.changes += 1;
+            overrides.local.remove(&change.rule);
+            let kept = if found.shared { &mut overrides.shared } else { &mut overrides.local };
+            kept.insert(change.rule.clone(), found.clone());
+            drop(overrides);
+            self.apply(SystemTime::now());
+            return Ok(ModeResult { found: Some(found), note });
+        }
+        let stored = match &self.service {
+            Some(service) => modes::clear(service, &change.rule).await?,
+            None => false,
+        };
+        let mut overrides = self.lock();
+        overrides.changes += 1;
+        let known = overrides.local.remove(&change.rule).is_some() | overrides.shared.remove(&change.rule).is_some();
+        drop(overrides);
+        self.apply(SystemTime::now());
+        if known | stored {
+            Ok(ModeResult { found: None, note: None })
+        } else {
+            Err(format!("the mode of `{}` is not overridden", change.rule))
+        }
+    }
+
+    async fn read(&self) -> Result<(), String> {
+        let Some(service) = &self.service else { return Ok(()) };
+        let changes = self.lock().changes;
+        let read = timeout(READ_TIMEOUT, modes::read(service)).await;
+        let shared = read.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))?;
+        let mut overrides = self.lock();
+        if overrides.changes == changes {
+            overrides.shared = shared;
+        }
+        Ok(())
+    }
+
+    /// Puts the rules into the modes that are valid `now`, if that changes any; logs the changes.
+    fn apply(&self, now: SystemTime) {
+        let before = self.list();
+        let mut overrides = self.lock();
+        let valid = overrides.valid(now);
+        if valid == before {
+            return;
+        }
+        let rules = self.current.load_full();
+        let (combined, applied) = overrides.combine(&rules, &valid);
+        if applied != before {
+            self.current.store(combined);
+        }
+        for (rule, found) in applied.iter().filter(|(rule, found)| before.get(*rule) != Some(found)) {
+            let ModeOverride { mode, until, reason, by, shared } = &**found;
+            let (mode, until) = (mode.as_str(), shown_time(*until));
+            tracing::warn!(rule, mode, until, reason, by, shared, "the rule's mode is overridden");
+        }
+        for rule in before.keys().filter(|rule| !applied.contains_key(*rule)) {
+            let file_mode = rules.rules().iter().find(|one| one.name.value == *rule).map(|one| one.file_mode.as_str());
+            tracing::warn!(
+                rule,
+                mode = file_mode,
+                "the override of the rule's mode ended; the mode in the file applies"
+            );
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Overrides> {
+        self.overrides.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Overrides {
+    /// `rules` in these modes, and the overrides that could be applied. The others are logged.
+    fn combine(&mut self, rules: &Arc<RuleSet>, wanted: &ModeOverrides) -> (Arc<RuleSet>, ModeOverrides) {
+        let is_loaded = |name: &str| rules.rules().iter().any(|rule| rule.name.value == name);
+        let mut applied = wanted.clone();
+        applied.retain(|rule, _| {
+            let loaded = is_loaded(rule);
+            // Normal if docward processes of one deployment have different rules.
+            if !loaded && self.logged.insert(rule.clone()) {
+                tracing::info!(rule, "an override names a rule that is not loaded here; it has no effect");
+            }
+            loaded
+        });
+        if let Ok(combined) = rules.with_overrides(&applied) {
+            return (Arc::new(combined), applied);
+        }
+        let (mut combined, mut fitting) = (rules.with_overrides(&ModeOverrides::new()).ok(), ModeOverrides::new());
+        for (rule, found) in applied {
+            let mut more = fitting.clone();
+            more.insert(rule.clone(), found);
+            match rules.with_overrides(&more) {
+                Ok(rules) => (combined, fitting) = (Some(rules), more),
+                Err(report) => {
+                    let report = report.render(false);
+                    if self.logged.insert(format!("{rule}: {report}")) {
+                        tracing::error!(rule, "the override of the rule's mode is not applied:\n{report}");
+                    }
+                }
+            }
+        }
+        (combined.map_or_else(|| rules.clone(), Arc::new), fitting)
+    }
+}
+
+/// # Errors
+/// A message for the user.
+pub(super) fn require_rule(rules: &RuleSet, name: &str) -> Result<(), String> {
+    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
+    if names().any(|rule| rule == name) {
+        return Ok(());
+    }
+    let near = suggest::nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    Err(format!("no loaded rule is named `{name}`{near}"))
+}
+
+/// Milliseconds since 1970 UTC.
+fn milliseconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `2026-11-23T15:04:05.000Z`
+pub(super) fn shown_time(milliseconds: u64) -> String {
+    let time = bson::DateTime::from_millis(i64::try_from(milliseconds).unwrap_or(i64::MAX));
+    time.try_to_rfc3339_string().unwrap_or_else(|_| milliseconds.to_string())
+}

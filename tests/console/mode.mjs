@@ -1,0 +1,37 @@
+// With the token, the mode of a rule can be overridden and the override ended; every process shows it.
+
+import assert from "node:assert/strict";
+import { MongoClient, assertQuiet, live, openConsole, row, shows } from "./harness.mjs";
+
+export default async function (browser, { admin, token, uri }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  await page.getByLabel("Token", { exact: true }).fill(token);
+  await page.keyboard.press("Enter");
+  await live(page);
+  const client = await MongoClient.connect(uri);
+  const orders = client.db("shop").collection("orders");
+  await orders.updateOne({ _id: 1 }, { $set: { n: 0 } }, { upsert: true });
+  const replace = () => orders.replaceOne({ _id: 1 }, { n: 1 });
+  await assert.rejects(replace, /whole/);
+
+  await row(page, "whole").locator(".rule-name").click();
+  const form = page.getByRole("form", { name: "Override the mode of whole" });
+  await form.getByLabel("Mode").selectOption("shadow");
+  await form.getByLabel("For", { exact: true }).selectOption("1h");
+  // What is typed stays while the page is refreshed.
+  await form.getByLabel("Reason").fill("<b>incident</b> 12");
+  await page.waitForTimeout(4000);
+  assert.equal(await form.getByLabel("Reason").inputValue(), "<b>incident</b> 12");
+  await form.getByRole("button", { name: "Override" }).click();
+  await shows(page.locator(".override"), "Overridden: shadow instead of enforce");
+  await shows(page.locator(".override"), "console: <b>incident</b> 12");
+  await shows(page.locator(".problem"), "Only in this process");
+  await shows(row(page, "whole"), "file: enforce");
+  await replace();
+
+  await page.getByRole("button", { name: "End the override" }).click();
+  await page.locator(".override").waitFor({ state: "hidden" });
+  await assert.rejects(replace, /whole/);
+  await client.close();
+  assertQuiet(complaints, /status of 401/);
+}

@@ -1,0 +1,197 @@
+//! Modes that operators override at run time: in every process, for a limited time, and seen wherever the rule is seen.
+
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use bson::doc;
+use serde_json::{Value, json};
+use support::http::{Answer, get, request};
+use support::mongod::Mongod;
+use support::process::{TIMEOUT, docward_executable, poll};
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+
+const TOKEN: &str = "0123456789abcdef";
+
+fn rule(name: &str, more: &str) -> String {
+    format!(
+        "version: 1\nrules:\n  - {{ name: {name}, namespace: modes.{name}, replacement: {{ policy: reject }} }}\n{more}"
+    )
+}
+
+/// Whether an unchecked replacement in the collection of this name is rejected.
+fn rejects(docward: &Docward, name: &str) -> bool {
+    let stored = doc! { "q": { "_id": 1 }, "u": { "$set": { "there": true } }, "upsert": true };
+    Mongod::shared().command("modes", doc! { "update": name, "updates": [stored] });
+    let replace = doc! { "update": name, "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
+    let reply = Client::connect(&docward.address()).command("modes", replace);
+    match reply.get_array("writeErrors").map(|errors| errors[0].clone()) {
+        Ok(error) => {
+            assert!(error.to_string().contains("docward"), "{error}");
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+fn await_rejects(docward: &Docward, name: &str, expected: bool, within: Duration) {
+    let is_expected = || (rejects(docward, name) == expected).then_some(());
+    poll(within, is_expected).unwrap_or_else(|| panic!("{name} is not followed within {within:?}"));
+}
+
+/// With a service connection and an admin address with a token.
+fn before(rules: &str) -> Builder {
+    with_token(rules).argument("--service").argument(Mongod::shared().uri())
+}
+
+fn with_token(rules: &str) -> Builder {
+    Docward::before(&Mongod::shared().uri()).rules(rules).admin().argument("--admin-token").argument(TOKEN)
+}
+
+/// Runs `docward mode` with the rules of `docward`.
+fn mode(docward: &Docward, arguments: &[&str]) -> Output {
+    let mut command = Command::new(docward_executable());
+    command.arg("mode").args(arguments).arg("--rules").arg(docward.rules_file());
+    command.args(["--service", &Mongod::shared().uri()]).output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+fn ask(docward: &Docward, method: &str, path: &str, body: &Value) -> Answer {
+    let authorization = format!("Bearer {TOKEN}");
+    let headers =
+        [("Host", "localhost"), ("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    request(&docward.admin_address(), method, path, &headers, &body)
+}
+
+#[test]
+fn every_process_follows_an_override_and_it_expires() {
+    const RULE: &str = "follows-and-expires";
+    let rules = rule(RULE, "");
+    let processes = [before(&rules).start(), before(&rules).start()];
+    assert!(processes.iter().all(|docward| rejects(docward, RULE)));
+    let began = Instant::now();
+    let set = mode(&processes[0], &[RULE, "shadow", "--for", "6s", "--reason", "incident 12"]);
+    assert!(set.status.success() && text(&set).contains("follows within 2 s"), "{}", text(&set));
+    for docward in &processes {
+        await_rejects(docward, RULE, false, Duration::from_secs(2));
+        let line = docward.wait_for_log("the rule's mode is overridden");
+        assert!(["shadow", "incident 12", RULE].iter().all(|word| line.contains(word)), "{line}");
+    }
+    // It is shown wherever the rule is shown.
+    let shown = ask(&processes[1], "GET", "/api/rules", &Value::Null).json();
+    let written = &shown["rules"][0]["written"];
+    assert_eq!((&written["mode"], &written["override"]["file_mode"]), (&json!("shadow"), &json!("enforce")));
+    assert_eq!(written["override"]["reason"], "incident 12");
+    let metrics = ask(&processes[1], "GET", "/metrics", &Value::Null).body;
+    assert!(
+        metrics.contains(&format!("docward_rule_mode_overrides{{rule=\"{RULE}\",mode=\"shadow\"}} 1")),
+        "{metrics}"
+    );
+    let listed = text(&mode(&processes[0], &["--list"]));
+    assert!(listed.lines().any(|line| line.contains(RULE) && line.contains("enforce") && line.contains("incident 12")));
+    // A process that starts now uses it from the first statement on.
+    let late = before(&rules).start();
+    assert!(!rejects(&late, RULE), "an override survives a restart");
+    for docward in &processes {
+        await_rejects(docward, RULE, true, TIMEOUT);
+        docward.wait_for_log("the override of the rule's mode ended");
+    }
+    let lasted = began.elapsed();
+    assert!(lasted > Duration::from_secs(5), "{lasted:?}");
+    assert!(!text(&mode(&processes[0], &["--list"])).contains(RULE));
+}
+
+#[test]
+fn an_override_ends_on_request() {
+    const RULE: &str = "ends-on-request";
+    let docward = before(&rule(RULE, "")).start();
+    let set = mode(&docward, &[RULE, "disabled", "--for", "1h", "--reason", "r"]);
+    assert!(set.status.success(), "{}", text(&set));
+    await_rejects(&docward, RULE, false, Duration::from_secs(2));
+    assert!(mode(&docward, &[RULE, "--clear"]).status.success());
+    await_rejects(&docward, RULE, true, Duration::from_secs(2));
+    let again = mode(&docward, &[RULE, "--clear"]);
+    assert!(again.status.code() == Some(1) && text(&again).contains("is not overridden"), "{}", text(&again));
+    let unknown = mode(&docward, &["ends-on-requst", "shadow", "--for", "1h", "--reason", "r"]);
+    assert!(text(&unknown).contains("did you mean `ends-on-request`?"), "{}", text(&unknown));
+    let long = mode(&docward, &[RULE, "shadow", "--for", "31d", "--reason", "r"]);
+    assert!(text(&long).contains("at most 30d"), "{}", text(&long));
+}
+
+#[test]
+fn without_a_service_connection_only_one_process_has_the_override_and_it_needs_a_token() {
+    const RULE: &str = "in-one-process";
+    let rules = rule(RULE, "");
+    let processes = [with_token(&rules).start(), with_token(&rules).start()];
+    let wanted = json!({ "rule": RULE, "mode": "shadow", "for": "1h", "reason": "r", "by": "ada" });
+    let set = ask(&processes[0], "POST", "/api/modes", &wanted).json();
+    assert_eq!(set["shared"], false);
+    assert!(set["note"].as_str().unwrap().contains("no `service` connection"), "{set}");
+    assert!(!rejects(&processes[0], RULE) && rejects(&processes[1], RULE));
+    let list = ask(&processes[0], "GET", "/api/modes", &Value::Null).json();
+    assert_eq!((&list["overrides"][0]["by"], &list["overrides"][0]["file_mode"]), (&json!("ada"), &json!("enforce")));
+    // `docward mode` asks that process.
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, TOKEN).unwrap();
+    let mut command = Command::new(docward_executable());
+    command.args(["mode", RULE, "--clear", "--admin", &processes[0].admin_address(), "--admin-token-file"]).arg(file);
+    let cleared = command.output().unwrap();
+    assert!(cleared.status.success() && text(&cleared).contains("override ended"), "{}", text(&cleared));
+    assert!(rejects(&processes[0], RULE));
+    for (wrong, words) in [
+        (json!({ "rule": "x", "mode": "shadow", "for": "1h", "reason": "r" }), "no loaded rule is named `x`"),
+        (json!({ "rule": RULE, "mode": "of", "for": "1h", "reason": "r" }), "write enforce, shadow or disabled"),
+        (json!({ "rule": RULE, "mode": "shadow", "reason": "r" }), "`for` is missing"),
+        (json!({ "rule": RULE, "mode": "shadow", "for": "1h" }), "`reason` is missing"),
+    ] {
+        let answer = ask(&processes[0], "POST", "/api/modes", &wrong);
+        assert!(answer.status == 422 && answer.body.contains(words), "{answer:?}");
+    }
+    // Without a token, any page in a browser on this machine could send the request.
+    let open = Docward::before(&Mongod::shared().uri()).rules(&rules).admin().start();
+    let headers = [("Host", "localhost"), ("Content-Type", "application/json")];
+    let refused = request(&open.admin_address(), "POST", "/api/modes", &headers, &wanted.to_string());
+    assert_eq!(refused.status, 403, "{refused:?}");
+    assert_eq!(get(&open.admin_address(), "/api/modes").status, 200);
+    assert!(rejects(&open, RULE));
+}
+
+#[test]
+fn a_reload_keeps_an_override_and_names_removed_rules() {
+    const RULE: &str = "kept-by-reload";
+    let docward = before(&rule(RULE, "")).start();
+    assert!(mode(&docward, &[RULE, "shadow", "--for", "1h", "--reason", "r"]).status.success());
+    await_rejects(&docward, RULE, false, Duration::from_secs(2));
+    let other = "  - { name: other, namespace: modes.other, replacement: { policy: reject } }\n";
+    docward.rewrite_rules(&rule(RULE, other));
+    docward.wait_for_log("the reload keeps the override of the rule's mode");
+    assert!(!rejects(&docward, RULE) && rejects(&docward, "other"));
+    docward.rewrite_rules(&format!("version: 1\nrules:\n{other}"));
+    let line = docward.wait_for_log("rules that no longer apply");
+    assert!(line.contains(RULE), "{line}");
+    docward.wait_for_log("the reload ends the override");
+    mode(&docward, &[RULE, "--clear"]);
+}
+
+#[test]
+fn an_override_that_contradicts_another_rule_is_rejected() {
+    const RULE: &str = "contradicts";
+    let shadow = "  - { name: second, namespace: modes.contradicts, mode: shadow, replacement: { policy: merge } }\n";
+    let docward = before(&rule(RULE, shadow)).start();
+    let wrong = mode(&docward, &["second", "enforce", "--for", "1h", "--reason", "r"]);
+    assert!(wrong.status.code() == Some(1) && text(&wrong).contains("rules.yaml:4"), "{}", text(&wrong));
+    let wanted = json!({ "rule": "second", "mode": "enforce", "for": "1h", "reason": "r" });
+    assert_eq!(ask(&docward, "POST", "/api/modes", &wanted).status, 422);
+    // After the other one is off, both fit.
+    assert!(mode(&docward, &[RULE, "disabled", "--for", "1h", "--reason", "r"]).status.success());
+    let fits = mode(&docward, &["second", "enforce", "--for", "1h", "--reason", "r"]);
+    assert!(fits.status.success(), "{}", text(&fits));
+    for rule in [RULE, "second"] {
+        mode(&docward, &[rule, "--clear"]);
+    }
+}
