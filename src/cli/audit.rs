@@ -7,8 +7,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output::print;
 use super::traffic::{self, Worker};
-use super::{Format, fail, load_rules, print};
+use super::{Format, fail, load_rules};
 use crate::audit::{Audit, RecordedCommand, Tally, report};
 use crate::command::{CommandClass, Namespace};
 
@@ -41,7 +42,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Format::Text => report::to_text(&tally, &rules, &sources),
         Format::Json => format!("{:#}\n", report::to_json(&tally, &rules, &sources)),
     };
-    print(text.as_bytes())
+    print(text.as_bytes()).into()
 }
 
 impl Worker for Audit<'_> {

@@ -4,7 +4,6 @@
 
 mod coverage;
 
-use std::io::IsTerminal;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -14,8 +13,9 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
+use super::output::{Printed, print, print_line};
 use super::typed::Unquoted;
-use super::{Format, values};
+use super::{Format, logging, values};
 use crate::config::{Diagnostic, Report};
 use crate::engine::incompatible_rules;
 use crate::proxy::ListenerTls;
@@ -63,10 +63,10 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         findings.deployment(&settings, rules);
     }
     match arguments.format {
-        Format::Json => println!("{}", findings.to_json(rules.as_ref().filter(|_| arguments.coverage))),
+        Format::Json => print_line(&findings.to_json(rules.as_ref().filter(|_| arguments.coverage))),
         Format::Text => findings.show(rules.as_ref(), arguments.coverage),
     }
-    if findings.failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    .unless(findings.failed)
 }
 
 /// The reports, in the order in which they are printed.
@@ -116,26 +116,23 @@ impl Findings {
             Ok(found) => self.reports.push(Report::new(found, rules.sources().clone())),
             Err(error) => {
                 self.failed = true;
-                eprintln!("docward: cannot inspect the deployment: {error:#}");
+                logging::print_error(&format!("docward: cannot inspect the deployment: {error:#}\n"));
             }
         }
     }
 
-    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) {
-        for report in self.reports.iter().filter(|report| !report.is_empty()) {
-            eprint!("{}", report.render(std::io::stderr().is_terminal()));
-        }
-        let Some(rules) = rules else { return };
-        if with_coverage {
-            print!("{}", coverage::text(rules));
-        }
+    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) -> Printed {
+        self.reports.iter().filter(|report| !report.is_empty()).for_each(logging::show);
+        let Some(rules) = rules else { return Printed::default() };
+        let mut text = if with_coverage { coverage::text(rules) } else { String::new() };
         if !self.failed {
             let counted = match rules.rules().len() {
-                1 => "1 rule is".to_owned(),
-                count => format!("{count} rules are"),
+                1 => "1 rule is fine".to_owned(),
+                count => format!("{count} rules are fine"),
             };
-            println!("{counted} valid (set {})", rules.hash());
+            text += &format!("{counted} (set {})\n", rules.hash());
         }
+        print(&text)
     }
 
     /// The diagnostics, or the coverage of `covering` if there are no errors.
@@ -161,7 +158,7 @@ fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<
 fn certificates_load(config: &ConfigFile) -> bool {
     let loaded = config.tls.clone().files().and_then(|files| Ok(files.map(ListenerTls::load).transpose()?));
     if let Err(error) = &loaded {
-        eprintln!("docward: tls: {error:#}");
+        logging::print_error(&format!("docward: tls: {error:#}\n"));
     }
     loaded.is_ok()
 }
@@ -169,7 +166,7 @@ fn certificates_load(config: &ConfigFile) -> bool {
 fn admin_is_safe(config: &ConfigFile) -> bool {
     let settings = config.admin.settings();
     if let Err(error) = &settings {
-        eprintln!("docward: admin: {error:#}");
+        logging::print_error(&format!("docward: admin: {error:#}\n"));
     }
     settings.is_ok()
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_complete::Shell;
 
-use super::print;
+use super::output::print;
 
 /// The command line.
 #[derive(Debug, clap::Args)]
@@ -17,5 +17,5 @@ pub struct Arguments {
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut super::Arguments::command(), "docward", &mut script);
-    print(&script)
+    print(&script).into()
 }

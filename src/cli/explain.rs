@@ -15,7 +15,8 @@ use serde_json::json;
 
 use super::config::ConfigFile;
 use super::difference::difference;
-use super::{EXIT_USAGE, Format, fail, load_rules, words};
+use super::output::{print, print_line};
+use super::{EXIT_USAGE, Format, fail, load_rules, logging, words};
 use crate::config::Report;
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements};
@@ -72,17 +73,15 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         (Ok(explained), Format::Text) => {
             let coloured = std::io::stdout().is_terminal();
             let texts = explained.commands.iter().map(|one| one.to_text(&explained, coloured));
-            print!("{}", texts.collect::<Vec<_>>().join("\n"));
-            ExitCode::SUCCESS
+            print(texts.collect::<Vec<_>>().join("\n")).into()
         }
         (Ok(explained), Format::Json) => {
-            println!("{}", serde_json::to_string_pretty(&explained).unwrap_or_default());
-            ExitCode::SUCCESS
+            print_line(&serde_json::to_string_pretty(&explained).unwrap_or_default()).into()
         }
         (Err(report), format) => {
             match format {
-                Format::Text => eprint!("{}", report.render(std::io::stderr().is_terminal())),
-                Format::Json => println!("{}", report.to_json()),
+                Format::Text => logging::show(&report),
+                Format::Json => _ = print_line(&report.to_json().to_string()),
             }
             ExitCode::FAILURE
         }

@@ -9,7 +9,8 @@ use clap::Args;
 
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config::ConfigFile;
-use super::{fail, print, values};
+use super::output::print;
+use super::{fail, values};
 
 /// The command line.
 #[derive(Debug, Args)]
@@ -33,7 +34,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     let path = if arguments.live { "/healthz" } else { "/readyz" };
     match admin_client::send(address, &AdminRequest { path, ..AdminRequest::default() }) {
-        Ok(HttpReply { status: 200, .. }) => print(b"ok\n"),
+        Ok(HttpReply { status: 200, .. }) => print(b"ok\n").into(),
         Ok(HttpReply { status, body }) => fail(&format!("{path} returned {status}: {}", body.trim()), 1),
         Err(reason) => fail(&reason, 1),
     }

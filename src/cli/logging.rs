@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{IsTerminal, stderr};
+use std::io::{IsTerminal, Write as _, stderr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::sync::LazyLock;
@@ -49,7 +49,17 @@ fn filter() -> Targets {
 
 /// Prints an error. Hides credentials, because `text` may quote a connection string that was typed elsewhere.
 pub(super) fn print_error(text: &str) {
-    eprint!("{}", lines(Level::ERROR, &redact(text)));
+    write(&lines(Level::ERROR, &redact(text)));
+}
+
+/// Prints progress, as a line.
+pub(super) fn note(text: &str) {
+    write(&lines(Level::INFO, &format!("{text}\n")));
+}
+
+/// Nothing can be printed if stderr is closed.
+fn write(text: &str) {
+    _ = stderr().lock().write_all(text.as_bytes());
 }
 
 /// Prints the diagnostics of rules or a configuration file.

@@ -7,7 +7,8 @@ use std::process::ExitCode;
 use clap::CommandFactory;
 use clap_mangen::Man;
 
-use super::{fail, print};
+use super::fail;
+use super::output::print;
 
 /// The command line.
 #[derive(Debug, clap::Args)]
@@ -22,7 +23,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let Some(folder) = &arguments.out else {
         let mut page = Vec::new();
         return match Man::new(command).render(&mut page) {
-            Ok(()) => print(&page),
+            Ok(()) => print(&page).into(),
             Err(error) => fail(&format!("cannot generate the manual page: {error}"), 1),
         };
     };

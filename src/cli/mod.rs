@@ -1,5 +1,8 @@
 //! The command line: one file per subcommand. It reads arguments and prints results; the layers below do the work.
 
+// These panic if the pipe is closed, as with `head`; `output` and `logging` do not.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod active_rules;
 mod admin_client;
 mod audit;
@@ -15,6 +18,7 @@ mod logging;
 mod machine;
 mod man;
 mod mode;
+mod output;
 mod pool;
 mod record;
 pub mod reload;
@@ -30,7 +34,6 @@ mod values;
 mod words;
 
 use std::ffi::OsString;
-use std::io::{ErrorKind, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -137,18 +140,10 @@ impl Arguments {
             Command::ResetClock(arguments) => reset_clock::run(arguments),
             Command::Mode(arguments) => mode::run(*arguments),
             Command::Health(arguments) => health::run(&arguments),
-            Command::Schema => print(SCHEMA.as_bytes()),
+            Command::Schema => output::print(SCHEMA).into(),
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments),
         }
-    }
-}
-
-/// Prints to stdout. A closed pipe, as with `head`, is not an error.
-fn print(text: &[u8]) -> ExitCode {
-    match std::io::stdout().lock().write_all(text) {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => fail(&format!("cannot print to stdout: {error}"), 1),
-        _ => ExitCode::SUCCESS,
     }
 }
 

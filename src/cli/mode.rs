@@ -18,7 +18,8 @@ use super::active_rules::{require_rule, shown_time};
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config::{AdminKeys, ConfigFile};
 use super::connection::{Connection, exit_code};
-use super::{EXIT_USAGE, fail, load_rules, logging, print, values};
+use super::output::print;
+use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
 use crate::rules::{Mode, ModeOverride, RuleSet};
 use crate::service::{MongoService, modes};
@@ -151,7 +152,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         },
     };
     match done {
-        Ok(text) => print(text.as_bytes()),
+        Ok(text) => print(text.as_bytes()).into(),
         Err(reason) => fail(&reason, 1),
     }
 }

@@ -18,6 +18,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use super::config::ConfigFile;
 use super::connection::{Deployment, start};
 use super::listening::Listening;
+use super::output::print_line;
 use super::serve::{announce, configure, raise_file_limit};
 use super::{EXIT_USAGE, fail};
 use crate::audit::capture;
@@ -62,10 +63,12 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 
 fn conclude(file: &Path, written: &RecordingState, dropped: u64) -> ExitCode {
     let RecordingState { records, bytes, error } = written;
-    println!("recorded {records} commands ({bytes} bytes) in {}; {dropped} were not recorded", file.display());
+    let place = file.display();
+    let printed =
+        print_line(&format!("recorded {records} commands ({bytes} bytes) in {place}; {dropped} were not recorded"));
     match error {
-        Some(error) => fail(&format!("{}: {error}; the capture is incomplete", file.display()), 1),
-        None => ExitCode::SUCCESS,
+        Some(error) => fail(&format!("{place}: {error}; the capture is incomplete"), 1),
+        None => printed.into(),
     }
 }
 

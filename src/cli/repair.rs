@@ -1,15 +1,17 @@
 //! `docward repair`: checks all copies of one rule and repairs the stale ones.
 //!
-//! For copies that were written while no docward ran. `--dry-run` only counts stale copies. The work is in
+//! For copies that were written while no docward ran. `--dry-run` lists and counts stale copies. The work is in
 //! `service::copies::repair`.
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use super::connection::OneRule;
-use super::fail;
+use super::output::print_line;
+use super::{fail, logging};
 use crate::patterns::AnyPattern;
-use crate::service::copies::repair;
+use crate::service::copies::repair::{self, Event};
+use crate::shell::render_value;
 
 /// How often the progress is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -23,17 +25,22 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
         };
         let name = &rule.name.value;
         let mut printed = Instant::now();
-        let progress = |counts: &repair::Counts| {
-            if printed.elapsed() > PROGRESS {
-                eprintln!("{name}: {counts} so far");
+        let report = |event: Event<'_>| match event {
+            Event::Stale { namespace, id } => {
+                let id = render_value(id);
+                _ = print_line(&format!("{namespace}: stale in _id {id}"));
+            }
+            Event::Progress(counts) if printed.elapsed() > PROGRESS => {
+                logging::note(&format!("{name}: {counts} so far"));
                 printed = Instant::now();
             }
+            Event::Progress(_) => {}
         };
-        match repair::run(&job.service, name, copies, job.dry_run, progress).await {
+        match repair::run(&job.service, name, copies, job.dry_run, report).await {
             Ok(counts) => {
                 let note = if job.dry_run { " (dry run: nothing was changed)" } else { "" };
-                println!("{name}: {counts}{note}");
-                if counts.refused == 0 { ExitCode::SUCCESS } else { fail("some stale copies could not be repaired", 1) }
+                let printed = print_line(&format!("{name}: {counts}{note}"));
+                if counts.refused == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
             }
             Err(text) => fail(&text, 1),
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use super::connection::OneRule;
 use super::fail;
+use super::output::print_line;
 use crate::patterns::AnyPattern;
 use crate::service::timestamps;
 
@@ -23,7 +24,7 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
             } else {
                 "no longer have timestamps"
             };
-            println!("{}: {namespace}: {documents} documents {done}", rule.name.value);
+            _ = print_line(&format!("{}: {namespace}: {documents} documents {done}", rule.name.value));
         };
         match timestamps::reset(&job.service, &job.rules, rule, timestamps.store(), job.dry_run, report).await {
             Ok(()) => ExitCode::SUCCESS,

@@ -5,8 +5,9 @@ use std::process::ExitCode;
 
 use clap::Args;
 
+use super::output::print;
 use super::traffic::{self, Worker};
-use super::{fail, print};
+use super::{fail, logging};
 use crate::audit::{Habits, RecordedCommand, propose};
 use crate::command::{CommandClass, Namespace};
 
@@ -25,12 +26,12 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     for source in sources.iter().filter(|source| source.unreadable > 0 || source.note.is_some()) {
         let note = source.note.as_deref().unwrap_or_default();
-        eprintln!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable);
+        logging::note(&format!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable));
     }
     let mut habits = Habits::default();
     workers.into_iter().for_each(|worker| habits.merge(worker));
     let names: Vec<String> = sources.into_iter().map(|source| source.name).collect();
-    print(propose(&habits, &names).as_bytes())
+    print(propose(&habits, &names).as_bytes()).into()
 }
 
 impl Worker for Habits {

@@ -11,7 +11,8 @@ use clap::Args;
 use serde_json::json;
 
 use super::difference::difference;
-use super::{EXIT_USAGE, Format, load_rules, words};
+use super::output::print_line;
+use super::{EXIT_USAGE, Format, load_rules, logging, words};
 use crate::config::{Location, Report, Sources};
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, dry_run};
@@ -57,14 +58,14 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     let failed = ran.iter().filter(|one| one.failure.is_some()).count();
     match arguments.format {
-        Format::Json => println!("{:#}", ran.iter().map(Completed::to_json).collect::<serde_json::Value>()),
+        Format::Json => print_line(&format!("{:#}", ran.iter().map(Completed::to_json).collect::<serde_json::Value>())),
         Format::Text => {
             let coloured = std::io::stdout().is_terminal();
-            ran.iter().for_each(|one| print!("{}", one.to_text(coloured)));
-            println!("{}", summary(ran.len(), failed));
+            let texts: String = ran.iter().map(|one| one.to_text(coloured)).collect();
+            print_line(&(texts + &summary(ran.len(), failed)))
         }
     }
-    if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    .unless(failed > 0)
 }
 
 fn summary(count: usize, failed: usize) -> String {
@@ -80,26 +81,26 @@ fn run_all(paths: &[PathBuf]) -> Result<Vec<Completed>, ExitCode> {
     let rule_paths: Vec<PathBuf> = paths.iter().filter(|path| !alone(path)).cloned().collect();
     let test_paths: Vec<PathBuf> = paths.iter().filter(|path| alone(path) || path.is_dir()).cloned().collect();
     let rules = load_rules(&rule_paths)?;
-    let tests = TestFiles::load(&test_paths).map_err(|report| print(&report))?;
+    let tests = TestFiles::load(&test_paths).map_err(|report| show(&report))?;
     let mut ran = Vec::new();
     for rule in rules.rules() {
         let alone = rules.alone(rule);
         for test in &rule.tests {
             let name = Some(rule.name.value.clone());
-            ran.push(run_test(test, &alone, name, rules.sources()).map_err(|report| print(&report))?);
+            ran.push(run_test(test, &alone, name, rules.sources()).map_err(|report| show(&report))?);
         }
     }
     for file in &tests.files {
         let rules = load_rules(&rules_of(file, &tests.sources))?;
         for test in &file.tests {
-            ran.push(run_test(test, &rules, None, &tests.sources).map_err(|report| print(&report))?);
+            ran.push(run_test(test, &rules, None, &tests.sources).map_err(|report| show(&report))?);
         }
     }
     Ok(ran)
 }
 
-fn print(report: &Report) -> ExitCode {
-    eprint!("{}", report.render(std::io::stderr().is_terminal()));
+fn show(report: &Report) -> ExitCode {
+    logging::show(report);
     ExitCode::from(EXIT_USAGE)
 }
 

@@ -20,8 +20,17 @@ use crate::suggest;
 pub struct ReadContext<'a> {
     diagnostics: &'a mut Vec<Diagnostic>,
     namespaces: &'a [Located<NamespacePattern>],
-    /// The settings of the pattern being read, and their key. Missing keys are reported at that key.
-    settings: Option<(Span, &'a Key)>,
+    /// The settings of the pattern being read. Missing keys are reported at that key.
+    settings: Option<PatternSettings<'a>>,
+}
+
+/// The settings of a pattern.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PatternSettings<'a> {
+    pub(crate) place: Span,
+    pub(crate) key: &'a Key,
+    /// Correct settings.
+    pub(crate) example: &'static str,
 }
 
 impl<'a> ReadContext<'a> {
@@ -30,14 +39,13 @@ impl<'a> ReadContext<'a> {
         Self { diagnostics, namespaces: &[], settings: None }
     }
 
-    /// A context for the `settings` under `key`, in a rule for `namespaces`.
+    /// A context for the `settings` of a pattern, in a rule for `namespaces`.
     pub(crate) fn for_settings(
         diagnostics: &'a mut Vec<Diagnostic>,
         namespaces: &'a [Located<NamespacePattern>],
-        key: &'a Key,
-        settings: &Node,
+        settings: PatternSettings<'a>,
     ) -> Self {
-        Self { diagnostics, namespaces, settings: Some((settings.span, key)) }
+        Self { diagnostics, namespaces, settings: Some(settings) }
     }
 
     /// The namespaces of the rule being read; empty if they are invalid.
@@ -46,8 +54,8 @@ impl<'a> ReadContext<'a> {
         self.namespaces
     }
 
-    /// The place and the key of the pattern's settings that are being read.
-    pub(super) fn settings(&self) -> Option<(Span, &'a Key)> {
+    /// The pattern's settings that are being read.
+    pub(super) fn settings(&self) -> Option<PatternSettings<'a>> {
         self.settings
     }
 
@@ -66,8 +74,12 @@ impl<'a> ReadContext<'a> {
         if let Value::Map(entries) = &node.value {
             return Some(entries);
         }
-        let mut mistake = wrong_type(node, &format!("{what} must be a mapping"));
-        if node.value == Value::Null {
+        let settings = self.settings.filter(|settings| settings.place == node.span);
+        let example =
+            settings.map(|PatternSettings { key, example, .. }| format!(", for example `{}: {example}`", key.text));
+        let message = format!("{what} must be a mapping{}", example.as_deref().unwrap_or_default());
+        let mut mistake = wrong_type(node, &message);
+        if node.value == Value::Null && example.is_none() {
             mistake = mistake.help("write `{}` for an empty mapping");
         }
         self.push(mistake);

@@ -47,11 +47,18 @@ pub struct Declaration {
     /// A sentence.
     pub meaning: &'static str,
     pub form: Form,
+    /// A correct value, shown if the value has another type.
+    pub example: &'static str,
 }
 
 impl Declaration {
     pub const fn mapping(keys: &'static Keys) -> Self {
-        Self { meaning: keys.meaning, form: Form::Mapping(keys) }
+        Self { meaning: keys.meaning, form: Form::Mapping(keys), example: "{}" }
+    }
+
+    #[must_use]
+    pub fn example(self, example: &'static str) -> Self {
+        Self { example, ..self }
     }
 }
 

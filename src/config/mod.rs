@@ -23,6 +23,7 @@ mod source;
 mod yaml;
 
 pub use code::Code;
+pub(crate) use context::PatternSettings;
 pub use context::{ReadContext, parse_duration};
 pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
 pub(crate) use files::FileReader;

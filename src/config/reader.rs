@@ -8,7 +8,7 @@ use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use super::code::Code;
-use super::context::ReadContext;
+use super::context::{PatternSettings, ReadContext};
 use super::diagnostic::Diagnostic;
 use super::keys::{Keys, Kind, List, Mapping, Presence, Setting};
 use super::node::{Key, Located, Node, Value};
@@ -21,7 +21,7 @@ impl<'a> ReadContext<'a> {
     /// a pattern's settings at the pattern's key.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match self.settings() {
-            Some((span, key)) if span == node.span => {
+            Some(PatternSettings { place, key, .. }) if place == node.span => {
                 let (what, place) = (format!("`{}`", key.text), key.span);
                 self.named_map(node, &what, place)
             }

@@ -90,7 +90,7 @@ const KEYS: Keys = Keys::new("A number that must stay in a range.", &[&FIELD, &M
 
 impl Pattern for Bounds {
     fn declaration() -> Declaration {
-        Declaration::mapping(&KEYS)
+        Declaration::mapping(&KEYS).example("{ field: stock, min: 0 }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

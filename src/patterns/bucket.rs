@@ -46,7 +46,7 @@ const KEYS: Keys = Keys::new(
 
 impl Pattern for Bucket {
     fn declaration() -> Declaration {
-        Declaration::mapping(&KEYS)
+        Declaration::mapping(&KEYS).example("{ array: readings, count: n, limit: 1000 }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -91,7 +91,7 @@ const NOWHERE: Namespace<'static> = Namespace { database: "", collection: "" };
 
 impl Pattern for Deny {
     fn declaration() -> Declaration {
-        Declaration::mapping(&KEYS)
+        Declaration::mapping(&KEYS).example("{ operations: [delete] }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -58,6 +58,14 @@ macro_rules! patterns {
                 vec![$((stringify!($key), $key::$Type::declaration())),*]
             }
 
+            /// Correct settings for the pattern of this name, one of [`Self::NAMES`].
+            pub(crate) fn example(name: &str) -> &'static str {
+                $(if name == stringify!($key) {
+                    return $key::$Type::declaration().example;
+                })*
+                "{}"
+            }
+
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
             pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
                 $(if name == stringify!($key) {

@@ -108,7 +108,7 @@ const KEYS: Keys = Keys::new(
 
 impl Pattern for Replacement {
     fn declaration() -> Declaration {
-        Declaration::mapping(&KEYS)
+        Declaration::mapping(&KEYS).example("{ policy: reject }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -31,7 +31,7 @@ pub use shared::{Beginning, Origin};
 
 impl Pattern for Sequence {
     fn declaration() -> Declaration {
-        Declaration::mapping(&settings::KEYS)
+        Declaration::mapping(&settings::KEYS).example("{ field: number, counter: orders }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -206,7 +206,7 @@ fn invalid_settings_are_errors() {
     check("bounds: { field: n }", &["R0010 `min` or `max` is missing"]);
     check("bounds: { field: n, min: 5, max: 4.5 }", &["R0025 `max` is less than `min`"]);
     check("bounds: { field: n, min: 5, on_no_room: reject }", &["R0012 `on_no_room` cannot be `reject`"]);
-    check("together: [a]", &["R0013 `together` takes a list of at least two"]);
+    check("together: [a]", &["R0013 `together` must be a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a duration"]);
     check(

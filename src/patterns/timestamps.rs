@@ -43,7 +43,7 @@ use writes::Writes;
 
 impl Pattern for Timestamps {
     fn declaration() -> Declaration {
-        Declaration::mapping(&settings::KEYS)
+        Declaration::mapping(&settings::KEYS).example("{ source: updated_at }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -23,7 +23,7 @@ impl Pattern for Together {
     fn declaration() -> Declaration {
         let items = Box::new(FieldPath.form());
         let form = Form::List { items, at_least: 2, distinct: true };
-        Declaration { meaning: "Fields that must change in one statement.", form }
+        Declaration { meaning: "Fields that must change in one statement.", form, example: "[a, b]" }
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
@@ -70,7 +70,7 @@ impl Together {
             return None;
         }
         if count < 2 || !matches!(settings.value, Yaml::List(_)) {
-            let message = "`together` takes a list of at least two fields";
+            let message = "`together` must be a list of at least two fields: `together: [a, b]`";
             context.error(Code::InvalidValue, settings.span, message);
             return None;
         }

@@ -112,7 +112,7 @@ impl Kind for Separator {
 
 impl Pattern for Tree {
     fn declaration() -> Declaration {
-        Declaration::mapping(&KEYS)
+        Declaration::mapping(&KEYS).example("{ path: path }")
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

@@ -12,8 +12,8 @@ use crate::config::keys::{
     Texts, Whole, Words,
 };
 use crate::config::{
-    self, Code, Diagnostic, FileId, Glob, Key, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span,
-    Value, unknown_key,
+    self, Code, Diagnostic, FileId, Glob, Key, Located, MapReader, NamespacePattern, Node, PatternSettings,
+    ReadContext, Sources, Span, Value, unknown_key,
 };
 use crate::patterns::AnyPattern;
 use crate::suggest;
@@ -129,6 +129,11 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
         found.push(mistake.help("start with `version: 1` and a list of `rules`, or remove the file"));
         return &[];
     }
+    if let Some(key) = tests_key(tree) {
+        let mistake = Diagnostic::error(Code::UnknownKey, key.span, "this is a test file; run `docward test`");
+        found.push(mistake.help("a rule's own tests are under its `tests` key; name test files `*.test.yaml`"));
+        return &[];
+    }
     let mut context = ReadContext::new(found);
     let Some(mut file) = context.map(tree).map(|file| file.declared(&FILE_KEYS)) else { return &[] };
     file.get(&VERSION_KEY);
@@ -138,6 +143,12 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
     }
     file.finish();
     rules.unwrap_or_default()
+}
+
+/// The key `tests` of a file: only test files have it.
+fn tests_key(tree: &Node) -> Option<&Key> {
+    let Value::Map(entries) = &tree.value else { return None };
+    entries.iter().map(|(key, _)| key).find(|key| key.text == "tests")
 }
 
 /// The version of the rule language.
@@ -193,7 +204,8 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
     // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
         let known = namespaces.as_deref().unwrap_or_default();
-        let mut context = ReadContext::for_settings(found, known, key, settings);
+        let settings_of = PatternSettings { place: settings.span, key, example: AnyPattern::example(name) };
+        let mut context = ReadContext::for_settings(found, known, settings_of);
         AnyPattern::read(name, settings, &mut context)
     });
     let (name, mode) = (name?, mode?.value);

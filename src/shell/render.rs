@@ -38,6 +38,12 @@ pub fn render_lines(command: Document<'_>, database: &str) -> String {
     }
 }
 
+/// Returns a value as mongosh text on one line; `?` for a value that has none.
+#[must_use]
+pub fn render_value(value: Value<'_>) -> String {
+    piece(value).map_or_else(|| "?".to_owned(), |piece| piece.print_unbroken())
+}
+
 /// Returns the best form that is parsed as the same command, or `None` if there is none.
 fn shown(command: Document<'_>, database: &str) -> Option<Piece> {
     let parses_as_the_same = |piece: &Piece| {

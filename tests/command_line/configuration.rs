@@ -47,7 +47,7 @@ fn all_errors_are_reported_together_with_their_positions() {
 #[test]
 fn check_reads_the_files_that_the_configuration_names() {
     for (configuration, code, words) in [
-        ("rules: [good.yaml]\n", 0, "1 rule is valid"),
+        ("rules: [good.yaml]\n", 0, "1 rule is fine"),
         ("rules: [good.yaml, bad.yaml]\n", 1, "bad.yaml:1:10"),
         ("rules: [missing.yaml]\n", 1, "missing.yaml"),
         ("tls: {certificate: missing.pem}\nrules: good.yaml\n", 1, "missing.pem cannot be read"),
@@ -63,7 +63,7 @@ fn check_reads_the_files_that_the_configuration_names() {
         let shown = text(&output.stdout) + &text(&output.stderr);
         assert_eq!(output.status.code(), Some(code), "{configuration}: {shown}");
         assert!(shown.contains(words), "{configuration}: {shown}");
-        assert_eq!(shown.contains(" valid (set"), code == 0, "{configuration}: {shown}");
+        assert_eq!(shown.contains(" fine (set"), code == 0, "{configuration}: {shown}");
     }
     let (_folder, path) = folder("listn: x\nrules: [bad.yaml]\n");
     let output = docward(&["check", "--config", &path, "--format", "json"]);

@@ -111,6 +111,7 @@ pub(super) fn declaration() -> Declaration {
     Declaration {
         meaning: "Denormalized fields that docward updates. The rule's namespace is the one collection with the originals.",
         form: Form::List { items: Box::new(Form::Mapping(&ENTRY)), at_least: 1, distinct: false },
+        example: "[{ into: shop.orders, key: customer_id, fields: { name: customer_name } }]",
     }
 }
 

@@ -119,7 +119,13 @@ impl Sequence {
         let field = reader.get(&FIELD);
         let strategy = reader.get_or_default(&STRATEGY);
         let is_counted = strategy.is_some_and(|strategy| strategy.value == Strategy::Counter);
-        let counter = if is_counted { reader.required_text(COUNTER.name) } else { reader.get(&COUNTER) };
+        let counter = reader.get(&COUNTER);
+        if is_counted && reader.entry(COUNTER.name).is_none() {
+            let message = "`counter` is missing: the `_id` of the counter document, or set `strategy: optimistic`";
+            let place = reader.place();
+            reader.context().error(Code::MissingKey, place, message);
+            return None;
+        }
         let collection = reader.get_or_default(&COLLECTION);
         let start = reader.get(&START);
         let block = reader.get_or_default(&BLOCK);

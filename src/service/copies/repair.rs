@@ -11,7 +11,7 @@ use bson::RawDocumentBuf;
 use super::Stop;
 use super::id::Id;
 use super::repairer::{Original, Repairer, project, raw};
-use crate::document::{Document, Lookup, OwnedValue, document};
+use crate::document::{Document, Lookup, OwnedValue, Value, document};
 use crate::patterns::copies::{Copies, Entry, Reference};
 use crate::service::MongoService;
 
@@ -36,6 +36,17 @@ pub struct Counts {
     pub misshapen: u64,
 }
 
+/// What a repair reports while it runs.
+#[derive(Debug)]
+pub enum Event<'e> {
+    Progress(&'e Counts),
+    /// A document with a stale copy, in the collection of this name; only in a dry run.
+    Stale {
+        namespace: String,
+        id: Value<'e>,
+    },
+}
+
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { looked_at, stale, repaired, refused, orphans, misshapen } = self;
@@ -50,7 +61,8 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Repairs the copies of the rule of this name, whatever its mode; with `dry_run` only counts.
+/// Repairs the copies of the rule of this name, whatever its mode; with `dry_run` only counts and
+/// reports the stale ones.
 ///
 /// # Errors
 /// The server or network error as text. Completed repairs remain.
@@ -59,11 +71,11 @@ pub async fn run(
     rule: &str,
     copies: &Copies,
     dry_run: bool,
-    progress: impl FnMut(&Counts),
+    report: impl FnMut(Event<'_>),
 ) -> Result<Counts, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let result = repair(&Repairer { client, copies, rule }, dry_run, progress).await;
+    let result = repair(&Repairer { client, copies, rule }, dry_run, report).await;
     result.map_err(|stop| match stop {
         Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => text,
         Stop::Lost | Stop::Standalone => "the repair was interrupted".to_owned(),
@@ -73,7 +85,7 @@ pub async fn run(
 pub(super) async fn repair(
     repairer: &Repairer<'_>,
     dry_run: bool,
-    mut progress: impl FnMut(&Counts),
+    mut report: impl FnMut(Event<'_>),
 ) -> Result<Counts, Stop> {
     let mut counts = Counts::default();
     for entry in &repairer.copies.entries {
@@ -89,13 +101,13 @@ pub(super) async fn repair(
         while cursor.advance().await? {
             batch.push(cursor.current().to_owned());
             if batch.len() == BATCH {
-                check(repairer, entry, &batch, dry_run, &mut counts).await?;
-                progress(&counts);
+                check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
+                report(Event::Progress(&counts));
                 batch.clear();
             }
         }
-        check(repairer, entry, &batch, dry_run, &mut counts).await?;
-        progress(&counts);
+        check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
+        report(Event::Progress(&counts));
     }
     Ok(counts)
 }
@@ -105,7 +117,7 @@ async fn check(
     entry: &Entry,
     batch: &[RawDocumentBuf],
     dry_run: bool,
-    counts: &mut Counts,
+    (counts, report): (&mut Counts, &mut impl FnMut(Event<'_>)),
 ) -> Result<(), Stop> {
     let copies: Vec<_> = batch.iter().filter_map(|copy| Document::parse(copy.as_bytes()).ok()).collect();
     let copies: Vec<_> = copies.into_iter().map(|copy| (copy, references(entry, copy))).collect();
@@ -116,6 +128,7 @@ async fn check(
     let originals = repairer.originals(&ids, None).await?;
     let mut work = repairer.work();
     for (copy, references) in &copies {
+        let mut stale = false;
         let mut misshapen = references.misshapen;
         for (id, holders) in &references.found {
             counts.looked_at += 1;
@@ -127,10 +140,15 @@ async fn check(
             misshapen |= compared.contains(&Compared::Misshapen);
             if compared.contains(&Compared::Stale) {
                 counts.stale += 1;
+                stale = true;
                 work.add(entry, original, copy.get("_id").map(OwnedValue::from).as_ref());
             }
         }
         counts.misshapen += u64::from(misshapen);
+        if let Some(id) = copy.get("_id").filter(|_| dry_run && stale) {
+            let namespace = format!("{}.{}", entry.into.database, entry.into.name);
+            report(Event::Stale { namespace, id });
+        }
     }
     if !dry_run {
         let written = work.write().await?;

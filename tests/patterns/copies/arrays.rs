@@ -189,6 +189,8 @@ async fn repair_finds_and_corrects_stale_elements() {
     let printed = run(&["--rule", "hobby-names", "--dry-run"]);
     let counted = "checked 10, stale 7, repaired 0, without original 1, unable to hold the copies 2";
     assert!(printed.contains(counted), "{printed}");
+    let listed = printed.lines().filter(|line| line.starts_with(&format!("{}.people: stale in _id ", database.name())));
+    assert!(listed.clone().count() > 0 && listed.clone().all(|line| !line.ends_with(" 11")), "{printed}");
     assert_eq!(all(&database, "people").await, stale);
     let printed = run(&["--rule", "hobby-names"]);
     assert!(printed.contains("stale 7, repaired 7, without original 1"), "{printed}");
