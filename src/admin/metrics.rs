@@ -51,6 +51,7 @@ impl Collector for Sources {
         self.process(&mut page)?;
         self.rules(&mut page)?;
         self.reloads(&mut page)?;
+        self.certificates(&mut page)?;
         self.members(&mut page)?;
         self.connections(&mut page)?;
         self.pools(&mut page)?;
@@ -182,6 +183,19 @@ impl Sources {
         page.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
         page.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
         page.time("rules_loaded", "When the active rules and certificates were loaded", *loaded_at)
+    }
+
+    fn certificates(&self, page: &mut Page<'_>) -> fmt::Result {
+        let certificates = self.admin_context.certificates();
+        page.family(
+            ("certificate_expiry_timestamp", "When docward's own certificates expire", Some(&Unit::Seconds)),
+            MetricType::Gauge,
+            |family| {
+                certificates
+                    .iter()
+                    .try_for_each(|(side, end)| family.encode_family(&[("side", *side)])?.encode_gauge(&(*end as f64)))
+            },
+        )
     }
 
     fn members(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -43,6 +43,9 @@ pub trait AdminContext: Send + Sync + 'static {
     /// The counts of exported spans.
     fn spans(&self) -> SpanCounts;
 
+    /// When docward's own certificates expire: the type of connection, and seconds since 1970 UTC.
+    fn certificates(&self) -> Vec<(&'static str, i64)>;
+
     /// Evaluates a command; writes the output of `docward explain --format json`. Returns false if the command cannot
     /// be parsed: the output is a list of diagnostics.
     ///

@@ -27,6 +27,12 @@ fn pool(pool: &PoolStatus) -> serde_json::Value {
     })
 }
 
+/// When docward's own certificates expire, in milliseconds since 1970 UTC.
+fn certificates(sources: &Sources) -> Vec<serde_json::Value> {
+    let listed = sources.admin_context.certificates().into_iter();
+    listed.map(|(side, end)| json!({ "side": side, "valid_until": end.saturating_mul(1000) })).collect()
+}
+
 fn describe(sources: &Sources) -> Response {
     let (observer, loads) = (&sources.observer, sources.admin_context.loads());
     let rules = observer.rules();
@@ -51,6 +57,7 @@ fn describe(sources: &Sources) -> Response {
         },
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
+        "certificates": certificates(sources),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },
     }))

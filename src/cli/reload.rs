@@ -17,7 +17,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use crate::admin::Loads;
 
-pub(super) use self::certificates::Certificates;
+pub(super) use self::certificates::{Certificates, Expiry};
 pub(super) use self::rules::Rules;
 
 /// How often the files are read. A change is loaded after two equal reads, so that no half-written file is loaded.
@@ -36,6 +36,9 @@ pub(super) trait Reloadable: Send {
     /// # Errors
     /// A message for the user: what is wrong. The data has not changed then.
     fn load(&mut self) -> Result<(), String>;
+
+    /// Warns of what needs the operator's attention soon; called at each poll.
+    fn remind(&mut self) {}
 }
 
 /// A hash that detects changed content; not cryptographic.
@@ -129,6 +132,7 @@ impl Watched {
 
     /// Whether a load was successful; `None` if there was none.
     fn poll(&mut self, requested: bool) -> Option<bool> {
+        self.part.remind();
         let now = self.part.fingerprint();
         let settled = std::mem::replace(&mut self.seen, now) == now;
         if !requested && (!settled || now == self.known) {

@@ -21,7 +21,7 @@ use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
 use super::pool::PoolArguments;
-use super::reload::{Certificates, Reload, Reloadable, Rules};
+use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
 use super::values::{self, AdminAddress};
@@ -122,7 +122,7 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         let has_service = settings.service.is_some();
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
-        let (telemetry, (mut config, service)) = match configured.await {
+        let (mut telemetry, (mut config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
@@ -138,7 +138,10 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
         active.start().await;
         let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, active.clone()))];
         match certificates(&config, &service) {
-            Ok(certificates) => parts.extend(certificates),
+            Ok((certificates, expiry)) => {
+                parts.extend(certificates);
+                telemetry.expiry = expiry;
+            }
             Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
         }
         match serve(config, telemetry, active, service, Reload::new(parts)).await {
@@ -249,20 +252,24 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
 ///
 /// # Errors
 /// A message for the user: the service's connection string names unusable files.
-fn certificates(config: &ProxyConfig, service: &Arc<MongoService>) -> Result<Vec<Box<dyn Reloadable>>> {
+fn certificates(config: &ProxyConfig, service: &Arc<MongoService>) -> Result<(Vec<Box<dyn Reloadable>>, Expiry)> {
     let mut parts: Vec<Box<dyn Reloadable>> = Vec::new();
+    let mut expiry = Expiry::default();
     if let Some(tls) = &config.tls {
+        expiry.add("listeners", tls.clone());
         parts.push(Certificates::new("listeners", tls.clone(), || {}));
     }
     if let Some(tls) = &config.upstream.tls {
+        expiry.add("upstream", tls.clone());
         parts.push(Certificates::new("upstream", tls.clone(), || {}));
     }
     if let Some(files) = service.tls_files() {
         // The driver reads the files itself, once. This part only detects that they changed and are valid.
-        let (tls, service) = (UpstreamTls::load(files).context("--service")?, service.clone());
-        parts.push(Certificates::new("service", Arc::new(tls), move || service.reconnect()));
+        let (tls, service) = (Arc::new(UpstreamTls::load(files).context("--service")?), service.clone());
+        expiry.add("service", tls.clone());
+        parts.push(Certificates::new("service", tls, move || service.reconnect()));
     }
-    Ok(parts)
+    Ok((parts, expiry))
 }
 
 /// Raises the soft limit of open files to the hard limit and returns it. Each client takes two descriptors.

@@ -14,22 +14,24 @@ use super::active_rules::ActiveRules;
 use super::config::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
 use super::mode::{ModeChange, ModeResult};
+use super::reload::Expiry;
 use crate::admin::{self, Admin, ExplainRequest, Loads, ModeReply, ModeRequest, SpanCounts};
 use crate::otlp::{Endpoint, Exported, Exporter};
 use crate::proxy::{Observer, ProxyConfig, Tracer};
 use crate::rules::RuleSet;
 
 /// The configuration of telemetry.
-#[derive(Debug)]
 pub(super) struct TelemetryConfig {
     admin: Option<admin::Settings>,
     otlp: Option<Endpoint>,
+    pub(super) expiry: Expiry,
 }
 
 /// Telemetry before the listeners open.
 pub(super) struct Prepared {
     listener: Option<admin::Listener>,
     traces: Option<Traces>,
+    expiry: Expiry,
 }
 
 /// The tracer and the exporter of its spans.
@@ -49,7 +51,7 @@ impl TelemetryConfig {
     /// # Errors
     /// A message for the user.
     pub(super) fn from_config(settings: &ConfigFile) -> Result<Self> {
-        Ok(Self { admin: settings.admin.settings()?, otlp: settings.otlp.clone() })
+        Ok(Self { admin: settings.admin.settings()?, otlp: settings.otlp.clone(), expiry: Expiry::default() })
     }
 
     /// Binds the admin address, and sets `config` to produce spans.
@@ -63,7 +65,7 @@ impl TelemetryConfig {
         let traces = self.otlp.map(Traces::start);
         config.measured = listener.as_ref().is_ok_and(Option::is_some);
         config.tracer = traces.as_ref().map(|traces| traces.tracer.clone());
-        Ok(Prepared { listener: listener.context("--admin")?, traces })
+        Ok(Prepared { listener: listener.context("--admin")?, traces, expiry: self.expiry })
     }
 }
 
@@ -92,6 +94,7 @@ impl Prepared {
             spans,
             active: active.clone(),
             runtime: Handle::current(),
+            expiry: self.expiry,
         });
         let admin =
             self.listener.map(|listener| Admin::start(listener, observer.clone(), admin_context)).transpose()?;
@@ -120,6 +123,7 @@ struct AdminContext {
     active: Arc<ActiveRules>,
     /// The runtime of the service connection.
     runtime: Handle,
+    expiry: Expiry,
 }
 
 impl crate::admin::AdminContext for AdminContext {
@@ -133,6 +137,10 @@ impl crate::admin::AdminContext for AdminContext {
             failed: exported.failed(),
             dropped: tracer.dropped(),
         })
+    }
+
+    fn certificates(&self) -> Vec<(&'static str, i64)> {
+        self.expiry.list()
     }
 
     fn explain(&self, request: &ExplainRequest, out: &mut dyn Write) -> io::Result<bool> {

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use bson::doc;
 use serde_json::Value;
-use support::http::request;
+use support::certificates::Authority;
+use support::http::{get, request};
 use support::mongod::Mongod;
 use support::process::repository;
 use support::proxy::Docward;
@@ -30,7 +31,19 @@ fn scrape() -> String {
     let wanted = r#"{"rule": "whole", "mode": "shadow", "for": "1h", "reason": "r"}"#;
     let admin = docward.admin_address();
     assert_eq!(request(&admin, "POST", "/api/modes", &headers, wanted).status, 200);
-    request(&admin, "GET", "/metrics", &headers, "").body
+    request(&admin, "GET", "/metrics", &headers, "").body + &certificate_series()
+}
+
+/// The series of a docward with a certificate.
+fn certificate_series() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let certificate = Authority::new(folder.path(), "ca").sign("docward", &["localhost"]);
+    let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(certificate);
+    let body = get(&docward.admin().start().admin_address(), "/metrics").body;
+    let series = body.lines().filter(|line| line.starts_with("docward_certificate_expiry"));
+    let series: Vec<_> = series.map(|line| format!("{line}\n")).collect();
+    assert_eq!(series.len(), 1, "{body}");
+    series.concat()
 }
 
 fn families(scrape: &str) -> Families {

@@ -220,6 +220,37 @@ async fn the_log_has_the_reason_of_a_failed_client_handshake() {
     }
 }
 
+/// At the start an expired certificate and a key of another certificate are errors; a reload keeps the previous ones.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_unusable_certificate_of_docward_is_reported_and_not_used() {
+    let folder = folder();
+    let authority = Authority::new(folder.path(), "authority");
+    let certificate = authority.sign("docward", HOSTS);
+    let (expired, other) = (authority.sign_expired("expired", HOSTS), authority.sign("other", HOSTS));
+    let early = authority.sign_early("early", HOSTS);
+    let soon = authority.sign_for_days("soon", HOSTS, 10);
+    let start = |certificate: &str, more: &[&str]| {
+        let docward = Docward::before(&Mongod::shared().uri()).argument("--tls-certificate").argument(certificate);
+        more.iter().fold(docward, |docward, argument| docward.argument(*argument)).try_start()
+    };
+    for (certificate, more, words) in [
+        (&expired, &[][..], "expired on 2002-01-01T00:00:00Z; renew it"),
+        (&early, &[], "is not valid before 2201-01-01"),
+        (&certificate, &["--tls-key", &other], "does not belong to the certificate in"),
+    ] {
+        let error = start(certificate, more).err().unwrap();
+        assert!(error.contains(words) && error.contains(certificate.as_str()), "{words}: {error}");
+    }
+    let docward = start(&soon, &[]).unwrap();
+    docward.wait_for_log("docward's certificate expires on ");
+    let trust = format!("tls=true&tlsCAFile={}", authority.file());
+    ping(&client(&docward, &trust).await).await.unwrap();
+    std::fs::copy(&expired, &soon).unwrap();
+    let line = docward.wait_for_log("certificates not reloaded; the previous ones stay in use");
+    assert!(line.contains("expired on 2002-01-01"), "{line}");
+    ping(&client(&docward, &trust).await).await.unwrap();
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_change_while_connections_are_open() {
     let folder = folder();
@@ -312,7 +343,7 @@ fn unusable_files_are_reported_at_start() {
         (with_certificate(&key_file), "key.pem contains no certificate"),
         (with_certificate(&certificate_file), "certificate.pem contains no private key"),
         (with_certificate(&encrypted), "openssl pkey -in"),
-        (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem cannot be used"),
+        (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem does not belong to the certificate"),
         (
             with_certificate(Path::new(&authority.sign("docward", HOSTS)))
                 .argument("--tls-client-ca")

@@ -2,6 +2,7 @@
 //! certificate in one file).
 
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, date_time_ymd};
 
@@ -38,6 +39,21 @@ impl Authority {
         self.sign_with(file, names, |parameters| {
             parameters.not_before = date_time_ymd(2001, 1, 1);
             parameters.not_after = date_time_ymd(2002, 1, 1);
+        })
+    }
+
+    /// A certificate that is not valid yet.
+    pub fn sign_early(&self, file: &str, names: &[&str]) -> String {
+        self.sign_with(file, names, |parameters| {
+            parameters.not_before = date_time_ymd(2201, 1, 1);
+            parameters.not_after = date_time_ymd(2202, 1, 1);
+        })
+    }
+
+    /// A certificate that is valid for this many more days.
+    pub fn sign_for_days(&self, file: &str, names: &[&str], days: u64) -> String {
+        self.sign_with(file, names, |parameters| {
+            parameters.not_after = (SystemTime::now() + Duration::from_secs(days * 24 * 3600)).into();
         })
     }
 

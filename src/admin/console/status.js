@@ -15,7 +15,13 @@ export function showStatus(status) {
   showRuleSet(status);
   setText(byId("connections"), number(status.connections.open));
   setText(byId("query-listener"), status.query_listener ? `query listener ${visible(status.query_listener)}` : "");
+  byId("certificates").replaceChildren(...certificates(status.certificates));
   byId("members").replaceChildren(...members(status.members, status.pools));
+}
+
+/** docward's own certificates with the end of their validity. */
+function certificates(list) {
+  return list.map(({ side, valid_until: end }) => element("span", {}, `certificate (${side}) until `, timeElement(end, utc(end)), " "));
 }
 
 function showState({ phase, ready }) {

@@ -80,6 +80,10 @@ impl PemSource for ListenerFiles {
             .collect()
     }
 
+    fn own_certificate(&self) -> Option<&Path> {
+        Some(&self.certificate)
+    }
+
     fn build(&self) -> Result<ServerConfig, TlsError> {
         let key_file = self.key.as_deref().unwrap_or(&self.certificate);
         let (chain, key) = (pem::certificates(&self.certificate)?, pem::key(key_file)?);
@@ -94,7 +98,8 @@ impl PemSource for ListenerFiles {
                 builder.with_client_cert_verifier(verifier.map_err(|error| pem::unusable(path, &error))?)
             }
         };
-        builder.with_single_cert(chain, key).map_err(|error| pem::unusable(key_file, &error))
+        let built = builder.with_single_cert(chain, key);
+        built.map_err(|error| pem::unusable_pair(&self.certificate, key_file, &error))
     }
 }
 
@@ -103,6 +108,10 @@ impl PemSource for TlsFiles {
 
     fn files(&self) -> Vec<&Path> {
         [&self.authorities, &self.certificate_key].into_iter().flatten().map(PathBuf::as_path).collect()
+    }
+
+    fn own_certificate(&self) -> Option<&Path> {
+        self.certificate_key.as_deref()
     }
 
     fn build(&self) -> Result<ClientConfig, TlsError> {
@@ -120,7 +129,7 @@ impl PemSource for TlsFiles {
             None => Ok(builder.with_no_client_auth()),
             Some(path) => builder
                 .with_client_auth_cert(pem::certificates(path)?, pem::key(path)?)
-                .map_err(|error| pem::unusable(path, &error)),
+                .map_err(|error| pem::unusable_pair(path, path, &error)),
         }
     }
 }

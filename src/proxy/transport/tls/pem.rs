@@ -6,12 +6,13 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
 
 use crate::config::read_file;
 
@@ -34,6 +35,16 @@ pub enum TlsError {
          decrypt it with: openssl pkey -in {0} -out key.pem"
     )]
     EncryptedKey(PathBuf),
+    #[error("docward's certificate in {0} expired on {1}; renew it")]
+    Expired(PathBuf, String),
+    #[error(
+        "docward's certificate in {0} is not valid before {1}; check the clock, or use a certificate that is valid"
+    )]
+    NotYetValid(PathBuf, String),
+    #[error(
+        "the key in {0} does not belong to the certificate in {1}; name the key that the certificate was made with"
+    )]
+    OtherKey(PathBuf, PathBuf),
     #[error("{0} cannot be used: {1}")]
     Unusable(PathBuf, String),
     #[error("this system has no certificate store; name the upstream's CA with tlsCAFile= in the connection string")]
@@ -47,6 +58,9 @@ pub trait PemSource: Send + Sync + 'static {
     type Config: Send + Sync;
 
     fn files(&self) -> Vec<&Path>;
+
+    /// The file with docward's own certificate; `None`: it presents none.
+    fn own_certificate(&self) -> Option<&Path>;
 
     /// Builds the configuration.
     ///
@@ -62,6 +76,8 @@ pub struct FromFiles<S: PemSource> {
     current: ArcSwap<S::Config>,
     /// A hash of the content that `current` was built from.
     made_from: AtomicU64,
+    /// The end of the validity of docward's own certificate, in seconds since 1970 UTC; 0: it presents none.
+    valid_until: AtomicI64,
 }
 
 impl<S: PemSource> FromFiles<S> {
@@ -72,7 +88,8 @@ impl<S: PemSource> FromFiles<S> {
     pub fn load(source: S) -> Result<Self, TlsError> {
         let made_from = AtomicU64::new(content(&source));
         let current = ArcSwap::from_pointee(source.build()?);
-        Ok(Self { source, current, made_from })
+        let valid_until = AtomicI64::new(validity_end(&source)?);
+        Ok(Self { source, current, made_from, valid_until })
     }
 
     /// Reloads the configuration for new handshakes.
@@ -82,7 +99,9 @@ impl<S: PemSource> FromFiles<S> {
     pub fn reload(&self) -> Result<(), TlsError> {
         // Hashed first: if a file changes during the reload, the next check sees a different hash.
         let content = self.content();
-        self.current.store(Arc::new(self.source.build()?));
+        let current = self.source.build()?;
+        self.valid_until.store(validity_end(&self.source)?, Ordering::Relaxed);
+        self.current.store(Arc::new(current));
         self.made_from.store(content, Ordering::Relaxed);
         Ok(())
     }
@@ -97,6 +116,11 @@ impl<S: PemSource> FromFiles<S> {
         self.made_from.load(Ordering::Relaxed)
     }
 
+    /// Returns when docward's own certificate expires, in seconds since 1970 UTC; `None`: it presents none.
+    pub fn valid_until(&self) -> Option<i64> {
+        Some(self.valid_until.load(Ordering::Relaxed)).filter(|end| *end != 0)
+    }
+
     pub(super) fn current(&self) -> Arc<S::Config> {
         self.current.load_full()
     }
@@ -108,6 +132,31 @@ fn content(source: &impl PemSource) -> u64 {
         read_file(file, MAX_PEM_LENGTH).ok().hash(&mut hasher);
     }
     hasher.finish()
+}
+
+/// The end of the validity of docward's own certificate, in seconds since 1970 UTC; 0: it presents none.
+///
+/// # Errors
+/// [`TlsError`]: it is not valid now.
+fn validity_end(source: &impl PemSource) -> Result<i64, TlsError> {
+    let Some(path) = source.own_certificate() else { return Ok(0) };
+    let Some(own) = certificates(path)?.into_iter().next() else { return Ok(0) };
+    let (_, parsed) = X509Certificate::from_der(&own).map_err(|error| unusable(path, &error))?;
+    let validity = parsed.validity();
+    let now = ASN1Time::now();
+    if now > validity.not_after {
+        return Err(TlsError::Expired(path.to_owned(), shown(&validity.not_after)));
+    }
+    if now < validity.not_before {
+        return Err(TlsError::NotYetValid(path.to_owned(), shown(&validity.not_before)));
+    }
+    Ok(validity.not_after.timestamp())
+}
+
+/// `2027-01-31T12:00:00Z`
+fn shown(time: &ASN1Time) -> String {
+    let milliseconds = time.timestamp().saturating_mul(1000);
+    bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().unwrap_or_else(|_| time.to_string())
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
@@ -145,6 +194,14 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
     let mut authorities = RootCertStore::empty();
     let (usable, _) = authorities.add_parsable_certificates(certificates(path)?);
     if usable == 0 { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(authorities) }
+}
+
+/// Why a certificate and its key cannot be used together.
+pub(super) fn unusable_pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
+    match error {
+        rustls::Error::InconsistentKeys(_) => TlsError::OtherKey(key.to_owned(), certificate.to_owned()),
+        other => unusable(key, other),
+    }
 }
 
 pub(super) fn unusable(path: &Path, error: &impl std::fmt::Display) -> TlsError {
