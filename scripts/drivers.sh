@@ -3,6 +3,7 @@
 # prints the differences; with `odm` as the first argument, only of the ODMs (`make odm`). Skips what cannot be
 # installed, and prints its name. Further arguments go to pytest, for example `scripts/drivers.sh -k "go and
 # standalone"`.
+# With POOL=2, docward shares two server connections among its clients.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,6 +18,6 @@ PYTHON=$(scripts/python-env.sh)
 cargo build
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
-export MONGOD DOCWARD_BIN
+export MONGOD DOCWARD_BIN DOCWARD_TEST_POOL="${POOL:-}"
 # Not part of `make test`, because downloading and compiling takes minutes.
 exec "$PYTHON" -m pytest -p no:cacheprovider -rs --durations=0 "$@" "${sessions[@]}"

@@ -12,6 +12,7 @@ mod handshake;
 mod malformed_clients;
 mod message_limits;
 mod pool;
+mod pool_failures;
 mod queries;
 mod replica_sets;
 mod retries;

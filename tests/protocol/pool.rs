@@ -19,13 +19,13 @@ use support::raw::Client;
 const RULES: &str = "version: 1\nrules:\n- {name: stock, namespace: shop.stock, bounds: {field: left, min: 0}}\n";
 const SOON: Duration = Duration::from_secs(10);
 
-fn pooled(uri: &str, size: &str) -> Builder {
+pub(super) fn pooled(uri: &str, size: &str) -> Builder {
     Docward::before(uri).rules(RULES).argument("--pool-size").argument(size)
 }
 
 /// A standalone server with access control, on which `root`, `ann` and `bob` exist; the latter may write in the database
 /// of their name only.
-fn with_users() -> Mongod {
+pub(super) fn with_users() -> Mongod {
     let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
     let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
     assert_eq!(created.get_f64("ok").unwrap(), 1.0);
@@ -36,11 +36,11 @@ fn uri(user: &str, password: &str, address: &str) -> String {
     format!("mongodb://{user}:{password}@{address}/?authSource=admin&directConnection=true")
 }
 
-async fn connect(user: &str, password: &str, address: &str) -> mongodb::Client {
+pub(super) async fn connect(user: &str, password: &str, address: &str) -> mongodb::Client {
     mongodb::Client::with_uri_str(uri(user, password, address)).await.unwrap()
 }
 
-async fn create(root: &mongodb::Client, name: &str) {
+pub(super) async fn create(root: &mongodb::Client, name: &str) {
     let roles = vec![doc! {"role": "readWrite", "db": name}];
     root.database("admin").run_command(doc! {"createUser": name, "pwd": name, "roles": roles}).await.unwrap();
 }
@@ -496,10 +496,10 @@ fn an_unknown_command_keeps_its_connection() {
     }
 }
 
-const USERS: [&str; 3] = ["ann", "bob", "eve"];
+pub(super) const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
 /// One client among many: logs in, writes and reads as its user, and leaves in the middle of something.
-fn live(address: &str, number: u64, until: Instant) -> Vec<(String, String)> {
+pub(super) fn live(address: &str, number: u64, until: Instant) -> Vec<(String, String)> {
     let mut random = Random(number + 1);
     let mut acknowledged = Vec::new();
     for life in 0.. {
@@ -574,6 +574,11 @@ async fn clients_and_connections_that_vanish_mix_up_no_users_and_lose_no_writes(
         .collect();
     let lives = tokio::task::spawn_blocking(|| threads.into_iter().map(|thread| thread.join().unwrap()).collect());
     let acknowledged: Vec<Vec<(String, String)>> = lives.await.unwrap();
+    assert_markers(&root, acknowledged).await;
+}
+
+/// Every user has written as itself only, and every acknowledged write is stored.
+pub(super) async fn assert_markers(root: &mongodb::Client, acknowledged: Vec<Vec<(String, String)>>) {
     let mut stored = std::collections::BTreeMap::new();
     for user in USERS {
         let marks = root.database(user).collection::<Document>("marks");

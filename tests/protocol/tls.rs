@@ -343,7 +343,10 @@ fn unusable_files_are_reported_at_start() {
         (with_certificate(&key_file), "key.pem contains no certificate"),
         (with_certificate(&certificate_file), "certificate.pem contains no private key"),
         (with_certificate(&encrypted), "openssl pkey -in"),
-        (with_certificate(&certificate_file).argument("--tls-key").argument(other_key), "other.pem does not belong to the certificate"),
+        (
+            with_certificate(&certificate_file).argument("--tls-key").argument(other_key),
+            "other.pem does not belong to the certificate",
+        ),
         (
             with_certificate(Path::new(&authority.sign("docward", HOSTS)))
                 .argument("--tls-client-ca")

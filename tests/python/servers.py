@@ -237,6 +237,10 @@ class Docward(Process):
             file = folder / "rules.yaml"
             file.write_text(self.rules)
             command += ["--rules", file]
+        # `POOL=2 make compat` and `make drivers` run with shared server connections.
+        pool = os.environ.get("DOCWARD_TEST_POOL")
+        if pool and self.subcommand == "serve" and "--pool-size" not in self.arguments:
+            command += ["--pool-size", pool]
         return [*command, *self.arguments]
 
     def _collect_log(self):
