@@ -23,7 +23,7 @@ mod source;
 mod yaml;
 
 pub use code::Code;
-pub use context::{ReadContext, parse_duration};
+pub use context::{ReadContext, parse_duration, parse_size};
 pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
 pub(crate) use files::FileReader;
 pub use files::read_file;

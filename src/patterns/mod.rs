@@ -11,6 +11,7 @@ mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
+mod limits;
 mod literal;
 mod number;
 pub mod numbering;
@@ -31,7 +32,7 @@ use std::time::Duration;
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
-use crate::document::{Document, Path, Value};
+use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
 pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
 
@@ -131,6 +132,7 @@ patterns! {
     tree: Tree,
     timestamps: Timestamps,
     sequence: Sequence,
+    limits: Limits,
     defaults: Defaults,
     reads: Reads,
 }
@@ -235,6 +237,15 @@ pub enum Concern {
     Each,
     /// It cannot analyse any of them.
     Unsupported,
+}
+
+/// A value that the server computes from a stored document.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The field in which [`Pattern::unmatched`] gets it.
+    pub name: String,
+    /// An aggregation expression.
+    pub expression: CowDocument<'static>,
 }
 
 /// An index that a pattern needs.
@@ -385,6 +396,12 @@ pub trait Pattern {
 
     /// The fields of a stored document that [`unmatched`](Self::unmatched) looks at.
     fn checked_fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The values that [`unmatched`](Self::unmatched) looks at beside them. The server computes them from the stored document.
+    fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
+        let _ = statement;
         Vec::new()
     }
 

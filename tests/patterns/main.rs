@@ -9,6 +9,7 @@ mod copies;
 mod effect;
 mod everyday;
 mod indirect_writes;
+mod limits;
 mod queue;
 mod replacements;
 mod sequences;

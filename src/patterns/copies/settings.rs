@@ -265,7 +265,7 @@ struct CopiedFields;
 
 impl Shape for CopiedFields {
     fn form(&self) -> Form {
-        Form::Pairs(&PATH)
+        Form::Pairs { names: &PATH, values: Box::new(Form::Shared(&PATH)) }
     }
 }
 
