@@ -96,7 +96,7 @@ pub fn around_documents(path: &[u8]) -> usize {
 }
 
 /// Returns the most bytes of the nulls that the server adds to an array before this position.
-pub fn padding_length(part: &[u8]) -> usize {
+fn padding_length(part: &[u8]) -> usize {
     position(part).map_or(0, |position| position.saturating_mul(element_length(part.len())))
 }
 

@@ -23,7 +23,7 @@ pub use image::{Held, Inserted};
 pub use items::{Added, Items, item_count, items};
 pub use length::{
     EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
-    element_length, growths, inserted_length, padding_length, position, stored_id_length,
+    element_length, growths, inserted_length, position, stored_id_length,
 };
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_inside};

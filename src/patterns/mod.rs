@@ -19,6 +19,7 @@ pub mod procedure;
 mod queue;
 mod reads;
 mod replacement;
+mod schema_version;
 pub mod sequence;
 #[cfg(test)]
 mod tests;
@@ -127,6 +128,7 @@ patterns! {
     together: Together,
     copies: Copies,
     bounds: Bounds,
+    schema_version: SchemaVersion,
     queue: Queue,
     bucket: Bucket,
     tree: Tree,
@@ -259,6 +261,14 @@ pub struct NeededIndex {
     pub without: &'static str,
 }
 
+/// A field whose stored values `docward check --upstream` counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedVersion {
+    pub field: String,
+    /// Documents with this version are as they should be.
+    pub version: i64,
+}
+
 /// Actions on a collection that docward's own user must be allowed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Privilege {
@@ -346,6 +356,11 @@ pub trait Pattern {
     /// Returns the indexes it needs. Without them it is slow or its guarantee does not hold.
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         Vec::new()
+    }
+
+    /// Returns the version that the stored documents should have.
+    fn expected_version(&self) -> Option<ExpectedVersion> {
+        None
     }
 
     /// Returns the fields that no other rule of this pattern may claim on the same namespace.

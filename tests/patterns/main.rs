@@ -12,6 +12,7 @@ mod indirect_writes;
 mod limits;
 mod queue;
 mod replacements;
+mod schema_version;
 mod sequences;
 mod timestamps;
 mod tree;

@@ -9,7 +9,7 @@ use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
-    element_length, growths, inserted_length, padding_length, position, stored_id_length,
+    element_length, growths, inserted_length, position, stored_id_length,
 };
 use crate::patterns::Rejection;
 
