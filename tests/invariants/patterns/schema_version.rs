@@ -92,8 +92,7 @@ impl Promise for SchemaVersion {
                 return Some("a version decreased".to_owned());
             }
             let names_it = |statement: &Statement| {
-                let text = statement.filter.to_string();
-                let in_filter = text.contains(&format!("\"{}\"", self.field.rsplit('.').next().unwrap_or(self.field)));
+                let in_filter = statement.queries(self.field);
                 let written = statement.writes().iter().any(|(_, path, _)| related(path, self.field));
                 in_filter || written || statement.replacement().is_some_and(|document| self.has_version(document))
             };
