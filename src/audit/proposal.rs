@@ -87,6 +87,7 @@ fn proposals(habits: &Habits) -> Vec<Proposal> {
         found.extend(habits.decrements.iter().map(|(field, evidence)| bounds(namespace, field, evidence)));
         found.extend(habits.pushes.iter().filter_map(|(array, evidence)| bucket(namespace, array, evidence, habits)));
         found.extend(timestamps(namespace, habits));
+        found.extend(habits.pushes.iter().filter_map(|(array, evidence)| limits(namespace, array, evidence, habits)));
         found.extend(empty_filters(namespace, habits));
         found
     });
@@ -148,6 +149,19 @@ fn bucket(namespace: &str, array: &str, pushed: &Evidence, habits: &Collection) 
     let pattern =
         format!("bucket: {{ array: {}, count: {}, limit: 100 }}", quoted(array), quoted(&format!("{array}_count")));
     Some(Proposal::new(namespace, "bucket", pattern, lines))
+}
+
+fn limits(namespace: &str, array: &str, pushed: &Evidence, habits: &Collection) -> Option<Proposal> {
+    let count = pushed.counts.total();
+    if count < MANY_PUSHES || habits.shrinking.contains(array) || array.contains('$') {
+        return None;
+    }
+    let mut lines = vec![format!(
+        "{count} pushes to '{array}', none with $slice, and nothing was removed from it. A limit keeps its document small; \
+         1000 is a guess."
+    )];
+    lines.extend(evidence(pushed));
+    Some(Proposal::new(namespace, "limits", format!("limits: {{ items: {{ {}: 1000 }} }}", quoted(array)), lines))
 }
 
 fn timestamps(namespace: &str, habits: &Collection) -> Option<Proposal> {

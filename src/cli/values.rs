@@ -5,7 +5,7 @@ use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
 use super::config::MemberEntry;
-use crate::config::parse_duration;
+use crate::config::{parse_duration, parse_size};
 use crate::proxy::Advertised;
 use crate::secret::Secret;
 use crate::service::ConnectionString;
@@ -92,14 +92,9 @@ pub(super) fn count(text: &str) -> Result<usize, String> {
     text.parse().ok().filter(|count| *count > 0).ok_or_else(|| "write a whole number of at least 1".to_owned())
 }
 
-/// A size in bytes from a whole number of `KiB`, `MiB` or `GiB`, at least one.
+/// A size in bytes as in the configuration file: `256MiB`.
 pub(super) fn size(text: &str) -> Result<usize, String> {
-    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30)];
-    let parsed = units.iter().find_map(|(unit, shift)| {
-        let number: usize = text.strip_suffix(unit)?.trim_end().parse().ok()?;
-        number.checked_mul(1 << shift)
-    });
-    parsed.filter(|bytes| *bytes > 0).ok_or_else(|| "write a number and a unit (KiB, MiB, GiB): 256MiB".to_owned())
+    parse_size(text).ok_or_else(|| "write a number and a unit (KiB, MiB, GiB): 256MiB".to_owned())
 }
 
 #[cfg(test)]

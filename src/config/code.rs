@@ -100,6 +100,8 @@ codes! {
     Incompatible = "R0033",
     /// A unique index prevents documents that a rule creates.
     UnwantedUniqueIndex = "R0034",
+    /// Stored documents do not have the version that a rule calls current.
+    OtherVersions = "R0035",
 }
 
 #[cfg(test)]

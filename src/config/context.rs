@@ -217,6 +217,19 @@ impl<'a> ReadContext<'a> {
         None
     }
 
+    pub(super) fn size(&mut self, key: &str, node: &Node) -> Option<Located<usize>> {
+        let parsed = match &node.value {
+            Value::Text(text) => parse_size(text),
+            _ => None,
+        };
+        if let Some(value) = parsed {
+            return Some(Located { value, span: node.span });
+        }
+        let mistake = wrong_type(node, &format!("`{key}` must be a size"));
+        self.push(mistake.help("write a number and a unit (`B`, `KiB`, `MiB`): `64KiB`, `1MiB`"));
+        None
+    }
+
     /// The value of the word `node` in `words`.
     pub(super) fn choice<T: Copy>(
         &mut self,
@@ -260,4 +273,15 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     let count: u64 = count.parse().ok()?;
     let total = count.checked_mul(milliseconds).filter(|total| *total > 0)?;
     Some(Duration::from_millis(total))
+}
+
+/// Parses a whole number above zero and one of `B`, `KiB`, `MiB`, `GiB`; returns bytes.
+pub fn parse_size(text: &str) -> Option<usize> {
+    let units = [("KiB", 10), ("MiB", 20), ("GiB", 30), ("B", 0)];
+    let parsed = units.iter().find_map(|(unit, shift)| {
+        let digits = text.strip_suffix(unit)?.trim_end();
+        let number: usize = digits.parse().ok().filter(|_| digits.bytes().all(|byte| byte.is_ascii_digit()))?;
+        number.checked_mul(1 << shift)
+    });
+    parsed.filter(|bytes| *bytes > 0)
 }

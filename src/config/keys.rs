@@ -203,8 +203,11 @@ pub enum Form {
         distinct: bool,
     },
     Mapping(&'static Keys),
-    /// A mapping with any keys of one form and values of the same form, at least one.
-    Pairs(&'static Shared),
+    /// A mapping with any keys of one form and values of another, at least one.
+    Pairs {
+        names: &'static Shared,
+        values: Box<Form>,
+    },
 }
 
 /// A form of texts. A text without a pattern must not be empty.
@@ -400,6 +403,27 @@ impl Kind for Duration {
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
         context.duration(key, node)
+    }
+}
+
+/// A number of bytes above zero, with a unit.
+#[derive(Clone, Copy, Debug)]
+pub struct Size;
+
+const SIZE: Shared =
+    Shared { name: "size", meaning: "", form: || Form::Text(TextForm::matching("^0*[1-9][0-9]* *(B|KiB|MiB|GiB)$")) };
+
+impl Shape for Size {
+    fn form(&self) -> Form {
+        Form::Shared(&SIZE)
+    }
+}
+
+impl Kind for Size {
+    type Value = Located<usize>;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
+        context.size(key, node)
     }
 }
 

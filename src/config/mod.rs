@@ -24,7 +24,7 @@ mod yaml;
 
 pub use code::Code;
 pub(crate) use context::PatternSettings;
-pub use context::{ReadContext, parse_duration};
+pub use context::{ReadContext, parse_duration, parse_size};
 pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
 pub(crate) use files::FileReader;
 pub use files::read_file;

@@ -3,12 +3,14 @@
 //! For any field path it answers two questions. [`change`] returns the value of the field in a stored document after
 //! the statement. [`inserted`] returns the document that an insert or an upsert adds. That document is built as in
 //! mongod: first the equalities of the filter (`pins.rs`), then the operators (`image.rs`). Results that are not
-//! certain are `Unclear` or `Unknown`.
+//! certain are `Unclear` or `Unknown`. [`items`] and [`growths`] return how arrays and whole documents can grow.
 //!
 //! The model follows the server's source in `src/mongo/db/update/` (`update_driver.cpp`, `path_support.cpp`, one file
 //! for each operator). `tests/patterns/effect.rs` compares it with a real mongod.
 
 mod image;
+mod items;
+mod length;
 mod operators;
 mod pins;
 
@@ -18,6 +20,11 @@ use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind, Lookup, Path, Value, compare_numbers};
 
 pub use image::{Held, Inserted};
+pub use items::{Added, Items, item_count, items};
+pub use length::{
+    EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
+    element_length, growths, inserted_length, position, stored_id_length,
+};
 pub use operators::{Touch, Touched, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_inside};
 

@@ -12,7 +12,7 @@ use crate::document::Path;
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
-use crate::patterns::{Context, Rejection, Rewrite, Verdict};
+use crate::patterns::{Context, Measured, Rejection, Rewrite, Verdict};
 use crate::rules::{Mode, Rule, RuleSet, Unsupported};
 
 /// A statement and the result of its evaluation.
@@ -261,6 +261,11 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
         }
         fields
+    }
+
+    /// The values that the server computes for rules from such a document.
+    pub(super) fn measured(&self) -> Vec<Measured> {
+        self.unmatched.iter().flat_map(|rule| rule.pattern.measured(&self.statement)).collect()
     }
 
     /// Applies a rule's verdict.

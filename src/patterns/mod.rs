@@ -11,6 +11,7 @@ mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
+mod limits;
 mod literal;
 mod number;
 pub mod numbering;
@@ -18,6 +19,7 @@ pub mod procedure;
 mod queue;
 mod reads;
 mod replacement;
+mod schema_version;
 pub mod sequence;
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ use std::time::Duration;
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
-use crate::document::{Document, Path, Value};
+use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
 pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
 
@@ -134,11 +136,13 @@ patterns! {
     together: Together,
     copies: Copies,
     bounds: Bounds,
+    schema_version: SchemaVersion,
     queue: Queue,
     bucket: Bucket,
     tree: Tree,
     timestamps: Timestamps,
     sequence: Sequence,
+    limits: Limits,
     defaults: Defaults,
     reads: Reads,
 }
@@ -251,6 +255,15 @@ pub enum Concern {
     Unsupported,
 }
 
+/// A value that the server computes from a stored document.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// The field in which [`Pattern::unmatched`] gets it.
+    pub name: String,
+    /// An aggregation expression.
+    pub expression: CowDocument<'static>,
+}
+
 /// An index that a pattern needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededIndex {
@@ -260,6 +273,14 @@ pub struct NeededIndex {
     pub purpose: IndexPurpose,
     /// The consequence without it, as half a sentence: "every move scans the collection".
     pub without: &'static str,
+}
+
+/// A field whose stored values `docward check --upstream` counts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpectedVersion {
+    pub field: String,
+    /// Documents with this version are as they should be.
+    pub version: i64,
 }
 
 /// Actions on a collection that docward's own user must be allowed.
@@ -351,6 +372,11 @@ pub trait Pattern {
         Vec::new()
     }
 
+    /// Returns the version that the stored documents should have.
+    fn expected_version(&self) -> Option<ExpectedVersion> {
+        None
+    }
+
     /// Returns the fields that no other rule of this pattern may claim on the same namespace.
     fn claims(&self) -> Vec<Claim> {
         Vec::new()
@@ -399,6 +425,12 @@ pub trait Pattern {
 
     /// The fields of a stored document that [`unmatched`](Self::unmatched) looks at.
     fn checked_fields(&self) -> Vec<&str> {
+        Vec::new()
+    }
+
+    /// The values that [`unmatched`](Self::unmatched) looks at beside them. The server computes them from the stored document.
+    fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
+        let _ = statement;
         Vec::new()
     }
 

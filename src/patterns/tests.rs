@@ -141,6 +141,9 @@ fn good_settings_load() {
         "sequence: { field: _id, strategy: optimistic, replace_generated: true, on_upsert: true }",
         "bounds: { field: a.n, min: 0.5 }",
         "bounds: { field: n, max: 5, policy: reject, on_no_room: error }",
+        "limits: { items: { a: 1, b.c: 1000 } }",
+        "limits: { document: 64 KiB }",
+        "schema_version: { field: meta.v, current: 3, minimum: 0, on_newer: ignore }",
         "together: [a, b.c]",
         "queue: { lease: 90s }",
         "bucket: { array: m, count: n, limit: 100 }",
@@ -206,6 +209,19 @@ fn invalid_settings_are_errors() {
     check("bounds: { field: n }", &["R0010 `min` or `max` is missing"]);
     check("bounds: { field: n, min: 5, max: 4.5 }", &["R0025 `max` is less than `min`"]);
     check("bounds: { field: n, min: 5, on_no_room: reject }", &["R0012 `on_no_room` cannot be `reject`"]);
+    check("limits: {}", &["R0010 `items` or `document` is missing"]);
+    check("limits: { items: {} }", &["R0013 `items` must name at least one array"]);
+    check("limits: { items: [a] }", &["R0011 `items` must be a mapping"]);
+    check(
+        "limits: { items: { a.0: 5, b: 0 } }",
+        &["R0013 `a.0` is not a field path", "R0013 `each of `items`` must be"],
+    );
+    check("limits: { document: 1000 }", &["R0011 `document` must be a size"]);
+    check("limits: { document: 17MiB }", &["R0013 `document` is more than 16MiB"]);
+    check_all(&["limits: { items: { a: 5 } }", "limits: { items: { a.b: 6 } }"], &["R0022 "]);
+    check("schema_version: { field: v }", &["R0010 `current` is missing", "R0010 `minimum` is missing"]);
+    check("schema_version: { field: v, current: 2, minimum: 3 }", &["R0025 `minimum` is more than `current`"]);
+    check("schema_version: { field: v, current: -1, minimum: 0 }", &["R0013 `current` must be"]);
     check("together: [a]", &["R0013 `together` must be a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a duration"]);

@@ -53,7 +53,13 @@ fn reports_match_the_table() {
     // These need files: see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
     // These need a deployment: see `tests/command_line/check_upstream.rs`.
-    codes.extend([Code::NoCollection, Code::MissingUniqueIndex, Code::MissingIndex, Code::UnwantedUniqueIndex]);
+    codes.extend([
+        Code::NoCollection,
+        Code::MissingUniqueIndex,
+        Code::MissingIndex,
+        Code::UnwantedUniqueIndex,
+        Code::OtherVersions,
+    ]);
     // See `crate::patterns::tests` and `crate::engine::composition`.
     codes.extend([Code::ConflictingSettings, Code::Incompatible]);
     let missing: Vec<_> = Code::ALL.iter().filter(|code| !codes.contains(code)).collect();

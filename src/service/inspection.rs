@@ -12,7 +12,7 @@ use mongodb::error::{Error, ErrorKind};
 use super::MongoService;
 use super::listing::{Name, collections, first_batch, listing_error};
 use crate::config::{Code, Diagnostic, Located, NamespacePattern};
-use crate::patterns::{IndexPurpose, NeededIndex};
+use crate::patterns::{ExpectedVersion, IndexPurpose, NeededIndex};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
 use crate::suggest;
@@ -39,6 +39,11 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
         .collect();
     for (rule, index) in &needed {
         found.extend(missing(&client, rules, rule, index, &present).await?);
+    }
+    for rule in enabled() {
+        if let Some(expected) = rule.pattern.expected_version() {
+            found.extend(other_versions(&client, rule, &expected, &present).await?);
+        }
     }
     Ok(found)
 }
@@ -98,6 +103,60 @@ async fn missing(
         }
     }
     Ok(found)
+}
+
+/// The versions that one warning lists.
+const MOST_VERSIONS: i32 = 20;
+
+/// Returns one warning for each collection with documents of other versions, with the number of each.
+async fn other_versions(
+    client: &Client,
+    rule: &Rule,
+    expected: &ExpectedVersion,
+    present: &BTreeSet<Name>,
+) -> Result<Vec<Diagnostic>, String> {
+    let mut found = Vec::new();
+    for namespace in &rule.namespaces {
+        for (database, collection) in matching(&namespace.value, present) {
+            let reply = client.database(database).run_command(version_counts(collection, &expected.field)).await;
+            let reply = reply.map_err(|error| format!("the documents of `{database}.{collection}`: {}", error.kind))?;
+            let counts: Vec<(Bson, i64)> = first_batch(&reply).filter_map(version_count).collect();
+            let is_expected = |value: &Bson| match value {
+                Bson::Int32(version) => i64::from(*version) == expected.version,
+                Bson::Int64(version) => *version == expected.version,
+                Bson::Double(version) => *version == expected.version as f64,
+                _ => false,
+            };
+            if counts.iter().all(|(value, _)| is_expected(value)) {
+                continue;
+            }
+            let listed: Vec<String> = counts.iter().map(|(value, count)| format!("{count} with {value}")).collect();
+            let message = format!(
+                "`{}`: {database}.{collection} has documents of other versions than {}; by `{}`: {}",
+                rule.name.value,
+                expected.version,
+                expected.field,
+                listed.join(", ")
+            );
+            found.push(Diagnostic::warning(Code::OtherVersions, namespace.span, message));
+        }
+    }
+    Ok(found)
+}
+
+/// Returns the command that counts the documents by version, newest first.
+fn version_counts(collection: &str, field: &str) -> Document {
+    let version = doc! { "$ifNull": [format!("${field}"), "no version"] };
+    let pipeline = [
+        doc! { "$group": { "_id": version, "count": { "$sum": 1_i64 } } },
+        doc! { "$sort": { "_id": -1 } },
+        doc! { "$limit": MOST_VERSIONS },
+    ];
+    doc! { "aggregate": collection, "pipeline": pipeline.to_vec(), "cursor": {} }
+}
+
+fn version_count(counted: &Document) -> Option<(Bson, i64)> {
+    Some((counted.get("_id")?.clone(), counted.get_i64("count").ok()?))
 }
 
 /// A collection's indexes; `None` if it has none and needs none.

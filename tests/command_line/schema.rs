@@ -34,6 +34,8 @@ fn patterns() -> Vec<(&'static str, Value)> {
                 "provided": "reject" }),
         ),
         ("bounds", json!({ "field": "n", "min": 0, "max": 9.5, "policy": "reject", "on_no_room": "error" })),
+        ("limits", json!({ "items": { "a": 5, "b.c": 1000 }, "document": "1MiB" })),
+        ("schema_version", json!({ "field": "v", "current": 3, "minimum": 2, "on_newer": "ignore" })),
         ("together", json!(["a", "b.c"])),
         (
             "queue",

@@ -80,6 +80,17 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("tree", "its _id has type"),
     ("tree", "cannot be set: a field on its path"),
     ("tree", "twice, or writes a field inside it"),
+    // Limits: paths through arrays, and upserts whose inserted document cannot be bounded.
+    ("limits", "docward cannot count the items"),
+    ("limits", "is inside an array"),
+    ("limits", "as an upsert it could insert"),
+    ("limits", "docward cannot bound the bytes"),
+    // Limits: the version is set as a whole, by $set or $max.
+    ("schema_version", "docward cannot check the result of"),
+    ("schema_version", "it could decrease or remove"),
+    ("schema_version", "as an upsert it could insert"),
+    // An upsert may match a document, or insert one.
+    ("schema_version", "it stores a document without"),
     // Limits: operators whose new value is unknown, references in arrays.
     ("copies", "with an operator whose result docward cannot know"),
     ("copies", "which is a copy"),
@@ -119,7 +130,7 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
     let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
     // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
     // document.
-    let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps"])
+    let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
         && through.is_empty()
         && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
     // Limits of `queue`: stored attempts that are not numbers, which the server cannot increment.
@@ -151,5 +162,5 @@ pub(super) fn fails_on_next(rules: &[Rule], documents: usize, through: &[(i32, i
     let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
     let fail_with = |codes: &[i32]| direct.is_empty() && through.iter().all(|(_, code)| codes.contains(code));
     has(&["bounds"]) && fail_with(&[14, 28])
-        || has(&["bounds", "queue", "bucket"]) && documents > 1 && fail_with(&ARGUMENTS)
+        || has(&["bounds", "queue", "bucket", "limits", "schema_version"]) && documents > 1 && fail_with(&ARGUMENTS)
 }

@@ -8,7 +8,8 @@ use bson::Document;
 use super::case::Statement;
 use super::dice::Dice;
 use super::patterns::{
-    Bounds, Bucket, Copies, Defaults, Deny, Queue, Replacement, Sequence, Timestamps, Together, Tree,
+    Bounds, Bucket, Copies, Defaults, Deny, Limits, Queue, Replacement, SchemaVersion, Sequence, Timestamps, Together,
+    Tree,
 };
 use super::values::as_number;
 
@@ -86,6 +87,8 @@ pub(super) enum Rule {
     Tree(Tree),
     Timestamps(Timestamps),
     Sequence(Sequence),
+    Limits(Limits),
+    SchemaVersion(SchemaVersion),
     Copies(Copies),
     Deny(Deny),
     Defaults(Defaults),
@@ -104,6 +107,8 @@ impl std::ops::Deref for Rule {
             Rule::Tree(rule) => rule,
             Rule::Timestamps(rule) => rule,
             Rule::Sequence(rule) => rule,
+            Rule::Limits(rule) => rule,
+            Rule::SchemaVersion(rule) => rule,
             Rule::Copies(rule) => rule,
             Rule::Deny(rule) => rule,
             Rule::Defaults(rule) => rule,
@@ -115,7 +120,7 @@ impl Rule {
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {
-            let rule = match dice.below(90) {
+            let rule = match dice.below(110) {
                 0..10 => Rule::Bounds(Bounds::random(dice)),
                 10..20 => Rule::Together(Together::random(dice)),
                 20..32 => Rule::Replacement(Replacement::random(dice)),
@@ -124,9 +129,11 @@ impl Rule {
                 54..64 => Rule::Tree(Tree::random(dice)),
                 64..75 => Rule::Timestamps(Timestamps::random(dice)),
                 75..85 => Rule::Sequence(Sequence::random(dice)),
+                85..95 => Rule::Limits(Limits::random(dice)),
+                95..105 => Rule::SchemaVersion(SchemaVersion::random(dice)),
                 // Each has its own worker.
-                85 => Rule::Copies(Copies),
-                86..89 => Rule::Deny(Deny::random(dice)),
+                105 => Rule::Copies(Copies),
+                106..109 => Rule::Deny(Deny::random(dice)),
                 _ => Rule::Defaults(Defaults),
             };
             if chosen.is_none_or(|name| name == rule.name()) || dice.percent(10) {

@@ -29,6 +29,8 @@ version: 1
 rules:
   - { name: blind, namespace: "*.blind", replacement: {} }
   - { name: bounded, namespace: "*.bounded", bounds: { field: n, min: 0, max: 10 } }
+  - { name: small, namespace: "*.small", limits: { items: { list: 2 }, document: 200B } }
+  - { name: versioned, namespace: "*.versioned", schema_version: { field: v, current: 3, minimum: 2 } }
   - { name: pairs, namespace: "*.pairs", together: [a, b] }
   - { name: timestamped, namespace: "*.timestamped", timestamps: { source: at } }
   - { name: jobs, namespace: "*.jobs", queue: { fields: { locked: locked, locked_at: since, attempts: try }, lease: 5m } }

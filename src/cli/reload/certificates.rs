@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(at(31), None);
         assert_eq!(
             at(29).as_deref(),
-            Some("docward's certificate expires on 1972-10-25T00:00:00Z, in 29 days; renew it")
+            Some("docward's certificate expires on 1972-10-26T00:00:00Z, in 29 days; renew it")
         );
         assert!(at(-1).is_some_and(|text| text.contains("expired on 1972-09-26")));
     }

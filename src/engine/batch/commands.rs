@@ -7,6 +7,7 @@ use super::ending::MAX_TIME;
 use crate::command::own::{CommandSession, Find, own_command};
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
+use crate::patterns::Measured;
 use crate::patterns::copies::Collection;
 use crate::wire::op_msg;
 
@@ -45,10 +46,16 @@ impl TransactionCommands<'_, '_> {
     }
 
     /// Returns a find for one document that matches the client's own filter, without the rules' conditions.
-    pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str]) -> Vec<u8> {
+    pub(super) fn matching(&self, statement: &Statement<'_>, fields: &[&str], measured: &[Measured]) -> Vec<u8> {
         let fields = crate::document::document(|w| {
             w.int32("_id", 1);
             fields.iter().filter(|field| **field != "_id").for_each(|field| w.int32(field, 1));
+            for (index, value) in measured.iter().enumerate() {
+                // Several rules may need one value.
+                if !measured.iter().take(index).any(|known| known.name == value.name) {
+                    w.value(&value.name, Value::document(value.expression.as_document()));
+                }
+            }
         });
         self.select(&statement.without_conditions(), 1, &fields)
     }

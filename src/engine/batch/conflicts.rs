@@ -124,7 +124,8 @@ impl<'f> BatchJob<'f> {
     /// Finds a document that the statement's own filter matches. Returns `None` if the statement has failed.
     async fn find_match(&mut self, group: &Group, index: usize, port: &Port) -> Flow<Option<Found>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
-        let message = self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields());
+        let message =
+            self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields(), &evaluated.measured());
         self.transaction_begun = true;
         let frame = port.exchange_for(Purpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };

@@ -266,7 +266,7 @@ struct CopiedFields;
 
 impl Shape for CopiedFields {
     fn form(&self) -> Form {
-        Form::Pairs(&PATH)
+        Form::Pairs { names: &PATH, values: Box::new(Form::Shared(&PATH)) }
     }
 }
 

@@ -12,8 +12,10 @@ mod bounds;
 mod bucket;
 mod copies;
 mod everyday;
+mod limits;
 mod queue;
 mod replacement;
+mod schema_version;
 mod sequence;
 mod stage;
 mod timestamps;
@@ -77,7 +79,7 @@ trait Workload: Sync {
     fn anomaly(&self) -> &'static str;
 }
 
-const WORKLOADS: [&dyn Workload; 16] = [
+const WORKLOADS: [&dyn Workload; 18] = [
     &replacement::Reject,
     &replacement::Merge,
     &replacement::CheckVersion,
@@ -87,6 +89,8 @@ const WORKLOADS: [&dyn Workload; 16] = [
     &sequence::Optimistic,
     &bounds::Bounds,
     &bounds::Together,
+    &limits::Limits,
+    &schema_version::SchemaVersion,
     &queue::Queue,
     &bucket::Bucket,
     &copies::Followed,

@@ -24,6 +24,8 @@ fn protected_collections() -> Vec<ProtectedCollection> {
     vec![
         protected("blind", doc! { "z": 1 }),
         protected("bounded", doc! { "$set": { "n": -1 } }),
+        protected("small", doc! { "$set": { "list": [1, 2, 3] } }),
+        protected("versioned", doc! { "$set": { "v": 1 } }),
         protected("pairs", doc! { "$set": { "a": 9 } }),
         protected("timestamped", doc! { "$set": { "a": 9 } }),
         protected("jobs", doc! { "$set": { "a": 9 } }),

@@ -17,7 +17,9 @@ pub(super) fn recognise(block: &[&str]) -> Shown {
     let text = block.join("\n") + "\n";
     let indented = |by: usize| text.lines().map(|line| format!("{:by$}{line}\n", "")).collect::<String>();
     let begins = |word: &str| block.iter().any(|line| line.starts_with(word));
-    let is_pattern = docward::patterns::AnyPattern::NAMES.iter().any(|name| begins(&format!("{name}:")));
+    // The configuration has a key `limits`, too.
+    let is_key = |name: &&&str| **name != "limits" || begins("limits: { items:") || begins("limits: { document:");
+    let is_pattern = docward::patterns::AnyPattern::NAMES.iter().filter(is_key).any(|name| begins(&format!("{name}:")));
     if begins("version:") {
         return if begins("tests:") { Shown::TestFile(text) } else { Shown::RuleFile(text) };
     }

@@ -100,10 +100,10 @@ impl Definitions {
                 distinct.then(|| put(schema, json!({ "uniqueItems": true })));
             }
             Form::Mapping(keys) => self.mapping(schema, keys),
-            Form::Pairs(shared) => {
-                let reference = self.reference(shared);
+            Form::Pairs { names, values } => {
+                let (names, values) = (self.reference(names), self.schema(values));
                 put(schema, json!({ "type": "object", "minProperties": 1 }));
-                put(schema, json!({ "propertyNames": reference, "additionalProperties": reference }));
+                put(schema, json!({ "propertyNames": names, "additionalProperties": values }));
             }
         }
     }

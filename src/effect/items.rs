@@ -1,0 +1,145 @@
+//! The effect of a statement on the number of elements of an array.
+
+use super::operators::{Touch, is_position, touch, touched};
+use super::{Change, Written, write};
+use crate::document::{Document, Path, Value};
+
+/// The effect of an update on the number of elements of an array in a stored document.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Items<'u> {
+    /// It does not increase.
+    Kept,
+    /// It is at most this number, or it does not increase.
+    UpTo(usize),
+    /// It increases by at most `by`; a `$slice` limits it to `most`.
+    Pushed { by: usize, most: Option<usize> },
+    /// Of these values, those are added that the array does not contain.
+    AddedToSet(Added<'u>),
+    /// Unknown.
+    Unclear(Written<'u>),
+}
+
+/// The values of an `$addToSet`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Added<'u> {
+    One(Value<'u>),
+    /// The elements of `$each`.
+    Each(Document<'u>),
+}
+
+impl Added<'_> {
+    pub fn count(self) -> usize {
+        match self {
+            Self::One(_) => 1,
+            Self::Each(values) => values.values().count(),
+        }
+    }
+}
+
+/// Returns the effect of the operators on the array at `path` of a stored document. If several operators write inside
+/// the array, it is the effect of all of them.
+pub fn items<'u>(operators: Document<'u>, path: &'u Path) -> Items<'u> {
+    let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
+    stored.fold(Items::Kept, |known, (operator, written, value)| {
+        match (known, of_write(path, operator, written, value)) {
+            (known, Items::Kept) => known,
+            (Items::UpTo(known), Items::UpTo(more)) => Items::UpTo(known.max(more)),
+            (unclear @ Items::Unclear(_), _) => unclear,
+            // The server fails an update that writes one path twice.
+            (_, other) => other,
+        }
+    })
+}
+
+/// Returns the number of elements of a value: none if it is not an array.
+pub fn item_count(value: Value<'_>) -> usize {
+    value.as_array().map_or(0, |array| array.values().count())
+}
+
+fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Items<'u> {
+    let written = Written { operator, path };
+    match (touch(field, path), operator) {
+        (Touch::Apart, _) | (_, b"$unset" | b"$pull" | b"$pullAll" | b"$pop") => Items::Kept,
+        // The server fails them on arrays, and their results are not arrays.
+        (Touch::Exact | Touch::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
+        (Touch::Exact, b"$push") => pushed(value),
+        (Touch::Exact, b"$addToSet") => Items::AddedToSet(added(value)),
+        (Touch::Inside | Touch::Positional, _) => match position_in(field, path) {
+            Some(position) => Items::UpTo(position.saturating_add(1)),
+            None if field.covers(path) => Items::Kept,
+            None => Items::Unclear(written),
+        },
+        (Touch::Exact | Touch::Around, _) => match write(field, operator, path, value) {
+            Change::Set(value) | Change::Either(value) => Items::UpTo(item_count(value)),
+            Change::Untouched | Change::Removed | Change::Incremented(_) | Change::Now => Items::Kept,
+            Change::Inside(_) | Change::Unclear(_) => Items::Unclear(written),
+        },
+    }
+}
+
+/// Returns the position in the array that a path writes: the server fills the array with nulls up to it. A positional
+/// operator finds an element that exists.
+fn position_in(field: &Path, path: &[u8]) -> Option<usize> {
+    let below = path.strip_prefix(field.as_str().as_bytes())?.strip_prefix(b".")?;
+    let part = below.split(|byte| *byte == b'.').next().filter(|part| is_position(part) && !part.starts_with(b"$"))?;
+    // A number that is too large is larger than every array.
+    Some(std::str::from_utf8(part).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
+}
+
+fn modifiers(value: Value<'_>) -> Option<Document<'_>> {
+    value.as_document().filter(|modifiers| modifiers.get("$each").is_some())
+}
+
+fn pushed(value: Value<'_>) -> Items<'_> {
+    let Some(modifiers) = modifiers(value) else { return Items::Pushed { by: 1, most: None } };
+    let by = modifiers.get("$each").map_or(0, item_count);
+    let most = modifiers.get("$slice").and_then(Value::as_whole);
+    Items::Pushed { by, most: most.and_then(|most| usize::try_from(most.unsigned_abs()).ok()) }
+}
+
+fn added(value: Value<'_>) -> Added<'_> {
+    let each = modifiers(value).and_then(|modifiers| modifiers.get("$each")).and_then(Value::as_array);
+    each.map_or(Added::One(value), Added::Each)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{doc, raw::RawDocumentBuf};
+
+    use super::*;
+
+    #[test]
+    fn operators_change_the_number_of_elements() {
+        let check = |update: bson::Document, expected: &str| {
+            let raw = RawDocumentBuf::try_from(&update).unwrap().into_bytes();
+            let path = Path::parse("a.i").unwrap();
+            let found = match items(Document::parse(&raw).unwrap(), &path) {
+                Items::AddedToSet(added) => format!("AddedToSet({})", added.count()),
+                Items::Unclear(written) => format!("Unclear({})", String::from_utf8_lossy(written.path)),
+                other => format!("{other:?}"),
+            };
+            assert_eq!(found, expected, "{update}");
+        };
+        check(doc! {"$push": {"a.i": 1}}, "Pushed { by: 1, most: None }");
+        check(doc! {"$push": {"a.i": {"$each": [1, 2]}}}, "Pushed { by: 2, most: None }");
+        check(doc! {"$push": {"a.i": {"$each": [1, 2], "$slice": -5}}}, "Pushed { by: 2, most: Some(5) }");
+        check(doc! {"$addToSet": {"a.i": [1, 2]}}, "AddedToSet(1)");
+        check(doc! {"$addToSet": {"a.i": {"$each": [1, 2]}}}, "AddedToSet(2)");
+        check(doc! {"$set": {"a.i": [1, 2]}}, "UpTo(2)");
+        check(doc! {"$set": {"a": {"i": [1, 2]}}}, "UpTo(2)");
+        check(doc! {"$set": {"a": {"i": "x"}}}, "UpTo(0)");
+        check(doc! {"$set": {"a": [{"i": [1]}]}}, "Unclear(a)");
+        check(doc! {"$min": {"a.i": [1, 2, 3]}}, "UpTo(3)");
+        check(doc! {"$set": {"a.i.1500": 1}}, "UpTo(1501)");
+        check(doc! {"$set": {"a.i.3.x": 1, "a.i.7.x": 1, "b": 1}}, "UpTo(8)");
+        check(doc! {"$inc": {"a.i.99999999999999999999999": 1}}, &format!("UpTo({})", usize::MAX));
+        check(doc! {"$unset": {"a.i.9": 1}}, "Kept");
+        check(doc! {"$set": {"a.i.$[].x": 1, "a.i.$.y": 2}}, "Kept");
+        check(doc! {"$push": {"a.$[].i": 1}}, "Unclear(a.$[].i)");
+        check(doc! {"$push": {"a.0.i": 1}}, "Unclear(a.0.i)");
+        check(doc! {"$push": {"a": 1}}, "Unclear(a)");
+        check(doc! {"$rename": {"x": "a.i"}}, "Unclear(a.i)");
+        check(doc! {"$rename": {"a.i": "x"}}, "Kept");
+        check(doc! {"$pull": {"a.i": 1}, "$setOnInsert": {"b": [1]}}, "Kept");
+    }
+}

@@ -1,0 +1,209 @@
+//! The effect of a statement on the length of a document, in bytes of BSON.
+
+use super::Written;
+use super::items::item_count;
+use super::operators::touched;
+use super::pins::{Pin, pins};
+use crate::command::{Modification, Operation, Update};
+use crate::document::{Document, Kind, Value};
+
+/// The largest change of a stored document's length that one write of an update can cause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Growth<'u> {
+    /// The operator, and the path of the field, which may have positions.
+    pub written: Written<'u>,
+    /// Bytes of the field's new element, or, for [`Grows::Appends`], of the new elements of the array.
+    pub bytes: usize,
+    pub how: Grows,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Grows {
+    /// The new element replaces the stored one.
+    Replaces,
+    /// The new element replaces the stored one, or that stays.
+    MayKeep,
+    /// The elements are added to the stored array.
+    Appends,
+    /// The field exists already under another name.
+    Moves,
+}
+
+/// Bytes of an empty document or array.
+pub const EMPTY_LENGTH: usize = 5;
+
+/// Bytes of the `_id` that is generated for a document without one: an ObjectId.
+const GENERATED_ID: usize = element_length("_id".len()) + 12;
+
+/// An array of the largest document has fewer positions than this number of digits.
+const POSITION_DIGITS: usize = 7;
+
+/// Returns the bytes of an element beside its value: tag, name and NUL.
+pub const fn element_length(name: usize) -> usize {
+    name + 2
+}
+
+/// Bytes of the largest number, a Decimal128.
+const ANY_NUMBER: usize = 16;
+
+/// Returns the growth by each operator; `None` if one is unknown. Operators that never lengthen a document are left out.
+pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
+    let mut growths = Vec::new();
+    for (operator, path, value) in touched(operators) {
+        let written = Written { operator, path };
+        let name = last_part(path).len();
+        let whole = |bytes: usize, how| Growth { written, bytes: element_length(name) + bytes, how };
+        growths.push(match operator {
+            b"$setOnInsert" | b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => continue,
+            b"$set" => whole(value.bytes.len(), Grows::Replaces),
+            b"$currentDate" => whole(8, Grows::Replaces),
+            b"$min" | b"$max" => whole(value.bytes.len(), Grows::MayKeep),
+            b"$inc" | b"$mul" | b"$bit" => whole(value.bytes.len().max(8), Grows::MayKeep),
+            b"$push" | b"$addToSet" => Growth { written, bytes: appended(value), how: Grows::Appends },
+            // Its source only becomes shorter.
+            b"$rename" if value.as_string_bytes() != Some(path) => continue,
+            b"$rename" => whole(0, Grows::Moves),
+            _ => return None,
+        });
+    }
+    Some(growths)
+}
+
+/// Returns the bytes of the array elements that `$push` or `$addToSet` adds.
+fn appended(value: Value<'_>) -> usize {
+    let each = value.as_document().and_then(|modifiers| modifiers.get("$each")?.as_array());
+    let values = each.map_or(value.bytes.len(), |each| each.values().map(|value| value.bytes.len()).sum());
+    let count = each.map_or(1, |each| item_count(Value { kind: Kind::Array, bytes: each.as_bytes() }));
+    values + count * element_length(POSITION_DIGITS)
+}
+
+fn last_part(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'.').next().unwrap_or(path)
+}
+
+/// Returns the most bytes that the fields around the field at `path` can need if they are missing, and the elements
+/// before a position.
+pub fn around_length(path: &[u8]) -> usize {
+    let padding = path.split(|byte| *byte == b'.').skip(1).map(padding_length).fold(0, usize::saturating_add);
+    padding.saturating_add(around_documents(path))
+}
+
+/// Returns the most bytes that the documents around the field at `path` can need if they are missing.
+pub fn around_documents(path: &[u8]) -> usize {
+    let mut parts = path.split(|byte| *byte == b'.');
+    parts.next_back();
+    parts.map(|part| element_length(part.len()) + EMPTY_LENGTH).sum()
+}
+
+/// Returns the most bytes of the nulls that the server adds to an array before this position.
+fn padding_length(part: &[u8]) -> usize {
+    position(part).map_or(0, |position| position.saturating_mul(element_length(part.len())))
+}
+
+/// Returns the number of a part that may be a position in an array.
+pub fn position(part: &[u8]) -> Option<usize> {
+    let digits = std::str::from_utf8(part).ok().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))?;
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
+}
+
+/// The length of the document that a statement inserts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InsertedLength {
+    /// It inserts none.
+    None,
+    AtMost(usize),
+    Unknown,
+}
+
+/// Returns the most bytes of the document that an insert or an upsert adds.
+pub fn inserted_length(operation: &Operation<'_>) -> InsertedLength {
+    let known = |length: Option<usize>| length.map_or(InsertedLength::Unknown, InsertedLength::AtMost);
+    match operation {
+        Operation::Insert(insert) => InsertedLength::AtMost(with_id(insert.document.as_document(), None)),
+        Operation::Update(update) if update.upsert => {
+            known(of_upsert(update).map(|length| length.saturating_add(added_by_stages(&update.modification))))
+        }
+        Operation::Update(_) | Operation::Delete(_) => InsertedLength::None,
+    }
+}
+
+/// Returns the length of a new document, with the `_id` of this many bytes if it has none.
+fn with_id(document: Document<'_>, id: Option<usize>) -> usize {
+    let own = document.get("_id").is_some();
+    document.as_bytes().len() + if own { 0 } else { id.unwrap_or(GENERATED_ID) }
+}
+
+fn of_upsert(update: &Update<'_>) -> Option<usize> {
+    let filter = update.filter.as_document();
+    match update.modification.meaning() {
+        Modification::Replacement(document) => {
+            let id = pins(filter).into_iter().find(|pin| pin.path == b"_id");
+            let id = match id {
+                Some(pin) => Some(element_length("_id".len()) + pinned_length(pin.value?)),
+                None => None,
+            };
+            Some(with_id(document.as_document(), id))
+        }
+        Modification::Operators(operators) => {
+            let pins = pins(filter);
+            // Only a pinned array has positions.
+            let pins_array =
+                |pin: &Pin<'_>| pin.value.is_none_or(|value| matches!(value.kind, Kind::Array | Kind::Document));
+            let path_bytes = if pins.iter().any(pins_array) { around_length } else { around_documents };
+            let mut length = EMPTY_LENGTH + GENERATED_ID;
+            let mut add =
+                |path: &[u8], bytes: usize| length = length.saturating_add(path_bytes(path)).saturating_add(bytes);
+            for pin in &pins {
+                add(pin.path, element_length(last_part(pin.path).len()) + pinned_length(pin.value?));
+            }
+            for growth in growths(operators.as_document())? {
+                let path = growth.written.path;
+                let array = element_length(last_part(path).len()) + EMPTY_LENGTH;
+                add(path, growth.bytes + if growth.how == Grows::Appends { array } else { 0 });
+            }
+            let on_insert = operators.as_document().get("$setOnInsert").and_then(Value::as_document);
+            for field in on_insert.unwrap_or(Document::EMPTY).elements() {
+                add(field.key, element_length(last_part(field.key).len()) + field.value.bytes.len());
+            }
+            Some(length)
+        }
+        Modification::Pipeline(_) | Modification::ClientPipeline(_) => None,
+    }
+}
+
+/// Returns at least the bytes that the stages of docward's own pipeline store beside the operators' values, such as
+/// timestamps: a stage contains every value that it stores.
+pub fn added_by_stages(modification: &Modification<'_>) -> usize {
+    let Modification::Pipeline(pipeline) = modification else { return 0 };
+    let stages: usize = pipeline.stages.iter().map(|stage| stage.as_document().as_bytes().len()).sum();
+    match modification.meaning() {
+        Modification::Replacement(meaning) | Modification::Operators(meaning) => {
+            stages.saturating_sub(meaning.as_document().as_bytes().len())
+        }
+        Modification::Pipeline(_) | Modification::ClientPipeline(_) => stages,
+    }
+}
+
+/// Returns the most bytes of a value that a filter pins: equal numbers can have other types.
+fn pinned_length(value: Value<'_>) -> usize {
+    if value.kind.is_number() { ANY_NUMBER } else { value.bytes.len() }
+}
+
+/// The bytes that the stored `_id` of a document adds to a replacement without one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum IdLength {
+    AtMost(usize),
+    Unknown,
+}
+
+/// Returns the length of the `_id` element of every document that the filter matches.
+pub fn stored_id_length(filter: Document<'_>) -> IdLength {
+    let Some(id) = super::equality(filter, "_id") else { return IdLength::Unknown };
+    match id.kind {
+        Kind::ObjectId | Kind::Binary | Kind::DateTime | Kind::Boolean | Kind::Timestamp => {}
+        kind if kind.is_number() => {}
+        // With a collation, strings of other lengths can be equal; documents contain numbers and strings.
+        _ => return IdLength::Unknown,
+    }
+    IdLength::AtMost(element_length("_id".len()) + pinned_length(id))
+}

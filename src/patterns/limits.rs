@@ -1,0 +1,367 @@
+//! `limits`: keeps arrays and documents small.
+//!
+//! Every event of a device is pushed into one array. After a year the document has 15 MiB, each update reads and
+//! writes all of it, and at 16 MiB the server rejects every further push.
+//!
+//! before: `updateOne({_id: 1}, {$push: {items: I}})`
+//!
+//! after: `updateOne({_id: 1, "items.999": {$exists: false}}, {$push: {items: I}})`
+//!
+//! The server checks the condition together with the write, so the limits also hold if many clients push at once. A
+//! value that is set, inserted or upserted must be within the limits itself. The condition on the length of a document
+//! is in `length.rs`.
+
+mod length;
+mod settings;
+
+use super::{Claim, Concern, Context, Measured, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::Declaration;
+use crate::config::{Located, Node, ReadContext};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer};
+use crate::effect::{Added, Held, Items, Written, inserted, item_count, items};
+
+/// Settings of the pattern; at least one limit.
+#[derive(Debug, Clone)]
+pub struct Limits {
+    items: Vec<ItemLimit>,
+    /// The maximum length of a document in bytes.
+    document: Option<usize>,
+}
+
+/// The maximum number of elements of an array.
+#[derive(Debug, Clone)]
+struct ItemLimit {
+    array: Located<Path>,
+    most: usize,
+}
+
+impl Pattern for Limits {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&settings::KEYS).example("{ items: { readings: 1000 } }")
+    }
+
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, &settings::KEYS, Self::read_keys)
+    }
+
+    fn rewriting(&self) -> &'static str {
+        "adds the condition that keeps arrays and documents within their limits to the filter"
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
+        self.items.iter().map(|limit| Claim { kind: "limits", field: field(limit) }).collect()
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
+    }
+
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        let conditions = match self.conditions(&statement.operation) {
+            Ok(conditions) => conditions,
+            Err(Violation::Broken(rejection)) => return Verdict::Reject(rejection),
+            Err(Violation::Unclear(rejection)) => return Verdict::Unsupported(rejection),
+        };
+        let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
+        let missing: Vec<_> = conditions.into_iter().filter(|condition| !has_condition(update, condition)).collect();
+        if missing.is_empty() {
+            return Verdict::Forward;
+        }
+        let mut update = update.clone();
+        update.conditions.extend(missing);
+        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match: true })
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        let conditions = match self.conditions(&statement.operation) {
+            Ok(conditions) => conditions,
+            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
+        };
+        let Operation::Update(update) = &statement.operation else { return Ok(()) };
+        if conditions.iter().all(|condition| has_condition(update, condition)) {
+            return Ok(());
+        }
+        Err(Rejection::new(
+            "it can exceed a limit, and its filter has no condition that prevents this",
+            "Send the changes as separate statements.",
+        ))
+    }
+
+    /// The length of the stored document, the most bytes that the statement adds, and the number of elements.
+    fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
+        let mut measured = Vec::new();
+        let Operation::Update(update) = &statement.operation else { return measured };
+        if let Some(growth) = self.document.and_then(|limit| length::growth(update, limit)) {
+            measured.push(Measured { name: LENGTH.to_owned(), expression: length::of_document() });
+            measured.push(Measured { name: GROWTH.to_owned(), expression: growth });
+        }
+        for limit in &self.items {
+            let array = limit.array.value.as_str();
+            let expression = CowDocument::build(|w| write_item_count(w, array));
+            measured.push(Measured { name: count_name(array), expression });
+        }
+        measured
+    }
+
+    /// Rejects if the stored document has no room. Otherwise another condition did not match.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let (Some(stored), Operation::Update(update)) = (stored, &statement.operation) else {
+            return Unmatched::Nothing;
+        };
+        let full = self.items.iter().find_map(|limit| limit.exceeded_by(update, stored));
+        let rejection = full.or_else(|| self.too_long(stored));
+        rejection.map_or(Unmatched::Nothing, Unmatched::Reject)
+    }
+}
+
+/// Why a statement does not pass.
+enum Violation {
+    Broken(Rejection),
+    /// docward cannot analyse the statement.
+    Unclear(Rejection),
+}
+
+impl From<Rejection> for Violation {
+    fn from(rejection: Rejection) -> Self {
+        Self::Broken(rejection)
+    }
+}
+
+/// Names of measured values. They begin like no field of an application.
+const LENGTH: &str = "_docward_length";
+const GROWTH: &str = "_docward_growth";
+
+fn count_name(array: &str) -> String {
+    format!("_docward_items_{}", array.replace('.', "/"))
+}
+
+impl Limits {
+    /// Checks everything that the statement itself stores against the limits. Returns the conditions on the stored
+    /// document.
+    fn conditions(&self, operation: &Operation<'_>) -> Result<Vec<CowDocument<'static>>, Violation> {
+        let mut conditions = Vec::new();
+        for limit in &self.items {
+            limit.check_inserted(operation)?;
+            conditions.extend(limit.condition(operation)?);
+        }
+        if let Some(most) = self.document {
+            length::check(operation, most)?;
+            conditions.extend(length::condition(operation, most)?);
+        }
+        Ok(conditions)
+    }
+
+    fn too_long(&self, stored: Document<'_>) -> Option<Rejection> {
+        let number = |name: &str| stored.get(name).and_then(Value::as_whole);
+        let (most, length, growth) = (self.document?, number(LENGTH)?, number(GROWTH)?);
+        let exceeds = growth > 0 && length.saturating_add(growth) > i64::try_from(most).unwrap_or(i64::MAX);
+        exceeds.then(|| {
+            Rejection::new(
+                format!(
+                    "the document has {length} bytes and the statement can add {growth}; the limit is {most} bytes"
+                ),
+                "Store growing data in documents of its own, or remove old data first.",
+            )
+        })
+    }
+}
+
+impl ItemLimit {
+    /// Checks the array in the document that the statement inserts.
+    fn check_inserted(&self, operation: &Operation<'_>) -> Result<(), Violation> {
+        let Some(image) = inserted(operation) else { return Ok(()) };
+        match image.at(&self.array.value) {
+            Held::Missing => Ok(()),
+            Held::Value(value) => Ok(self.check_count(item_count(value))?),
+            Held::Blocked(Kind::Array) => Err(self.inside_array()),
+            Held::Blocked(_) => Ok(()),
+            Held::Some(Some(kind)) if kind != Kind::Array => Ok(()),
+            Held::Some(_) | Held::Unknown => match self.most_inserted(operation) {
+                Some(count) => Ok(self.check_count(count)?),
+                None => Err(Violation::Broken(Rejection::new(
+                    format!("as an upsert it could insert more than {} '{}'", self.most, self.array.value),
+                    "Insert the document first, or leave the array out of the filter.",
+                ))),
+            },
+        }
+    }
+
+    /// Returns the most elements that an upsert inserts: those of its filter and those that it adds.
+    fn most_inserted(&self, operation: &Operation<'_>) -> Option<usize> {
+        let Operation::Update(update) = operation else { return None };
+        let Modification::Operators(operators) = update.modification.meaning() else { return None };
+        let path = &self.array.value;
+        let bare = Operation::Update(Update {
+            modification: Modification::Operators(Document::EMPTY.into()),
+            ..update.clone()
+        });
+        let pinned = match inserted(&bare)?.at(path) {
+            Held::Missing => 0,
+            Held::Value(value) => item_count(value),
+            Held::Some(_) | Held::Unknown | Held::Blocked(_) => return None,
+        };
+        match items(operators.as_document(), path) {
+            Items::Kept => Some(pinned),
+            Items::UpTo(most) => Some(pinned.max(most)),
+            Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
+            Items::AddedToSet(added) => Some(pinned + added.count()),
+            Items::Unclear(_) => None,
+        }
+    }
+
+    /// Checks what the statement writes into a stored document. Returns the condition on the stored array, if the
+    /// result depends on it.
+    fn condition(&self, operation: &Operation<'_>) -> Result<Option<CowDocument<'static>>, Violation> {
+        let Operation::Update(update) = operation else { return Ok(None) };
+        let path = &self.array.value;
+        match update.modification.meaning() {
+            Modification::Replacement(document) => match path.lookup(document.as_document()) {
+                Lookup::Found(value) => Ok(self.check_count(item_count(value)).map(|()| None)?),
+                Lookup::Blocked(Kind::Array) => Err(self.inside_array()),
+                Lookup::Missing | Lookup::Blocked(_) => Ok(None),
+            },
+            Modification::Operators(operators) => match items(operators.as_document(), path) {
+                Items::Kept => Ok(None),
+                Items::UpTo(most) => Ok(self.check_count(most).map(|()| None)?),
+                Items::Pushed { most: Some(most), .. } if most <= self.most => Ok(None),
+                Items::Pushed { by: 0, .. } => Ok(None),
+                Items::Pushed { by, .. } => {
+                    self.check_count(by)?;
+                    Ok((!self.demands_room(update, by)).then(|| self.room(by)))
+                }
+                Items::AddedToSet(added) => Ok(Some(self.room_in_set(added))),
+                Items::Unclear(written) => Err(self.unclear(written)),
+            },
+            Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(None),
+        }
+    }
+
+    fn check_count(&self, count: usize) -> Result<(), Rejection> {
+        if count <= self.most {
+            return Ok(());
+        }
+        Err(Rejection::new(
+            format!("'{}' would have {count} items; the limit is {}", self.array.value, self.most),
+            "Store further items in documents of their own, or remove old ones first.",
+        ))
+    }
+
+    /// Returns the rejection if the stored array has no room for what the statement adds.
+    fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
+        let Modification::Operators(operators) = update.modification.meaning() else { return None };
+        let added = match items(operators.as_document(), &self.array.value) {
+            Items::Pushed { most: Some(most), .. } if most <= self.most => return None,
+            Items::Pushed { by, .. } => by,
+            Items::AddedToSet(added) => added.count(),
+            Items::Kept | Items::UpTo(_) | Items::Unclear(_) => return None,
+        };
+        let array = self.array.value.as_str();
+        let count = usize::try_from(stored.get(&count_name(array)).and_then(Value::as_whole)?).ok()?;
+        (count + added > self.most).then(|| {
+            Rejection::new(
+                format!("'{array}' has {count} items and the statement adds {added}; the limit is {}", self.most),
+                "Store further items in documents of their own, or remove old ones first.",
+            )
+        })
+    }
+
+    /// Returns the position that no array with room for `added` elements has.
+    fn first_without_room(&self, added: usize) -> usize {
+        self.most.saturating_sub(added)
+    }
+
+    fn room(&self, added: usize) -> CowDocument<'static> {
+        let position = format!("{}.{}", self.array.value, self.first_without_room(added));
+        CowDocument::build(|w| w.nested(&position, |w| w.boolean("$exists", false)))
+    }
+
+    /// Returns whether the client's filter requires room: `{"items.999": {$exists: false}}` or a smaller position, at
+    /// its top level.
+    fn demands_room(&self, update: &Update<'_>, added: usize) -> bool {
+        update.filter.as_document().elements().any(|condition| {
+            let below = condition.key.strip_prefix(self.array.value.as_str().as_bytes());
+            let position = below.and_then(|below| below.strip_prefix(b".")).and_then(crate::effect::position);
+            let is_missing = condition.value.as_document().and_then(|condition| condition.get("$exists"));
+            position.is_some_and(|position| position <= self.first_without_room(added))
+                && is_missing.and_then(Value::as_bool) == Some(false)
+        })
+    }
+
+    /// Returns the condition that the array with those of the values that it does not contain is within the limit.
+    fn room_in_set(&self, added: Added<'_>) -> CowDocument<'static> {
+        let array = self.array.value.as_str();
+        CowDocument::build(|w| {
+            w.nested("$expr", |w| {
+                w.array("$lte", |a| {
+                    a.nested(|w| {
+                        w.array("$add", |a| {
+                            a.nested(|w| write_item_count(w, array));
+                            a.nested(|w| w.nested("$size", |w| write_new_items(w, array, added)));
+                        });
+                    });
+                    a.value(OwnedValue::integer(i64::try_from(self.most).unwrap_or(i64::MAX)).as_value());
+                });
+            });
+        })
+    }
+
+    fn inside_array(&self) -> Violation {
+        Violation::Unclear(Rejection::new(
+            format!("its field '{}' is inside an array", self.array.value),
+            "Store the array in a field outside arrays.",
+        ))
+    }
+
+    fn unclear(&self, written: Written<'_>) -> Violation {
+        let text = String::from_utf8_lossy;
+        Violation::Unclear(Rejection::new(
+            format!(
+                "docward cannot count the items of '{}' after {} on '{}'",
+                self.array.value,
+                text(written.operator),
+                text(written.path)
+            ),
+            format!("Change '{}' with $push, $addToSet or $set, as a field outside arrays.", self.array.value),
+        ))
+    }
+}
+
+fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {
+    update.conditions.iter().any(|known| known.as_document() == condition.as_document())
+}
+
+/// Writes `{$cond: [{$isArray: "$items"}, {$size: "$items"}, 0]}`.
+fn write_item_count(w: &mut Writer<'_>, array: &str) {
+    if_array(w, array, |w, reference| w.string("$size", reference));
+}
+
+fn if_array(w: &mut Writer<'_>, array: &str, then: impl FnOnce(&mut Writer<'_>, &str)) {
+    let reference = format!("${array}");
+    w.array("$cond", |a| {
+        a.nested(|w| w.string("$isArray", &reference));
+        a.nested(|w| then(w, &reference));
+        a.int32(0);
+    });
+}
+
+/// Writes the values that the array does not contain. Like `$addToSet`, `$setDifference` adds equal ones once.
+fn write_new_items(w: &mut Writer<'_>, array: &str, added: Added<'_>) {
+    let reference = format!("${array}");
+    w.array("$setDifference", |a| {
+        a.nested(|w| {
+            w.array("$literal", |a| match added {
+                Added::One(value) => a.value(value),
+                Added::Each(values) => values.values().for_each(|value| a.value(value)),
+            });
+        });
+        a.nested(|w| {
+            w.array("$cond", |a| {
+                a.nested(|w| w.string("$isArray", &reference));
+                a.string(&reference);
+                a.array(|_| {});
+            });
+        });
+    });
+}

@@ -1,0 +1,300 @@
+//! The limit on the length of a document: the condition that an update must not exceed it.
+//!
+//! The condition computes with `$bsonSize` the length of the stored document, and the bytes that the statement adds.
+//! The stored value of a field that is replaced counts as removed. For array elements and for the names of missing
+//! fields the statement may count more bytes than it adds, but never fewer.
+
+use super::{Violation, if_array, write_item_count};
+use crate::command::{Modification, Operation, Update};
+use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
+use crate::effect::{
+    EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
+    element_length, growths, inserted_length, position, stored_id_length,
+};
+use crate::patterns::Rejection;
+
+/// Checks the length of the document that the statement inserts, and of a replacement.
+pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<(), Violation> {
+    match inserted_length(operation) {
+        InsertedLength::None => {}
+        InsertedLength::AtMost(length) if length <= most => {}
+        InsertedLength::AtMost(length) => return Err(too_long(length, most).into()),
+        InsertedLength::Unknown => {
+            return Err(Violation::Broken(Rejection::new(
+                format!("as an upsert it could insert a document of more than {most} bytes"),
+                "Insert the document first.",
+            )));
+        }
+    }
+    let Operation::Update(update) = operation else { return Ok(()) };
+    let least = match update.modification.meaning() {
+        Modification::Replacement(document) => document.as_document().as_bytes().len(),
+        Modification::Operators(operators) => {
+            let growths = growths(operators.as_document()).ok_or_else(unclear)?;
+            let stored = growths.iter().filter(|growth| growth.how == Grows::Replaces && is_plain(growth.written.path));
+            stored.map(|growth| growth.bytes).sum()
+        }
+        Modification::Pipeline(_) | Modification::ClientPipeline(_) => 0,
+    };
+    if least <= most { Ok(()) } else { Err(too_long(least, most).into()) }
+}
+
+/// Returns the condition on the stored document; `None` if the statement cannot make it too long.
+pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option<CowDocument<'static>>, Violation> {
+    let Operation::Update(update) = operation else { return Ok(None) };
+    if let Modification::Operators(operators) = update.modification.meaning() {
+        let growths = growths(operators.as_document()).ok_or_else(unclear)?;
+        if let Some(growth) = growths.iter().find(|growth| has_many_positions(growth.written.path)) {
+            return Err(Violation::Unclear(Rejection::new(
+                format!(
+                    "docward cannot bound the bytes that it writes to '{}'",
+                    String::from_utf8_lossy(growth.written.path)
+                ),
+                "Use at most one of $[] and $[name] in a path.",
+            )));
+        }
+    }
+    Ok(growth(update, most).map(|growth| {
+        CowDocument::build(|w| {
+            w.nested("$expr", |w| {
+                w.array("$lte", |a| {
+                    a.value(Value::document(growth.as_document()));
+                    a.nested(|w| write_room(w, most));
+                });
+            });
+        })
+    }))
+}
+
+/// Returns `{$bsonSize: "$$ROOT"}`.
+pub(super) fn of_document() -> CowDocument<'static> {
+    CowDocument::build(|w| w.string("$bsonSize", "$$ROOT"))
+}
+
+/// Returns the expression for the most bytes that the update adds to a stored document; `None` if that cannot exceed
+/// the limit.
+pub(super) fn growth(update: &Update<'_>, most: usize) -> Option<CowDocument<'static>> {
+    let added = added_by_stages(&update.modification);
+    match update.modification.meaning() {
+        Modification::Replacement(document) => of_replacement(update, document.as_document(), added, most),
+        Modification::Operators(operators) => {
+            let growths = growths(operators.as_document())?;
+            (!growths.is_empty() || added > 0).then(|| {
+                CowDocument::build(|w| {
+                    w.array("$add", |a| {
+                        let fixed = growths.iter().map(fixed_bytes).fold(added, usize::saturating_add);
+                        write_number(a, fixed);
+                        growths.iter().for_each(|growth| write_terms(a, growth));
+                    });
+                })
+            })
+        }
+        Modification::Pipeline(_) | Modification::ClientPipeline(_) => None,
+    }
+}
+
+/// A replacement without `_id` keeps the stored one, which may have any length.
+fn of_replacement(
+    update: &Update<'_>,
+    document: Document<'_>,
+    added: usize,
+    most: usize,
+) -> Option<CowDocument<'static>> {
+    let length = document.as_bytes().len() + added;
+    let id =
+        if document.get("_id").is_some() { IdLength::AtMost(0) } else { stored_id_length(update.filter.as_document()) };
+    if matches!(id, IdLength::AtMost(id) if length + id <= most) {
+        return None;
+    }
+    let owned = document.get("_id").is_some();
+    Some(CowDocument::build(|w| {
+        w.array("$subtract", |a| {
+            a.nested(|w| {
+                w.array("$add", |a| {
+                    write_number(a, length);
+                    if !owned {
+                        a.nested(|w| write_element_length(w, "_id", "_id"));
+                        a.int32(-(EMPTY_LENGTH as i32));
+                    }
+                });
+            });
+            a.nested(|w| w.string("$bsonSize", "$$ROOT"));
+        });
+    }))
+}
+
+/// Writes the bytes that the document may grow; none if it is longer than the limit already.
+fn write_room(w: &mut Writer<'_>, most: usize) {
+    w.array("$max", |a| {
+        a.int32(0);
+        a.nested(|w| {
+            w.array("$subtract", |a| {
+                write_number(a, most);
+                a.nested(|w| w.string("$bsonSize", "$$ROOT"));
+            });
+        });
+    });
+}
+
+/// Returns the bytes that do not depend on the stored document.
+fn fixed_bytes(growth: &Growth<'_>) -> usize {
+    let path = growth.written.path;
+    match growth.how {
+        // The parts that depend on it are written as terms.
+        Grows::MayKeep if is_plain(path) => 0,
+        Grows::Replaces | Grows::Appends | Grows::Moves if is_plain(path) => growth.bytes,
+        _ if is_multiple(path) => 0,
+        _ => growth.bytes.saturating_add(around_positions(path)),
+    }
+}
+
+/// Writes the terms that depend on the stored document.
+fn write_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
+    let path = growth.written.path;
+    let Some(text) = std::str::from_utf8(path).ok().filter(|_| is_plain(path)) else {
+        return write_positional_terms(a, growth);
+    };
+    let name = text.rsplit('.').next().unwrap_or(text);
+    match growth.how {
+        Grows::Replaces => a.nested(|w| {
+            w.array("$subtract", |a| {
+                a.int32(EMPTY_LENGTH as i32);
+                a.nested(|w| write_element_length(w, name, text));
+            });
+        }),
+        Grows::MayKeep => a.nested(|w| {
+            w.array("$max", |a| {
+                a.int32(0);
+                a.nested(|w| {
+                    w.array("$subtract", |a| {
+                        write_number(a, growth.bytes + EMPTY_LENGTH);
+                        a.nested(|w| write_element_length(w, name, text));
+                    });
+                });
+            });
+        }),
+        Grows::Appends => write_if_missing(a, text, element_length(name.len()) + EMPTY_LENGTH),
+        Grows::Moves => {}
+    }
+    let dots = text.bytes().enumerate().filter(|(_, byte)| *byte == b'.').map(|(at, _)| at);
+    for around in dots.filter_map(|at| text.get(..at)) {
+        let name = around.rsplit('.').next().unwrap_or(around);
+        write_if_missing(a, around, element_length(name.len()) + EMPTY_LENGTH);
+    }
+}
+
+/// Writes the terms of a path with a position in an array: the nulls before it, or the number of the elements that a
+/// `$[]` can change.
+fn write_positional_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
+    let path = growth.written.path;
+    let Some((array, part)) = first_position(path) else { return };
+    if is_multiple(path) {
+        let each = growth.bytes.saturating_add(around_positions(path));
+        a.nested(|w| {
+            w.array("$multiply", |a| {
+                write_number(a, each);
+                a.nested(|w| write_item_count(w, array));
+            });
+        });
+    } else if let Some(number) = position(part.as_bytes()).filter(|number| *number > 0) {
+        a.nested(|w| {
+            if_array(w, array, |w, reference| {
+                w.array("$multiply", |a| {
+                    write_number(a, element_length(part.len()));
+                    a.nested(|w| {
+                        w.array("$max", |a| {
+                            a.int32(0);
+                            a.nested(|w| {
+                                w.array("$subtract", |a| {
+                                    write_number(a, number);
+                                    a.nested(|w| w.string("$size", reference));
+                                });
+                            });
+                        });
+                    });
+                });
+            });
+        });
+    }
+}
+
+/// Writes the length of a document with only this field: `{$bsonSize: {name: "$path"}}`.
+fn write_element_length(w: &mut Writer<'_>, name: &str, path: &str) {
+    w.nested("$bsonSize", |w| w.string(name, format!("${path}")));
+}
+
+fn write_if_missing(a: &mut ArrayWriter<'_>, path: &str, bytes: usize) {
+    a.nested(|w| {
+        w.array("$cond", |a| {
+            a.nested(|w| {
+                w.array("$eq", |a| {
+                    a.nested(|w| w.string("$type", format!("${path}")));
+                    a.string("missing");
+                });
+            });
+            write_number(a, bytes);
+            a.int32(0);
+        });
+    });
+}
+
+fn write_number(a: &mut ArrayWriter<'_>, number: usize) {
+    a.slot().integer(i64::try_from(number).unwrap_or(i64::MAX));
+}
+
+/// Returns whether no part can be a position, and the path can be used in an expression.
+fn is_plain(path: &[u8]) -> bool {
+    std::str::from_utf8(path).is_ok()
+        && path.split(|byte| *byte == b'.').all(|part| !part.is_empty() && !crate::effect::is_position(part))
+}
+
+/// Returns the plain path before the first position in an array, and the position.
+fn first_position(path: &[u8]) -> Option<(&str, &str)> {
+    let text = std::str::from_utf8(path).ok()?;
+    let mut start = 0;
+    for part in text.split('.') {
+        // The document itself has no positions.
+        if start > 0 && crate::effect::is_position(part.as_bytes()) {
+            let array = text.get(..start - 1).filter(|array| is_plain(array.as_bytes()))?;
+            return Some((array, part));
+        }
+        start += part.len() + 1;
+    }
+    None
+}
+
+fn multiples(path: &[u8]) -> usize {
+    path.split(|byte| *byte == b'.').filter(|part| part.starts_with(b"$[")).count()
+}
+
+fn is_multiple(path: &[u8]) -> bool {
+    multiples(path) > 0
+}
+
+/// Returns whether the number of changed elements is not the number of elements of one array.
+fn has_many_positions(path: &[u8]) -> bool {
+    let starts_with_it = || first_position(path).is_some_and(|(_, part)| part.starts_with("$["));
+    is_multiple(path) && (multiples(path) > 1 || !starts_with_it())
+}
+
+/// Returns the bytes of the fields around a field in an array, without the nulls before the first position.
+fn around_positions(path: &[u8]) -> usize {
+    let Some((array, part)) = first_position(path) else { return around_length(path) };
+    let below = path.get(array.len() + part.len() + 2..).map_or(0, around_length);
+    // A positional operator needs an array; before a number, the fields may be missing.
+    if part.starts_with('$') { below } else { below.saturating_add(around_documents(path)) }
+}
+
+fn unclear() -> Violation {
+    Violation::Unclear(Rejection::new(
+        "docward cannot compute how many bytes one of its operators adds",
+        "Use operators that docward knows: $set, $push, $inc.",
+    ))
+}
+
+fn too_long(length: usize, most: usize) -> Rejection {
+    Rejection::new(
+        format!("the document would have {length} bytes; the limit is {most} bytes"),
+        "Store large or growing data in documents of its own.",
+    )
+}

@@ -1,0 +1,74 @@
+//! Reads the settings of `limits`.
+
+use super::{ItemLimit, Limits};
+use crate::config::keys::{Constraint, Form, Keys, Kind, Setting, Shape, Size, Whole};
+use crate::config::{Code, Located, MapReader, Node, ReadContext, Value};
+use crate::patterns::field_path::{PATH, located_path};
+
+const ITEMS: Setting<ItemLimits> =
+    Setting::optional("items", ItemLimits, "Maps each array to the maximum number of its items.");
+const DOCUMENT: Setting<Size> =
+    Setting::optional("document", Size, "The maximum length of a document.").examples(&["1MiB"]);
+pub(super) const KEYS: Keys =
+    Keys::new("Arrays and documents that stay small.", &[&ITEMS, &DOCUMENT]).constrained(&[Constraint::AtLeastOneKey]);
+
+/// The server's own limit of a document.
+const LARGEST_DOCUMENT: usize = 16 << 20;
+
+/// An array of the largest document has fewer items.
+const MOST_ITEMS: std::ops::RangeInclusive<i64> = 1..=5_000_000;
+
+impl Limits {
+    pub(super) fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let given = reader.has(&ITEMS) || reader.has(&DOCUMENT);
+        let (has_items, has_document) = (reader.has(&ITEMS), reader.has(&DOCUMENT));
+        let (items, document) = (reader.get(&ITEMS), reader.get(&DOCUMENT));
+        let place = reader.place();
+        if !given {
+            reader.context().error(Code::MissingKey, place, "`items` or `document` is missing");
+            return None;
+        }
+        if let Some(size) = document.as_ref().filter(|size| size.value > LARGEST_DOCUMENT) {
+            let message = "`document` is more than 16MiB, the server's own limit";
+            reader.context().error(Code::InvalidValue, size.span, message);
+            return None;
+        }
+        if has_items && items.is_none() || has_document && document.is_none() {
+            return None;
+        }
+        Some(Self { items: items.unwrap_or_default(), document: document.map(|size| size.value) })
+    }
+}
+
+/// `{ ARRAY: MOST }`
+#[derive(Clone, Copy, Debug)]
+struct ItemLimits;
+
+impl Shape for ItemLimits {
+    fn form(&self) -> Form {
+        Form::Pairs { names: &PATH, values: Box::new(Form::Whole(MOST_ITEMS)) }
+    }
+}
+
+impl Kind for ItemLimits {
+    type Value = Vec<ItemLimit>;
+
+    fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<ItemLimit>> {
+        let Value::Map(pairs) = &node.value else {
+            context.error(Code::WrongType, node.span, "`items` must be a mapping from arrays to numbers of items");
+            return None;
+        };
+        if pairs.is_empty() {
+            context.error(Code::InvalidValue, node.span, "`items` must name at least one array");
+            return None;
+        }
+        let read = |(key, value): &(crate::config::Key, Node)| {
+            let array = located_path(context, Located { value: key.text.clone(), span: key.span });
+            let most = Whole(MOST_ITEMS).read(context, "each of `items`", value);
+            Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })
+        };
+        // All pairs are read before the function returns, so that every error is reported.
+        let limits: Vec<_> = pairs.iter().map(read).collect();
+        limits.into_iter().collect()
+    }
+}

@@ -1,0 +1,308 @@
+//! `schema_version`: old code must not write over documents of new code.
+//!
+//! During a rolling migration an old process reads a document of version 2, a new one stores it as version 3, and the
+//! old one saves what it read: the fields that only version 3 has are lost.
+//!
+//! before: `replaceOne({_id: 1}, {schema_version: 2, name: "Ada"})`
+//!
+//! after: `replaceOne({_id: 1, schema_version: {$not: {$gt: 2}}}, {schema_version: 2, name: "Ada"})`
+//!
+//! The version of a statement is the one that it stores, or the highest one that its filter allows, else the minimum.
+//! The server checks the condition together with the write.
+
+use std::cmp::Ordering;
+
+use super::field_path::FieldPath;
+use super::number::Bound;
+use super::{
+    AnyPattern, Claim, Concern, Context, ExpectedVersion, Pattern, Rejection, Rewrite, Unmatched, Verdict,
+    concern_for_content,
+};
+use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::config::keys::{Declaration, Keys, Scalar, Setting, Whole, Words};
+use crate::config::{Code, Located, MapReader, Node, ReadContext};
+use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
+use crate::effect::{Change, Held, Written, change, equality, inserted};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct SchemaVersion {
+    field: Located<Path>,
+    /// The version that new code writes.
+    current: i64,
+    /// The oldest version that may still be written; at most `current`.
+    minimum: i64,
+    on_newer: OnNewer,
+}
+
+/// The action for a statement whose documents all have a newer version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OnNewer {
+    /// The reply has a write error with code 121.
+    Error,
+    /// The reply has n: 0.
+    Ignore,
+}
+
+const FIELD: Setting<FieldPath> =
+    Setting::required("field", FieldPath, "The field with the version of the document's schema.")
+        .examples(&["schema_version"]);
+const CURRENT: Setting<Whole> = Setting::required("current", VERSIONS, "The newest version.");
+const MINIMUM: Setting<Whole> = Setting::required("minimum", VERSIONS, "The oldest version that may still be written.");
+const ON_NEWER: Setting<Words<OnNewer>> = Setting::with_default(
+    "on_newer",
+    Words(&[
+        ("error", OnNewer::Error, "An error with code 121 for that statement."),
+        ("ignore", OnNewer::Ignore, "The reply has n: 0."),
+    ]),
+    Scalar::Text("error"),
+    "The reply to a statement whose documents all have a newer version than the statement.",
+);
+const KEYS: Keys = Keys::new(
+    "Versions of documents: old code does not write over documents of new code.",
+    &[&FIELD, &CURRENT, &MINIMUM, &ON_NEWER],
+);
+const VERSIONS: Whole = Whole(0..=i32::MAX as i64);
+
+impl Pattern for SchemaVersion {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS).example("{ field: schema_version, current: 3, minimum: 2 }")
+    }
+
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn rewriting(&self) -> &'static str {
+        "adds the condition that the stored document is not newer to the filter"
+    }
+
+    fn claims(&self) -> Vec<Claim> {
+        vec![Claim { kind: "schema_version", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
+    }
+
+    fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
+        let own = &self.field.value;
+        let counted = other.numbered_field().or(other.version());
+        counted
+            .filter(|field| own.overlaps(field.as_str().as_bytes()))
+            .map(|_| "it counts in the field with the schema's version")
+    }
+
+    fn expected_version(&self) -> Option<ExpectedVersion> {
+        Some(ExpectedVersion { field: self.field.value.as_str().to_owned(), version: self.current })
+    }
+
+    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+        concern_for_content(kind)
+    }
+
+    fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
+        let version = match self.version_of(&statement.operation) {
+            Ok(version) => version,
+            Err(Violation::Broken(rejection)) => return Verdict::Reject(rejection),
+            Err(Violation::Unclear(rejection)) => return Verdict::Unsupported(rejection),
+        };
+        let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
+        if self.keeps(update, version) {
+            return Verdict::Forward;
+        }
+        let mut update = update.clone();
+        update.conditions.push(self.condition(version));
+        let checks_match = self.on_newer == OnNewer::Error;
+        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match })
+    }
+
+    fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
+        let version = match self.version_of(&statement.operation) {
+            Ok(version) => version,
+            Err(Violation::Broken(rejection) | Violation::Unclear(rejection)) => return Err(rejection),
+        };
+        let Operation::Update(update) = &statement.operation else { return Ok(()) };
+        if self.keeps(update, version) {
+            return Ok(());
+        }
+        Err(Rejection::new(
+            format!("its filter does not check '{}'", self.field.value),
+            format!("Add {{'{}': {{$lte: {version}}}}} to the filter.", self.field.value),
+        ))
+    }
+
+    fn checked_fields(&self) -> Vec<&str> {
+        vec![self.field.value.as_str()]
+    }
+
+    /// Rejects if the stored document is newer. Otherwise another condition did not match.
+    fn unmatched(&self, statement: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
+        let (Some(stored), Ok(version)) = (stored, self.version_of(&statement.operation)) else {
+            return Unmatched::Nothing;
+        };
+        let Lookup::Found(found) = self.field.value.lookup(stored) else { return Unmatched::Nothing };
+        if Bound::Integer(version).compare(found) != Some(Ordering::Greater) {
+            return Unmatched::Nothing;
+        }
+        let found = found.floor().map_or_else(|| "a higher value".to_owned(), |found| found.to_string());
+        Unmatched::Reject(Rejection::new(
+            format!(
+                "the stored document has '{}' {found}, and the statement is of version {version}",
+                self.field.value
+            ),
+            "Update the application: it must know the stored version, and name it in what it writes or in its filter.",
+        ))
+    }
+}
+
+/// Why a statement does not pass.
+enum Violation {
+    Broken(Rejection),
+    /// docward cannot analyse the statement.
+    Unclear(Rejection),
+}
+
+impl From<Rejection> for Violation {
+    fn from(rejection: Rejection) -> Self {
+        Self::Broken(rejection)
+    }
+}
+
+impl SchemaVersion {
+    fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let field = reader.get(&FIELD);
+        let (current, minimum) = (reader.get(&CURRENT), reader.get(&MINIMUM));
+        let on_newer = reader.get_or_default(&ON_NEWER);
+        let (current, minimum) = (current?, minimum?);
+        if minimum.value > current.value {
+            let message = "`minimum` is more than `current`: no version could be written";
+            reader.context().error(Code::ConflictingSettings, minimum.span, message);
+            return None;
+        }
+        Some(Self { field: field?, current: current.value, minimum: minimum.value, on_newer: on_newer?.value })
+    }
+
+    /// Checks the versions that the statement stores. Returns the version of the statement.
+    fn version_of(&self, operation: &Operation<'_>) -> Result<i64, Violation> {
+        let field = &self.field.value;
+        let inserted = self.inserted(operation)?;
+        let Operation::Update(update) = operation else { return Ok(self.minimum) };
+        let is_replacement = matches!(update.modification.meaning(), Modification::Replacement(_));
+        match change(operation, field) {
+            Change::Untouched => Ok(self.named_by_filter(update).or(inserted).unwrap_or(self.minimum)),
+            Change::Set(value) => Ok(self.check(value)?),
+            // With the condition, the stored version is not higher.
+            Change::Either(value) if self.is_max(update) => Ok(self.check(value)?),
+            Change::Removed if is_replacement => Err(self.without_version().into()),
+            Change::Removed | Change::Now => Err(self.set_back().into()),
+            Change::Either(_) | Change::Incremented(_) => Err(self.set_back().into()),
+            Change::Inside(written) | Change::Unclear(written) => Err(self.unclear(written)),
+        }
+    }
+
+    /// Checks the document that the statement inserts, and returns its version.
+    fn inserted(&self, operation: &Operation<'_>) -> Result<Option<i64>, Violation> {
+        let Some(document) = inserted(operation) else { return Ok(None) };
+        match document.at(&self.field.value) {
+            Held::Value(value) => Ok(Some(self.check(value)?)),
+            Held::Missing | Held::Blocked(_) => Err(self.without_version().into()),
+            Held::Some(_) | Held::Unknown => Err(Violation::Broken(Rejection::new(
+                format!("as an upsert it could insert a document with another '{}'", self.field.value),
+                self.remedy(),
+            ))),
+        }
+    }
+
+    /// Returns whether the version is written by `$max`, and not by `$min`.
+    fn is_max(&self, update: &Update<'_>) -> bool {
+        let Modification::Operators(operators) = update.modification.meaning() else { return false };
+        let written = |name: &str| operators.as_document().get(name).and_then(Value::as_document);
+        let field = self.field.value.as_str().as_bytes();
+        written("$max").is_some_and(|fields| fields.elements().any(|one| one.key == field))
+    }
+
+    /// Returns the highest version that the client's filter allows: a statement whose filter names versions knows them.
+    fn named_by_filter(&self, update: &Update<'_>) -> Option<i64> {
+        let filter = update.filter.as_document();
+        if let Some(value) = equality(filter, self.field.value.as_str()) {
+            return value.as_whole();
+        }
+        let mut unread = vec![filter];
+        while let Some(filter) = unread.pop() {
+            if let Some(condition) = filter.get(self.field.value.as_str()).and_then(Value::as_document)
+                && let Some(most) = highest(condition)
+            {
+                return Some(most);
+            }
+            let branches = filter.get("$and").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+            unread.extend(branches.values().filter_map(Value::as_document));
+        }
+        None
+    }
+
+    /// Returns a version that may be written.
+    fn check(&self, value: Value<'_>) -> Result<i64, Rejection> {
+        let is_integer = matches!(value.kind, Kind::Int32 | Kind::Int64 | Kind::Double);
+        let version = value.as_whole().filter(|_| is_integer);
+        version.filter(|version| (self.minimum..=self.current).contains(version)).ok_or_else(|| {
+            let found = version.map_or_else(|| format!("a value of type {}", value.kind.name()), |one| one.to_string());
+            Rejection::new(
+                format!("its '{}' is {found}; it must be a whole number {}", self.field.value, self.range()),
+                self.remedy(),
+            )
+        })
+    }
+
+    fn range(&self) -> String {
+        format!("from {} to {}", self.minimum, self.current)
+    }
+
+    fn remedy(&self) -> String {
+        format!(
+            "Write the version of the schema that the application knows, {}, into '{}'.",
+            self.range(),
+            self.field.value
+        )
+    }
+
+    fn without_version(&self) -> Rejection {
+        Rejection::new(format!("it stores a document without '{}'", self.field.value), self.remedy())
+    }
+
+    fn set_back(&self) -> Rejection {
+        Rejection::new(
+            format!("it could decrease or remove '{}', or set it to an unknown version", self.field.value),
+            format!("Set '{}' with $set.", self.field.value),
+        )
+    }
+
+    fn unclear(&self, written: Written<'_>) -> Violation {
+        let text = String::from_utf8_lossy;
+        Violation::Unclear(Rejection::new(
+            format!("docward cannot check the result of {} on '{}'", text(written.operator), text(written.path)),
+            format!("Set '{}' with $set, as a field outside arrays.", self.field.value),
+        ))
+    }
+
+    /// The condition that the stored version is not higher. It also matches documents without a version.
+    fn condition<'a>(&self, version: i64) -> CowDocument<'a> {
+        let version = OwnedValue::integer(version);
+        CowDocument::build(|w| {
+            w.nested(self.field.value.as_str(), |w| w.nested("$not", |w| w.value("$gt", version.as_value())));
+        })
+    }
+
+    /// Returns whether the filter matches no newer documents.
+    fn keeps(&self, update: &Update<'_>, version: i64) -> bool {
+        let condition = self.condition(version);
+        update.conditions.iter().any(|known| known.as_document() == condition.as_document())
+            || self.named_by_filter(update).is_some_and(|most| most <= version)
+    }
+}
+
+/// Returns the highest version that a condition allows; `None` if that is not known.
+fn highest(condition: Document<'_>) -> Option<i64> {
+    let below = condition.get("$lt").and_then(|value| value.as_whole()?.checked_sub(1));
+    let listed = condition.get("$in").and_then(Value::as_array).and_then(|values| {
+        let versions: Option<Vec<i64>> = values.values().map(Value::as_whole).collect();
+        versions?.into_iter().max()
+    });
+    condition.get("$lte").and_then(Value::as_whole).or(below).or(listed)
+}

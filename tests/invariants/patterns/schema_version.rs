@@ -1,0 +1,111 @@
+//! `schema_version`: a stored version is in range, and never decreases; a statement of an older version changes nothing
+//! in newer documents.
+
+use bson::{Bson, Document, doc};
+
+use super::super::case::Statement;
+use super::super::dice::Dice;
+use super::super::rules::{Change, Promise};
+use super::super::values::{as_number, put, reachable, related};
+
+#[derive(Clone, Debug)]
+pub(in super::super) struct SchemaVersion {
+    pub(in super::super) field: &'static str,
+    pub(in super::super) minimum: i32,
+    pub(in super::super) current: i32,
+}
+
+impl SchemaVersion {
+    pub(in super::super) fn random(dice: &mut Dice) -> SchemaVersion {
+        let field = dice.pick(&["version", "version", "b", "a.n", "c.d"]);
+        let minimum = dice.pick(&[0, 1, 1, 2]);
+        SchemaVersion { field, minimum, current: minimum + dice.pick(&[0, 1, 2]) }
+    }
+
+    /// The version; `None` if it is no number.
+    fn version(&self, document: &Document) -> Option<f64> {
+        match reachable(document, self.field)[..] {
+            [value] => as_number(value).filter(|number| !number.is_nan()),
+            _ => None,
+        }
+    }
+
+    fn is_written_version(&self, value: &Bson) -> bool {
+        let number = as_number(value).filter(|number| number.fract() == 0.0);
+        let is_decimal = matches!(value, Bson::Decimal128(_));
+        number.is_some_and(|number| number >= self.minimum.into() && number <= self.current.into()) && !is_decimal
+    }
+
+    /// Whether the statement is rejected whatever is stored.
+    fn refuses(&self, statement: &Statement) -> bool {
+        let written = statement.writes().into_iter().any(|(operator, path, value)| {
+            let sets = matches!(operator.as_str(), "$set" | "$max" | "$setOnInsert");
+            related(&path, self.field) && !(sets && path == self.field && self.is_written_version(&value))
+        });
+        let replaced = statement.replacement().is_some_and(|document| !self.has_version(document));
+        written || replaced
+    }
+
+    fn has_version(&self, document: &Document) -> bool {
+        matches!(reachable(document, self.field)[..], [value] if self.is_written_version(value))
+    }
+}
+
+impl Promise for SchemaVersion {
+    fn name(&self) -> &'static str {
+        "schema_version"
+    }
+
+    fn settings(&self) -> String {
+        let SchemaVersion { field, minimum, current } = self;
+        format!("schema_version: {{ field: {field}, current: {current}, minimum: {minimum} }}")
+    }
+
+    fn fields(&self) -> Vec<String> {
+        vec![self.field.to_owned()]
+    }
+
+    fn tidy(&self, dice: &mut Dice, document: &mut Document) {
+        let version = self.minimum - 1 + dice.below((self.current - self.minimum + 2) as usize) as i32;
+        put(document, self.field, dice.pick(&[Bson::Int32(version), Bson::Double(version.into())]));
+    }
+
+    fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
+        let version = self.minimum + dice.below((self.current - self.minimum + 1) as usize) as i32;
+        let id = || doc! { "_id": 2 };
+        Some(match dice.below(5) {
+            0 => (id(), doc! { "$set": { self.field: version, "note": "x" } }),
+            1 => (id(), doc! { "$max": { self.field: version }, "$set": { "note": "x" } }),
+            2 => (doc! { self.field: { "$lte": version } }, doc! { "$set": { "note": "x" } }),
+            3 => (doc! { self.field: version }, doc! { "$set": { "note": "x" } }),
+            _ => (id(), doc! { "$set": { "note": "x" } }),
+        })
+    }
+
+    fn broken(&self, change: &Change<'_>) -> Option<String> {
+        change.changed().find_map(|(before, after)| {
+            let Some(before) = before else {
+                return (!self.has_version(after)).then(|| "it inserted a document without a valid version".to_owned());
+            };
+            let (old, new) = (self.version(before)?, self.version(after));
+            if new.is_none_or(|new| new < old) {
+                return Some("a version decreased".to_owned());
+            }
+            let names_it = |statement: &Statement| {
+                let in_filter = statement.queries(self.field);
+                let written = statement.writes().iter().any(|(_, path, _)| related(path, self.field));
+                in_filter || written || statement.replacement().is_some_and(|document| self.has_version(document))
+            };
+            let is_newer = old > self.minimum.into() && !change.statements.iter().any(names_it);
+            is_newer.then(|| "a statement without a version changed a newer document".to_owned())
+        })
+    }
+
+    fn harmless(&self, direct: &Change<'_>) -> bool {
+        // Only documents that any statement may change.
+        let old = |document: &Document| self.version(document).is_some_and(|version| version <= self.minimum.into());
+        direct.before.iter().all(old)
+            && self.broken(direct).is_none()
+            && !direct.statements.iter().any(|statement| self.refuses(statement))
+    }
+}
