@@ -52,7 +52,7 @@ pub enum TargetError {
 }
 
 /// What a server replied to the hello of a connection.
-struct Greeting {
+struct HelloReply {
     is_writable: bool,
     /// Other servers of its replica set, the primary first.
     others: Vec<Address>,
@@ -92,11 +92,11 @@ impl Target {
             }
             tried.push(address.clone());
             match self.open(&address, app).await {
-                Ok((connection, greeting)) if greeting.is_writable || self.upstream.direct => {
+                Ok((connection, hello_reply)) if hello_reply.is_writable || self.upstream.direct => {
                     *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
                     return Ok(connection);
                 }
-                Ok((_, greeting)) => waiting.extend(greeting.others.into_iter().rev()),
+                Ok((_, hello_reply)) => waiting.extend(hello_reply.others.into_iter().rev()),
                 Err(TargetError::Io(error)) => failure = failure.or(Some(TargetError::Server(address, error))),
                 Err(other) => return Err(other),
             }
@@ -135,16 +135,16 @@ impl Target {
         Ok(names)
     }
 
-    async fn open(&self, address: &Address, app: Option<&str>) -> Result<(Connection, Greeting), TargetError> {
+    async fn open(&self, address: &Address, app: Option<&str>) -> Result<(Connection, HelloReply), TargetError> {
         let opened = timeout(HANDSHAKE, async {
             let mut connection = Connection::new(self.upstream.connect(address).await?);
             let reply = connection.exchange(&self.hello(app.unwrap_or(APP))).await?;
             let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            let greeting = Greeting::of(&reply);
-            if let Some(login) = self.login.as_ref().filter(|_| greeting.is_writable || self.upstream.direct) {
+            let hello_reply = HelloReply::of(&reply);
+            if let Some(login) = self.login.as_ref().filter(|_| hello_reply.is_writable || self.upstream.direct) {
                 login.log_in(&mut connection, &reply).await?;
             }
-            Ok((connection, greeting))
+            Ok((connection, hello_reply))
         });
         opened.await.unwrap_or_else(|_| Err(io::Error::from(ErrorKind::TimedOut).into()))
     }
@@ -167,7 +167,7 @@ impl Target {
     }
 }
 
-impl Greeting {
+impl HelloReply {
     fn of(reply: &Reply<'_>) -> Self {
         let is_writable = reply.body.get("isWritablePrimary").and_then(Value::as_bool) == Some(true);
         let primary = reply.body.get("primary").and_then(Value::as_str);

@@ -67,7 +67,7 @@ impl Source {
             let path = path.clone();
             std::thread::spawn(move || {
                 if let Err(error) = read(&path, number as u64, &sender) {
-                    // An error means that nobody waits any more.
+                    // An error means that the receiver is gone.
                     let _ = sender.blocking_send(Err(error));
                 }
             });
