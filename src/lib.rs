@@ -7,7 +7,8 @@
 //! - `command`, [`effect`], `shell`, `config`, `patterns`, `rules`, `engine`: what a message does, and the verdict on
 //!   it; pure
 //! - `audit`: recorded traffic evaluated against rules; pure
-//! - `service`, `proxy`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
+//! - `replay`: recorded traffic as commands that are sent again, and what is counted; pure
+//! - `service`, `proxy`, `player`, `otlp`, `admin`, `cli`: sockets, clocks and files; only with the feature `io`, which is the
 //!   default
 
 #[cfg(feature = "io")]
@@ -25,7 +26,11 @@ pub mod histogram;
 pub mod otlp;
 pub mod patterns;
 #[cfg(feature = "io")]
+pub mod player;
+pub mod plot;
+#[cfg(feature = "io")]
 pub mod proxy;
+pub mod replay;
 pub mod rules;
 pub mod secret;
 #[cfg(feature = "io")]

@@ -16,7 +16,6 @@ mod exchange;
 mod frames;
 mod load;
 mod open_loop;
-mod plot;
 mod relay;
 mod report;
 mod roles;

@@ -5,8 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use super::plot::Plot;
 use super::rounds::Spread;
+use docward::plot::Plot;
 
 /// The results of one section.
 pub(crate) struct Report {

@@ -1,11 +1,15 @@
 //! The capture file that `docward record` writes: a sequence of BSON documents, which `bsondump` can read.
 //!
-//! The first document identifies the file: `{docward: "capture", version: 1}`. Each further document is one command
+//! The first document identifies the file: `{docward: "capture", version: 1}`. Most further documents are one command
 //! of a client: `t` (date), `conn` (int64, the same for one connection), `client` ("address:port"), `app` (appName,
-//! if sent), `users` ([{user, db}], if known), `command` (its body, with the document sequences as arrays).
-//! Documents start with their length, so a truncated file is readable up to the last whole one.
+//! if sent), `users` ([{user, db}], if known), `command` (its body, with the document sequences as arrays). The others
+//! are the reply to the last command of a connection (`t`, `conn`, `reply`), and the recorded servers (`servers`).
+//! Readers skip documents that they do not know. Documents start with their length, so a truncated file is readable up
+//! to the last whole one.
 
+use super::Answer;
 use super::recorded::{Client, Content, RecordedCommand, kept};
+use crate::command::{CommandClass, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
 /// The longest record in bytes: a message of 48 MB and the fields around its command.
@@ -57,6 +61,90 @@ pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
     })
 }
 
+/// The bytes of the record of a reply. `microseconds`: from sending the command to the end of the reply.
+#[must_use]
+pub fn reply_record(connection: i64, milliseconds: i64, microseconds: u64, answer: &Answer) -> Vec<u8> {
+    document(|w| {
+        w.slot("t").date(milliseconds);
+        w.slot("conn").int64(connection);
+        w.nested("reply", |w| {
+            w.integer("micros", i64::try_from(microseconds).unwrap_or(i64::MAX));
+            answer.write(w);
+        });
+    })
+}
+
+/// The bytes of the record of the servers whose clients are recorded: names as `host:port`, and ids of processes.
+#[must_use]
+pub fn servers_record(servers: &[String]) -> Vec<u8> {
+    document(|w| w.array("servers", |a| servers.iter().for_each(|server| a.string(server))))
+}
+
+/// One record, for a replay.
+#[derive(Debug)]
+pub enum Record<'r> {
+    Command {
+        connection: i64,
+        /// Milliseconds since 1970 UTC.
+        milliseconds: i64,
+        app: Option<&'r str>,
+        /// With all its fields.
+        command: Document<'r>,
+    },
+    /// The reply to the last command of the connection.
+    Reply {
+        connection: i64,
+        microseconds: u64,
+        answer: Answer,
+    },
+    Servers(Vec<String>),
+}
+
+impl<'r> Record<'r> {
+    /// Reads one record; `None` if it is of another kind.
+    #[must_use]
+    pub fn parse(record: Document<'r>) -> Option<Self> {
+        if let Some(servers) = record.get("servers").and_then(Value::as_array) {
+            return Some(Self::Servers(servers.values().filter_map(Value::as_str).map(str::to_owned).collect()));
+        }
+        let connection = record.get("conn").and_then(Value::as_raw_i64)?;
+        if let Some(reply) = record.get("reply").and_then(Value::as_document) {
+            let microseconds =
+                reply.get("micros").and_then(Value::as_integer).and_then(|time| u64::try_from(time).ok());
+            let microseconds = microseconds.unwrap_or_default();
+            return Some(Self::Reply { connection, microseconds, answer: Answer::read(reply) });
+        }
+        let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64)?;
+        let app = record.get("app").and_then(Value::as_str);
+        let command = record.get("command").and_then(Value::as_document)?;
+        Some(Self::Command { connection, milliseconds, app, command })
+    }
+}
+
+/// Commands that change no documents, but without which an application's traffic cannot be replayed.
+const WITHOUT_DOCUMENTS: [&[u8]; 14] = [
+    b"abortTransaction",
+    b"collMod",
+    b"commitTransaction",
+    b"create",
+    b"createIndexes",
+    b"deleteIndexes",
+    b"drop",
+    b"dropDatabase",
+    b"dropIndexes",
+    b"getMore",
+    b"killCursors",
+    b"listCollections",
+    b"listIndexes",
+    b"planCacheClear",
+];
+
+/// Whether a command is recorded: it can reach documents, or a replay needs it. It never contains credentials.
+#[must_use]
+pub fn is_recorded(name: &[u8]) -> bool {
+    CommandClass::REACHING.contains(&classify(name)) || WITHOUT_DOCUMENTS.contains(&name)
+}
+
 /// Reads one record; `None` if it has no command with a database.
 #[must_use]
 pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
@@ -67,7 +155,8 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    Some(RecordedCommand { client, milliseconds, content: Content::Command(kept(command, database)), partial: false })
+    let content = Content::Command(kept(command, database));
+    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false })
 }
 
 /// A copy of a command with only its name, target and database.

@@ -54,6 +54,8 @@ struct Attributes<'a> {
     #[serde(borrow)]
     command: Option<&'a RawValue>,
     ninserted: Option<u64>,
+    #[serde(rename = "durationMillis")]
+    took: Option<u64>,
 }
 
 #[derive(Deserialize, Default)]
@@ -91,6 +93,7 @@ pub struct LogReader {
 struct PendingStatements {
     client: Client,
     milliseconds: Option<i64>,
+    took: Option<u64>,
     namespace: (String, String),
     form: Form,
     statements: Vec<CowDocument<'static>>,
@@ -119,6 +122,7 @@ impl LogReader {
         let read = Read {
             client: Client { app: line.attr.app, users: None, connection: fnv_hash(line.ctx.as_bytes()) },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
+            took: line.attr.took,
             namespace,
             json: command.get(),
             truncated: line.truncated.command.is_some(),
@@ -162,6 +166,7 @@ impl LogReader {
             namespace: (read.namespace.database.to_owned(), read.namespace.collection.to_owned()),
             client: read.client,
             milliseconds: read.milliseconds,
+            took: read.took,
             form,
             statements: Vec::new(),
             comment: None,
@@ -213,7 +218,8 @@ impl LogReader {
             None => hidden(namespace, class, inserted, TRUNCATED),
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
-        out.push(RecordedCommand { client: read.client, milliseconds: read.milliseconds, content, partial: false });
+        let Read { client, milliseconds, took, .. } = read;
+        out.push(RecordedCommand { client, milliseconds, took, content, partial: false });
         Ok(())
     }
 
@@ -234,6 +240,7 @@ impl LogReader {
 struct Read<'l> {
     client: Client,
     milliseconds: Option<i64>,
+    took: Option<u64>,
     namespace: Namespace<'l>,
     json: &'l str,
     truncated: bool,
@@ -264,12 +271,12 @@ impl PendingStatements {
     }
 
     fn release(self, command: Option<&CowDocument<'static>>, out: &mut Vec<RecordedCommand>) {
-        let Self { client, milliseconds, form, .. } = self;
+        let Self { client, milliseconds, took, form, .. } = self;
         let (database, collection) = self.namespace;
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
             let content = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
-            out.push(RecordedCommand { client: client.clone(), milliseconds, content, partial: false });
+            out.push(RecordedCommand { client: client.clone(), milliseconds, took, content, partial: false });
         }
         if self.statements.is_empty() {
             return;
@@ -280,6 +287,7 @@ impl PendingStatements {
         out.extend(command.map(|command| RecordedCommand {
             client,
             milliseconds,
+            took,
             content: Content::Command(command),
             partial,
         }));

@@ -4,6 +4,7 @@
 //! with `engine::dry_run` and counts the effects in a [`Tally`]. [`Habits`] counts what a rule could prevent. This
 //! layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
 
+mod answer;
 pub mod capture;
 mod evaluation;
 mod field;
@@ -18,6 +19,7 @@ mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use answer::Answer;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::propose;

@@ -29,6 +29,7 @@ struct ProfileEntry<'a> {
     users: Option<Vec<User>>,
     ts: Option<serde_json::Value>,
     ninserted: Option<serde_json::Value>,
+    millis: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
@@ -76,6 +77,7 @@ pub fn parse_line(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedComman
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),
+        took: entry.millis.as_ref().and_then(number).and_then(|took| u64::try_from(took).ok()),
         content,
         partial: form.is_some(),
     });

@@ -7,8 +7,10 @@ use crate::document::{CowDocument, Document, Element, Value};
 #[derive(Debug, Clone)]
 pub struct RecordedCommand {
     pub client: Client,
-    /// Milliseconds since 1970 UTC, if known.
+    /// Milliseconds since 1970 UTC, if known: the arrival of the command, or in logs and profiles its end.
     pub milliseconds: Option<i64>,
+    /// How long the server took, in milliseconds, if the source has it.
+    pub took: Option<u64>,
     pub content: Content,
     /// Only the statements are known, not the command's other fields, such as its comment.
     pub partial: bool,

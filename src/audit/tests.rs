@@ -238,7 +238,13 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
     let mut audit = Audit::new(&rules);
     let client = Client { app: Some("a\u{1b}[2J\nrule 'x'".to_owned()), ..Client::default() };
     let command = crate::shell::parse("db.c.replaceOne({}, {'\u{1b}[2J': 1})", "d").unwrap().commands.remove(0);
-    audit.take(&RecordedCommand { client, milliseconds: None, content: Content::Command(command), partial: false });
+    audit.take(&RecordedCommand {
+        client,
+        milliseconds: None,
+        took: None,
+        content: Content::Command(command),
+        partial: false,
+    });
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
     assert!(text.contains("would reject 1") && !text.contains('\u{1b}') && !text.contains("\nrule 'x'"), "{text}");
@@ -289,7 +295,7 @@ fn proposed(commands: &[&str]) -> String {
         let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
         let client = Client { app: Some("shop\n- x".to_owned()), ..Client::default() };
         let content = Content::Command(command);
-        habits.take(&RecordedCommand { client, milliseconds: None, content, partial: false });
+        habits.take(&RecordedCommand { client, milliseconds: None, took: None, content, partial: false });
     }
     let text = propose(&habits, &["a.log".to_owned()]);
     let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);

@@ -23,6 +23,7 @@ mod pool;
 mod record;
 pub mod reload;
 mod repair;
+mod replay;
 mod reset_clock;
 mod serve;
 mod suggest;
@@ -87,6 +88,8 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Propose rules for recorded traffic.
     Suggest(suggest::Arguments),
+    /// Send recorded traffic to a deployment, and report throughput, latencies, errors and differences.
+    Replay(Box<replay::Arguments>),
     /// Repair the copies of a `copies` rule that differ from their originals.
     Repair(connection::OneRule),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
@@ -136,6 +139,7 @@ impl Arguments {
             Command::Record(arguments) => record::run(arguments),
             Command::Audit(arguments) => audit::run(&arguments),
             Command::Suggest(arguments) => suggest::run(&arguments),
+            Command::Replay(arguments) => replay::run(&arguments),
             Command::Repair(arguments) => repair::run(arguments),
             Command::ResetClock(arguments) => reset_clock::run(arguments),
             Command::Mode(arguments) => mode::run(*arguments),

@@ -1,10 +1,10 @@
 //! `docward record`: forwards traffic like `serve` without rules, and writes the commands of clients to a capture for
-//! `audit` and `suggest`. `proxy::Recorder` makes the records; this file writes them.
+//! `audit`, `suggest` and `replay`. `proxy::Recorder` makes the records; [`file`] writes them.
 
-use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, ErrorKind, Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Path, PathBuf};
+mod file;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, TryRecvError, channel};
@@ -15,14 +15,17 @@ use clap::Args;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
+use self::file::{CaptureFile, Limits, Written};
 use super::config::ConfigFile;
 use super::connection::{Deployment, start};
 use super::listening::Listening;
 use super::output::print_line;
 use super::serve::{announce, configure, raise_file_limit};
-use super::{EXIT_USAGE, fail};
-use crate::audit::capture;
-use crate::proxy::{Proxy, RecordCounts, Recorder, Sink};
+use super::{EXIT_USAGE, fail, values};
+use crate::audit::capture::servers_record;
+use crate::player::Target;
+use crate::proxy::{Proxy, QueuedRecord, RecordCounts, Recorder, Sink};
+use crate::service::ConnectionString;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -33,21 +36,31 @@ pub struct Arguments {
     /// The capture file; an existing capture is continued.
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// The largest size of the file, for example 512MiB; then docward starts a new one (--rotate), or stops recording
+    /// [default: unlimited].
+    #[arg(long, value_name = "SIZE", value_parser = values::size)]
+    max_size: Option<usize>,
+    /// Keep this many full files as FILE.1, FILE.2 and so on, the newest first, and delete older ones.
+    #[arg(long, value_name = "N", value_parser = values::count, requires = "max_size")]
+    rotate: Option<usize>,
 }
 
 /// The result of writing.
 #[derive(Debug, Default)]
 struct RecordingState {
-    records: u64,
+    commands: u64,
     bytes: u64,
+    /// The file has reached its limit.
+    is_full: bool,
     /// The first error in writing the file.
     error: Option<std::io::Error>,
 }
 
 /// Exits with 0 after a signal, if all records could be written.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
-    let Arguments { listening, deployment, file } = arguments;
-    let capture = match open(&file).with_context(|| file.display().to_string()) {
+    let Arguments { listening, deployment, file, max_size, rotate } = arguments;
+    let limits = Limits { size: max_size.map_or(u64::MAX, |size| size as u64), kept: rotate.unwrap_or(0) };
+    let capture = match CaptureFile::open(&file, limits).with_context(|| file.display().to_string()) {
         Ok(capture) => capture,
         Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
     };
@@ -61,11 +74,12 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
     })
 }
 
-fn conclude(file: &Path, written: &RecordingState, dropped: u64) -> ExitCode {
-    let RecordingState { records, bytes, error } = written;
+fn conclude(file: &std::path::Path, written: &RecordingState, dropped: u64) -> ExitCode {
+    let RecordingState { commands, bytes, is_full, error } = written;
+    let full = if *is_full { ", because the file has reached --max-size" } else { "" };
     let place = file.display();
-    let printed =
-        print_line(&format!("recorded {records} commands ({bytes} bytes) in {place}; {dropped} were not recorded"));
+    let counts = format!("recorded {commands} commands ({bytes} bytes) in {place}; {dropped} were not recorded{full}");
+    let printed = print_line(&counts);
     match error {
         Some(error) => fail(&format!("{place}: {error}; the capture is incomplete"), 1),
         None => printed.into(),
@@ -73,20 +87,22 @@ fn conclude(file: &Path, written: &RecordingState, dropped: u64) -> ExitCode {
 }
 
 /// Runs the proxy until a signal; returns the result of writing, and the number of dropped records.
-async fn record(settings: ConfigFile, capture: File) -> Result<(RecordingState, u64)> {
+async fn record(settings: ConfigFile, mut capture: CaptureFile) -> Result<(RecordingState, u64)> {
     let mut terminate = signal(SignalKind::terminate()).context("cannot wait for SIGTERM")?;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot wait for SIGINT")?;
+    let (upstream, resolver) = (settings.upstream(), settings.resolver);
     let (config, service) = configure(settings).await?;
     let (queue, records) = channel();
     let counts = Arc::new(RecordCounts::default());
     let sink = Sink::new(queue, counts.clone());
+    let recorder = Arc::new(ArcSwap::from_pointee(Recorder::new(sink.clone())));
+    let proxy = Proxy::open(config, Vec::new(), recorder, Arc::new(service)).await?;
+    announce(&proxy, None)?;
+    describe(&mut capture, &upstream, resolver).await?;
     let writer = std::thread::spawn({
         let counts = counts.clone();
         move || write_all(capture, &records, &counts)
     });
-    let recorder = Arc::new(ArcSwap::from_pointee(Recorder::new(sink.clone())));
-    let proxy = Proxy::open(config, Vec::new(), recorder, Arc::new(service)).await?;
-    announce(&proxy, None)?;
     let shutdown = async {
         tokio::select! {
             _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
@@ -102,10 +118,17 @@ async fn record(settings: ConfigFile, capture: File) -> Result<(RecordingState, 
     }
 }
 
+/// Names the recorded servers in the capture, so that `replay` can recognise them. Without a reply they are not named.
+async fn describe(capture: &mut CaptureFile, upstream: &ConnectionString, resolver: Option<SocketAddr>) -> Result<()> {
+    let Ok(target) = Target::parse(upstream, resolver).await else { return Ok(()) };
+    let Ok(servers) = target.identity().await else { return Ok(()) };
+    let servers: Vec<String> = servers.into_iter().collect();
+    Ok(capture.describe(&servers_record(&servers))?)
+}
+
 /// Writes records until the queue ends. Flushes whenever the queue is empty, so that the file then ends with a record.
-fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &RecordCounts) -> RecordingState {
+fn write_all(mut file: CaptureFile, records: &Receiver<Option<QueuedRecord>>, counts: &RecordCounts) -> RecordingState {
     let mut written = RecordingState::default();
-    let mut file = BufWriter::with_capacity(1 << 20, capture);
     loop {
         let next = match records.try_recv() {
             Err(TryRecvError::Empty) => {
@@ -118,18 +141,25 @@ fn write_all(capture: File, records: &Receiver<Option<Vec<u8>>>, counts: &Record
         };
         let Some(record) = next else { break };
         counts.taken(&record);
-        if written.error.is_some() {
-            counts.drop_one();
+        if written.error.is_some() || written.is_full {
+            counts.drop_one(&record);
             continue;
         }
-        let result = file.write_all(&record);
-        if result.is_ok() {
-            written.records += 1;
-            written.bytes += record.len() as u64;
-        } else {
-            counts.drop_one();
+        match file.write(&record.bytes) {
+            Ok(Written::Whole) => {
+                written.commands += u64::from(record.is_command);
+                written.bytes += record.bytes.len() as u64;
+            }
+            Ok(Written::Full) => {
+                tracing::warn!("the capture has reached --max-size; recording stopped, forwarding continues");
+                written.is_full = true;
+                counts.drop_one(&record);
+            }
+            Err(error) => {
+                counts.drop_one(&record);
+                note_error(Err(error), &mut written);
+            }
         }
-        note_error(result, &mut written);
     }
     let flushed = file.flush();
     note_error(flushed, &mut written);
@@ -146,49 +176,6 @@ fn note_error(result: std::io::Result<()>, written: &mut RecordingState) {
     }
 }
 
-/// Opens a new capture, or an existing one at its end. Only its owner can read it, because it contains documents.
-fn open(path: &Path) -> Result<File> {
-    let mut options = OpenOptions::new();
-    let mut file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path)?;
-    let length = file.metadata()?.len();
-    if length == 0 {
-        file.write_all(&capture::header())?;
-        return Ok(file);
-    }
-    let mut reader = BufReader::new(&mut file);
-    let mut start = vec![0; capture::header().len()];
-    let read = reader.read_exact(&mut start);
-    if read.is_err() || start != capture::header() {
-        bail!("the file exists and is not a capture; choose another name");
-    }
-    let end = end_of_last(&mut reader, length)?;
-    // A killed process may have left a partial record.
-    file.set_len(end)?;
-    file.seek(SeekFrom::Start(end))?;
-    Ok(file)
-}
-
-/// The offset at which the last whole record ends. The reader is positioned after the header.
-fn end_of_last(reader: &mut BufReader<&mut File>, length: u64) -> Result<u64> {
-    let mut end = capture::header().len() as u64;
-    let mut prefix = [0; 4];
-    loop {
-        match reader.read_exact(&mut prefix) {
-            Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(end),
-            other => other?,
-        }
-        let record = u64::from(u32::from_le_bytes(prefix));
-        if !(5..=capture::MAX_RECORD_LENGTH as u64).contains(&record) {
-            bail!("the capture is damaged at byte {end}; choose another name");
-        }
-        if end + record > length {
-            return Ok(end);
-        }
-        end += record;
-        reader.seek_relative(i64::try_from(record).unwrap_or(i64::MAX) - 4)?;
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -199,9 +186,10 @@ mod tests {
         let counts = RecordCounts::default();
         let sink = Sink::new(queue.clone(), Arc::default());
         // More than the buffer holds, so that it writes to the disk before the end.
-        (0..3).for_each(|_| queue.send(Some(vec![0; 2 << 20])).unwrap());
+        let record = || QueuedRecord { bytes: vec![0; 2 << 20], is_command: true };
+        (0..3).for_each(|_| queue.send(Some(record())).unwrap());
         sink.close();
-        let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+        let full = CaptureFile::writing_to(std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap());
         let written = write_all(full, &records, &counts);
         assert!(written.error.is_some());
         assert_eq!(counts.dropped(), 3);

@@ -11,7 +11,7 @@ use super::output::print_line;
 use super::{fail, logging};
 use crate::patterns::AnyPattern;
 use crate::service::copies::repair::{self, Event};
-use crate::shell::render_value;
+use crate::shell::value_text;
 
 /// How often the progress is printed.
 const PROGRESS: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
         let mut printed = Instant::now();
         let report = |event: Event<'_>| match event {
             Event::Stale { namespace, id } => {
-                let id = render_value(id);
+                let id = value_text(id);
                 _ = print_line(&format!("{namespace}: stale in _id {id}"));
             }
             Event::Progress(counts) if printed.elapsed() > PROGRESS => {

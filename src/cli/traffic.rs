@@ -1,18 +1,18 @@
-//! Reads recorded traffic from files for `audit` and `suggest`. Detects the kind of a file from its content and
-//! distributes the entries to two workers. All entries of a connection go to the same worker, in order.
+//! Reads recorded traffic from files for `audit` and `suggest`, and distributes the entries to two workers. All entries of
+//! a connection go to the same worker, in order.
 //!
-//! Memory is bounded for any file: lines pass through short queues in batches, and overlong lines or records are
-//! skipped. `crate::audit` interprets the entries.
+//! Memory is bounded for any file: lines pass through short queues in batches. [`entries`] reads the files,
+//! `crate::audit` interprets the entries.
 
-use std::fs::File;
-use std::io::{BufReader, Read};
+pub(super) mod entries;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use anyhow::{Context, Result, bail};
-use flate2::read::MultiGzDecoder;
 use indicatif::{ProgressBar, ProgressStyle};
 
+use self::entries::{Entries, FileKind};
 use crate::audit::log::LogReader;
 use crate::audit::report::ReportSource;
 use crate::audit::{RecordedCommand, Unreadable, capture, log, profile};
@@ -25,11 +25,6 @@ const WORKERS: usize = 2;
 const BATCH: usize = 256 * 1024;
 /// The most batches in the queue of a worker.
 const QUEUE: usize = 4;
-/// Bytes read at a time.
-const BLOCK: usize = 256 * 1024;
-/// The longest line of a log or profile: a document of 16 MiB as JSON.
-const MAX_LINE: usize = 64 << 20;
-const GZIP: [u8; 2] = [0x1f, 0x8b];
 
 /// Processes recorded commands; each thread has its own.
 pub(super) trait Worker: Send {
@@ -37,24 +32,6 @@ pub(super) trait Worker: Send {
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
 
     fn take(&mut self, recorded: &RecordedCommand);
-}
-
-/// The kind of a file.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum FileKind {
-    Log,
-    Profile,
-    Capture,
-}
-
-impl FileKind {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Log => "mongod log",
-            Self::Profile => "system.profile",
-            Self::Capture => "capture",
-        }
-    }
 }
 
 /// Entries of one file: lines with their line breaks, or BSON documents.
@@ -126,47 +103,15 @@ fn read_file(
     queues: &[SyncSender<EntryBatch>],
     progress: &ProgressBar,
 ) -> Result<ReportSource> {
-    let file = File::open(path)?;
-    let bytes = file.metadata()?.len();
-    let mut raw = BufReader::with_capacity(BLOCK, progress.wrap_read(file));
-    let start = first_bytes(&mut raw)?;
-    let whole = std::io::Cursor::new(start.clone()).chain(raw);
-    let mut reader: Box<dyn Read> =
-        if start.starts_with(&GZIP) { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
     let mut sharing = Sharing { source, queues, batches: queues.iter().map(|_| Vec::new()).collect(), turn: 0 };
-    let mut found = ReportSource { name: path.display().to_string(), kind: "empty", bytes, ..ReportSource::default() };
-    let mut start = vec![0; capture::header().len()];
-    let length = fill(&mut reader, &mut start)?;
-    start.truncate(length);
-    if start == capture::header() {
-        found.kind = FileKind::Capture.name();
-        found.note = sharing.records(&mut reader)?;
-    } else {
-        let (kind, unreadable) = sharing.lines(&mut std::io::Cursor::new(start).chain(reader))?;
-        found.kind = kind.map_or("empty", FileKind::name);
-        found.unreadable = unreadable;
-    }
+    let entries = Entries::open(path, |file| Box::new(progress.wrap_read(file)))?;
+    let kind = entries.kind;
+    let mut found = entries.describe(path)?;
+    let read = entries.read(&mut |_, entry| sharing.share(kind, entry))?;
+    sharing.send_all(kind)?;
+    found.unreadable = read.too_long;
+    found.note = read.flaw.map(|flaw| flaw.to_string());
     Ok(found)
-}
-
-/// The first bytes, enough to detect compression.
-fn first_bytes(reader: &mut impl Read) -> Result<Vec<u8>> {
-    let mut start = vec![0; GZIP.len()];
-    let length = fill(reader, &mut start)?;
-    start.truncate(length);
-    Ok(start)
-}
-
-/// Reads until the buffer is full or the input ends; returns the number of bytes.
-fn fill(reader: &mut impl Read, buffer: &mut [u8]) -> std::io::Result<usize> {
-    let mut length = 0;
-    while let Some(rest) = buffer.get_mut(length..).filter(|rest| !rest.is_empty()) {
-        match reader.read(rest)? {
-            0 => break,
-            count => length += count,
-        }
-    }
-    Ok(length)
 }
 
 /// Distributes entries to workers.
@@ -179,92 +124,21 @@ struct Sharing<'q> {
 }
 
 impl Sharing<'_> {
-    /// Distributes all lines; returns their kind and the number of overlong lines.
-    fn lines(&mut self, reader: &mut impl Read) -> Result<(Option<FileKind>, u64)> {
-        let mut kind = None;
-        let mut too_long = 0;
-        let mut held: Vec<u8> = Vec::new();
-        let mut skipping = false;
-        let mut block = vec![0; BLOCK];
-        loop {
-            let length = reader.read(&mut block)?;
-            let mut rest = block.get(..length).unwrap_or_default();
-            while let Some(end) = memchr::memchr(b'\n', rest) {
-                let (line, after) = rest.split_at(end);
-                rest = after.get(1..).unwrap_or_default();
-                if skipping {
-                    skipping = false;
-                } else if held.is_empty() {
-                    self.line(line, &mut kind)?;
-                } else {
-                    held.extend_from_slice(line);
-                    self.line(&held, &mut kind)?;
-                    held.clear();
-                }
+    /// All entries of a connection go to the same worker.
+    fn share(&mut self, kind: FileKind, entry: &[u8]) -> Result<()> {
+        match kind {
+            FileKind::Log if memchr::memmem::find(entry, b"\"Slow query\"").is_none() => Ok(()),
+            FileKind::Log => self.give(log::connection_of(entry), kind, &[entry, b"\n"]),
+            FileKind::Capture => {
+                let connection =
+                    peek(entry).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
+                self.give(connection.unwrap_or_default().cast_unsigned(), kind, &[entry])
             }
-            if !skipping {
-                held.extend_from_slice(rest);
-            }
-            if held.len() > MAX_LINE {
-                (skipping, too_long, held) = (true, too_long + 1, Vec::new());
-            }
-            if length == 0 {
-                self.line(&held, &mut kind)?;
-                kind.into_iter().try_for_each(|kind| self.send_all(kind))?;
-                return Ok((kind, too_long));
+            FileKind::Profile | FileKind::Empty => {
+                self.turn += 1;
+                self.give(self.turn, kind, &[entry, b"\n"])
             }
         }
-    }
-
-    fn line(&mut self, line: &[u8], kind: &mut Option<FileKind>) -> Result<()> {
-        // Container logs have a time or name before each line.
-        let line = memchr::memchr(b'{', line).and_then(|start| line.get(start..)).unwrap_or_default();
-        if line.is_empty() {
-            return Ok(());
-        }
-        let kind = match *kind {
-            Some(kind) => kind,
-            None => *kind.insert(kind_of(line)?),
-        };
-        let worker = match kind {
-            FileKind::Log if memchr::memmem::find(line, b"\"Slow query\"").is_none() => return Ok(()),
-            FileKind::Log => log::connection_of(line),
-            _ => self.next_turn(),
-        };
-        self.give(worker, kind, &[line, b"\n"])
-    }
-
-    /// Distributes all records; returns a note if the file is truncated or damaged.
-    fn records(&mut self, reader: &mut impl Read) -> Result<Option<String>> {
-        const CUT: &str = "the last record is truncated";
-        let mut record = Vec::new();
-        let note = loop {
-            record.resize(4, 0);
-            match fill(reader, &mut record)? {
-                0 => break None,
-                4 => {}
-                _ => break Some(CUT.to_owned()),
-            }
-            let length = record.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
-            if !(5..=capture::MAX_RECORD_LENGTH).contains(&length) {
-                break Some("it is damaged; the rest is not read".to_owned());
-            }
-            // Allocate for the bytes that are present, not for the length that the record claims.
-            let rest = length as u64 - 4;
-            if reader.by_ref().take(rest).read_to_end(&mut record)? as u64 != rest {
-                break Some(CUT.to_owned());
-            }
-            let connection =
-                peek(&record).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
-            self.give(connection.unwrap_or_default().cast_unsigned(), FileKind::Capture, &[&record])?;
-        };
-        self.send_all(FileKind::Capture)?;
-        Ok(note)
-    }
-
-    fn next_turn(&mut self) -> u64 {
-        self.turn += 1;
-        self.turn
     }
 
     fn give(&mut self, worker: u64, kind: FileKind, parts: &[&[u8]]) -> Result<()> {
@@ -283,19 +157,6 @@ impl Sharing<'_> {
         let batch = EntryBatch { source: self.source, kind, bytes: std::mem::take(batch) };
         queue.send(batch).ok().context("a worker thread failed")
     }
-}
-
-fn kind_of(line: &[u8]) -> Result<FileKind> {
-    if log::is_line(line) {
-        return Ok(FileKind::Log);
-    }
-    if profile::is_line(line) {
-        return Ok(FileKind::Profile);
-    }
-    bail!(
-        "this is neither a log of mongod 4.4 or later, nor documents of system.profile as JSON lines (mongoexport), \
-         nor a capture of docward record"
-    )
 }
 
 /// Runs one worker until the traffic ends.
@@ -322,7 +183,7 @@ fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize
             let wanted = |namespace: Namespace<'_>, class, command: &[u8]| worker.wants(namespace, class, command);
             let read = match batch.kind {
                 FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
-                FileKind::Profile => profile::parse_line(entry, &wanted, &mut out),
+                FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut out),
                 FileKind::Capture => record(entry, &wanted, &mut out),
             };
             read.err().into_iter().for_each(&mut fault);
@@ -338,7 +199,9 @@ fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize
 fn split(batch: &[u8], kind: FileKind) -> (&[u8], &[u8]) {
     let end = match kind {
         FileKind::Capture => batch.first_chunk().map_or(batch.len(), |bytes| u32::from_le_bytes(*bytes) as usize),
-        FileKind::Log | FileKind::Profile => memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1),
+        FileKind::Log | FileKind::Profile | FileKind::Empty => {
+            memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1)
+        }
     };
     batch.split_at(end.clamp(1, batch.len()))
 }

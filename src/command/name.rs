@@ -17,11 +17,19 @@ pub struct CommandName(u16);
 static NUMBERS: LazyLock<HashMap<&'static [u8], u16, FixedState>> =
     LazyLock::new(|| names().map(str::as_bytes).zip(1..).collect());
 
+static NAMES: LazyLock<Vec<&'static str>> = LazyLock::new(|| command_names().collect());
+
 impl CommandName {
     /// Returns the number of a name. It needs one hash lookup.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Self {
         Self(NUMBERS.get(name).copied().unwrap_or_default())
+    }
+
+    /// Returns the name, or "other" for an unknown one.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        NAMES.get(self.number()).copied().unwrap_or(OTHER)
     }
 
     /// Returns the index in [`command_names`].

@@ -41,7 +41,7 @@ pub use privileges::Privileges;
 pub use queries::{Admission, ListenerKind, QueryRejection};
 pub use trace_context::TraceContext;
 pub use transactions::{Transaction, TransactionId, transaction};
-pub use triage::{Triage, class_of_head, triage};
+pub use triage::{Triage, class_of_head, name_of_head, triage};
 
 /// The engine's state of one client connection.
 #[derive(Debug, Default)]

@@ -49,14 +49,20 @@ pub fn triage(head: &[u8], rules: &RuleSet) -> Triage {
     }
 }
 
-/// Returns the class of an OP_MSG's command, read from its first bytes; `None` if there are too few, or for another
+/// Returns the name of an OP_MSG's command, read from its first bytes; `None` if there are too few, or for another
 /// opcode.
 #[must_use]
-pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
+pub fn name_of_head(head: &[u8]) -> Option<&[u8]> {
     let header = Header::parse(head).ok().flatten()?;
     let body_first = header.op_code == OpCode::Msg && *head.get(SECTIONS_AT)? == 0;
     let first = peek(head.get(SECTIONS_AT + 1..)?).next().filter(|_| body_first)?;
-    Some(classify(first.key))
+    Some(first.key)
+}
+
+/// Returns the class of an OP_MSG's command, as [`name_of_head`].
+#[must_use]
+pub fn class_of_head(head: &[u8]) -> Option<CommandClass> {
+    name_of_head(head).map(classify)
 }
 
 /// Returns `None` when more bytes are needed to decide.

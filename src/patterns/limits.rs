@@ -258,7 +258,7 @@ impl ItemLimit {
             Items::Kept | Items::UpTo(_) | Items::Unclear(_) => return None,
         };
         let array = self.array.value.as_str();
-        let count = usize::try_from(stored.get(&count_name(array)).and_then(Value::as_whole)?).ok()?;
+        let count = usize::try_from(stored.get(count_name(array)).and_then(Value::as_whole)?).ok()?;
         (count + added > self.most).then(|| {
             Rejection::new(
                 format!("'{array}' has {count} items and the statement adds {added}; the limit is {}", self.most),

@@ -36,7 +36,7 @@ use chain::Parser;
 pub use compare::is_same;
 pub(crate) use date::to_iso;
 pub use error::ShellError;
-pub use render::{render, render_lines, render_unbroken, render_value};
+pub use render::{render, render_lines, render_unbroken, value_text};
 pub use write_text::extended_json;
 
 /// The maximum length of a text in bytes. A message can have 48 MB, but typed text is shorter.

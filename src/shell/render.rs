@@ -8,7 +8,7 @@ use super::layout::Piece;
 use super::members::DATABASE_MEMBERS;
 use super::write_text::{document, extended_json, is_plain_name, piece, quoted};
 use super::{is_same, parse};
-use crate::document::{Document, Value};
+use crate::document::{CowDocument, Document, Value};
 
 /// Returns the command as text that [`parse`] reads as the same command, on one line if it fits. `database` is the
 /// reader's current database. Only invalid UTF-8 is lost.
@@ -38,10 +38,16 @@ pub fn render_lines(command: Document<'_>, database: &str) -> String {
     }
 }
 
-/// Returns a value as mongosh text on one line; `?` for a value that has none.
+/// Returns a value such as `ObjectId("65…")` or `{a: 1}` on one line.
 #[must_use]
-pub fn render_value(value: Value<'_>) -> String {
-    piece(value).map_or_else(|| "?".to_owned(), |piece| piece.print_unbroken())
+pub fn value_text(value: Value<'_>) -> String {
+    piece(value).map_or_else(
+        || {
+            let whole = CowDocument::build(|w| w.value("value", value));
+            extended_json(whole.as_document()).get("value").map(ToString::to_string).unwrap_or_default()
+        },
+        |piece| piece.print_unbroken(),
+    )
 }
 
 /// Returns the best form that is parsed as the same command, or `None` if there is none.
@@ -57,7 +63,7 @@ fn shown(command: Document<'_>, database: &str) -> Option<Piece> {
 /// Returns `db.runCommand({…})`.
 fn run_command(command: Document<'_>, database: &str) -> Option<Piece> {
     let own = command.get("$db")?.as_str()?;
-    let body = crate::document::CowDocument::build(|w| {
+    let body = CowDocument::build(|w| {
         command.elements().filter(|element| element.key != b"$db").for_each(|element| w.element(element));
     });
     let (receiver, method) = match own {

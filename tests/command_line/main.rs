@@ -8,5 +8,6 @@ mod configuration;
 mod explain_and_test;
 mod mongosh;
 mod recorded_traffic;
+mod replay;
 mod schema;
 mod shell_traffic;

@@ -3,12 +3,12 @@
 
 use std::path::{Path, PathBuf};
 
-const LAYERS: [&str; 15] = [
-    "wire", "document", "command", "effect", "shell", "config", "patterns", "rules", "engine", "audit", "service",
-    "proxy", "otlp", "admin", "cli",
+const LAYERS: [&str; 17] = [
+    "wire", "document", "command", "effect", "shell", "config", "patterns", "rules", "engine", "audit", "replay",
+    "service", "proxy", "player", "otlp", "admin", "cli",
 ];
 /// The last layer without side effects.
-const LAST_PURE: usize = 9;
+const LAST_PURE: usize = 10;
 const IMPURE: [&str; 8] =
     ["tokio", "mongodb::", "std::net", "std::time::Instant", "SystemTime", "async fn", "std::thread", "std::fs"];
 

@@ -6,9 +6,9 @@ use super::canned::{CONNECTIONS, around, find, rate};
 use crate::contenders::{self, Contender, Upstream};
 use crate::cycle::Cycle;
 use crate::frames;
-use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
 use crate::rounds::{FEW, MANY, Results, Rounds, RowId, cpu};
+use docward::plot::{Axis, Line, Plot, number};
 
 const RULES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 const CLIENTS: [usize; 5] = [1, 4, 16, 64, 256];

@@ -7,9 +7,9 @@ use crate::contenders::{self, Contender, Upstream};
 use crate::cycle::Cycle;
 use crate::frames;
 use crate::load::Measure;
-use crate::plot::{Axis, Line, Plot, number};
 use crate::report::{Goal, Report};
 use crate::rounds::{MANY, Rounds, cpu};
+use docward::plot::{Axis, Line, Plot, number};
 
 /// Connections of a closed loop: the pool size of a small application.
 pub(super) const CONNECTIONS: usize = 16;

@@ -8,6 +8,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
+use md5::Md5;
 use sha1::Sha1;
 use sha2::{Digest, Sha256};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -134,6 +135,48 @@ impl Transcript {
     }
 }
 
+/// The salt and the number of iterations in the server's first message, of which a [`ClientKey`] is derived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Derivation {
+    salt: Vec<u8>,
+    iterations: u32,
+}
+
+impl Derivation {
+    /// Reads the server's first message; `None` if it is malformed, or asks for a weak or an endless derivation.
+    #[must_use]
+    pub fn of_server_first(message: &[u8]) -> Option<Self> {
+        const ITERATIONS: std::ops::RangeInclusive<u32> = 4096..=10_000_000;
+        let message = std::str::from_utf8(message).ok()?;
+        let salt = BASE64.decode(field(message, 's')?).ok()?;
+        let iterations = field(message, 'i')?.parse().ok().filter(|count| ITERATIONS.contains(count))?;
+        Some(Self { salt, iterations })
+    }
+}
+
+impl ClientKey {
+    /// Derives the key of a user from its password; `None` if the password contains characters that SCRAM prohibits.
+    #[must_use]
+    pub fn derive(mechanism: Mechanism, user: &str, password: &str, derivation: &Derivation) -> Option<Self> {
+        let prepared = match mechanism {
+            Mechanism::Sha1 => {
+                let digest = Md5::digest(format!("{user}:mongo:{password}"));
+                digest.iter().map(|byte| format!("{byte:02x}")).collect()
+            }
+            Mechanism::Sha256 => stringprep::saslprep(password).ok()?.into_owned(),
+        };
+        let hmac = |key: &[u8], bytes: &[u8]| mechanism.hmac(key, bytes);
+        let mut block = hmac(prepared.as_bytes(), &[&derivation.salt[..], &[0, 0, 0, 1]].concat())?;
+        let mut salted = block.clone();
+        for _ in 1..derivation.iterations {
+            block = hmac(prepared.as_bytes(), &block)?;
+            salted = xor(&salted, &block);
+        }
+        let (key, server_key) = (hmac(&salted, b"Client Key")?, hmac(&salted, b"Server Key")?);
+        Some(Self { mechanism, key, server_key })
+    }
+}
+
 /// A login of docward's own with a [`ClientKey`].
 #[derive(Debug)]
 pub struct OwnLogin<'k> {
@@ -147,8 +190,13 @@ impl<'k> OwnLogin<'k> {
     /// `nonce` must be random and unique.
     #[must_use]
     pub fn new(key: &'k ClientKey, user: &str, nonce: &[u8]) -> Self {
-        let user = user.replace('=', "=3D").replace(',', "=2C");
-        Self { key, first: format!("n={user},r={}", BASE64.encode(nonce)), signature: Vec::new() }
+        Self::continuing(key, first_message(user, nonce))
+    }
+
+    /// Continues after [`first_message`] has been sent.
+    #[must_use]
+    pub fn continuing(key: &'k ClientKey, first: String) -> Self {
+        Self { key, first, signature: Vec::new() }
     }
 
     #[must_use]
@@ -159,7 +207,7 @@ impl<'k> OwnLogin<'k> {
     /// Returns the payload of the first message.
     #[must_use]
     pub fn first(&self) -> Vec<u8> {
-        format!("n,,{}", self.first).into_bytes()
+        with_header(&self.first)
     }
 
     /// Returns the payload of the second message; `None` if the server's is wrong.
@@ -186,6 +234,19 @@ impl<'k> OwnLogin<'k> {
         let signature = signature.and_then(|text| BASE64.decode(text).ok());
         !self.signature.is_empty() && signature.as_ref() == Some(&self.signature)
     }
+}
+
+/// Returns the client's first message without the GS2 header. `nonce` must be random and unique.
+#[must_use]
+pub fn first_message(user: &str, nonce: &[u8]) -> String {
+    let user = user.replace('=', "=3D").replace(',', "=2C");
+    format!("n={user},r={}", BASE64.encode(nonce))
+}
+
+/// Returns the payload of the first message.
+#[must_use]
+pub fn with_header(first: &str) -> Vec<u8> {
+    format!("n,,{first}").into_bytes()
 }
 
 /// The client's first message without the GS2 header; `None` if the header names an identity to act as.
@@ -247,6 +308,18 @@ mod tests {
         assert_eq!(login.last(SERVER_FIRST).unwrap(), CLIENT_FINAL);
         assert!(login.is_genuine(SERVER_FINAL));
         assert!(!login.is_genuine(b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G5="));
+    }
+
+    #[test]
+    fn a_key_is_derived_from_the_password() {
+        let derivation = Derivation::of_server_first(SERVER_FIRST).unwrap();
+        let key = ClientKey::derive(Mechanism::Sha256, "user", "pencil", &derivation).unwrap();
+        assert_eq!(Some(key), transcript().client_key(Mechanism::Sha256, &stored()));
+        let other = ClientKey::derive(Mechanism::Sha256, "user", "pencils", &derivation);
+        assert_ne!(other, transcript().client_key(Mechanism::Sha256, &stored()));
+        for weak in ["r=x,s=AAAA,i=1", "r=x,s=AAAA,i=99999999", "r=x,s=%,i=4096", "r=x,i=4096"] {
+            assert_eq!(Derivation::of_server_first(weak.as_bytes()), None, "{weak}");
+        }
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Upstream {
     ///
     /// # Errors
     /// I/O errors of the socket, `TimedOut` after [`CONNECT_TIMEOUT`], or why the TLS handshake failed.
-    pub(in crate::proxy) async fn connect(&self, address: &Address) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self, address: &Address) -> io::Result<Stream> {
         timeout(CONNECT_TIMEOUT, async {
             let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
             socket::tune(&stream)?;
@@ -151,7 +151,7 @@ impl Address {
     }
 
     /// Parses "host:port" as in a replica set's configuration; IPv6 addresses are in brackets.
-    pub(in crate::proxy) fn parse(name: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let (host, port) = name.rsplit_once(':')?;
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
         Some(Self { host: host.to_owned(), port: port.parse().ok()? })

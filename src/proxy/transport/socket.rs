@@ -29,7 +29,7 @@ pub(in crate::proxy) trait ClientSocket: AsyncRead + AsyncWrite + Unpin {
 
 /// One side of a relay. The kind is matched per call, which costs little beside the system call.
 #[derive(Debug)]
-pub(in crate::proxy) enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     /// Boxed: plain connections should not take the space of TLS state.
     Tls(Box<TlsStream<TcpStream>>),

@@ -40,7 +40,7 @@ impl Limits {
     fn refuses(&self, statement: &Statement) -> bool {
         let is_long = |part: &str| part.parse::<usize>().is_ok_and(|position| position >= self.most);
         let written = statement.update.iter().any(|update| self.has_long(update));
-        let pinned = statement.pinned(self.array).is_some_and(|value| self.has_long(&value));
+        let pinned = statement.pinned(self.array).is_some_and(|value| self.has_long(value));
         written || pinned || statement.writes().iter().any(|(_, path, _)| path.split('.').any(is_long))
     }
 

@@ -3,29 +3,34 @@
 use std::fmt::Write;
 
 /// A chart.
-pub(crate) struct Plot {
-    pub(crate) title: String,
-    pub(crate) x: Axis,
-    pub(crate) y: Axis,
-    pub(crate) lines: Vec<Line>,
+#[derive(Debug)]
+pub struct Plot {
+    pub title: String,
+    pub x: Axis,
+    pub y: Axis,
+    pub lines: Vec<Line>,
 }
 
-pub(crate) struct Axis {
-    pub(crate) label: String,
-    pub(crate) scale: Scale,
+/// An axis.
+#[derive(Debug)]
+pub struct Axis {
+    pub label: String,
+    pub scale: Scale,
     /// Values labelled on the axis; its ends are the first and the last.
-    pub(crate) ticks: Vec<(f64, String)>,
+    pub ticks: Vec<(f64, String)>,
 }
 
-#[derive(Clone, Copy, PartialEq)]
-pub(crate) enum Scale {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scale {
     Linear,
     Logarithmic,
 }
 
-pub(crate) struct Line {
-    pub(crate) name: String,
-    pub(crate) points: Vec<(f64, f64)>,
+/// A line of a chart.
+#[derive(Debug)]
+pub struct Line {
+    pub name: String,
+    pub points: Vec<(f64, f64)>,
 }
 
 const WIDTH: f64 = 720.0;
@@ -37,7 +42,7 @@ const COLOURS: [&str; 5] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9
 
 impl Axis {
     /// From zero to at least `most`, in about five round steps.
-    pub(crate) fn linear(label: &str, most: f64) -> Self {
+    pub fn linear(label: &str, most: f64) -> Self {
         let rough = most / 5.0;
         let power = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * power).into_iter().find(|step| *step >= rough);
@@ -48,7 +53,7 @@ impl Axis {
     }
 
     /// With a tick at each of these values, in ascending order.
-    pub(crate) fn logarithmic(label: &str, ticks: Vec<(f64, String)>) -> Self {
+    pub fn logarithmic(label: &str, ticks: Vec<(f64, String)>) -> Self {
         Self { label: label.to_owned(), scale: Scale::Logarithmic, ticks }
     }
 
@@ -62,7 +67,7 @@ impl Axis {
 }
 
 /// 25000 as "25,000".
-pub(crate) fn number(value: f64) -> String {
+pub fn number(value: f64) -> String {
     if value < 1000.0 {
         return format!("{}", (value * 100.0).round() / 100.0);
     }
@@ -73,15 +78,16 @@ pub(crate) fn number(value: f64) -> String {
 }
 
 impl Plot {
-    pub(crate) fn svg(&self) -> String {
+    pub fn svg(&self) -> String {
         let mut out = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" font-family=\"sans-serif\" \
              font-size=\"12\">\n<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n"
         );
-        text(&mut out, AREA[0], 22.0, "start", &self.title);
+        text(&mut out, AREA[0], 14.0, "start", &self.title);
         self.axes(&mut out);
         for (at, line) in self.lines.iter().enumerate() {
-            self.line(&mut out, line, COLOURS[at % COLOURS.len()], at as f64);
+            let colour = COLOURS.get(at % COLOURS.len()).copied().unwrap_or_default();
+            self.line(&mut out, line, colour, at as f64);
         }
         out + "</svg>\n"
     }
@@ -106,7 +112,7 @@ impl Plot {
             text(out, AREA[0] - 8.0, y + 4.0, "end", name);
         }
         text(out, f64::midpoint(AREA[0], AREA[2]), HEIGHT - 14.0, "middle", &self.x.label);
-        text(out, 8.0, AREA[1] - 18.0, "start", &self.y.label);
+        text(out, 8.0, AREA[1] - 10.0, "start", &self.y.label);
     }
 
     fn line(&self, out: &mut String, line: &Line, colour: &str, at: f64) {

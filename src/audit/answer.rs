@@ -1,0 +1,139 @@
+//! What a server answered to a command, as far as a replay compares it: errors, counts, and the cursor that it opened.
+
+use crate::command::Reply;
+use crate::document::{Document, Value, Writer};
+
+/// Failed statements whose codes are kept of one reply.
+const MAX_ERRORS: usize = 100;
+
+/// The result of one command.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Answer {
+    /// The code of the command's error.
+    pub code: Option<i32>,
+    /// The codes of failed statements, in the order of the reply.
+    pub write_errors: Vec<i32>,
+    /// `n`: documents that statements matched, inserted or deleted, or the result of a count.
+    pub n: Option<i64>,
+    /// `nModified`
+    pub modified: Option<i64>,
+    /// Documents in the batch of a cursor.
+    pub returned: Option<i64>,
+    /// The cursor that stays open; 0 if there is none.
+    pub cursor: i64,
+    /// The rules of docward that rejected a statement or the command.
+    pub rules: Vec<String>,
+}
+
+impl Answer {
+    /// Reads a reply; `None` if it is malformed.
+    #[must_use]
+    pub fn of_reply(frame: &[u8]) -> Option<Self> {
+        Reply::parse(frame).ok().map(|reply| Self::from(&reply))
+    }
+
+    /// Whether neither the command nor a statement failed.
+    #[must_use]
+    pub fn is_ok(&self) -> bool {
+        self.code.is_none() && self.write_errors.is_empty()
+    }
+
+    /// Writes the fields of a capture's `reply`.
+    pub fn write(&self, w: &mut Writer<'_>) {
+        if let Some(code) = self.code {
+            w.int32("code", code);
+        }
+        if !self.write_errors.is_empty() {
+            w.array("errors", |a| self.write_errors.iter().for_each(|code| a.int32(*code)));
+        }
+        for (name, count) in [("n", self.n), ("nModified", self.modified), ("returned", self.returned)] {
+            count.into_iter().for_each(|count| w.integer(name, count));
+        }
+        if self.cursor != 0 {
+            w.slot("cursor").int64(self.cursor);
+        }
+    }
+
+    /// Reads the fields of a capture's `reply`.
+    #[must_use]
+    pub fn read(reply: Document<'_>) -> Self {
+        let number = |name| reply.get(name).and_then(Value::as_integer);
+        let errors = reply.get("errors").and_then(Value::as_array).unwrap_or(Document::EMPTY);
+        Self {
+            code: reply.get("code").and_then(Value::as_i32),
+            write_errors: errors.values().filter_map(Value::as_i32).collect(),
+            n: number("n"),
+            modified: number("nModified"),
+            returned: number("returned"),
+            cursor: number("cursor").unwrap_or_default(),
+            rules: Vec::new(),
+        }
+    }
+}
+
+impl From<&Reply<'_>> for Answer {
+    fn from(reply: &Reply<'_>) -> Self {
+        let number = |name| reply.body.get(name).and_then(Value::as_integer);
+        let errors: Vec<Document<'_>> =
+            reply.write_errors().values().filter_map(Value::as_document).take(MAX_ERRORS).collect();
+        let mut rules: Vec<String> = errors.iter().copied().chain([reply.body]).filter_map(rule).collect();
+        rules.sort_unstable();
+        rules.dedup();
+        let batch = ["firstBatch", "nextBatch"].into_iter().find_map(|name| reply.cursor()?.get(name)?.as_array());
+        Self {
+            code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
+            write_errors: errors
+                .iter()
+                .map(|error| error.get("code").and_then(Value::as_i32).unwrap_or_default())
+                .collect(),
+            n: number("n"),
+            modified: number("nModified"),
+            returned: batch.and_then(|batch| i64::try_from(batch.values().count()).ok()),
+            cursor: reply.cursor().and_then(|cursor| cursor.get("id")?.as_integer()).unwrap_or_default(),
+            rules,
+        }
+    }
+}
+
+/// The rule that an error of docward names.
+fn rule(error: Document<'_>) -> Option<String> {
+    let info = error.get("errInfo").and_then(Value::as_document)?;
+    let docward = info.get("docward").and_then(Value::as_document)?;
+    docward.get("rule").and_then(Value::as_str).map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{RawDocumentBuf, doc};
+
+    use super::*;
+    use crate::document::document;
+    use crate::wire::op_msg;
+
+    fn answer(body: &bson::Document) -> Answer {
+        let mut writer = op_msg::Writer::new(1, 2, 0, 0);
+        writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
+        Answer::of_reply(&writer.finish()).unwrap()
+    }
+
+    #[test]
+    fn a_reply_is_summarised_and_kept_in_a_capture() {
+        let rejected = doc! {"index": 1, "code": 121, "errInfo": {"docward": {"rule": "no-replace"}}};
+        let errors = vec![doc! {"index": 0, "code": 11000}, rejected];
+        let written = answer(&doc! {"n": 1, "nModified": 1, "writeErrors": errors, "ok": 1.0});
+        assert_eq!(
+            (written.write_errors.as_slice(), written.rules.as_slice()),
+            (&[11000, 121][..], &["no-replace".to_owned()][..])
+        );
+        assert!(!written.is_ok());
+        let found = answer(&doc! {"cursor": {"firstBatch": [{}, {}], "id": 7_i64, "ns": "a.b"}, "ok": 1.0});
+        assert_eq!((found.returned, found.cursor, found.is_ok()), (Some(2), 7, true));
+        let failed = answer(&doc! {"ok": 0.0, "code": 26, "errmsg": "no"});
+        assert_eq!((failed.code, failed.is_ok()), (Some(26), false));
+        for one in [written, found, failed] {
+            let bytes = document(|w| one.write(w));
+            let read = Answer::read(Document::parse(&bytes).unwrap());
+            assert_eq!(read, Answer { rules: Vec::new(), ..one });
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! `docward replay`: sends recorded traffic to a deployment, or to two, and reports throughput, latencies, errors and
+//! differences. [`crate::replay`] plans the actions, [`crate::player`] sends them; this file reads files and prints.
+
+mod progress;
+mod source;
+
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio::runtime::Builder;
+
+use self::progress::Shown;
+use self::source::Source;
+use super::output::print;
+use super::typed::Unquoted;
+use super::{EXIT_USAGE, Format, fail, logging, values};
+use crate::audit::shape;
+use crate::player::{Pace, Player, Target, stored};
+use crate::replay::report::{PlayedAt, ReplayReport, to_html, to_json, to_text};
+use crate::replay::{Action, Comparison, Outcome, Recorded, Speed};
+use crate::service::ConnectionString;
+
+/// Rounds of a comparison: the targets take turns, so that a disturbance does not affect only one of them.
+const ROUNDS: u64 = 20;
+/// Actions by which a round is extended at most, so that it does not end within a transaction.
+const EXTENSION: u64 = 1_000;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Captures of docward record; also mongod's log, or system.profile as JSON lines. gzip is detected.
+    #[arg(value_name = "CAPTURE", required = true)]
+    files: Vec<PathBuf>,
+    /// Connection string of the deployment, or of a docward, that the traffic is sent to. Its data are changed.
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
+    to: ConnectionString,
+    /// 1x for the recorded times, 4x for four times as fast, max for no pauses.
+    #[arg(long, value_name = "SPEED", value_parser = speed, default_value = "1x")]
+    speed: Speed,
+    /// Use at most this many connections at a time [default: one for each recorded connection].
+    #[arg(long, value_name = "N", value_parser = values::count)]
+    connections: Option<usize>,
+    /// A second target with data of its own: send the same traffic to both in turns, and compare answers and stored
+    /// documents.
+    #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
+    compare: Option<ConnectionString>,
+    /// Write a page with charts to this file.
+    #[arg(long, value_name = "FILE")]
+    report: Option<PathBuf>,
+    /// Format of the result: text, or JSON for programs.
+    #[arg(long, value_enum, default_value_t = Format::Text)]
+    format: Format,
+    /// Also replay to the deployment that was recorded.
+    #[arg(long)]
+    allow_same_deployment: bool,
+    /// Name server for mongodb+srv:// names [default: the system's].
+    #[arg(long, value_name = "ADDR", value_parser = values::address)]
+    resolver: Option<SocketAddr>,
+}
+
+fn speed(text: &str) -> Result<Speed, String> {
+    Speed::parse(text).ok_or_else(|| "write 1x, 4x or another factor, or max".to_owned())
+}
+
+/// Exits with 0 if everything was played, and with `--compare` nothing differs; with 2 if something differs; with 1 if the
+/// replay ended early.
+pub(super) fn run(arguments: &Arguments) -> ExitCode {
+    let runtime = match Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start the runtime: {error}"), 1),
+    };
+    let report = match runtime.block_on(replay(arguments)) {
+        Ok(report) => report,
+        Err(Failure::Usage(text)) => return fail(&text, EXIT_USAGE),
+        Err(Failure::Other(error)) => return fail(&format!("{error:#}"), 1),
+    };
+    if let Some(path) = &arguments.report
+        && let Err(error) = std::fs::write(path, to_html(&report))
+    {
+        return fail(&format!("{}: {error}", path.display()), 1);
+    }
+    let text = match arguments.format {
+        Format::Text => to_text(&report),
+        Format::Json => format!("{:#}\n", to_json(&report)),
+    };
+    let printed = print(text.as_bytes());
+    match &report.stopped {
+        Some(reason) => fail(&format!("the replay ended early: {reason}"), 1),
+        None if report.comparison.as_ref().is_some_and(differs) => ExitCode::from(2),
+        None => printed.into(),
+    }
+}
+
+fn differs(comparison: &Comparison) -> bool {
+    comparison.compared != comparison.equal || comparison.stored.iter().any(|stored| !stored.is_equal())
+}
+
+/// Why nothing could be played.
+enum Failure {
+    Usage(String),
+    Other(anyhow::Error),
+}
+
+impl<E: Into<anyhow::Error>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Other(error.into())
+    }
+}
+
+async fn replay(arguments: &Arguments) -> Result<ReplayReport, Failure> {
+    let survey = Source::open(&arguments.files, HashMap::new()).await?.survey().await?;
+    let total = survey.recorded().commands;
+    if total == 0 {
+        return Err(Failure::Usage("the files contain no command that can be replayed".to_owned()));
+    }
+    let uris = [("--to", Some(&arguments.to)), ("--compare", arguments.compare.as_ref())];
+    let mut players = Vec::new();
+    for (flag, uri) in uris {
+        let Some(uri) = uri else { continue };
+        let target = Target::parse(uri, arguments.resolver).await.context(flag)?;
+        check_deployment(flag, &target, survey.servers(), arguments.allow_same_deployment).await?;
+        let pace = Pace { speed: arguments.speed, connections: arguments.connections };
+        players.push(Player::start(target, pace, arguments.compare.is_some()).await.context(flag)?);
+    }
+    announce(arguments, &survey, &players);
+    let mut replay = Replay::open(arguments, players, &survey).await?;
+    let stopped = tokio::select! {
+        stopped = replay.play() => stopped?,
+        _ = tokio::signal::ctrl_c() => Some("interrupted".to_owned()),
+    };
+    Ok(replay.finish(arguments, stopped, &survey).await?)
+}
+
+/// A replay writes. Refuses to do so to the deployment that was recorded.
+async fn check_deployment(flag: &str, target: &Target, recorded: &[String], allowed: bool) -> Result<(), Failure> {
+    let names: BTreeSet<String> = target.identity().await.context(flag.to_owned())?;
+    match recorded.iter().find(|server| names.contains(*server)) {
+        Some(_) if !allowed => Err(Failure::Usage(format!(
+            "{flag}: the traffic was recorded from this deployment ({}), and a replay would write it there again; use a \
+             copy, or add --allow-same-deployment",
+            target.name()
+        ))),
+        _ => Ok(()),
+    }
+}
+
+/// Prints what will be done.
+fn announce(arguments: &Arguments, survey: &Source, players: &[Player]) {
+    let Recorded { commands, connections, .. } = survey.recorded();
+    let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
+    let seconds = survey.recorded().seconds();
+    logging::note(&format!(
+        "sending {commands} commands of {connections} connections, recorded in {seconds:.1} s, to {} at {}",
+        targets.join(" and "),
+        arguments.speed
+    ));
+    let written: Vec<String> =
+        survey.planner().written().iter().map(|(database, collection)| format!("{database}.{collection}")).collect();
+    let shown = written.iter().take(10).cloned().collect::<Vec<_>>().join(", ");
+    let more = if written.len() > 10 { format!(" and {} more", written.len() - 10) } else { String::new() };
+    let shown = if shown.is_empty() { "none" } else { &shown };
+    logging::note(&format!("collections that this changes: {shown}{more}"));
+}
+
+/// One target with its actions.
+struct Playing {
+    player: Player,
+    source: Source,
+    ended: bool,
+}
+
+struct Replay {
+    targets: Vec<Playing>,
+    comparison: Option<Comparison>,
+    /// Actions of a round.
+    round: u64,
+    shown: Shown,
+}
+
+impl Replay {
+    async fn open(arguments: &Arguments, players: Vec<Player>, survey: &Source) -> Result<Self> {
+        let total = survey.recorded().commands;
+        let shown = Shown::start(total * players.len() as u64, players.iter().map(Player::watch).collect());
+        let mut targets = Vec::new();
+        for player in players {
+            targets.push(Playing {
+                player,
+                source: Source::open(&arguments.files, survey.planner().ends()).await?,
+                ended: false,
+            });
+        }
+        let comparison = arguments.compare.as_ref().map(|_| Comparison::default());
+        let round = if comparison.is_some() { total.div_ceil(ROUNDS) } else { u64::MAX };
+        Ok(Self { targets, comparison, round, shown })
+    }
+
+    /// Plays all rounds; returns why not, if a target fails.
+    async fn play(&mut self) -> Result<Option<String>> {
+        let mut first = 0;
+        while self.targets.iter().any(|target| !target.ended) {
+            let count = self.targets.len();
+            let mut outcomes: Vec<Vec<(Box<Action>, Outcome)>> = vec![Vec::new(); count];
+            for turn in 0..count {
+                let at = (first + turn) % count;
+                let Some(target) = self.targets.get_mut(at) else { continue };
+                let played = target.round(self.round).await?;
+                if let Some(reason) = target.player.failure() {
+                    return Ok(Some(format!("{}: {reason}", target.player.target().name())));
+                }
+                outcomes.get_mut(at).into_iter().for_each(|outcomes| outcomes.clone_from(&played));
+            }
+            if let (Some(comparison), [one, other]) = (&mut self.comparison, outcomes.as_mut_slice()) {
+                compare(comparison, one, other);
+            }
+            first += 1;
+        }
+        Ok(None)
+    }
+
+    async fn finish(mut self, arguments: &Arguments, stopped: Option<String>, survey: &Source) -> Result<ReplayReport> {
+        self.shown.end();
+        for Playing { player, source, .. } in &mut self.targets {
+            player.finish(source.planner().sessions().collect()).await;
+        }
+        if let (Some(comparison), [one, other], None) = (&mut self.comparison, self.targets.as_slice(), &stopped) {
+            for (database, collection) in survey.planner().written() {
+                let (one, other) = (one.player.target(), other.player.target());
+                let found = stored::compare(one, other, database, collection).await;
+                let found = found.with_context(|| format!("cannot compare {database}.{collection}"))?;
+                comparison.stored.push(found);
+            }
+        }
+        let files = arguments.files.iter().map(|file| {
+            file.file_name().map_or_else(|| file.display().to_string(), |name| name.to_string_lossy().into_owned())
+        });
+        let played = self.targets.iter().map(|Playing { player, .. }| {
+            let played = player.played();
+            PlayedAt { target: player.target().name().to_owned(), tally: played.tally, seconds: played.seconds }
+        });
+        let read = self.targets.first().map(|target| &target.source).unwrap_or(survey);
+        Ok(ReplayReport {
+            files: files.collect(),
+            speed: arguments.speed,
+            connections: arguments.connections,
+            recorded: survey.recorded(),
+            left_out: read.planner().left_out().clone(),
+            played: played.collect(),
+            comparison: self.comparison,
+            stopped,
+        })
+    }
+}
+
+impl Playing {
+    /// Plays about `count` actions, and waits until they are answered.
+    async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, Outcome)>> {
+        self.player.begin_round();
+        let mut open = BTreeSet::new();
+        let mut dispatched = 0;
+        while dispatched < count || (!open.is_empty() && dispatched < count.saturating_add(EXTENSION)) {
+            let Some(action) = self.source.next().await? else {
+                self.ended = true;
+                break;
+            };
+            if action.in_transaction {
+                open.insert(action.stream);
+            } else {
+                open.remove(&action.stream);
+            }
+            self.player.dispatch(action).await;
+            dispatched += 1;
+            if self.player.failure().is_some() {
+                break;
+            }
+        }
+        Ok(self.player.end_round().await)
+    }
+}
+
+/// Compares the answers of a round.
+fn compare(comparison: &mut Comparison, one: &mut [(Box<Action>, Outcome)], other: &mut [(Box<Action>, Outcome)]) {
+    one.sort_unstable_by_key(|(action, _)| action.number);
+    other.sort_unstable_by_key(|(action, _)| action.number);
+    for ((action, first), (same, second)) in one.iter().zip(other.iter()) {
+        debug_assert_eq!(action.number, same.number);
+        comparison.add(action, first, second, || shape(action.command()));
+    }
+}

@@ -1,0 +1,229 @@
+//! The commands of several files in the order of their times. Each file has a thread that reads it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, anyhow, bail};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::audit::capture::Record;
+use crate::audit::log::LogReader;
+use crate::audit::{Answer, Content, RecordedCommand, Unreadable, profile};
+use crate::cli::traffic::entries::{Entries, FileKind, Flaw};
+use crate::command::{CommandClass, Namespace};
+use crate::document::{CowDocument, Document};
+use crate::replay::{Action, Planned, Planner, Recorded};
+
+/// Entries of a file that wait to be planned.
+const WAITING: usize = 1024;
+
+/// One entry of a file.
+#[derive(Debug)]
+enum Entry {
+    Command { stream: u64, milliseconds: i64, app: Option<String>, command: CowDocument<'static>, took: Option<u64> },
+    Reply { stream: u64, microseconds: u64, answer: Answer },
+    Hidden { stream: u64, milliseconds: i64 },
+    Servers(Vec<String>),
+}
+
+impl Entry {
+    /// `None`: at once.
+    fn milliseconds(&self) -> Option<i64> {
+        match self {
+            Self::Command { milliseconds, .. } | Self::Hidden { milliseconds, .. } => Some(*milliseconds),
+            Self::Reply { .. } | Self::Servers(_) => None,
+        }
+    }
+}
+
+/// One file.
+#[derive(Debug)]
+struct Feed {
+    entries: Receiver<Result<Entry>>,
+    /// `None`: the file has ended.
+    next: Option<Entry>,
+}
+
+/// The actions of all files.
+#[derive(Debug)]
+pub(super) struct Source {
+    feeds: Vec<Feed>,
+    planner: Planner,
+    recorded: Recorded,
+    servers: Vec<String>,
+}
+
+impl Source {
+    /// Opens the files. `ends`: see [`Planner::new`].
+    ///
+    /// # Errors
+    /// A file cannot be opened, or its kind is unknown.
+    pub(super) async fn open(files: &[PathBuf], ends: HashMap<u64, u64>) -> Result<Self> {
+        let mut feeds = Vec::new();
+        for (number, path) in files.iter().enumerate() {
+            let (sender, entries) = channel(WAITING);
+            let opened = Entries::open(path, |file| Box::new(file)).with_context(|| path.display().to_string())?;
+            drop(opened);
+            let path = path.clone();
+            std::thread::spawn(move || {
+                if let Err(error) = read(&path, number as u64, &sender) {
+                    // An error means that the receiver is gone.
+                    let _ = sender.blocking_send(Err(error));
+                }
+            });
+            let mut feed = Feed { entries, next: None };
+            feed.advance().await?;
+            feeds.push(feed);
+        }
+        let planner = Planner::new(bson::Uuid::new().bytes(), ends);
+        Ok(Self { feeds, planner, recorded: Recorded::default(), servers: Vec::new() })
+    }
+
+    /// Returns the next action; `None` at the end.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is damaged.
+    pub(super) async fn next(&mut self) -> Result<Option<Box<Action>>> {
+        loop {
+            let due = |feed: &Feed| feed.next.as_ref().map(|next| next.milliseconds().unwrap_or(i64::MIN));
+            let earliest = self.feeds.iter_mut().filter(|feed| feed.next.is_some()).min_by_key(|feed| due(feed));
+            let Some(feed) = earliest else { return Ok(None) };
+            let Some(entry) = feed.next.take() else { return Ok(None) };
+            feed.advance().await?;
+            if let Some(action) = self.plan(entry) {
+                return Ok(Some(action));
+            }
+        }
+    }
+
+    fn plan(&mut self, entry: Entry) -> Option<Box<Action>> {
+        match entry {
+            Entry::Command { stream, milliseconds, app, command, took } => {
+                match self.planner.command(stream, milliseconds, app.as_deref(), command.as_document()) {
+                    Planned::Send(action) => {
+                        self.recorded.command(milliseconds);
+                        took.into_iter().for_each(|took| self.recorded.reply(action.name, took));
+                        return Some(action);
+                    }
+                    Planned::LeftOut(_) => {}
+                }
+            }
+            Entry::Reply { stream, microseconds, answer } => {
+                if let Some(reply) = self.planner.reply(stream, microseconds, &answer) {
+                    self.recorded.reply(reply.name, reply.microseconds);
+                }
+            }
+            Entry::Hidden { stream, .. } => _ = self.planner.hidden(stream),
+            Entry::Servers(servers) => self.servers.extend(servers),
+        }
+        None
+    }
+
+    /// Reads everything.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub(super) async fn survey(mut self) -> Result<Self> {
+        while self.next().await?.is_some() {}
+        Ok(self)
+    }
+
+    pub(super) fn planner(&self) -> &Planner {
+        &self.planner
+    }
+
+    /// The servers that were recorded, as far as the captures name them.
+    pub(super) fn servers(&self) -> &[String] {
+        &self.servers
+    }
+
+    /// What has been read so far.
+    pub(super) fn recorded(&self) -> Recorded {
+        Recorded { connections: self.planner.stream_count(), ..self.recorded.clone() }
+    }
+}
+
+impl Feed {
+    async fn advance(&mut self) -> Result<()> {
+        self.next = self.entries.recv().await.transpose()?;
+        Ok(())
+    }
+}
+
+/// Reads one file to its end, or until the receiver is gone.
+fn read(path: &Path, number: u64, out: &Sender<Result<Entry>>) -> Result<()> {
+    let name = path.display();
+    let entries = Entries::open(path, |file| Box::new(file)).with_context(|| name.to_string())?;
+    let kind = entries.kind;
+    let mut logs = LogReader::default();
+    let mut commands = Vec::new();
+    // Connections of different servers may have the same number.
+    let stream_of = |connection: u64| connection ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let give = |commands: &mut Vec<RecordedCommand>| {
+        commands.drain(..).filter_map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
+    };
+    let wanted = |_: Namespace<'_>, class: CommandClass, _: &[u8]| class != CommandClass::Hello;
+    let read = entries.read(&mut |position, entry| {
+        let parsed = match kind {
+            FileKind::Capture => {
+                let record = Document::parse(entry).map_err(|error| {
+                    anyhow!(
+                        "{name}: the record at byte {position} is damaged ({error}); remove the file's end from there"
+                    )
+                })?;
+                return Record::parse(record).map_or(Ok(()), |record| send(out, of_record(record)));
+            }
+            FileKind::Log => logs.parse_line(entry, &wanted, &mut commands),
+            FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut commands),
+        };
+        if let Err(Unreadable(reason)) = parsed {
+            tracing::warn!("{name}: the line at byte {position} cannot be read: {reason}");
+        }
+        give(&mut commands)
+    })?;
+    logs.finish(&mut commands);
+    give(&mut commands)?;
+    match read.flaw {
+        Some(Flaw::Damaged { byte }) => bail!("{name}: the capture is damaged at byte {byte}"),
+        Some(Flaw::Truncated) => tracing::warn!("{name}: the last record is truncated"),
+        None => {}
+    }
+    if read.too_long > 0 {
+        tracing::warn!("{name}: {} lines are too long and were skipped", read.too_long);
+    }
+    Ok(())
+}
+
+fn send(out: &Sender<Result<Entry>>, entry: Entry) -> Result<()> {
+    out.blocking_send(Ok(entry)).map_err(|_| anyhow!("the replay has ended"))
+}
+
+fn of_record(record: Record<'_>) -> Entry {
+    match record {
+        Record::Command { connection, milliseconds, app, command } => Entry::Command {
+            stream: connection.cast_unsigned(),
+            milliseconds,
+            app: app.map(str::to_owned),
+            command: CowDocument::build(|w| w.elements(command)),
+            took: None,
+        },
+        Record::Reply { connection, microseconds, answer } => {
+            Entry::Reply { stream: connection.cast_unsigned(), microseconds, answer }
+        }
+        Record::Servers(servers) => Entry::Servers(servers),
+    }
+}
+
+/// `None`: without a time it cannot be played.
+fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Option<Entry> {
+    let RecordedCommand { client, milliseconds, took, content, .. } = recorded;
+    let stream = stream_of(client.connection);
+    // Logs and profiles have the time at which the command ended.
+    let milliseconds = milliseconds? - i64::try_from(took.unwrap_or_default()).unwrap_or_default();
+    Some(match content {
+        Content::Command(command) => {
+            Entry::Command { stream, milliseconds, app: client.app, command, took: took.map(|took| took * 1000) }
+        }
+        Content::Hidden(_) => Entry::Hidden { stream, milliseconds },
+    })
+}

@@ -1,0 +1,183 @@
+//! The deployment that a replay is sent to: finds its primary, and opens connections.
+
+use std::collections::BTreeSet;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::timeout;
+
+use super::Connection;
+use super::login::Login;
+use crate::command::Reply;
+use crate::command::own::message;
+use crate::document::{Document, Kind, Value};
+use crate::proxy::{Address, Upstream, UpstreamError};
+use crate::service::ConnectionString;
+use crate::service::connection;
+
+/// Bound on the handshake and the login of a connection.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// Servers that are tried for one connection.
+const MAX_SERVERS: usize = 60;
+/// The application's name where the recording has none.
+const APP: &str = "docward replay";
+
+/// A deployment, given by a connection string.
+#[derive(Debug)]
+pub struct Target {
+    upstream: Upstream,
+    login: Option<Login>,
+    name: String,
+    /// The server that accepted writes last.
+    primary: Mutex<Option<Address>>,
+}
+
+/// Why a target cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TargetError {
+    #[error(transparent)]
+    Upstream(#[from] UpstreamError),
+    #[error("the connection string has a mechanism that replay does not support; use a user with SCRAM")]
+    Mechanism,
+    #[error("the login failed: {0}")]
+    Login(String),
+    #[error("{0} is not a primary, and none of its members is")]
+    NoPrimary(String),
+    #[error("{0}: {1}")]
+    Server(Address, io::Error),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// What a server replied to the hello of a connection.
+struct HelloReply {
+    is_writable: bool,
+    /// Other servers of its replica set, the primary first.
+    others: Vec<Address>,
+}
+
+impl Target {
+    /// Parses a connection string. `resolver`: see [`connection::options`].
+    ///
+    /// # Errors
+    /// [`TargetError`]: the connection string cannot be used.
+    pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, TargetError> {
+        let upstream = Upstream::parse(uri, resolver).await?;
+        let options = connection::options(uri, resolver).await.map_err(UpstreamError::from)?;
+        let login = Login::of(&options)?;
+        let name = upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
+        Ok(Self { upstream, login, name, primary: Mutex::default() })
+    }
+
+    /// Returns the hosts of the connection string.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Opens a connection to the primary, a mongos or a standalone server, and logs in. `app`: the application's name.
+    ///
+    /// # Errors
+    /// [`TargetError`]: no such server can be reached, or the login failed.
+    pub async fn connect(&self, app: Option<&str>) -> Result<Connection, TargetError> {
+        let known = self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut waiting: Vec<Address> = known.into_iter().chain(self.upstream.seeds.iter().cloned()).rev().collect();
+        let mut tried: Vec<Address> = Vec::new();
+        let mut failure = None;
+        while let Some(address) = waiting.pop() {
+            if tried.contains(&address) || tried.len() >= MAX_SERVERS {
+                continue;
+            }
+            tried.push(address.clone());
+            match self.open(&address, app).await {
+                Ok((connection, hello_reply)) if hello_reply.is_writable || self.upstream.direct => {
+                    *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
+                    return Ok(connection);
+                }
+                Ok((_, hello_reply)) => waiting.extend(hello_reply.others.into_iter().rev()),
+                Err(TargetError::Io(error)) => failure = failure.or(Some(TargetError::Server(address, error))),
+                Err(other) => return Err(other),
+            }
+        }
+        Err(failure.unwrap_or_else(|| TargetError::NoPrimary(self.name.clone())))
+    }
+
+    /// Returns the names of the target's servers and the ids of their processes, to recognise a deployment. No login is
+    /// needed.
+    ///
+    /// # Errors
+    /// [`TargetError`]: no server can be reached.
+    pub async fn identity(&self) -> Result<BTreeSet<String>, TargetError> {
+        let mut failure = None;
+        for address in &self.upstream.seeds {
+            match self.identify(address).await {
+                Ok(names) => return Ok(names),
+                Err(error) => failure = failure.or(Some(TargetError::Server(address.clone(), error))),
+            }
+        }
+        Err(failure.unwrap_or_else(|| TargetError::NoPrimary(self.name.clone())))
+    }
+
+    async fn identify(&self, address: &Address) -> io::Result<BTreeSet<String>> {
+        let reply = timeout(HANDSHAKE, async {
+            let mut connection = Connection::new(self.upstream.connect(address).await?);
+            connection.command("admin", |w| w.int32("hello", 1)).await
+        });
+        let reply = reply.await??;
+        let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+        let mut names: BTreeSet<String> = members(reply.body).map(str::to_owned).collect();
+        names.insert(address.to_string());
+        let version = reply.body.get("topologyVersion").and_then(Value::as_document);
+        let process = version.and_then(|version| version.get("processId")).filter(|id| id.kind == Kind::ObjectId);
+        names.extend(process.map(|id| id.bytes.iter().map(|byte| format!("{byte:02x}")).collect()));
+        Ok(names)
+    }
+
+    async fn open(&self, address: &Address, app: Option<&str>) -> Result<(Connection, HelloReply), TargetError> {
+        let opened = timeout(HANDSHAKE, async {
+            let mut connection = Connection::new(self.upstream.connect(address).await?);
+            let reply = connection.exchange(&self.hello(app.unwrap_or(APP))).await?;
+            let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+            let hello_reply = HelloReply::of(&reply);
+            if let Some(login) = self.login.as_ref().filter(|_| hello_reply.is_writable || self.upstream.direct) {
+                login.log_in(&mut connection, &reply).await?;
+            }
+            Ok((connection, hello_reply))
+        });
+        opened.await.unwrap_or_else(|_| Err(io::Error::from(ErrorKind::TimedOut).into()))
+    }
+
+    fn hello(&self, app: &str) -> Vec<u8> {
+        message(1, "admin", |w| {
+            w.int32("hello", 1);
+            w.nested("client", |w| {
+                w.nested("application", |w| w.string("name", app));
+                w.nested("driver", |w| {
+                    w.string("name", APP);
+                    w.string("version", env!("CARGO_PKG_VERSION"));
+                });
+                w.nested("os", |w| w.string("type", std::env::consts::OS));
+            });
+            if let Some(login) = &self.login {
+                w.string("saslSupportedMechs", login.full_name());
+            }
+        })
+    }
+}
+
+impl HelloReply {
+    fn of(reply: &Reply<'_>) -> Self {
+        let is_writable = reply.body.get("isWritablePrimary").and_then(Value::as_bool) == Some(true);
+        let primary = reply.body.get("primary").and_then(Value::as_str);
+        let others = primary.into_iter().chain(members(reply.body)).filter_map(Address::parse).collect();
+        Self { is_writable, others }
+    }
+}
+
+/// The names of the members of a replica set in a reply to hello.
+fn members(hello: Document<'_>) -> impl Iterator<Item = &str> {
+    let lists = ["hosts", "passives"].into_iter().filter_map(move |name| hello.get(name).and_then(Value::as_array));
+    lists.flat_map(Document::values).filter_map(Value::as_str)
+}

@@ -1,0 +1,340 @@
+//! Makes actions of recorded commands.
+//!
+//! - A recorded session becomes a session of the replay. It keeps its transaction numbers, so its actions keep their order,
+//!   also on different connections.
+//! - A getMore continues the cursor that the target opened for the recorded one. If the recording contains no replies, it
+//!   is the last cursor of the same session (or connection) and collection.
+//! - Cluster times, and read concerns at one, belong to the recorded deployment and are removed.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use smallvec::SmallVec;
+
+use super::Action;
+use crate::audit::Answer;
+use crate::audit::capture::is_recorded;
+use crate::command::{CommandClass, CommandName, classify};
+use crate::document::{CowDocument, Document, Element, Value, Writer};
+
+/// The most collections whose documents are compared after a replay.
+const MAX_WRITTEN: usize = 1000;
+
+/// The bytes of a session's id.
+type SessionId = [u8; 16];
+
+/// Why a recorded command is not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LeftOut {
+    Incomplete,
+    Unknown,
+    Server,
+    Cursor,
+    Session,
+}
+
+impl LeftOut {
+    /// Returns the reason, as a clause.
+    #[must_use]
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::Incomplete => "the recording does not contain the whole command",
+            Self::Unknown => "docward does not know the command, and records only its name",
+            Self::Server => "it is about servers, users or connections, or a database of the server itself",
+            Self::Cursor => "it names a cursor that was opened before the recording, or that is closed",
+            Self::Session => "the recording does not contain its session",
+        }
+    }
+}
+
+/// What becomes of a recorded command.
+#[derive(Debug)]
+pub enum Planned {
+    Send(Box<Action>),
+    LeftOut(LeftOut),
+}
+
+/// The recorded reply to an action.
+#[derive(Debug, Clone, Copy)]
+pub struct RecordedReply {
+    pub name: CommandName,
+    pub microseconds: u64,
+}
+
+/// The last action of a recorded connection.
+#[derive(Debug, Clone)]
+struct LastAction {
+    number: u64,
+    name: CommandName,
+    opens: Option<CursorPlace>,
+}
+
+/// Where a cursor may be continued: a session or connection, a database and a collection.
+type CursorPlace = (Owner, Box<str>, Box<str>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Owner {
+    Session(SessionId),
+    Connection(u64),
+}
+
+/// Takes the entries of a recording in order.
+#[derive(Debug)]
+pub struct Planner {
+    /// Different for each replay, so that sessions of two replays differ.
+    salt: SessionId,
+    /// The last action of each stream, from an earlier pass.
+    ends: HashMap<u64, u64>,
+    number: u64,
+    last: HashMap<u64, Option<LastAction>>,
+    /// The last action of each stream so far.
+    streams: HashMap<u64, u64>,
+    /// The connection and number of the last action of each session.
+    sessions: HashMap<SessionId, (u64, u64)>,
+    /// Recorded cursors, and the actions that open them.
+    cursors: HashMap<i64, u64>,
+    /// Actions that may have opened a cursor, where no reply was recorded.
+    unclaimed: HashMap<CursorPlace, u64>,
+    left_out: BTreeMap<LeftOut, u64>,
+    written: BTreeSet<(String, String)>,
+}
+
+impl Planner {
+    /// `salt` should be random. `ends`: [`Self::ends`] of an earlier pass; empty if they are not known.
+    #[must_use]
+    pub fn new(salt: [u8; 16], ends: HashMap<u64, u64>) -> Self {
+        Self {
+            salt,
+            ends,
+            number: 0,
+            last: HashMap::new(),
+            streams: HashMap::new(),
+            sessions: HashMap::new(),
+            cursors: HashMap::new(),
+            unclaimed: HashMap::new(),
+            left_out: BTreeMap::new(),
+            written: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the last action of each stream so far.
+    #[must_use]
+    pub fn ends(&self) -> HashMap<u64, u64> {
+        self.streams.clone()
+    }
+
+    /// Returns the number of streams so far.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        self.streams.len()
+    }
+
+    /// Returns the number of commands that are not sent, by reason.
+    #[must_use]
+    pub fn left_out(&self) -> &BTreeMap<LeftOut, u64> {
+        &self.left_out
+    }
+
+    /// Returns the collections that the actions so far may have changed.
+    #[must_use]
+    pub fn written(&self) -> &BTreeSet<(String, String)> {
+        &self.written
+    }
+
+    /// Returns the ids of the sessions of all actions so far.
+    pub fn sessions(&self) -> impl Iterator<Item = [u8; 16]> {
+        self.sessions.keys().map(|recorded| self.fresh(*recorded))
+    }
+
+    /// Plans a recorded command. `milliseconds`: since 1970 UTC.
+    pub fn command(&mut self, stream: u64, milliseconds: i64, app: Option<&str>, command: Document<'_>) -> Planned {
+        match self.plan(stream, milliseconds, app, command) {
+            Ok(action) => Planned::Send(Box::new(action)),
+            Err(reason) => self.leave_out(stream, reason),
+        }
+    }
+
+    /// Notes a recorded command whose statements the recording does not contain.
+    pub fn hidden(&mut self, stream: u64) -> Planned {
+        self.leave_out(stream, LeftOut::Incomplete)
+    }
+
+    /// Notes the recorded reply to the last command of a connection.
+    pub fn reply(&mut self, stream: u64, microseconds: u64, answer: &Answer) -> Option<RecordedReply> {
+        let last = self.last.get_mut(&stream)?.as_mut()?;
+        if let Some(place) = last.opens.take() {
+            // The reply tells whether there is a cursor.
+            self.unclaimed.remove(&place);
+        }
+        if answer.cursor != 0 {
+            let number = last.number;
+            self.cursors.entry(answer.cursor).or_insert(number);
+        }
+        Some(RecordedReply { name: last.name, microseconds })
+    }
+
+    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> Planned {
+        self.last.insert(stream, None);
+        *self.left_out.entry(reason).or_default() += 1;
+        Planned::LeftOut(reason)
+    }
+
+    fn plan(
+        &mut self,
+        stream: u64,
+        milliseconds: i64,
+        app: Option<&str>,
+        command: Document<'_>,
+    ) -> Result<Action, LeftOut> {
+        let first = command.first().ok_or(LeftOut::Incomplete)?;
+        let database = command.get("$db").and_then(Value::as_str).ok_or(LeftOut::Incomplete)?;
+        let class = classify(first.key);
+        if class == CommandClass::Unknown {
+            return Err(LeftOut::Unknown);
+        }
+        if !is_played(first.key, class, database) {
+            return Err(LeftOut::Server);
+        }
+        let session = session_of(command);
+        let ends_transaction = matches!(first.key, b"commitTransaction" | b"abortTransaction");
+        if ends_transaction && session.is_none() {
+            return Err(LeftOut::Session);
+        }
+        let owner = session.map_or(Owner::Connection(stream), Owner::Session);
+        let cursors = self.cursors_of(first, command, owner, database)?;
+        let number = self.number;
+        self.number += 1;
+        let previous = session.and_then(|session| self.sessions.insert(session, (stream, number)));
+        let begins_stream = self.streams.insert(stream, number).is_none();
+        let place = opened_place(first, class, owner, database);
+        place.iter().for_each(|place| _ = self.unclaimed.insert(place.clone(), number));
+        let name = CommandName::from_bytes(first.key);
+        self.last.insert(stream, Some(LastAction { number, name, opens: place }));
+        self.note_written(first, class, database, command);
+        let collection = first.value.as_name().or_else(|| command.get("collection").and_then(Value::as_name));
+        Ok(Action {
+            number,
+            stream,
+            milliseconds,
+            name,
+            app: app.map(Into::into),
+            namespace: collection.map_or_else(|| database.into(), |name| format!("{database}.{name}").into()),
+            after: previous.filter(|(other, _)| *other != stream).map(|(_, number)| number),
+            begins_stream,
+            ends_stream: self.ends.get(&stream) == Some(&number),
+            cursors,
+            in_transaction: !ends_transaction && command.get("autocommit").and_then(Value::as_bool) == Some(false),
+            command: self.playable(command),
+        })
+    }
+
+    /// The actions that open the cursors which a command names.
+    fn cursors_of(
+        &mut self,
+        first: Element<'_>,
+        command: Document<'_>,
+        owner: Owner,
+        database: &str,
+    ) -> Result<SmallVec<[u64; 1]>, LeftOut> {
+        let collection = || command.get("collection").and_then(Value::as_str).unwrap_or_default();
+        let found: SmallVec<[u64; 1]> = match first.key {
+            b"getMore" => {
+                let recorded = first.value.as_integer().ok_or(LeftOut::Incomplete)?;
+                let known = self.cursors.get(&recorded).copied();
+                let known = known.or_else(|| {
+                    let claimed = self.unclaimed.remove(&(owner, database.into(), collection().into()))?;
+                    self.cursors.insert(recorded, claimed);
+                    Some(claimed)
+                });
+                known.into_iter().collect()
+            }
+            b"killCursors" => {
+                let named = command.get("cursors").and_then(Value::as_array).unwrap_or(Document::EMPTY).values();
+                named.filter_map(|cursor| self.cursors.remove(&cursor.as_integer()?)).collect()
+            }
+            _ => return Ok(SmallVec::new()),
+        };
+        if found.is_empty() { Err(LeftOut::Cursor) } else { Ok(found) }
+    }
+
+    /// The command as it is sent.
+    fn playable(&self, command: Document<'_>) -> CowDocument<'static> {
+        CowDocument::build(|w| {
+            for element in command.elements() {
+                match element.key {
+                    b"lsid" => {
+                        if let Some(session) = session_of(command) {
+                            let id = crate::document::OwnedValue::uuid(self.fresh(session));
+                            w.nested("lsid", |w| w.value("id", id.as_value()));
+                        }
+                    }
+                    b"readConcern" => read_concern(w, element.value),
+                    b"$db" | b"$readPreference" => w.element(element),
+                    b"recoveryToken" => {}
+                    key if key.starts_with(b"$") => {}
+                    _ => w.element(element),
+                }
+            }
+        })
+    }
+
+    fn fresh(&self, recorded: SessionId) -> SessionId {
+        let mut fresh = self.salt;
+        fresh.iter_mut().zip(recorded).for_each(|(byte, recorded)| *byte ^= recorded);
+        fresh
+    }
+
+    fn note_written(&mut self, first: Element<'_>, class: CommandClass, database: &str, command: Document<'_>) {
+        let mut note = |database: &str, collection: &str| {
+            if self.written.len() < MAX_WRITTEN {
+                self.written.insert((database.to_owned(), collection.to_owned()));
+            }
+        };
+        match class {
+            CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify => {
+                first.value.as_name().into_iter().for_each(|collection| note(database, collection));
+            }
+            CommandClass::BulkWrite => {
+                let names = command.get("nsInfo").and_then(Value::as_array).unwrap_or(Document::EMPTY).values();
+                let names = names.filter_map(|entry| entry.as_document()?.get("ns")?.as_str()?.split_once('.'));
+                names.for_each(|(database, collection)| note(database, collection));
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Whether a replay sends a command. Commands on the databases of the server are monitoring or administration.
+fn is_played(name: &[u8], class: CommandClass, database: &str) -> bool {
+    let on_admin =
+        [&b"commitTransaction"[..], b"abortTransaction", b"renameCollection", b"bulkWrite", b"getMore", b"killCursors"];
+    is_recorded(name)
+        && class != CommandClass::ApplyOps
+        && (!matches!(database, "admin" | "config" | "local") || on_admin.contains(&name))
+}
+
+fn session_of(command: Document<'_>) -> Option<SessionId> {
+    command.get("lsid")?.as_document()?.get("id")?.as_uuid()
+}
+
+/// Where the cursor of a command is continued, if it can open one.
+fn opened_place(first: Element<'_>, class: CommandClass, owner: Owner, database: &str) -> Option<CursorPlace> {
+    let collection = match (first.key, class) {
+        (b"listCollections", _) => "$cmd.listCollections".to_owned(),
+        (b"listIndexes", _) => first.value.as_name()?.to_owned(),
+        (_, CommandClass::Find) => first.value.as_name()?.to_owned(),
+        (_, CommandClass::Aggregate) => first.value.as_name().unwrap_or("$cmd.aggregate").to_owned(),
+        (_, CommandClass::BulkWrite) => "$cmd.bulkWrite".to_owned(),
+        _ => return None,
+    };
+    Some((owner, database.into(), collection.into()))
+}
+
+/// Writes a read concern without the times of the recorded deployment.
+fn read_concern(w: &mut Writer<'_>, recorded: Value<'_>) {
+    let Some(recorded) = recorded.as_document() else { return };
+    let times: [&[u8]; 2] = [b"afterClusterTime", b"atClusterTime"];
+    let kept: Vec<Element<'_>> = recorded.elements().filter(|element| !times.contains(&element.key)).collect();
+    if !kept.is_empty() {
+        w.nested("readConcern", |w| kept.into_iter().for_each(|element| w.element(element)));
+    }
+}

@@ -1,0 +1,162 @@
+//! The report as one HTML file that needs no other: charts are inline SVG, and there are no scripts.
+
+use std::fmt::Write;
+
+use super::{PlayedAt, ReplayReport, charts, code_name, duration};
+use crate::plot::number;
+
+/// Commands with a chart of their own.
+const CHARTS: usize = 12;
+
+const STYLE: &str = "\
+body{font:15px/1.5 system-ui,sans-serif;color:#1a1a1a;background:#fff;max-width:900px;margin:2rem auto;padding:0 1rem}\
+h1{font-size:1.5rem}h2{font-size:1.15rem;margin-top:2rem}\
+table{border-collapse:collapse;margin:.5rem 0}th,td{padding:.25rem .7rem;border-bottom:1px solid #ddd;text-align:left}\
+th{font-weight:600}td.n,th.n{text-align:right;font-variant-numeric:tabular-nums}\
+svg{max-width:100%;height:auto}code{background:#f4f4f4;padding:0 .2rem;overflow-wrap:anywhere}.note{color:#555}";
+
+/// Returns the page.
+#[must_use]
+pub fn to_html(report: &ReplayReport) -> String {
+    let mut out = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
+         content=\"width=device-width\">\n<title>docward replay</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <h1>Replay of {}</h1>\n",
+        escaped(&report.files.join(", "))
+    );
+    summary(report, &mut out);
+    out.push_str(&charts::throughput(report).svg());
+    latencies(report, &mut out);
+    errors(report, &mut out);
+    comparison(report, &mut out);
+    let charted = report.commands().into_iter().take(CHARTS);
+    charted.for_each(|name| out.push_str(&charts::latencies(report, name).svg()));
+    out + "</body>\n</html>\n"
+}
+
+fn summary(report: &ReplayReport, out: &mut String) {
+    let recorded = &report.recorded;
+    let seconds = recorded.seconds();
+    let mut rows = vec![vec![
+        "recorded".to_owned(),
+        number(recorded.commands as f64),
+        format!("{seconds:.1} s"),
+        number((recorded.commands as f64 / seconds.max(1e-3)).round()),
+        String::new(),
+        String::new(),
+        String::new(),
+    ]];
+    rows.extend(report.played.iter().map(|PlayedAt { target, tally, seconds }| {
+        let rate = number((tally.count() as f64 / seconds.max(1e-3)).round());
+        let counts = [tally.failed(), tally.unanswered, tally.late].map(|count| number(count as f64));
+        let [failed, unanswered, late] = counts;
+        let commands = number(tally.count() as f64);
+        vec![target.clone(), commands, format!("{seconds:.1} s"), rate, failed, unanswered, late]
+    }));
+    table(out, &["", "commands", "time", "commands/s", "failed", "without a reply", "late"], &rows);
+    let limit = report.connections.map_or_else(String::new, |limit| format!(", at most {limit} at a time"));
+    let connections = recorded.connections;
+    note(
+        out,
+        &format!(
+            "Speed {}. {connections} recorded connections{limit}. A command is late if it was sent more than 100 ms after its time.",
+            report.speed
+        ),
+    );
+    report.stopped.iter().for_each(|stopped| note(out, &format!("Stopped: {stopped}.")));
+    for (reason, count) in &report.left_out {
+        note(out, &format!("Not sent: {count} commands: {}.", reason.reason()));
+    }
+}
+
+fn latencies(report: &ReplayReport, out: &mut String) {
+    out.push_str("<h2>Latency</h2>\n");
+    let mut rows = Vec::new();
+    for name in report.commands() {
+        for (at, (title, latencies)) in report.columns(name).into_iter().enumerate() {
+            let shown = if at == 0 { name.to_owned() } else { String::new() };
+            let percentiles = [0.5, 0.95, 0.99, 1.0].map(|share| duration(latencies.percentile(share)));
+            let mut row = vec![shown, title, number(latencies.count() as f64)];
+            row.extend(percentiles);
+            rows.push(row);
+        }
+    }
+    table(out, &["command", " at", "count", "p50", "p95", "p99", "longest"], &rows);
+}
+
+fn errors(report: &ReplayReport, out: &mut String) {
+    let rows = |of: fn(&PlayedAt) -> Vec<(String, u64)>| {
+        let each = report.played.iter().flat_map(move |played| of(played).into_iter().map(|one| (&played.target, one)));
+        each.map(|(target, (what, count))| vec![what, target.clone(), number(count as f64)]).collect::<Vec<_>>()
+    };
+    let errors = rows(|played| {
+        let named = |(code, count): (&i32, &u64)| (format!("{code} {}", code_name(*code)), *count);
+        played.tally.errors.iter().map(named).collect()
+    });
+    if !errors.is_empty() {
+        out.push_str("<h2>Errors</h2>\n");
+        table(out, &["code", " at", "count"], &errors);
+    }
+    let rejections =
+        rows(|played| played.tally.rejections.iter().map(|(rule, count)| (rule.clone(), *count)).collect());
+    if !rejections.is_empty() {
+        out.push_str("<h2>Rejected by rules</h2>\n");
+        table(out, &["rule", " at", "commands"], &rejections);
+    }
+}
+
+fn comparison(report: &ReplayReport, out: &mut String) {
+    let Some(comparison) = &report.comparison else { return };
+    out.push_str("<h2>Differences</h2>\n");
+    note(out, &format!("{} of {} answers are equal.", comparison.equal, comparison.compared));
+    let mut differences: Vec<_> = comparison.differences.iter().collect();
+    differences.sort_by_key(|(_, difference)| std::cmp::Reverse(difference.count));
+    let rows = differences.into_iter().map(|((name, namespace, what), difference)| {
+        let count = number(difference.count as f64);
+        vec![(*name).to_owned(), namespace.to_string(), what.clone(), difference.example.clone(), count]
+    });
+    let rows: Vec<_> = rows.collect();
+    if !rows.is_empty() {
+        table(out, &["command", " in", " difference", " for example", "count"], &rows);
+    }
+    let rows: Vec<_> = comparison
+        .stored
+        .iter()
+        .map(|stored| {
+            let fields: Vec<String> = stored.fields.iter().map(|(field, count)| format!("{field} ({count})")).collect();
+            let fields = fields.into_iter().chain(stored.note.clone()).collect::<Vec<_>>().join(", ");
+            let counts = [stored.counts[0], stored.counts[1], stored.only[0], stored.only[1], stored.different];
+            let mut row = vec![stored.namespace.clone(), fields];
+            row.extend(counts.map(|count| number(count as f64)));
+            row
+        })
+        .collect();
+    if !rows.is_empty() {
+        let heads = ["collection", " fields that differ", "first", "second", "only first", "only second", "different"];
+        table(out, &heads, &rows);
+    }
+}
+
+/// A table. The first column, and those whose title begins with a space, are text; the others are numbers.
+fn table(out: &mut String, heads: &[&str], rows: &[Vec<String>]) {
+    let class = |at: usize| {
+        if at == 0 || heads.get(at).is_some_and(|head| head.starts_with(' ')) { "" } else { " class=\"n\"" }
+    };
+    out.push_str("<table>\n<tr>");
+    heads.iter().enumerate().for_each(|(at, head)| _ = write!(out, "<th{}>{}</th>", class(at), head.trim()));
+    out.push_str("</tr>\n");
+    for row in rows {
+        out.push_str("<tr>");
+        row.iter().enumerate().for_each(|(at, cell)| _ = write!(out, "<td{}>{}</td>", class(at), escaped(cell)));
+        out.push_str("</tr>\n");
+    }
+    out.push_str("</table>\n");
+}
+
+fn note(out: &mut String, text: &str) {
+    let _ = writeln!(out, "<p class=\"note\">{}</p>", escaped(text));
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}

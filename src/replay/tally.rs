@@ -1,0 +1,77 @@
+//! Counts of a replay.
+
+use std::collections::BTreeMap;
+
+use super::{Latencies, Timeline};
+use crate::audit::Answer;
+use crate::command::CommandName;
+
+/// What a target answered.
+#[derive(Debug, Clone, Default)]
+pub struct Tally {
+    pub commands: BTreeMap<&'static str, CommandTally>,
+    /// Failed commands and statements by code.
+    pub errors: BTreeMap<i32, u64>,
+    /// Commands of which a rule of docward rejected at least one statement, by rule.
+    pub rejections: BTreeMap<String, u64>,
+    /// Commands without a reply: the connection was lost or could not be opened.
+    pub unanswered: u64,
+    /// Commands whose cursor the target did not open, or had closed.
+    pub without_cursor: u64,
+    /// Answered commands over the time of the replay.
+    pub timeline: Timeline,
+    /// The longest time in microseconds that a command was sent later than it was due.
+    pub latest: u64,
+    /// Commands that were sent more than 100 ms later than they were due.
+    pub late: u64,
+}
+
+/// Counts of one command.
+#[derive(Debug, Clone, Default)]
+pub struct CommandTally {
+    pub played: Latencies,
+    /// Commands that failed, or of which a statement failed.
+    pub failed: u64,
+}
+
+/// A command that is sent this much later than it was due counts as late, in microseconds.
+const LATE: u64 = 100_000;
+
+impl Tally {
+    /// Counts a reply. `elapsed`: milliseconds since the start of the replay. `behind`: microseconds that the command was
+    /// sent later than it was due.
+    pub fn answered(&mut self, name: CommandName, microseconds: u64, elapsed: u64, behind: u64, answer: &Answer) {
+        let command = self.commands.entry(name.as_str()).or_default();
+        command.played.add(microseconds);
+        command.failed += u64::from(!answer.is_ok());
+        self.timeline.add(elapsed);
+        self.latest = self.latest.max(behind);
+        self.late += u64::from(behind > LATE);
+        for code in answer.code.iter().chain(&answer.write_errors) {
+            *self.errors.entry(*code).or_default() += 1;
+        }
+        for rule in &answer.rules {
+            *self.rejections.entry(rule.clone()).or_default() += 1;
+        }
+    }
+
+    /// Returns the number of answered commands.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.commands.values().map(|command| command.played.count()).sum()
+    }
+
+    /// Returns the number of commands that failed, or of which a statement failed.
+    #[must_use]
+    pub fn failed(&self) -> u64 {
+        self.commands.values().map(|command| command.failed).sum()
+    }
+
+    /// Returns the latencies of all commands.
+    #[must_use]
+    pub fn latencies(&self) -> Latencies {
+        let mut all = Latencies::default();
+        self.commands.values().for_each(|command| all.merge(&command.played));
+        all
+    }
+}

@@ -1,0 +1,331 @@
+//! `docward replay` of what real applications sent, to real servers: directly and through docward, at every speed.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use bson::{Document, doc};
+use mongodb::Client;
+use serde_json::Value;
+use support::mongod::{Kind, Mongod};
+use support::process::{docward, repository};
+use support::proxy::Docward;
+
+const RULES: &str = "\
+version: 1
+rules:
+  - { name: accounts-no-replace, namespace: bank.accounts, replacement: { policy: reject } }
+";
+
+fn text(output: &Output) -> String {
+    format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+fn direct(address: &str) -> String {
+    format!("mongodb://{address}/?directConnection=true")
+}
+
+/// The JSON report of a replay that ends with this exit code.
+fn replay(files: &[&Path], to: &str, arguments: &[&str], code: i32) -> Value {
+    let files: Vec<&str> = files.iter().map(|file| file.to_str().unwrap()).collect();
+    let fixed = ["replay", "--to", to, "--format", "json"];
+    let done = docward(&[fixed.as_slice(), arguments, files.as_slice()].concat());
+    assert_eq!(done.status.code(), Some(code), "{}", text(&done));
+    serde_json::from_slice(&done.stdout).unwrap_or_else(|_| panic!("{}", text(&done)))
+}
+
+/// Records what `work` does with the address of a recorder.
+fn record(upstream: &str, file: &Path, work: impl FnOnce(&str)) {
+    let recorder = Docward::before(upstream).subcommand("record").argument(file.to_str().unwrap());
+    let mut recorder = recorder.start();
+    work(&recorder.address());
+    assert!(recorder.terminate().success(), "{}", recorder.log().join("\n"));
+}
+
+/// Runs a script in mongosh.
+fn shell(address: &str, script: &str, environment: &[(&str, &str)]) -> std::process::Child {
+    let mut command = Command::new(executable());
+    command.args(["--quiet", "--norc", &direct(address), "--file"]).arg(repository(script));
+    command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
+    command.spawn().unwrap()
+}
+
+fn executable() -> PathBuf {
+    if let Some(path) = std::env::var_os("MONGOSH") {
+        return path.into();
+    }
+    let output = Command::new(repository("scripts/mongosh.sh")).stderr(Stdio::inherit()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim_end().into()
+}
+
+/// Two applications in mongosh: the bank, and the shop of `bench/shell`.
+fn applications(address: &str) {
+    let shop = [("WORKLOADS", "shop"), ("NUMBERS", "application"), ("WORKERS", "2"), ("ROUNDS", "10")];
+    let with = |more: &[(&'static str, &'static str)]| [&shop[..], more].concat();
+    for (script, environment) in [
+        ("tests/command_line/replay/bank.js", vec![("PHASE", "setup")]),
+        ("bench/shell/run.js", with(&[("PHASE", "setup")])),
+    ] {
+        assert!(shell(address, script, &environment).wait().unwrap().success());
+    }
+    let mut shells = Vec::new();
+    for worker in ["0", "1"] {
+        shells.push(shell(address, "tests/command_line/replay/bank.js", &[("WORKER", worker)]));
+        shells.push(shell(address, "bench/shell/run.js", &with(&[("PHASE", "traffic"), ("WORKER", worker)])));
+    }
+    assert!(shells.into_iter().all(|mut shell| shell.wait().unwrap().success()));
+}
+
+/// Hashes of what is stored, as far as it does not depend on the order in which concurrent shells are answered.
+fn stored(mongod: &Mongod) -> Vec<(&'static str, String)> {
+    let hashes = |database: &'static str, collections: &[&'static str]| {
+        let reply = mongod.command(database, doc! {"dbHash": 1, "collections": collections});
+        let found = reply.get_document("collections").unwrap_or_else(|_| panic!("{reply}")).clone();
+        collections.iter().map(|name| (*name, found.get_str(name).unwrap().to_owned())).collect::<Vec<_>>()
+    };
+    [hashes("bank", &["accounts", "transfers"]), hashes("shop", &["orders"])].concat()
+}
+
+fn empty(mongod: &Mongod) {
+    for database in ["bank", "shop", "meeting"] {
+        mongod.command(database, doc! {"dropDatabase": 1});
+    }
+}
+
+#[test]
+fn two_shell_applications_store_the_same_at_every_speed() {
+    let (recorded, target) = (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    record(&recorded.uri(), &capture, applications);
+    let expected = stored(&recorded);
+    let proxy = Docward::before(&target.uri()).rules(RULES).start();
+    for (uri, arguments, rejected) in [
+        (target.uri(), vec!["--speed", "1x"], 0),
+        (target.uri(), vec!["--speed", "8x"], 0),
+        (target.uri(), vec!["--speed", "max"], 0),
+        (target.uri(), vec!["--speed", "max", "--connections", "2"], 0),
+        (direct(&proxy.address()), vec!["--speed", "1x"], 2),
+        (direct(&proxy.address()), vec!["--speed", "8x"], 2),
+        (direct(&proxy.address()), vec!["--speed", "max"], 2),
+    ] {
+        empty(&target);
+        let report = replay(&[&capture], &uri, &arguments, 0);
+        let played = &report["targets"][0];
+        assert_eq!(stored(&target), expected, "{arguments:?}: {report:#}");
+        assert_eq!(played["failed"], rejected, "{report:#}");
+        assert_eq!(played["rejected_by_rule"]["accounts-no-replace"].as_u64().unwrap_or_default(), rejected);
+        assert_eq!((&played["commands"], &played["unanswered"]), (&report["recorded"]["commands"], &0.into()));
+        assert_eq!(played["without_cursor"], 0, "every cursor is continued: {report:#}");
+        for command in
+            ["commitTransaction", "abortTransaction", "getMore", "killCursors", "createIndexes", "dropDatabase"]
+        {
+            let counts = [&played["latencies"][command]["count"], &report["recorded"]["latencies"][command]["count"]];
+            assert!(counts[0].as_u64() > Some(0) && counts[0] == counts[1], "{command}: {report:#}");
+        }
+        if arguments == ["--speed", "1x"] {
+            let ratio = played["seconds"].as_f64().unwrap() / report["recorded"]["seconds"].as_f64().unwrap();
+            assert!((0.95..2.0).contains(&ratio), "it takes as long as it was recorded: {report:#}");
+        }
+    }
+}
+
+#[test]
+fn a_comparison_names_what_differs() {
+    let (recorded, one, other) =
+        (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    record(&recorded.uri(), &capture, |address| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(direct(address)).await.unwrap();
+            let accounts = client.database("bank").collection::<Document>("accounts");
+            for id in 0..30 {
+                accounts.insert_one(doc! {"_id": id, "owner": "a", "balance": 1}).await.unwrap();
+            }
+            accounts.replace_one(doc! {"_id": 3}, doc! {"balance": 2}).await.unwrap();
+            accounts.find_one(doc! {"_id": 3}).await.unwrap();
+        });
+    });
+    // The same targets twice: with the rule, and after the data were removed without it.
+    let page = folder.path().join("report.html");
+    let proxy = Docward::before(&other.uri()).rules(RULES).start();
+    let second = direct(&proxy.address());
+    let arguments = ["--compare", &second, "--speed", "max", "--report", page.to_str().unwrap()];
+    let report = replay(&[&capture], &one.uri(), &arguments, 2);
+    let comparison = &report["comparison"];
+    assert_eq!((&comparison["compared"], &comparison["equal"]), (&32.into(), &30.into()), "{report:#}");
+    let what: Vec<&str> =
+        comparison["differences"].as_array().unwrap().iter().map(|one| one["what"].as_str().unwrap()).collect();
+    assert_eq!(what, ["other documents", "rule 'accounts-no-replace' rejected it only at the second target"]);
+    let stored = &comparison["stored"][0];
+    assert_eq!((&stored["namespace"], &stored["different"]), (&"bank.accounts".into(), &1.into()), "{report:#}");
+    assert_eq!(stored["fields"], serde_json::json!({"balance": 1, "owner": 1}));
+    assert_eq!(stored["examples"], serde_json::json!(["3"]));
+    let page = std::fs::read_to_string(&page).unwrap();
+    assert!(
+        page.contains("<svg") && !page.contains("<script") && !page.contains("src="),
+        "the page needs no other file"
+    );
+    assert!(page.contains("replaceOne({_id}, {balance})"), "examples are shapes");
+
+    empty(&one);
+    empty(&other);
+    let second = other.uri();
+    let report = replay(&[&capture], &one.uri(), &["--compare", &second, "--speed", "max"], 0);
+    assert_eq!(report["comparison"]["differences"], serde_json::json!([]), "{report:#}");
+    assert_eq!(report["comparison"]["stored"][0]["equal"], true);
+}
+
+#[test]
+fn a_replay_logs_in_and_refuses_the_recorded_deployment() {
+    let protected = Mongod::shared_with_access_control();
+    let database = protected.fresh_database();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    let user = |address: &str, password: &str| format!("mongodb://root:{password}@{address}/?authSource=admin");
+    record(&protected.uri(), &capture, |address| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(user(address, "secret") + "&appName=billing").await.unwrap();
+            client.database(&database).collection("a").insert_one(doc! {"_id": 1}).await.unwrap();
+        });
+    });
+    let file = capture.to_str().unwrap();
+    let run = |uri: &str, more: &[&str]| {
+        let done = docward(&[&["replay", file, "--to", uri], more].concat());
+        (done.status.code(), text(&done))
+    };
+    let (code, said) = run(&user(&protected.address(), "secret"), &[]);
+    assert!(code == Some(64) && said.contains("--allow-same-deployment") && !said.contains("secret@"), "{said}");
+    let again = ["--allow-same-deployment"];
+    let (code, said) = run(&user(&protected.address(), "wrong"), &again);
+    assert!(code == Some(1) && said.contains("the login failed: Authentication failed."), "{said}");
+    // The document is there already, so the insert was sent with the rights of the user.
+    let (code, said) = run(&user(&protected.address(), "secret"), &again);
+    assert!(code == Some(0) && said.contains("error 11000 DuplicateKey: 1"), "{said}");
+    let (code, said) = run(&protected.uri(), &again);
+    assert!(code == Some(0) && said.contains("error 13 Unauthorized: 1"), "{said}");
+    // The application's name is that of the recording, because rules can make exceptions for it.
+    let rules = format!(
+        "version: 1\nrules:\n  - {{ name: none, namespace: {database}.a, except: {{ apps: [shop] }}, deny: {{ operations: [insert] }} }}\n"
+    );
+    let proxy = Docward::before(&protected.uri()).rules(&rules).start();
+    let (code, said) = run(&user(&proxy.address(), "secret"), &again);
+    assert!(code == Some(0) && said.contains("rejected by rule 'none': 1"), "{said}");
+    proxy.rewrite_rules(&rules.replace("[shop]", "[billing]"));
+    proxy.signal("HUP");
+    proxy.wait_for_log("rules=1");
+    let (code, said) = run(&user(&proxy.address(), "secret"), &again);
+    assert!(code == Some(0) && said.contains("error 11000 DuplicateKey: 1"), "{said}");
+}
+
+#[test]
+fn a_log_is_played_as_far_as_it_contains_commands() {
+    let mut recorded = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
+    let target = Mongod::start(Kind::ReplicaSet);
+    for mongod in [&recorded, &target] {
+        let documents: Vec<Document> = (0..10).map(|id| doc! {"_id": id, "n": 0}).collect();
+        mongod.command("shop", doc! {"insert": "orders", "documents": documents});
+    }
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let client = Client::with_uri_str(direct(&recorded.address())).await.unwrap();
+        let orders = client.database("shop").collection::<Document>("orders");
+        for id in 0..10 {
+            orders.update_one(doc! {"_id": id}, doc! {"$inc": {"n": id}}).await.unwrap();
+        }
+        let mut cursor = orders.find(doc! {}).batch_size(4).await.unwrap();
+        while cursor.advance().await.unwrap() {}
+    });
+    let hash = |mongod: &Mongod| {
+        let reply = mongod.command("shop", doc! {"dbHash": 1, "collections": ["orders"]});
+        reply.get_document("collections").unwrap().get_str("orders").unwrap().to_owned()
+    };
+    let expected = hash(&recorded);
+    assert_ne!(hash(&target), expected);
+    recorded.stop();
+    let report = replay(&[&recorded.log_file()], &target.uri(), &["--speed", "max"], 0);
+    assert_eq!(hash(&target), expected, "{report:#}");
+    let played = &report["targets"][0]["latencies"];
+    assert_eq!((&played["update"]["count"], &played["getMore"]["count"]), (&10.into(), &2.into()), "{report:#}");
+    let reasons = report["not_sent"].to_string();
+    assert!(reasons.contains("the recording does not contain the whole command"), "the insert: {reasons}");
+}
+
+#[test]
+fn files_and_targets_that_cannot_be_used_are_named() {
+    let mongod = Mongod::shared();
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    let database = mongod.fresh_database();
+    record(&mongod.uri(), &capture, |address| {
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(direct(address)).await.unwrap();
+            client.database(&database).collection("a").insert_one(doc! {"_id": 1}).await.unwrap();
+        });
+    });
+    let bytes = std::fs::read(&capture).unwrap();
+    let damaged = folder.path().join("damaged.bson");
+    std::fs::write(&damaged, [&bytes[..], &[0xff; 40]].concat()).unwrap();
+    let inside = folder.path().join("inside.bson");
+    let last = bytes.len() - 20;
+    std::fs::write(&inside, [&bytes[..last], &[0xff; 20]].concat()).unwrap();
+    let file = |path: &Path| path.to_str().unwrap().to_owned();
+    let nowhere = "mongodb://127.0.0.1:1/";
+    for (path, to, code, words) in [
+        (file(&capture), nowhere, 1, "--to: 127.0.0.1:1: Connection refused".to_owned()),
+        (file(&damaged), nowhere, 1, format!("the capture is damaged at byte {}", bytes.len())),
+        (file(&inside), nowhere, 1, "is damaged (".to_owned()),
+        (file(&folder.path().join("none")), nowhere, 1, "No such file".to_owned()),
+        (file(&capture), "nowhere", 64, "--to".to_owned()),
+    ] {
+        let done = docward(&["replay", &path, "--to", to]);
+        assert!(done.status.code() == Some(code) && text(&done).contains(&words), "{path} {to}: {}", text(&done));
+    }
+    let done = docward(&["replay", &file(&capture), "--to", nowhere, "--speed", "fast"]);
+    assert!(done.status.code() == Some(64) && text(&done).contains("write 1x, 4x or another factor, or max"));
+}
+
+#[test]
+fn a_recording_is_rotated_and_replayed_from_all_its_files() {
+    let (recorded, target) = (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    let numbered = |number: usize| folder.path().join(format!("traffic.bson.{number}"));
+    let run = |arguments: &[&str], count: i32| {
+        let start = Docward::before(&recorded.uri()).subcommand("record").argument(capture.to_str().unwrap());
+        let mut recorder = arguments.iter().fold(start, |start, argument| start.argument(*argument)).start();
+        let runtime = tokio::runtime::Runtime::new().unwrap();
+        runtime.block_on(async {
+            let client = Client::with_uri_str(direct(&recorder.address())).await.unwrap();
+            let notes = client.database("notes").collection::<Document>("notes");
+            for id in 0..count {
+                notes.insert_one(doc! {"_id": id, "text": "x".repeat(1000)}).await.unwrap();
+            }
+        });
+        assert!(recorder.terminate().success());
+        recorder.log().join("\n")
+    };
+    run(&["--max-size", "32KiB", "--rotate", "9"], 100);
+    let files: Vec<PathBuf> = (1..10).map(numbered).filter(|file| file.exists()).chain([capture.clone()]).collect();
+    assert!(files.len() > 3, "{files:?}");
+    assert!(files.iter().all(|file| std::fs::metadata(file).unwrap().len() <= 32 << 10));
+    // In any order: the newest is first.
+    let files: Vec<&Path> = files.iter().rev().map(PathBuf::as_path).collect();
+    let report = replay(&files, &target.uri(), &["--speed", "max"], 0);
+    assert_eq!(report["targets"][0]["latencies"]["insert"]["count"], 100, "{report:#}");
+    assert_eq!(target.command("notes", doc! {"count": "notes"}).get_i32("n").unwrap(), 100);
+
+    files.iter().for_each(|file| std::fs::remove_file(file).unwrap());
+    recorded.command("notes", doc! {"dropDatabase": 1});
+    let log = run(&["--max-size", "32KiB"], 100);
+    assert!(log.contains("the capture has reached --max-size"), "{log}");
+    assert!(std::fs::metadata(&capture).unwrap().len() <= 32 << 10 && !numbered(1).exists());
+    assert_eq!(
+        recorded.command("notes", doc! {"count": "notes"}).get_i32("n").unwrap(),
+        100,
+        "clients are still served"
+    );
+}
