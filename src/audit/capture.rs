@@ -122,16 +122,9 @@ impl<'r> Record<'r> {
 }
 
 /// Commands that change no documents, but without which an application's traffic cannot be replayed.
-const WITHOUT_DOCUMENTS: [&[u8]; 14] = [
+const WITHOUT_DOCUMENTS: [&[u8]; 7] = [
     b"abortTransaction",
-    b"collMod",
     b"commitTransaction",
-    b"create",
-    b"createIndexes",
-    b"deleteIndexes",
-    b"drop",
-    b"dropDatabase",
-    b"dropIndexes",
     b"getMore",
     b"killCursors",
     b"listCollections",
@@ -139,10 +132,12 @@ const WITHOUT_DOCUMENTS: [&[u8]; 14] = [
     b"planCacheClear",
 ];
 
-/// Whether a command is recorded: it can reach documents, or a replay needs it. It never contains credentials.
+/// Whether a command is recorded: it can reach documents or change definitions, or a replay needs it. It never
+/// contains credentials.
 #[must_use]
 pub fn is_recorded(name: &[u8]) -> bool {
-    CommandClass::REACHING.contains(&classify(name)) || WITHOUT_DOCUMENTS.contains(&name)
+    let class = classify(name);
+    class.defines() || CommandClass::REACHING.contains(&class) || WITHOUT_DOCUMENTS.contains(&name)
 }
 
 /// Reads one record; `None` if it has no command with a database.

@@ -1,7 +1,7 @@
 //! Evaluates recorded commands with rules: a dry run of each statement alone, as if it were sent now.
 
 use super::recorded::{Client, Content, Hidden, REST_UNKNOWN, RecordedCommand};
-use super::shape::shape;
+use super::shape;
 use super::tally::{Effect, Noted, Tally};
 use crate::command::{CommandClass, Namespace, StatementKind, classify};
 use crate::document::{CowDocument, Document, Value};
@@ -33,7 +33,7 @@ impl<'r> Audit<'r> {
     pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         match class {
             CommandClass::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
-            CommandClass::Explain | CommandClass::BulkWrite => return true,
+            CommandClass::Explain | CommandClass::BulkWrite | CommandClass::DropDatabase => return true,
             CommandClass::Aggregate | CommandClass::Harmless | CommandClass::Hello | CommandClass::Authenticate => {}
             other if other.indirect_write().is_some() => return true,
             _ => {}

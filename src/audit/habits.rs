@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 
 use super::field::{Purpose, purpose};
 use super::recorded::{Content, RecordedCommand, fnv_hash};
-use super::shape::shape;
+use super::shape;
 use super::tally::{Effect, Noted, RuleTally};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value};

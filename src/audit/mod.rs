@@ -14,15 +14,20 @@ pub mod profile;
 mod proposal;
 mod recorded;
 pub mod report;
-mod shape;
 mod tally;
 #[cfg(test)]
 mod tests;
 
+pub use crate::command::shape::shape;
 pub use answer::Answer;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::propose;
 pub use recorded::{Client, Content, Hidden, RecordedCommand, Unreadable, Wanted};
-pub use shape::{shape, shape_of_frame};
 pub use tally::{Counts, Effect, Example, Noted, RuleTally, Tally};
+
+/// The shape of the command in a message.
+#[must_use]
+pub fn shape_of_frame(frame: &[u8]) -> String {
+    crate::engine::command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
+}

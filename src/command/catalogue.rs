@@ -32,8 +32,13 @@ pub enum CommandClass {
     ApplyOps,
     /// Returns the plan of another command. It never executes a write.
     Explain,
-    /// Reads, or changes definitions, sessions, settings or the placement of data, but does not change documents
-    /// itself.
+    Create,
+    CollMod,
+    CreateIndexes,
+    Drop,
+    DropDatabase,
+    DropIndexes,
+    /// Reads, or changes users, sessions, settings or the placement of data, but does not change documents itself.
     Harmless,
     /// Unknown. It could do anything to any collection that it names.
     Unknown,
@@ -80,6 +85,15 @@ impl CommandClass {
         Self::Unknown,
     ];
 
+    /// The classes of commands that drop a collection or change its definition.
+    pub const DEFINING: [Self; 6] =
+        [Self::Create, Self::CollMod, Self::CreateIndexes, Self::Drop, Self::DropDatabase, Self::DropIndexes];
+
+    /// Returns whether the command drops collections or changes their definitions.
+    pub fn defines(self) -> bool {
+        Self::DEFINING.contains(&self)
+    }
+
     /// Returns whether the command returns documents or values computed from them.
     pub fn reads(self) -> bool {
         matches!(self, Self::Find | Self::Count | Self::Distinct | Self::Aggregate | Self::MapReduce)
@@ -115,9 +129,16 @@ const INSPECTED: &[(&str, CommandClass)] = &[
     ("authenticate", CommandClass::Authenticate),
     ("bulkWrite", CommandClass::BulkWrite),
     ("cloneCollectionAsCapped", CommandClass::CloneCollection),
+    ("collMod", CommandClass::CollMod),
     ("count", CommandClass::Count),
+    ("create", CommandClass::Create),
+    ("createIndexes", CommandClass::CreateIndexes),
     ("delete", CommandClass::Delete),
+    ("deleteIndexes", CommandClass::DropIndexes),
     ("distinct", CommandClass::Distinct),
+    ("drop", CommandClass::Drop),
+    ("dropDatabase", CommandClass::DropDatabase),
+    ("dropIndexes", CommandClass::DropIndexes),
     ("explain", CommandClass::Explain),
     ("find", CommandClass::Find),
     ("findAndModify", CommandClass::FindAndModify),
@@ -160,7 +181,6 @@ const HARMLESS: &[&str] = &[
     "checkShardingIndex",
     "cleanupReshardCollection",
     "clearJumboFlag",
-    "collMod",
     "collStats",
     "collstats",
     "commitReshardCollection",
@@ -171,8 +191,6 @@ const HARMLESS: &[&str] = &[
     "configureQueryAnalyzer",
     "connPoolStats",
     "connectionStatus",
-    "create",
-    "createIndexes",
     "createRole",
     "createSearchIndexes",
     "createUser",
@@ -184,13 +202,9 @@ const HARMLESS: &[&str] = &[
     "dbStats",
     "dbhash",
     "dbstats",
-    "deleteIndexes",
-    "drop",
     "dropAllRolesFromDatabase",
     "dropAllUsersFromDatabase",
     "dropConnections",
-    "dropDatabase",
-    "dropIndexes",
     "dropRole",
     "dropSearchIndex",
     "dropUser",

@@ -12,6 +12,7 @@ mod name;
 pub mod own;
 mod pipeline;
 mod reply;
+pub mod shape;
 mod statement;
 
 pub use batch::{Form, MAX_STATEMENTS, WriteBatch};

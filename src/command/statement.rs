@@ -308,6 +308,15 @@ impl<'a> Statement<'a> {
         }
     }
 
+    /// Returns the client's statement as it was sent; for findAndModify the whole command body.
+    pub(super) fn source(&self) -> Document<'a> {
+        self.source
+    }
+
+    pub(super) fn form(&self) -> Form {
+        self.form
+    }
+
     /// Returns the length in bytes of the client's statement; for findAndModify of the whole command body.
     pub fn source_length(&self) -> usize {
         self.source.as_bytes().len()

@@ -101,8 +101,10 @@ fn accesses(rule: &Rule, namespace: &NamespacePattern) -> Vec<Access> {
         outcome,
     };
     let legacy = other("legacy opcode", &LEGACY, CoverageOutcome::Rejected);
-    let definitions = other("definition of it", &DEFINITIONS, CoverageOutcome::Passes);
-    statements.chain(reads).chain(indirect_writes).chain([buckets, legacy, definitions]).collect()
+    let definitions = group_by_outcome("definition of it", CommandClass::DEFINING.into_iter(), |class| {
+        evaluated(rule.pattern.evaluates_command(class, None))
+    });
+    statements.chain(reads).chain(indirect_writes).chain([buckets, legacy]).chain(definitions).collect()
 }
 
 /// Returns one access for each outcome among the classes.
@@ -111,8 +113,16 @@ fn by_outcome(
     concerned: impl Fn(&CommandClass) -> bool,
     outcome: impl Fn(CommandClass) -> CoverageOutcome,
 ) -> Vec<Access> {
+    group_by_outcome(what, CommandClass::REACHING.into_iter().filter(concerned), outcome)
+}
+
+fn group_by_outcome(
+    what: &str,
+    classes: impl Iterator<Item = CommandClass>,
+    outcome: impl Fn(CommandClass) -> CoverageOutcome,
+) -> Vec<Access> {
     let mut accesses: Vec<Access> = Vec::new();
-    for class in CommandClass::REACHING.into_iter().filter(concerned) {
+    for class in classes {
         let outcome = outcome(class);
         match accesses.iter_mut().find(|access| access.outcome == outcome) {
             Some(access) => access.commands.extend(class.names()),
@@ -124,9 +134,6 @@ fn by_outcome(
 
 /// Messages that the plan answers with an error before it looks for rules.
 const LEGACY: [&str; 4] = ["OP_INSERT", "OP_UPDATE", "OP_DELETE", "OP_QUERY"];
-
-/// The commands of [`CommandClass::Harmless`] that drop or reshape a whole collection.
-const DEFINITIONS: [&str; 5] = ["collMod", "create", "createIndexes", "drop", "dropDatabase"];
 
 fn evaluated(it_is: bool) -> CoverageOutcome {
     if it_is { CoverageOutcome::Enforced } else { CoverageOutcome::Passes }

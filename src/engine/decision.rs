@@ -198,6 +198,7 @@ impl<'f> Incoming<'f> {
             }
             CommandClass::Explain => self.explain(&command, client_state, outcomes)?,
             class if class.reads() => self.read(&command, class, client_state, outcomes)?,
+            class if class.defines() => self.definition(&command, class, client_state, outcomes)?,
             _ => forward,
         };
         Ok(Decision::Final(step))
@@ -287,6 +288,18 @@ impl<'f> Incoming<'f> {
         outcomes: &mut RuleOutcomes,
     ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
         let Some(namespace) = command.collection() else { return Ok(Flow::Continue(Vec::new())) };
+        self.evaluate_on(command, class, namespace, applicable_rules, outcomes)
+    }
+
+    /// Evaluates the command as a whole, as one on this namespace.
+    pub(super) fn evaluate_on(
+        &mut self,
+        command: &Command<'f>,
+        class: CommandClass,
+        namespace: Namespace<'_>,
+        applicable_rules: &ApplicableRules<'f>,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
         let whole = WholeCommand { class, body: command.body };
         let mut changes = Vec::new();
         for (rule, enforcement) in applicable_rules {

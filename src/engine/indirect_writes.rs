@@ -10,9 +10,9 @@ use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rul
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
 use crate::command::own::users_question;
-use crate::command::{Command, CommandClass, Namespace, Target, code, indirect_write_targets};
+use crate::command::{Command, CommandClass, Form, Namespace, Target, code, indirect_write_targets};
 use crate::config::bucketed_collection;
-use crate::patterns::Rejection;
+use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::{Mode, Rule, Unsupported};
 
 /// Statements on the buckets of a time-series collection.
@@ -57,6 +57,21 @@ impl<'f> Incoming<'f> {
             let applicable_rules = applicable_rules(self.rules, namespace, client_state);
             require_users(&applicable_rules, client_state, command)?;
             for (rule, enforcement) in applicable_rules {
+                let whole = WholeCommand { class: command.class, body: command.body };
+                // Commands with statements have their own rejections.
+                let denied = match Form::for_class(command.class) {
+                    None if !command.class.reads() => rule.pattern.command_verdict(&whole),
+                    _ => CommandVerdict::Forward,
+                };
+                if let CommandVerdict::Reject(rejection) = denied {
+                    let kind = enforcement.rejects();
+                    outcomes.add(rule, namespace, kind, Some(&rejection));
+                    if kind == OutcomeKind::Reject {
+                        let rejected = RejectedBy { rule, rejection };
+                        return Ok(reject_command(command, &rejected, command.name, namespace));
+                    }
+                    continue;
+                }
                 let rejection = Rejection::new(
                     format!("no rule can analyse what it writes ({what} the protected collection)"),
                     "Write by insert, update or delete. (For the DBA: `unsupported: allow` lets it pass.)",
@@ -74,7 +89,7 @@ impl<'f> Incoming<'f> {
 
     /// Decides on a command whose collection is unknown: it is rejected if any rule that may apply rejects what it
     /// cannot analyse.
-    fn unknown_collection(
+    pub(super) fn unknown_collection(
         &mut self,
         command: &Command<'f>,
         what: &str,

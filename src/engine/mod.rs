@@ -11,6 +11,7 @@ mod collection_query;
 mod composition;
 pub mod coverage;
 mod decision;
+mod definitions;
 mod dry_run;
 mod evaluation;
 mod explain;

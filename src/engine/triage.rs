@@ -85,9 +85,16 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
         CommandClass::Authenticate => Triage::Authenticate { expects_reply },
         CommandClass::Harmless => forward,
         _ if rules.is_empty() => forward,
+        // It names no collection.
+        CommandClass::DropDatabase => Triage::Evaluate,
         CommandClass::Insert | CommandClass::Update | CommandClass::Delete | CommandClass::FindAndModify => {
             evaluate_if(may_be_protected(body, first.value, rules))
         }
+        CommandClass::CollMod
+        | CommandClass::Create
+        | CommandClass::CreateIndexes
+        | CommandClass::Drop
+        | CommandClass::DropIndexes => evaluate_if(may_be_protected(body, first.value, rules)),
         // mongod also accepts a UUID instead of a name.
         CommandClass::Find | CommandClass::Count | CommandClass::Distinct => {
             evaluate_if(may_be_protected(body, first.value, rules))

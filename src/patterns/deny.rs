@@ -1,9 +1,11 @@
 //! `deny`: rejects operations, always or under a condition.
 //!
-//! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours.
+//! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours; a drop
+//! removes the collection with its indexes.
 
 use super::{AnyPattern, CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
-use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind};
+use crate::command::shape::{shape, statement_shape};
+use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind, classify};
 use crate::config::keys::{
     Boolean, Constraint, Declaration, Form as ValueForm, Keys, Kind as ValueKind, Mapping, Scalar, Setting, Shape,
     Shared, SharedText, TEXT, Text, Texts, Words,
@@ -30,6 +32,14 @@ enum Denied {
     Count,
     Distinct,
     Aggregate,
+    Create,
+    CollMod,
+    CreateIndexes,
+    Drop,
+    DropDatabase,
+    DropIndexes,
+    /// From or to a collection.
+    RenameCollection,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -43,9 +53,11 @@ enum When {
     Uses(Vec<String>),
     /// The command does not have this option.
     Without(String),
+    /// The statement or command has this shape.
+    Shape(String),
 }
 
-const OPERATIONS: [(&str, Denied); 7] = [
+const OPERATIONS: [(&str, Denied); 14] = [
     ("insert", Denied::Insert),
     ("update", Denied::Update),
     ("delete", Denied::Delete),
@@ -53,6 +65,13 @@ const OPERATIONS: [(&str, Denied); 7] = [
     ("count", Denied::Count),
     ("distinct", Denied::Distinct),
     ("aggregate", Denied::Aggregate),
+    ("create", Denied::Create),
+    ("collMod", Denied::CollMod),
+    ("createIndexes", Denied::CreateIndexes),
+    ("drop", Denied::Drop),
+    ("dropDatabase", Denied::DropDatabase),
+    ("dropIndexes", Denied::DropIndexes),
+    ("renameCollection", Denied::RenameCollection),
 ];
 
 const OPERATION: Shared = Shared {
@@ -64,7 +83,8 @@ const OPERATION: Shared = Shared {
 const DENIED: Setting<Texts<SharedText>> = Setting::required(
     "operations",
     Texts(SharedText(&OPERATION)),
-    "The rejected operations. Updates and deletes include findAndModify; updates include replacements.",
+    "The rejected operations. Updates and deletes include findAndModify; updates include replacements. dropDatabase is \
+     rejected on each database with a collection of the rule, renameCollection from and to its collections.",
 );
 const WHEN: Setting<Mapping> =
     Setting::optional("when", Mapping(&CONDITIONS), "The condition. Without it, the operations are always rejected.");
@@ -76,7 +96,14 @@ const MULTI: Setting<Always> = Setting::optional("multi", Always, "The statement
 const USES: Setting<Texts<Text>> = Setting::optional("uses", Texts(TEXT), "One of these operators occurs anywhere.");
 const WITHOUT: Setting<Text> =
     Setting::optional("without", TEXT, "The command does not have this option.").examples(&["maxTimeMS"]);
-const CONDITIONS: Keys = Keys::new("", &[&FILTER, &MULTI, &USES, &WITHOUT]).constrained(&[Constraint::ExactlyOneKey]);
+const SHAPE: Setting<Text> = Setting::optional(
+    "shape",
+    TEXT,
+    "The statement or command has this shape, as audit and the decision log print it.",
+)
+.examples(&["deleteMany({})"]);
+const CONDITIONS: Keys =
+    Keys::new("", &[&FILTER, &MULTI, &USES, &WITHOUT, &SHAPE]).constrained(&[Constraint::ExactlyOneKey]);
 
 const KINDS: [StatementKind; 5] = [
     StatementKind::Insert,
@@ -119,7 +146,10 @@ impl Pattern for Deny {
         };
         let reads =
             |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
+        let defines =
+            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
         self.when == When::Always
+            && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(defines)
             && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
@@ -132,11 +162,11 @@ impl Pattern for Deny {
         if self.applies_to(statement, context) { Verdict::Reject(self.rejection()) } else { Verdict::Forward }
     }
 
-    /// Writes are evaluated as a command only for missing options: other conditions apply to each statement.
+    /// Writes by statements are evaluated as a command only for missing options: other conditions apply to each statement.
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
-            && (class.reads() || matches!(self.when, When::Without(_)))
+            && (kind.is_none() || matches!(self.when, When::Without(_)))
     }
 
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
@@ -144,7 +174,8 @@ impl Pattern for Deny {
             When::Without(option) => is_missing(command.body, option),
             When::Always => true,
             When::Multi => false,
-            When::FilterEmpty => is_filter_empty(command),
+            When::Shape(denied) => shape(command.body) == *denied,
+            When::FilterEmpty => command.class.reads() && is_filter_empty(command),
             // The map, reduce and finalize functions are JavaScript.
             When::Uses(operators) if command.class == CommandClass::MapReduce && forbids_scripts(operators) => true,
             When::Uses(operators) => {
@@ -174,7 +205,47 @@ impl Denied {
             CommandClass::Aggregate | CommandClass::MapReduce => Some(Self::Aggregate),
             // Options of a bulkWrite are about all its collections.
             CommandClass::BulkWrite => None,
+            CommandClass::Create => Some(Self::Create),
+            CommandClass::CollMod => Some(Self::CollMod),
+            CommandClass::CreateIndexes => Some(Self::CreateIndexes),
+            CommandClass::Drop => Some(Self::Drop),
+            CommandClass::DropDatabase => Some(Self::DropDatabase),
+            CommandClass::DropIndexes => Some(Self::DropIndexes),
+            CommandClass::RenameCollection => Some(Self::RenameCollection),
             _ => kind.map(Self::from_kind),
+        }
+    }
+}
+
+impl Denied {
+    /// Returns whether it drops collections or changes their definitions.
+    fn defines(self) -> bool {
+        match self {
+            Self::Insert
+            | Self::Update
+            | Self::Delete
+            | Self::Find
+            | Self::Count
+            | Self::Distinct
+            | Self::Aggregate => false,
+            Self::Create
+            | Self::CollMod
+            | Self::CreateIndexes
+            | Self::Drop
+            | Self::DropDatabase
+            | Self::DropIndexes
+            | Self::RenameCollection => true,
+        }
+    }
+
+    /// Returns whether a statement or command of this kind can have this shape.
+    fn has_shape(self, shape: &str) -> bool {
+        match shape.split('(').next().unwrap_or(shape) {
+            "insertOne" => self == Self::Insert,
+            "updateOne" | "updateMany" | "replaceOne" => self == Self::Update,
+            "deleteOne" | "deleteMany" | "findOneAndDelete" => self == Self::Delete,
+            "findAndModify" => self == Self::Update,
+            name => Self::of_command(classify(name.as_bytes()), None) == Some(self),
         }
     }
 }
@@ -202,7 +273,8 @@ impl Deny {
     fn can_concern(when: &When, operation: Denied) -> bool {
         match when {
             When::Always | When::Without(_) => true,
-            When::FilterEmpty | When::Uses(_) => operation != Denied::Insert,
+            When::FilterEmpty | When::Uses(_) => operation != Denied::Insert && !operation.defines(),
+            When::Shape(shape) => operation.has_shape(shape),
             When::Multi => matches!(operation, Denied::Update | Denied::Delete),
         }
     }
@@ -212,6 +284,7 @@ impl Deny {
             (When::Always, _) => true,
             // `evaluate_command` checks it.
             (When::Without(_), _) => false,
+            (When::Shape(denied), _) => statement_shape(statement) == *denied,
             (When::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
             (When::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
             (When::Multi, Operation::Update(update)) => update.multi,
@@ -242,6 +315,9 @@ impl Deny {
             When::Multi => Rejection::new("it can change several documents", "Change one document at a time."),
             When::Uses(operators) => {
                 Rejection::new(format!("it uses one of {}", operators.join(", ")), "Leave these operators out.")
+            }
+            When::Shape(shape) => {
+                Rejection::new(format!("it has the shape {shape}"), "Ask the DBA which operation to use instead.")
             }
             When::Without(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
         }
@@ -328,10 +404,11 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
     let multi = when.get(&MULTI).map(|()| When::Multi);
     let uses = when.get(&USES).map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
     let without = when.get(&WITHOUT).map(|text| When::Without(text.value));
+    let shape = when.get(&SHAPE).map(|text| When::Shape(text.value));
     when.finish();
     let (code, message) = match named {
-        1 => return filter.or(multi).or(uses).or(without),
-        0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses or without"),
+        1 => return filter.or(multi).or(uses).or(without).or(shape),
+        0 => (Code::MissingKey, "`when` needs a condition: filter, multi, uses, without or shape"),
         _ => (Code::ConflictingSettings, "`when` takes one condition; write one rule for each condition"),
     };
     reader.context().error(code, span, message);

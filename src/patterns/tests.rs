@@ -32,6 +32,9 @@ fn rules_without_effect_cause_warnings() {
         ("reads: {}, mode: shadow", "R0027 `r0` has no effect"),
         ("deny: { operations: [insert, update], when: { filter: empty } }", "R0027 the condition under `when` never"),
         ("deny: { operations: [find, delete], when: { multi: true } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: drop, when: { filter: empty } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: update, when: { shape: 'deleteMany({})' } }", "R0027 the condition under `when` never"),
+        ("deny: { operations: delete, when: { shape: 'delteMany({})' } }", "R0027 the condition under `when` never"),
         ("deny: { operations: insert, when: { uses: $where } }", "R0027 the condition under `when` never"),
     ] {
         check(pattern, &[expected]);
@@ -149,6 +152,8 @@ fn good_settings_load() {
         "bucket: { array: m, count: n, limit: 100 }",
         "deny: { operations: delete }",
         "deny: { operations: [find, update], when: { uses: [$where] } }",
+        "deny: { operations: [create, collMod, createIndexes, drop, dropDatabase, dropIndexes, renameCollection] }",
+        "deny: { operations: [delete], when: { shape: 'deleteMany({})' } }",
         "defaults: { maxTimeMS: 1 }",
         "reads: {}",
         "reads: { prefer: secondary, max_staleness: 15s }",
@@ -232,10 +237,10 @@ fn invalid_settings_are_errors() {
     check("bucket: { array: m, count: m.n, limit: 1 }", &["R0025 `m.n` overlaps another field"]);
     check("bucket: { array: m, count: n, limit: 0 }", &["R0013 `limit` must be from 1"]);
     check(
-        "deny: { operations: [updat, drop], when: { filter: empt } }",
+        "deny: { operations: [updat, dorp], when: { filter: empt } }",
         &[
             "R0012 an operation cannot be `updat`",
-            "R0012 an operation cannot be `drop`",
+            "R0012 an operation cannot be `dorp`",
             "R0012 `filter` cannot be `empt`",
         ],
     );

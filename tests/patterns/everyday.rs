@@ -18,6 +18,19 @@ rules:
       when: { uses: [$where, $function, $accumulator] }
   - { name: sizes, namespace: "*.sizes", deny: { operations: [aggregate], when: { uses: [$size] } } }
   - { name: unlimited, namespace: "*.unlimited", deny: { operations: [find, update], when: { without: maxTimeMS } } }
+  - name: kept
+    namespace: "*.kept"
+    unsupported: allow
+    except: { apps: [migrator] }
+    deny:
+      operations: [create, collMod, createIndexes, drop, dropDatabase, dropIndexes, renameCollection]
+  - { name: indexed, namespace: "*.indexed", deny: { operations: [dropIndexes] } }
+  - { name: bystander, namespace: "other.*", deny: { operations: [dropDatabase] } }
+  - { name: shaped, namespace: "*.shaped", deny: { operations: [delete], when: { shape: "deleteMany({})" } } }
+  - name: reshaped
+    namespace: "*.shaped"
+    deny: { operations: [update, find], when: { shape: "updateOne({_id}, {$set: {a}}, {upsert})" } }
+  - { name: unfound, namespace: "*.shaped", deny: { operations: [find], when: { shape: "find({a: {$gt}})" } } }
   - { name: limited, namespace: "*.limited", defaults: { maxTimeMS: 200 } }
 "#;
 
@@ -130,4 +143,81 @@ async fn a_limit_of_zero_is_none() {
         assert_eq!(code(&error), 50, "{limit:?}: {error}");
     }
     views.run(slow(Some(20_000))).await.unwrap();
+}
+
+#[tokio::test]
+async fn definitions_are_rejected_and_nothing_changes() {
+    let views = views().await;
+    let database = views.direct.name().to_owned();
+    let kept = format!("{database}.kept");
+    let seed = async || {
+        let key = doc! { "key": { "a": 1 }, "name": "a" };
+        views.direct.run_command(doc! { "drop": "kept" }).await.ok();
+        views.direct.run_command(doc! { "drop": "renamed" }).await.ok();
+        views.store("kept", [doc! { "_id": 1, "a": 1 }]).await;
+        views.direct.run_command(doc! { "createIndexes": "kept", "indexes": [key] }).await.unwrap();
+        views.direct.collection::<Document>("plain").insert_one(doc! {}).await.unwrap();
+    };
+    let index = || doc! { "key": { "b": 1 }, "name": "b", "expireAfterSeconds": 0 };
+    let (own, admin) = (database.clone(), "admin".to_owned());
+    let commands = [
+        (&own, doc! { "drop": "kept" }),
+        (&own, doc! { "drop": "kept", "comment": "an option", "writeConcern": { "w": 1 } }),
+        (&own, doc! { "dropDatabase": 1 }),
+        (&own, doc! { "dropDatabase": 1.0, "comment": "x" }),
+        (&own, doc! { "createIndexes": "kept", "indexes": [index()] }),
+        (&own, doc! { "dropIndexes": "kept", "index": "*" }),
+        (&own, doc! { "deleteIndexes": "kept", "index": "a" }),
+        (&own, doc! { "collMod": "kept", "validator": { "a": 2 } }),
+        (&own, doc! { "create": "kept" }),
+        (&admin, doc! { "renameCollection": &kept, "to": format!("{database}.renamed") }),
+        (&admin, doc! { "renameCollection": format!("{database}.plain"), "to": &kept, "dropTarget": true }),
+    ];
+    let through = views.through.client();
+    for (database, command) in &commands {
+        seed().await;
+        let error = through.database(database).run_command(command.clone()).await.unwrap_err();
+        assert_eq!(code(&error), 121, "{command}: {error}");
+        assert!(error.to_string().contains("'kept'"), "{command}: {error}");
+        assert_eq!(views.stored("kept").await, [doc! { "_id": 1, "a": 1 }], "{command}");
+        let indexes = views.direct.collection::<Document>("kept").list_index_names().await.unwrap();
+        assert_eq!(indexes, ["_id_", "a"], "{command}");
+        // The server executes it: without the rule it drops or changes the collection. `create` fails: it exists.
+        let direct = views.direct.client().database(database).run_command(command.clone()).await;
+        assert!(direct.is_ok() || command.contains_key("create"), "{command}: {direct:?}");
+    }
+    // Rules that name other commands or other databases do not reject them.
+    views.store("indexed", [doc! { "_id": 1 }]).await;
+    views.run(doc! { "createIndexes": "indexed", "indexes": [index()] }).await.unwrap();
+    assert_eq!(code(&views.run(doc! { "dropIndexes": "indexed", "index": "*" }).await.unwrap_err()), 121);
+    views.run(doc! { "drop": "indexed" }).await.unwrap();
+}
+
+#[tokio::test]
+async fn statements_of_a_shape_are_rejected() {
+    let views = views().await;
+    let delete = |filter: Document, limit: i32| {
+        doc! { "delete": "shaped", "deletes": [{ "q": { "b": 1 }, "limit": 0 }, { "q": filter, "limit": limit }] }
+    };
+    let update = |filter: Document, change: Document, upsert: bool| {
+        doc! { "update": "shaped", "updates": [{ "q": filter, "u": change, "upsert": upsert }] }
+    };
+    let set = || doc! { "$set": { "a": 5 } };
+    for (command, rejected) in [
+        (delete(doc! {}, 0), true),
+        (delete(doc! {}, 1), false),
+        (delete(doc! { "a": 1 }, 0), false),
+        (update(doc! { "_id": 7 }, set(), true), true),
+        (update(doc! { "_id": "x" }, doc! { "$set": { "a": "y" } }, true), true),
+        (update(doc! { "_id": 7 }, set(), false), false),
+        (update(doc! { "_id": 7, "b": 1 }, set(), true), false),
+        (doc! { "find": "shaped", "filter": { "a": { "$gt": 9 } } }, true),
+        (doc! { "find": "shaped", "filter": { "a": 9 } }, false),
+    ] {
+        let code = match views.run(command.clone()).await {
+            Err(error) => Some(code(&error)),
+            Ok(reply) => support::driver::write_errors(&reply).first().map(|(_, code)| *code),
+        };
+        assert_eq!(code, rejected.then_some(121), "{command}");
+    }
 }

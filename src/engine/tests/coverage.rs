@@ -105,6 +105,7 @@ fn samples() -> Vec<Sample> {
             ..Sample::new("tree: { path: p, parent: q }", doc! {"_id": "a", "q": "b"}, set("q", "b".into()))
         },
         Sample::new(everything, any.clone(), set("a", 1.into())),
+        Sample::new("deny: { operations: [drop, dropDatabase, dropIndexes] }", any.clone(), set("a", 1.into())),
         Sample::new("deny: { operations: [update], when: { without: maxTimeMS } }", any.clone(), set("a", 1.into())),
         Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
         Sample::new("reads: {}", any.clone(), set("a", 1.into())),

@@ -11,7 +11,7 @@ const DOCUMENTS: i32 = 60;
 
 impl Workload for SchemaVersion {
     fn name(&self) -> &'static str {
-        "schema_version"
+        "schema-version"
     }
 
     fn settings(&self, _block: usize) -> String {

@@ -93,7 +93,7 @@ impl Promise for SchemaVersion {
             }
             let names_it = |statement: &Statement| {
                 let in_filter = statement.queries(self.field);
-                let written = statement.writes().iter().any(|(_, path, _)| related(path, self.field));
+                let written = statement.touches(self.field);
                 in_filter || written || statement.replacement().is_some_and(|document| self.has_version(document))
             };
             let is_newer = old > self.minimum.into() && !change.statements.iter().any(names_it);

@@ -50,7 +50,7 @@ fn the_table_lists_the_handling_of_every_command() {
         "rejected unknown command on it",
         "rejected write to the buckets of it",
         "rejected legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
-        "passes definition of it collMod, create, createIndexes, drop, dropDatabase",
+        "passes definition of it create, collMod, createIndexes, drop, dropDatabase, deleteIndexes, dropIndexes",
         "mode: shadow: docward forwards everything and only counts and logs decisions",
         "unsupported: allow: docward forwards statements that the rule cannot analyse",
         "allowed applyOps on it applyOps",

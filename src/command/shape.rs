@@ -1,9 +1,8 @@
 //! The shape of a command, without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in
 //! values have the same shape, so shapes can be counted. They do not reveal data.
 
-use crate::command::{CommandClass, Form, classify};
+use super::{CommandClass, Form, Statement, classify};
 use crate::document::{Document, Kind, Value};
-use crate::engine::command_of_frame;
 use crate::text::shorten;
 
 /// The most characters in a shape; longer ones are truncated.
@@ -22,10 +21,27 @@ pub fn shape(command: Document<'_>) -> String {
     out
 }
 
-/// The shape of the command in a message.
+/// The shape of a statement, as [`shape`] returns it for a command with only this statement.
 #[must_use]
-pub fn shape_of_frame(frame: &[u8]) -> String {
-    command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
+pub fn statement_shape(statement: &Statement<'_>) -> String {
+    let mut out = String::new();
+    let source = statement.source();
+    match statement.form() {
+        Form::Insert => call("insertOne", &[Some(Value::document(source))], "", &mut out),
+        Form::Update => update(source, source.get("u"), source.get("q"), &mut out),
+        Form::Delete => delete(source.get("q"), source.get("limit").and_then(Value::as_integer) == Some(0), &mut out),
+        Form::FindAndModify => write_shape(source, &mut out),
+        Form::BulkWrite => match (source.get("document"), source.get("updateMods")) {
+            (Some(document), _) => call("insertOne", &[Some(document)], "", &mut out),
+            (None, Some(change)) => update(source, Some(change), source.get("filter"), &mut out),
+            (None, None) => {
+                let many = source.get("multi").and_then(Value::as_flag) == Some(true);
+                delete(source.get("filter"), many, &mut out);
+            }
+        },
+    }
+    shorten(&mut out, MAX_LENGTH);
+    out
 }
 
 fn write_shape(command: Document<'_>, out: &mut String) {
@@ -35,10 +51,9 @@ fn write_shape(command: Document<'_>, out: &mut String) {
     let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
     match (class, first) {
         (CommandClass::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),
-        (CommandClass::Update, Some(statement)) => update(statement, out),
+        (CommandClass::Update, Some(statement)) => update(statement, statement.get("u"), statement.get("q"), out),
         (CommandClass::Delete, Some(statement)) => {
-            let many = statement.get("limit").and_then(Value::as_integer) == Some(0);
-            call(if many { "deleteMany" } else { "deleteOne" }, &[statement.get("q")], "", out);
+            delete(statement.get("q"), statement.get("limit").and_then(Value::as_integer) == Some(0), out);
         }
         (CommandClass::FindAndModify, _) => {
             let remove = command.get("remove").and_then(Value::as_flag) == Some(true);
@@ -53,8 +68,11 @@ fn write_shape(command: Document<'_>, out: &mut String) {
     }
 }
 
-fn update(statement: Document<'_>, out: &mut String) {
-    let change = statement.get("u");
+fn delete(filter: Option<Value<'_>>, many: bool, out: &mut String) {
+    call(if many { "deleteMany" } else { "deleteOne" }, &[filter], "", out);
+}
+
+fn update(statement: Document<'_>, change: Option<Value<'_>>, filter: Option<Value<'_>>, out: &mut String) {
     let many = statement.get("multi").and_then(Value::as_flag) == Some(true);
     let replaces = change.and_then(Value::as_document).is_some_and(|u| !u.first().is_some_and(is_operator));
     let name = match (many, replaces) {
@@ -62,7 +80,7 @@ fn update(statement: Document<'_>, out: &mut String) {
         (false, true) => "replaceOne",
         (false, false) => "updateOne",
     };
-    call(name, &[statement.get("q"), change], upsert(statement), out);
+    call(name, &[filter, change], upsert(statement), out);
 }
 
 fn is_operator(element: crate::document::Element<'_>) -> bool {

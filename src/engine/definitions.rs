@@ -1,0 +1,55 @@
+//! Commands that drop collections or change their definitions. Only rules that name such a command reject it.
+
+use std::ops::ControlFlow;
+
+use super::ClientState;
+use super::decision::{Incoming, Undecided, require_users};
+use super::evaluation::{ApplicableRules, applicable_rules, enforcement};
+use super::outcome::RuleOutcomes;
+use super::plan::Step;
+use crate::command::{Command, CommandClass, Namespace};
+use crate::config::bucketed_collection;
+use crate::rules::{Mode, Rule};
+
+/// How messages name all collections of a database.
+const ALL_COLLECTIONS: &str = "*";
+
+impl<'f> Incoming<'f> {
+    pub(super) fn definition(
+        &mut self,
+        command: &Command<'f>,
+        class: CommandClass,
+        client_state: &ClientState,
+        outcomes: &mut RuleOutcomes,
+    ) -> Result<Step, Undecided> {
+        let database = command.database;
+        let rejects = |rule: &Rule| {
+            rule.mode != Mode::Disabled
+                && rule.pattern.evaluates_command(class, None)
+                && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database.as_bytes()))
+        };
+        let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
+        let (namespace, rules): (_, ApplicableRules<'f>) = match (class, command.collection()) {
+            (CommandClass::DropDatabase, _) => {
+                let rules = self.rules.rules().iter().filter(|rule| rejects(rule));
+                let rules = rules.map(|rule| (rule, enforcement(rule, client_state))).collect();
+                (Namespace { database, collection: ALL_COLLECTIONS }, rules)
+            }
+            (_, Some(namespace)) => {
+                // The buckets of a time series are part of it.
+                let collection = bucketed_collection(namespace.collection.as_bytes());
+                let collection = collection.and_then(|name| std::str::from_utf8(name).ok());
+                let namespace = Namespace { collection: collection.unwrap_or(namespace.collection), ..namespace };
+                (namespace, applicable_rules(self.rules, namespace, client_state))
+            }
+            (_, None) => {
+                return self.unknown_collection(command, &format!("{} on", command.name), rejects, client_state);
+            }
+        };
+        require_users(&rules, client_state, command)?;
+        Ok(match self.evaluate_on(command, class, namespace, &rules, outcomes)? {
+            ControlFlow::Break(step) => step,
+            ControlFlow::Continue(_) => forward,
+        })
+    }
+}
