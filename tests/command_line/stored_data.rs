@@ -80,7 +80,7 @@ fn findings(rules: &Path, uri: &str, database: &str) -> BTreeSet<String> {
     let done = docward(&arguments);
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
     let found: Value = serde_json::from_slice(&done.stdout).unwrap();
-    let data = found.as_array().unwrap().iter().filter(|one| one["code"] == "R0035");
+    let data = found.as_array().unwrap().iter().filter(|one| one["code"] == "R0036");
     let text = |one: &Value| {
         let message = one["message"].as_str().unwrap().replace(database, "DB");
         let (message, _) = message.rsplit_once(": ").unwrap();
