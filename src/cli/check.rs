@@ -14,14 +14,19 @@ use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
 use super::output::{Printed, print, print_line};
+use super::progress::Lines;
 use super::typed::Unquoted;
 use super::{Format, logging, values};
-use crate::config::{Diagnostic, Report};
+use crate::config::{Code, Diagnostic, Report};
+use crate::document::Document;
 use crate::engine::incompatible_rules;
+use crate::patterns::Backfill;
 use crate::proxy::ListenerTls;
 use crate::rules::RuleSet;
 use crate::service::ConnectionString;
+use crate::service::data;
 use crate::service::inspection::inspect;
+use crate::shell::value_text;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -34,6 +39,9 @@ pub struct Arguments {
     /// Also check that this deployment has the collections that rules name and the indexes that they need.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
+    /// Also read the stored documents, and count those that lack what a rule needs or break its promise.
+    #[arg(long, requires = "upstream")]
+    data: bool,
     /// Connection string for that check [default: upstream, without its credentials].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string), requires = "upstream")]
     service: Option<ConnectionString>,
@@ -60,7 +68,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
             resolver: arguments.resolver.or(settings.resolver),
             ..ConfigFile::default()
         };
-        findings.deployment(&settings, rules);
+        findings.deployment(&settings, rules, arguments.data);
     }
     match arguments.format {
         Format::Json => print_line(&findings.to_json(rules.as_ref().filter(|_| arguments.coverage))),
@@ -111,8 +119,8 @@ impl Findings {
     }
 
     /// Adds the diagnostics about the deployment.
-    fn deployment(&mut self, settings: &ConfigFile, rules: &RuleSet) {
-        match inspect_deployment(settings, rules) {
+    fn deployment(&mut self, settings: &ConfigFile, rules: &RuleSet, with_data: bool) {
+        match inspect_deployment(settings, rules, with_data) {
             Ok(found) => self.reports.push(Report::new(found, rules.sources().clone())),
             Err(error) => {
                 self.failed = true;
@@ -146,12 +154,48 @@ impl Findings {
     }
 }
 
-fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet) -> anyhow::Result<Vec<Diagnostic>> {
+fn inspect_deployment(settings: &ConfigFile, rules: &RuleSet, with_data: bool) -> anyhow::Result<Vec<Diagnostic>> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let service = settings.connect().await?;
-        inspect(&service, rules).await.map_err(anyhow::Error::msg)
+        let mut found = inspect(&service, rules).await.map_err(anyhow::Error::msg)?;
+        if with_data {
+            let mut shown = Lines::default();
+            let data = data::check(&service, rules, |progress| shown.show(progress)).await;
+            found.extend(data.map_err(anyhow::Error::msg)?.iter().map(|finding| stored(finding, rules)));
+        }
+        Ok(found)
     })
+}
+
+/// The diagnostic for stored documents.
+fn stored(finding: &data::Finding, rules: &RuleSet) -> Diagnostic {
+    let rule = rules.rule(finding.rule);
+    let data::Finding { collection, check, count, examples, .. } = finding;
+    let documents = if *count == 1 { "1 document" } else { &format!("{count} documents") };
+    let name = &rule.name.value;
+    let ids: Vec<String> = examples.iter().map(id_text).collect();
+    let more = if *count > ids.len() as u64 { ", …" } else { "" };
+    let ids = if ids.is_empty() { String::new() } else { format!(" (_id: {}{more})", ids.join(", ")) };
+    let message = format!("`{name}`: {documents} of {collection} {}{ids}: {}", check.found, check.consequence);
+    let warning = Diagnostic::warning(Code::StoredDocuments, rule.name.span, message);
+    match &check.backfill {
+        None => warning,
+        Some(backfill) => {
+            let sets = match backfill {
+                Backfill::Update { what, .. } | Backfill::Computed { what, .. } => format!("sets {what}"),
+                Backfill::Counter => "raises the counter".to_owned(),
+                Backfill::Copies => "corrects them".to_owned(),
+            };
+            warning.help(format!("docward backfill {name} {sets}"))
+        }
+    }
+}
+
+fn id_text(id: &bson::Bson) -> String {
+    let Ok(bytes) = bson::RawDocumentBuf::try_from(&bson::doc! {"_id": id}) else { return id.to_string() };
+    let parsed = Document::parse(bytes.as_bytes()).ok().and_then(|document| document.get("_id"));
+    parsed.map_or_else(|| id.to_string(), value_text)
 }
 
 /// Whether the certificates load; prints the error, which names the file.

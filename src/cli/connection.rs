@@ -137,11 +137,24 @@ impl OneRule {
     /// Finds the rule, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(Job) -> ExitCode) -> ExitCode {
         let Self { name, dry_run, connection } = self;
-        connection.run(async |rules, service| {
+        connection.run_for(&name, &format!("--rule {name}"), dry_run, work)
+    }
+}
+
+impl Connection {
+    /// Finds the rule of this name, connects, and runs `work`. `typed` shows in the error if there is none.
+    pub(super) fn run_for(
+        self,
+        name: &str,
+        typed: &str,
+        dry_run: bool,
+        work: impl AsyncFnOnce(Job) -> ExitCode,
+    ) -> ExitCode {
+        self.run(async |rules, service| {
             let found = rules.rules().iter().find(|rule| rule.name.value == name).map(|rule| rule.id);
             match found {
                 Some(rule) => work(Job { rules, rule, service, dry_run }).await,
-                None => fail(&format!("--rule {name}: no rule in --rules has this name"), EXIT_USAGE),
+                None => fail(&format!("{typed}: no rule in --rules has this name"), EXIT_USAGE),
             }
         })
     }

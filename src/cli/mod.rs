@@ -6,6 +6,7 @@
 mod active_rules;
 mod admin_client;
 mod audit;
+mod backfill;
 mod check;
 mod completions;
 mod config;
@@ -20,6 +21,7 @@ mod man;
 mod mode;
 mod output;
 mod pool;
+mod progress;
 mod record;
 pub mod reload;
 mod repair;
@@ -92,6 +94,8 @@ pub enum Command {
     Replay(Box<replay::Arguments>),
     /// Repair the copies of a `copies` rule that differ from their originals.
     Repair(connection::OneRule),
+    /// Set what a rule needs in documents that are stored already.
+    Backfill(backfill::Arguments),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
     /// Override the mode of a rule for a limited time, or list the overrides.
@@ -141,6 +145,7 @@ impl Arguments {
             Command::Suggest(arguments) => suggest::run(&arguments),
             Command::Replay(arguments) => replay::run(&arguments),
             Command::Repair(arguments) => repair::run(arguments),
+            Command::Backfill(arguments) => backfill::run(arguments),
             Command::ResetClock(arguments) => reset_clock::run(arguments),
             Command::Mode(arguments) => mode::run(*arguments),
             Command::Health(arguments) => health::run(&arguments),

@@ -4,17 +4,14 @@
 //! `service::copies::repair`.
 
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
 use super::connection::OneRule;
+use super::fail;
 use super::output::print_line;
-use super::{fail, logging};
+use super::progress::Lines;
 use crate::patterns::AnyPattern;
 use crate::service::copies::repair::{self, Event};
 use crate::shell::value_text;
-
-/// How often the progress is printed.
-const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Exits with 0 if all copies were checked and, without `--dry-run`, every stale one was repaired; else with 1.
 pub(super) fn run(arguments: OneRule) -> ExitCode {
@@ -24,17 +21,13 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
             return job.wrong_pattern("repair works only on `copies` rules");
         };
         let name = &rule.name.value;
-        let mut printed = Instant::now();
+        let mut shown = Lines::default();
         let report = |event: Event<'_>| match event {
             Event::Stale { namespace, id } => {
                 let id = value_text(id);
                 _ = print_line(&format!("{namespace}: stale in _id {id}"));
             }
-            Event::Progress(counts) if printed.elapsed() > PROGRESS => {
-                logging::note(&format!("{name}: {counts} so far"));
-                printed = Instant::now();
-            }
-            Event::Progress(_) => {}
+            Event::Progress(counts) => shown.show(format_args!("{name}: {counts} so far")),
         };
         match repair::run(&job.service, name, copies, job.dry_run, report).await {
             Ok(counts) => {

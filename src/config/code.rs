@@ -102,6 +102,8 @@ codes! {
     UnwantedUniqueIndex = "R0034",
     /// Stored documents do not have the version that a rule calls current.
     OtherVersions = "R0035",
+    /// Stored documents lack what a rule needs, or break what it promises.
+    StoredDocuments = "R0036",
 }
 
 #[cfg(test)]

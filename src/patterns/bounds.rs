@@ -12,8 +12,11 @@
 
 use std::cmp::Ordering;
 
+use bson::doc;
+
 use super::field_path::FieldPath;
 use super::number::{Bound, sign};
+use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
     AnyPattern, Claim, Concern, Context, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
 };
@@ -99,6 +102,31 @@ impl Pattern for Bounds {
 
     fn rewriting(&self) -> &'static str {
         "adds the condition that keeps the number in range to the filter"
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let field = &self.field.value;
+        let beyond = |operator: &str, bound: Bound| doc! {operator: [value(field), bound.as_bson()]}.into();
+        let mut checks = Vec::new();
+        for (operator, word, bound) in [("$lt", "below", self.min), ("$gt", "above", self.max)] {
+            let Some(bound) = bound else { continue };
+            checks.push(DataCheck::each(
+                format!("with `{field}` {word} {bound}"),
+                "the rule keeps the bound from now on, and does not correct what is stored",
+                all(vec![is_number(field), beyond(operator, bound)]),
+            ));
+        }
+        checks.push(DataCheck::each(
+            format!("whose `{field}` is not a number"),
+            "the server rejects each `$inc` of it",
+            not(any(vec![is_number(field), is_missing(field), is_one_of(field, &["array"])])),
+        ));
+        checks.push(DataCheck::each(
+            format!("without `{field}`"),
+            "an increment with the rule's condition does not match them",
+            is_missing(field),
+        ));
+        checks
     }
 
     fn claims(&self) -> Vec<Claim> {

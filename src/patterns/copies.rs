@@ -22,6 +22,7 @@ mod writes;
 pub use references::{Holders, Reference, is_reference};
 pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
+use super::stored_data::{Backfill, DataCheck, Search};
 use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, RuleView, Verdict, concern_for_content};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
@@ -40,6 +41,15 @@ impl Pattern for Copies {
 
     fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic> {
         contradictions::contradictions(rules)
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        vec![DataCheck {
+            found: "whose copies differ from the original".to_owned(),
+            consequence: "reads of the copies return old values; serve corrects them when it starts with the rule",
+            search: Search::Copies,
+            backfill: Some(Backfill::Copies),
+        }]
     }
 
     fn also_evaluates(&self) -> Vec<NamespacePattern> {

@@ -21,6 +21,7 @@ mod reads;
 mod replacement;
 mod schema_version;
 pub mod sequence;
+mod stored_data;
 #[cfg(test)]
 mod tests;
 pub mod timestamps;
@@ -35,6 +36,7 @@ use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
+pub use stored_data::{Backfill, DataCheck, Search};
 pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
@@ -375,6 +377,12 @@ pub trait Pattern {
     /// Returns the version that the stored documents should have.
     fn expected_version(&self) -> Option<ExpectedVersion> {
         None
+    }
+
+    /// Returns the checks of documents that are stored in this collection, to which a rule of the pattern applies.
+    fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
+        let _ = namespace;
+        Vec::new()
     }
 
     /// Returns the fields that no other rule of this pattern may claim on the same namespace.

@@ -35,6 +35,13 @@ impl Bound {
         }
     }
 
+    pub(super) fn as_bson(self) -> bson::Bson {
+        match self {
+            Self::Integer(number) => number.into(),
+            Self::Float(number) => number.into(),
+        }
+    }
+
     pub(super) fn as_value(self) -> OwnedValue {
         match self {
             Self::Integer(number) => OwnedValue::integer(number),

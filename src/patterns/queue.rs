@@ -14,8 +14,11 @@ mod lock;
 
 use std::time::Duration;
 
+use bson::doc;
+
 use super::field_path::FieldPath;
 use super::number::Bound;
+use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
 use super::{Concern, Context, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, Keys, Mapping, Scalar, Setting, Whole};
@@ -79,6 +82,42 @@ impl Pattern for Queue {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let Self { locked, locked_at, attempts, .. } = self;
+        let is_free = doc! {"$in": [{"$ifNull": [value(locked), false]}, [false, 0]]};
+        let is_time = |types: &[&str]| is_one_of(locked_at, types);
+        vec![
+            DataCheck::each(
+                format!("without `{attempts}`"),
+                "a worker that sends the number of its claim does not match them",
+                is_absent(attempts),
+            )
+            .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
+            DataCheck::each(
+                format!("whose `{attempts}` is not a number"),
+                "the server rejects each claim of them",
+                not(any(vec![is_absent(attempts), is_number(attempts)])),
+            ),
+            DataCheck::each(
+                format!("with a lock and without `{locked_at}`"),
+                "their lease counts as over, so another worker can claim them at once",
+                all(vec![not(is_free.clone()), is_absent(locked_at)]),
+            )
+            .set(
+                format!("`{locked_at}` to the current time, so that the lease begins"),
+                doc! {locked_at.as_str(): "$$NOW"},
+            ),
+            DataCheck::each(
+                format!("with a lock whose `{locked_at}` is not a time"),
+                "their lease is never over",
+                all(vec![
+                    not(is_free),
+                    not(any(vec![is_absent(locked_at), is_time(&["date", "bool"]), is_number(locked_at)])),
+                ]),
+            ),
+        ]
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {

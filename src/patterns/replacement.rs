@@ -17,9 +17,12 @@
 mod counting;
 mod versions;
 
+use bson::doc;
+
 use super::field_path::FieldPath;
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
+use super::stored_data::{DataCheck, is_absent};
 use super::{Concern, Context, Pattern, Rejection, Rewrite, Stored, Unmatched, Verdict, WeakerSetting};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
@@ -126,6 +129,18 @@ impl Pattern for Replacement {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let Some(version) = &self.version_field else { return Vec::new() };
+        let check = DataCheck::each(
+            format!("without `{version}`"),
+            "a save without a version is accepted until their first versioned change",
+            is_absent(version),
+        );
+        // A version that updates do not count may be of any type.
+        let is_counted = self.count_updates;
+        vec![if is_counted { check.set(format!("`{version}: 1`"), doc! {version.as_str(): 1}) } else { check }]
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {

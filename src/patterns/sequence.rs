@@ -13,9 +13,12 @@ mod numbers;
 mod settings;
 mod shared;
 
+use bson::doc;
+
 use super::filter::remade;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
+use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not, value};
 use super::{
     AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Rewrite, RuleView,
     Unmatched, Verdict,
@@ -75,6 +78,53 @@ impl Pattern for Sequence {
         };
         let field = self.field.value.as_str().to_owned();
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Unique, without }]
+    }
+
+    fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
+        let field = self.field();
+        let mut checks = Vec::new();
+        if !self.is_id() {
+            checks.push(DataCheck {
+                found: format!("that share their `{field}` with others"),
+                consequence: "a unique index cannot be created",
+                search: Search::Groups(vec![
+                    doc! {"$match": {field.as_str(): {"$ne": null}}},
+                    doc! {"$group": {
+                        "_id": value(field), "n": {"$sum": 1}, "first": {"$min": "$_id"}, "last": {"$max": "$_id"},
+                    }},
+                    doc! {"$match": {"n": {"$gt": 1}}},
+                    doc! {"$project": {"n": 1, "ids": ["$first", "$last"]}},
+                ]),
+                backfill: None,
+            });
+            checks.push(DataCheck::each(
+                format!("without `{field}`"),
+                "only inserted documents get a number",
+                is_absent(field),
+            ));
+            checks.push(DataCheck::each(
+                format!("whose `{field}` is not a number"),
+                "the sequence does not count them",
+                not(any(vec![is_absent(field), is_number(field)])),
+            ));
+        }
+        if self.strategy == Strategy::Counter {
+            let database = self.database.clone().unwrap_or_else(|| namespace.database.to_owned());
+            let (collection, id) = (self.collection.clone(), self.counter.clone());
+            checks.push(DataCheck {
+                found: format!("with a `{field}` above the counter `{id}`"),
+                consequence: "their numbers will be issued again",
+                search: Search::Counter {
+                    database,
+                    collection,
+                    id,
+                    field: field.as_str().to_owned(),
+                    may_be_missing: self.start == Start::AfterMax,
+                },
+                backfill: Some(Backfill::Counter),
+            });
+        }
+        checks
     }
 
     fn linked(rules: &[RuleView<'_>]) -> Vec<(usize, Self)> {

@@ -20,12 +20,14 @@ mod pins;
 mod pipeline;
 mod registers;
 mod settings;
+mod stored;
 mod template;
 mod times;
 mod touches;
 mod writes;
 
 use super::filter::remade;
+use super::stored_data::DataCheck;
 use super::{
     CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WeakerSetting, WholeCommand, concern_for_content,
 };
@@ -63,6 +65,10 @@ impl Pattern for Timestamps {
         let some = WeakerSetting { what: "protects only some of the fields", setting: "fields" };
         let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
         passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        stored::checks(self)
     }
 
     fn leaves_stored(&self, field: &Path) -> Option<&'static str> {

@@ -3,9 +3,11 @@
 //! A library stores the number of available copies and a list of borrowers. The pattern rejects a statement that
 //! changes one of them without the other, and a document that has only one of the fields.
 
+use bson::Bson;
 use smallvec::SmallVec;
 
 use super::field_path::{FieldPath, located_path};
+use super::stored_data::{DataCheck, all, any, is_missing, not};
 use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, Form, Shape};
@@ -41,6 +43,17 @@ impl Pattern for Together {
             }
             operation => self.check(operation).map_or_else(Verdict::Reject, |()| Verdict::Forward),
         }
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let lacking: Vec<Bson> = self.fields.iter().map(is_missing).collect();
+        let has_one = any(lacking.iter().map(|lacks| not(lacks.clone())).collect());
+        let names: Vec<String> = self.fields.iter().map(|field| format!("`{field}`")).collect();
+        vec![DataCheck::each(
+            format!("with some of {}, but not all", names.join(", ")),
+            "the fields disagree already, and the rule does not correct what is stored",
+            all(vec![any(lacking), has_one]),
+        )]
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {

@@ -18,8 +18,10 @@ mod intent;
 mod layout;
 mod placement;
 mod removal;
+mod stored;
 
 use super::field_path::FieldPath;
+use super::stored_data::DataCheck;
 use super::{
     CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Verdict, WeakerSetting,
     WholeCommand, concern_for_content,
@@ -125,6 +127,10 @@ impl Pattern for Tree {
 
     fn exclusive(&self) -> bool {
         true
+    }
+
+    fn data_checks(&self, namespace: Namespace<'_>) -> Vec<DataCheck> {
+        self.layout.data_checks(namespace.collection)
     }
 
     fn weaker_settings(&self) -> Vec<WeakerSetting> {

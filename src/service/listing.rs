@@ -11,6 +11,7 @@ use mongodb::error::Error;
 
 use super::mongo::is_unauthorized;
 use crate::config::NamespacePattern;
+use crate::rules::{Mode, Rule, RuleSet};
 
 /// A collection: its database's name and its own.
 pub(super) type Name = (String, String);
@@ -58,6 +59,31 @@ pub(super) async fn visible(
         let listed = client.database(&database).list_collection_names().authorized_collections(true).await?;
         found.extend(listed.into_iter().map(|collection| (database.clone(), collection)));
     }
+    Ok(found)
+}
+
+/// Returns the rule's exact names, and the existing collections that its globs match, without those to which a more
+/// specific rule applies.
+///
+/// # Errors
+/// As [`collections`].
+pub(super) async fn applying(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
+    let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
+    let exact = patterns().filter_map(NamespacePattern::exact);
+    let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
+    let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
+    if !globs.is_empty() {
+        let present = collections(client, &globs).await?;
+        let is_meant = |(database, collection): &Name| {
+            globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
+        };
+        found.extend(present.into_iter().filter(is_meant));
+    }
+    // A disabled rule applies to no collection, so its own names are used.
+    found.retain(|(database, collection)| {
+        let applies = rules.rules_for(database, collection).is_some_and(|found| found.ids().contains(&rule.id));
+        applies || rule.mode == Mode::Disabled
+    });
     Ok(found)
 }
 

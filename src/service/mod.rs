@@ -9,6 +9,7 @@ pub mod access;
 mod allocator;
 pub mod connection;
 pub mod copies;
+pub mod data;
 pub mod inspection;
 mod leases;
 mod listing;

@@ -1,16 +1,12 @@
 //! Removes the timestamps of a `timestamps` rule from every collection it applies to.
 
-use std::collections::BTreeSet;
-
 use bson::{Document, RawDocumentBuf, doc};
+use mongodb::Database;
 use mongodb::error::Error;
 use mongodb::options::WriteConcern;
-use mongodb::{Client, Database};
 
 use super::MongoService;
-use super::listing::{Name, collections, first_batch};
-use crate::config::NamespacePattern;
-use crate::rules::Mode;
+use super::listing::{applying, first_batch};
 use crate::rules::{Rule, RuleSet};
 
 /// Unsets `store` in all documents, with majority write concern; with `dry_run` only counts. `report` gets each
@@ -28,7 +24,7 @@ pub async fn reset(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let namespaces = namespaces(client, rules, rule).await?;
+    let namespaces = applying(client, rules, rule).await?;
     for (database, collection) in namespaces {
         let timestamped = doc! { store: { "$exists": true } };
         let count = match dry_run {
@@ -56,26 +52,4 @@ async fn count(database: &Database, collection: &str, filter: Document) -> Resul
 fn number(document: &Document, field: &str) -> Option<u64> {
     let number = document.get(field)?;
     u64::try_from(number.as_i64().or_else(|| number.as_i32().map(i64::from))?).ok()
-}
-
-/// The rule's exact names, and the existing collections that its globs match. Collections to which a more specific
-/// rule applies are left out.
-async fn namespaces(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
-    let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
-    let exact = patterns().filter_map(NamespacePattern::exact);
-    let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
-    let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
-    if !globs.is_empty() {
-        let present = collections(client, &globs).await?;
-        let is_meant = |(database, collection): &Name| {
-            globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
-        };
-        found.extend(present.into_iter().filter(is_meant));
-    }
-    // A disabled rule applies to no collection, so its own names are used.
-    found.retain(|(database, collection)| {
-        let applies = rules.rules_for(database, collection).is_some_and(|found| found.ids().contains(&rule.id));
-        applies || rule.mode == Mode::Disabled
-    });
-    Ok(found)
 }

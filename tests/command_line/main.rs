@@ -11,3 +11,4 @@ mod recorded_traffic;
 mod replay;
 mod schema;
 mod shell_traffic;
+mod stored_data;

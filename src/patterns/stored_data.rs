@@ -1,0 +1,97 @@
+//! What a pattern needs of documents that are stored already, as values: how to find documents that lack it, and what
+//! may be set. `crate::service::data` searches and writes.
+//!
+//! Conditions are aggregation expressions, so that one pass over a collection serves all rules, and an update can
+//! repeat the condition in its filter: a document that an application has changed meanwhile is left as it is.
+
+use bson::{Bson, Document, doc};
+
+use crate::document::Path;
+
+/// A search for stored documents that break a rule's promise, or lack what it needs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DataCheck {
+    /// The documents, as the end of "12 documents …": "without `try`".
+    pub found: String,
+    /// What follows from it, as half a sentence.
+    pub consequence: &'static str,
+    pub search: Search,
+    /// What `docward backfill` does with them; `None`: nothing.
+    pub backfill: Option<Backfill>,
+}
+
+/// How the documents are found.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Search {
+    /// The expression is true for such a document.
+    Each(Bson),
+    /// The same, after stages that add fields to each document.
+    Related { stages: Vec<Document>, condition: Bson },
+    /// The pipeline returns one document for each group of such documents: their number `n`, and some of their `ids`.
+    Groups(Vec<Document>),
+    /// The counter is lower than the largest number in the field.
+    Counter { database: String, collection: String, id: String, field: String, may_be_missing: bool },
+    /// The copies that differ from their originals.
+    Copies,
+}
+
+/// What may be set without knowing the application.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Backfill {
+    /// The update pipeline, for each document that still fulfils the condition.
+    Update { what: String, pipeline: Vec<Document> },
+    /// The field is set to the value that the stages of the search computed in `computed`, if the fields in `unchanged`
+    /// have not changed since. Repeated, because documents depend on each other.
+    Computed { what: String, field: String, computed: &'static str, unchanged: Vec<String> },
+    /// The counter is raised to the largest number.
+    Counter,
+    /// As `docward repair`.
+    Copies,
+}
+
+impl DataCheck {
+    pub(super) fn each(found: impl Into<String>, consequence: &'static str, condition: impl Into<Bson>) -> Self {
+        Self { found: found.into(), consequence, search: Search::Each(condition.into()), backfill: None }
+    }
+
+    /// Sets fields of the documents that it finds. `what` completes "sets …".
+    pub(super) fn set(self, what: impl Into<String>, fields: Document) -> Self {
+        let pipeline = vec![doc! {"$set": fields}];
+        Self { backfill: Some(Backfill::Update { what: what.into(), pipeline }), ..self }
+    }
+}
+
+/// The value of a field.
+pub(super) fn value(field: &Path) -> String {
+    format!("${field}")
+}
+
+pub(super) fn is_missing(field: &Path) -> Bson {
+    doc! {"$eq": [{"$type": value(field)}, "missing"]}.into()
+}
+
+/// Whether a field is missing or null.
+pub(super) fn is_absent(field: &Path) -> Bson {
+    is_one_of(field, &["missing", "null", "undefined"])
+}
+
+pub(super) fn is_number(field: &Path) -> Bson {
+    is_one_of(field, &["int", "long", "double", "decimal"])
+}
+
+/// Whether the type of a field is one of these.
+pub(super) fn is_one_of(field: &Path, types: &[&str]) -> Bson {
+    doc! {"$in": [{"$type": value(field)}, types]}.into()
+}
+
+pub(super) fn not(condition: impl Into<Bson>) -> Bson {
+    doc! {"$not": [condition.into()]}.into()
+}
+
+pub(super) fn all(conditions: Vec<Bson>) -> Bson {
+    doc! {"$and": conditions}.into()
+}
+
+pub(super) fn any(conditions: Vec<Bson>) -> Bson {
+    doc! {"$or": conditions}.into()
+}

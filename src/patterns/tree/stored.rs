@@ -1,0 +1,88 @@
+//! Checks of stored nodes: whether their paths agree with their parents.
+//!
+//! A node is compared with its parent only. A subtree whose top has a wrong path shows once the top is corrected.
+
+use bson::{Bson, Document, doc};
+
+use super::layout::Layout;
+use crate::document::Path;
+use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, is_absent, not, value};
+
+/// The parent of a node, and the path that the node must have, as the stages compute them.
+const PARENT: &str = "docward_parent";
+const EXPECTED: &str = "docward_path";
+
+impl Layout {
+    pub(super) fn data_checks(&self, collection: &str) -> Vec<DataCheck> {
+        let Self { path, parent, separator } = self;
+        let stages = self.stages(collection);
+        let separator = separator.to_string();
+        let has_parent = || not(is_absent(parent));
+        let is_found = || Bson::from(doc! {"$gt": [{"$size": format!("${PARENT}")}, 0]});
+        let own = doc! {"$concat": [&separator, text("$_id"), &separator]};
+        let expected = format!("${EXPECTED}");
+        // The search counts bytes, and -1 means that the text does not occur.
+        let is_below_itself = || {
+            // An `_id` without a text cannot be in a path.
+            let own = doc! {"$ifNull": [own.clone(), "\u{1}"]};
+            Bson::from(doc! {"$gte": [{"$indexOfBytes": [{"$ifNull": [&expected, ""]}, own]}, 0]})
+        };
+        let differs = doc! {"$ne": [{"$ifNull": [value(path), Bson::Null]}, {"$ifNull": [&expected, Bson::Null]}]};
+        let check = |found: String, consequence, condition| {
+            let search = Search::Related { stages: stages.clone(), condition };
+            DataCheck { found, consequence, search, backfill: None }
+        };
+        let orphan = all(vec![has_parent(), not(is_found())]);
+        let circle = all(vec![has_parent(), is_found(), is_below_itself()]);
+        let wrong = all(vec![not(all(vec![has_parent(), not(is_found())])), not(is_below_itself()), differs.into()]);
+        let unchanged = [path, parent].map(|field: &Path| field.as_str().to_owned()).to_vec();
+        vec![
+            DataCheck {
+                backfill: Some(Backfill::Computed {
+                    what: format!("`{path}` to the path of the parent"),
+                    field: path.as_str().to_owned(),
+                    computed: EXPECTED,
+                    unchanged,
+                }),
+                ..check(
+                    format!("whose `{path}` does not agree with `{parent}`"),
+                    "searches of a subtree miss them, and docward rejects moves that meet them",
+                    wrong,
+                )
+            },
+            check(format!("whose `{parent}` is not stored"), "they are in no subtree", orphan),
+            check("that are below themselves".to_owned(), "they have no path; correct a parent", circle),
+        ]
+    }
+
+    /// Adds a node's parent, and the path that follows from it.
+    fn stages(&self, collection: &str) -> Vec<Document> {
+        let separator = self.separator.to_string();
+        let above = doc! {"$arrayElemAt": [format!("${PARENT}.{}", self.path), 0]};
+        let start = doc! {"$ifNull": [above, &separator]};
+        let id = doc! {"$arrayElemAt": [format!("${PARENT}._id"), 0]};
+        let expected = doc! {"$cond": [
+            is_absent(&self.parent), Bson::Null,
+            {"$concat": [start, text_of(id.into()), &separator]},
+        ]};
+        vec![
+            doc! {"$lookup": {
+                "from": collection, "localField": self.parent.as_str(), "foreignField": "_id", "as": PARENT,
+            }},
+            doc! {"$addFields": {EXPECTED: expected}},
+        ]
+    }
+}
+
+/// The text of an `_id` in paths; null for other types.
+fn text(field: &str) -> Bson {
+    text_of(field.into())
+}
+
+fn text_of(id: Bson) -> Bson {
+    // The text of a double has a decimal point.
+    let whole =
+        doc! {"$convert": {"input": {"$convert": {"input": &id, "to": "long", "onError": Bson::Null}}, "to": "string"}};
+    let text = doc! {"$convert": {"input": &id, "to": "string", "onError": Bson::Null, "onNull": Bson::Null}};
+    doc! {"$cond": [{"$in": [{"$type": &id}, ["double", "decimal"]]}, whole, text]}.into()
+}

@@ -1,0 +1,246 @@
+//! Searches stored documents for what rules promise and need (`docward check --data`), and sets what can be set safely
+//! (`docward backfill`).
+//!
+//! The patterns declare the searches ([`DataCheck`]). One pass over a collection evaluates those of all rules. It reads
+//! a secondary if there is one, and pauses after each batch for as long as the batch took.
+
+mod backfill;
+mod scan;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use bson::{Bson, Document, doc};
+use mongodb::Client;
+use mongodb::error::Error;
+use mongodb::options::{ReadPreference, SelectionCriteria};
+
+use super::MongoService;
+use super::copies::repair;
+use super::listing::{Name, applying, first_batch, listing_error};
+use crate::command::Namespace;
+use crate::patterns::{AnyPattern, DataCheck, Search};
+use crate::rules::{Mode, Rule, RuleId, RuleSet};
+
+pub use backfill::{Filled, backfill};
+
+/// `_id`s that are kept of the documents of one search.
+const EXAMPLES: usize = 5;
+
+/// The documents that one search found in one collection.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Finding {
+    pub rule: RuleId,
+    /// `database.collection`
+    pub collection: String,
+    pub check: DataCheck,
+    pub count: u64,
+    /// `_id`s of some of them.
+    pub examples: Vec<Bson>,
+}
+
+/// What is being read.
+#[derive(Debug, Clone, Default)]
+pub struct Progress {
+    pub collection: String,
+    pub documents: u64,
+}
+
+impl fmt::Display for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {} documents read", self.collection, self.documents)
+    }
+}
+
+/// A check, and the rule that it belongs to.
+struct RuleCheck {
+    rule: RuleId,
+    check: DataCheck,
+}
+
+/// Searches the collections of all enabled rules.
+///
+/// # Errors
+/// The server cannot be asked, or does not permit it, as text.
+pub async fn check(
+    service: &MongoService,
+    rules: &RuleSet,
+    mut progress: impl FnMut(&Progress),
+) -> Result<Vec<Finding>, String> {
+    let server = service.server();
+    let client = &server.client().map_err(|error| error.to_string())?;
+    let mut found = Vec::new();
+    let mut by_collection: BTreeMap<Name, Vec<RuleCheck>> = BTreeMap::new();
+    for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
+        let mut checks = Vec::new();
+        for name in applying(client, rules, rule).await? {
+            checks.extend(checks_of(rule, &name).into_iter().map(|check| (name.clone(), check)));
+        }
+        let mut copies = BTreeSet::new();
+        for (name, check) in checks {
+            if check.search != Search::Copies {
+                by_collection.entry(name).or_default().push(RuleCheck { rule: rule.id, check });
+            } else if copies.insert(rule.id) {
+                found.extend(stale_copies(service, rule, &name, check).await?);
+            }
+        }
+    }
+    for (name, checks) in &by_collection {
+        found.extend(search(client, name, checks, &mut progress).await.map_err(|error| failed(&error, name))?);
+    }
+    found.sort_by_key(|finding| finding.rule);
+    Ok(found)
+}
+
+fn checks_of(rule: &Rule, (database, collection): &Name) -> Vec<DataCheck> {
+    rule.pattern.data_checks(Namespace { database, collection })
+}
+
+fn failed(error: &Error, (database, collection): &Name) -> String {
+    let what = format!("`{database}.{collection}`");
+    format!("{what}: {}", listing_error(error, &what))
+}
+
+/// Evaluates all checks on one collection.
+async fn search(
+    client: &Client,
+    name: &Name,
+    checks: &[RuleCheck],
+    progress: &mut impl FnMut(&Progress),
+) -> Result<Vec<Finding>, Error> {
+    let mut counts: Vec<(u64, Vec<Bson>)> = vec![(0, Vec::new()); checks.len()];
+    for scan in scan::scans(checks.iter().map(|one| &one.check)) {
+        let criteria = SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None });
+        let mut cursor = scan.open(client, name, &[], criteria).await?;
+        let mut shown = Progress { collection: format!("{}.{}", name.0, name.1), documents: 0 };
+        let mut pause = Pause::default();
+        while let Some((id, matched)) = cursor.next().await? {
+            shown.documents += 1;
+            for check in matched {
+                let Some((count, examples)) = counts.get_mut(check) else { continue };
+                *count += 1;
+                if examples.len() < EXAMPLES {
+                    examples.extend(id.clone());
+                }
+            }
+            if pause.after_document().await {
+                progress(&shown);
+            }
+        }
+    }
+    for (one, counted) in checks.iter().zip(&mut counts) {
+        *counted = match &one.check.search {
+            Search::Groups(pipeline) => groups(client, name, pipeline).await?,
+            Search::Counter { .. } => above_counter(client, name, &one.check.search).await?,
+            Search::Each(_) | Search::Related { .. } | Search::Copies => continue,
+        };
+    }
+    let findings = checks.iter().zip(counts).filter(|(_, (count, _))| *count > 0);
+    let findings = findings.map(|(RuleCheck { rule, check }, (count, examples))| Finding {
+        rule: *rule,
+        collection: format!("{}.{}", name.0, name.1),
+        check: check.clone(),
+        count,
+        examples,
+    });
+    Ok(findings.collect())
+}
+
+/// Documents that are found in groups.
+async fn groups(
+    client: &Client,
+    (database, collection): &Name,
+    pipeline: &[Document],
+) -> Result<(u64, Vec<Bson>), Error> {
+    let both = doc! {"$facet": {
+        "count": [{"$group": {"_id": null, "n": {"$sum": "$n"}}}],
+        "examples": [{"$limit": EXAMPLES as i64}, {"$project": {"ids": 1}}],
+    }};
+    let pipeline: Vec<Document> = pipeline.iter().cloned().chain([both]).collect();
+    let command = doc! {"aggregate": collection, "pipeline": pipeline, "cursor": {}, "allowDiskUse": true};
+    let criteria = SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None });
+    let reply = client.database(database).run_command(command).selection_criteria(criteria).await?;
+    let Some(found) = first_batch(&reply).next() else { return Ok((0, Vec::new())) };
+    let list = |name| found.get_array(name).into_iter().flatten().filter_map(Bson::as_document);
+    let count = list("count").find_map(|count| whole(count.get("n"))).unwrap_or(0).unsigned_abs();
+    let ids = list("examples").filter_map(|group| group.get_array("ids").ok()).flatten().cloned();
+    Ok((count, ids.take(EXAMPLES).collect()))
+}
+
+/// The documents with a number above the counter.
+async fn above_counter(
+    client: &Client,
+    (database, collection): &Name,
+    search: &Search,
+) -> Result<(u64, Vec<Bson>), Error> {
+    let Search::Counter { field, .. } = search else { return Ok((0, Vec::new())) };
+    let Some(least) = counted(client, search).await? else { return Ok((0, Vec::new())) };
+    let above = doc! {"find": collection, "filter": {field: {"$gt": least}}, "projection": {"_id": 1}, "limit": EXAMPLES as i64};
+    let reply = client.database(database).run_command(above).await?;
+    let examples: Vec<Bson> = first_batch(&reply).filter_map(|found| found.get("_id").cloned()).collect();
+    if examples.is_empty() {
+        return Ok((0, examples));
+    }
+    let count = doc! {"count": collection, "query": {field: {"$gt": least}}};
+    let reply = client.database(database).run_command(count).await?;
+    Ok((whole(reply.get("n")).unwrap_or(0).unsigned_abs(), examples))
+}
+
+/// The last number of a counter; `None` if docward will find it when it creates the counter.
+async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error> {
+    let Search::Counter { database, collection, id, may_be_missing, .. } = search else { return Ok(None) };
+    let find = doc! {"find": collection, "filter": {"_id": id}, "limit": 1};
+    let reply = client.database(database).run_command(find).await?;
+    let seq = first_batch(&reply).next().and_then(|counter| whole(counter.get("seq")));
+    Ok(seq.or((!may_be_missing).then_some(0)))
+}
+
+async fn stale_copies(
+    service: &MongoService,
+    rule: &Rule,
+    (database, collection): &Name,
+    check: DataCheck,
+) -> Result<Option<Finding>, String> {
+    let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(None) };
+    let counts = repair::run(service, &rule.name.value, copies, true, |_| {}).await?;
+    let collection = format!("{database}.{collection}");
+    let finding = Finding { rule: rule.id, collection, check, count: counts.stale, examples: Vec::new() };
+    Ok((counts.stale > 0).then_some(finding))
+}
+
+fn whole(value: Option<&Bson>) -> Option<i64> {
+    match value? {
+        Bson::Int32(number) => Some(i64::from(*number)),
+        Bson::Int64(number) => Some(*number),
+        Bson::Double(number) if number.fract() == 0.0 => Some(*number as i64),
+        _ => None,
+    }
+}
+
+/// Leaves the server half of the time to others.
+#[derive(Debug)]
+struct Pause {
+    documents: u64,
+    began: Instant,
+}
+
+impl Default for Pause {
+    fn default() -> Self {
+        Self { documents: 0, began: Instant::now() }
+    }
+}
+
+impl Pause {
+    /// Pauses after each batch; returns whether it has paused.
+    async fn after_document(&mut self) -> bool {
+        const LONGEST: Duration = Duration::from_secs(1);
+        self.documents += 1;
+        if !self.documents.is_multiple_of(u64::from(scan::BATCH)) {
+            return false;
+        }
+        tokio::time::sleep(self.began.elapsed().min(LONGEST)).await;
+        self.began = Instant::now();
+        true
+    }
+}
