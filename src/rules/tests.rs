@@ -52,12 +52,13 @@ fn reports_match_the_table() {
     }
     // These need files: see `files.rs`.
     codes.extend([Code::Unreadable, Code::NotUtf8, Code::EmptyFolder]);
-    // These need a deployment: see `tests/command_line/check_upstream.rs`.
+    // These need a deployment: see `tests/command_line/check_upstream.rs` and `stored_data.rs`.
     codes.extend([
         Code::NoCollection,
         Code::MissingUniqueIndex,
         Code::MissingIndex,
         Code::UnwantedUniqueIndex,
+        Code::StoredDocuments,
         Code::OtherVersions,
     ]);
     // See `crate::patterns::tests` and `crate::engine::composition`.
