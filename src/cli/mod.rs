@@ -90,7 +90,7 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Propose rules for recorded traffic.
     Suggest(suggest::Arguments),
-    /// Send recorded traffic to a deployment, and report throughput, latencies, errors and differences.
+    /// Send recorded traffic to a deployment, and report latencies, errors and differences.
     Replay(Box<replay::Arguments>),
     /// Repair the copies of a `copies` rule that differ from their originals.
     Repair(connection::OneRule),
