@@ -19,6 +19,7 @@ mod logging;
 mod machine;
 mod man;
 mod mode;
+mod notices;
 mod output;
 mod pool;
 mod progress;

@@ -17,6 +17,7 @@ pub mod modes;
 mod mongo;
 mod srv;
 pub mod timestamps;
+mod unreachable;
 
 use std::pin::Pin;
 
