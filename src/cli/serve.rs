@@ -35,7 +35,7 @@ use crate::proxy::{
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
-use crate::service::{MongoService, copies};
+use crate::service::{MongoService, copies, requirements};
 
 /// The default address of the first listener.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
@@ -350,6 +350,7 @@ async fn serve(
         () = reload.run(hang_up) => {}
         () = active.follow() => {}
         () = access::watch(&service, &rules) => {}
+        () = requirements::watch(&service, &rules) => {}
         () = reports => {}
     }
     telemetry.end().await;

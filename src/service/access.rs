@@ -52,7 +52,7 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
     };
     let unknown = || {
         let silent = || format!("no server answered docward's own connection within {TIMEOUT:?}");
-        ServiceAccess::Unknown(server.unreachable.text().unwrap_or_else(silent))
+        ServiceAccess::Unknown(server.observed.unreachable().unwrap_or_else(silent))
     };
     tokio::select! {
         answer = timeout(TIMEOUT, asked) => match answer {
@@ -145,7 +145,7 @@ fn needs(rule: &Rule) -> impl Iterator<Item = Need<'_>> {
 }
 
 fn classify(server: &Server, error: &Error, first: &Need<'_>) -> ServiceAccess {
-    let text = server.unreachable.describe(error);
+    let text = server.observed.describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
             "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",

@@ -15,9 +15,10 @@ mod leases;
 mod listing;
 pub mod modes;
 mod mongo;
+mod observed_servers;
+pub mod requirements;
 mod srv;
 pub mod timestamps;
-mod unreachable;
 
 use std::pin::Pin;
 

@@ -18,7 +18,7 @@ use tokio::runtime::Handle;
 
 use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
-use super::unreachable::Unreachable;
+use super::observed_servers::ObservedServers;
 use super::{Leases, LookupReply, Service, listing};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
@@ -46,7 +46,7 @@ pub struct MongoService {
 #[derive(Debug)]
 pub(super) struct Server {
     options: ClientOptions,
-    pub(super) unreachable: Arc<Unreachable>,
+    pub(super) observed: Arc<ObservedServers>,
     /// Created on first use.
     client: Mutex<Option<Client>>,
 }
@@ -78,10 +78,10 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let unreachable = Arc::new(Unreachable::default());
-        let observer = unreachable.clone();
+        let observed = Arc::new(ObservedServers::default());
+        let observer = observed.clone();
         options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
-        let server = Arc::new(Server { options, unreachable, client: Mutex::default() });
+        let server = Arc::new(Server { options, observed, client: Mutex::default() });
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime }
     }
@@ -153,7 +153,7 @@ impl Store for Server {
 impl Server {
     /// Returns when no server of the connection string can be reached.
     pub(super) async fn is_down(&self) {
-        self.unreachable.all(&self.options.hosts).await;
+        self.observed.are_down(&self.options.hosts).await;
     }
 
     pub(super) fn client(&self) -> Result<Client, LookupError> {
@@ -161,9 +161,18 @@ impl Server {
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        let made = Client::with_options(self.options.clone());
-        let made = made.map_err(|error| self.classify(&error, "docward's service connection"))?;
-        Ok(client.insert(made).clone())
+        Ok(client.insert(self.open(self.options.clone())?).clone())
+    }
+
+    /// A client for a few small commands. The caller shuts it down.
+    pub(super) fn separate_client(&self) -> Result<Client, LookupError> {
+        let mut options = self.options.clone();
+        options.compressors = None;
+        self.open(options)
+    }
+
+    fn open(&self, options: ClientOptions) -> Result<Client, LookupError> {
+        Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
     }
 
     /// Changes the counter and returns its new value; creates it if it is missing.
@@ -257,7 +266,7 @@ impl Server {
 
     /// Classifies an error by whether a retry can help.
     fn classify(&self, error: &Error, place: &str) -> LookupError {
-        let text = format!("{place}: {}", self.unreachable.describe(error));
+        let text = format!("{place}: {}", self.observed.describe(error));
         if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
     }
 

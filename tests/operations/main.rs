@@ -11,4 +11,5 @@ mod metrics_named;
 mod modes;
 mod reload;
 mod secrets;
+mod start;
 mod traces;
