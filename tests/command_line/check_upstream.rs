@@ -41,10 +41,10 @@ fn create_index(database: &str, collection: &str, key: Document, options: Docume
 #[test]
 fn what_a_standalone_server_lacks_is_a_warning() {
     let standalone = Mongod::start(Kind::Standalone);
-    let tree = warnings_of(&standalone, "d", "namespace: d.c, tree: { parent: parent, path: path }");
+    let tree = warnings_of(&standalone, "none", "namespace: none.c, tree: { parent: parent, path: path }");
     let expected = "R0037 `r` needs transactions (MongoDB 4.0 or later), and the upstream is a standalone server start";
     assert!(tree.iter().any(|line| line.starts_with(expected)), "{tree:?}");
-    let bounds = warnings_of(&standalone, "d", "namespace: d.c, bounds: { field: n, min: 0 }");
+    let bounds = warnings_of(&standalone, "none", "namespace: none.c, bounds: { field: n, min: 0 }");
     assert!(!bounds.iter().any(|line| line.starts_with("R0037")), "{bounds:?}");
 }
 
