@@ -20,6 +20,12 @@ const UNNAMED: &str = "(no appName)";
 pub enum Effect {
     Rejected,
     Rewritten,
+    /// The stored document had another version than the statement was made for.
+    Conflict,
+    /// It matched nothing: the rule's condition was not satisfied, or there was no such document.
+    NoMatch,
+    /// It changed nothing, because what was stored was newer.
+    Stale,
     /// It is forwarded, but needs attention: a warning, or a write that cannot be analysed.
     Warned,
     /// The effect depends on data that the source does not have.
@@ -36,6 +42,9 @@ impl Effect {
         match self {
             Self::Rejected => "rejected",
             Self::Rewritten => "rewritten",
+            Self::Conflict => "conflict",
+            Self::NoMatch => "no_match",
+            Self::Stale => "stale",
             Self::Warned => "warned",
             Self::CannotTell => "cannot_tell",
             Self::Excepted => "excepted",
@@ -49,7 +58,10 @@ impl Effect {
         match kind {
             OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
             OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
-            OutcomeKind::Warn | OutcomeKind::Allow | OutcomeKind::Conflict => Self::Warned,
+            OutcomeKind::Conflict => Self::Conflict,
+            OutcomeKind::NoMatch => Self::NoMatch,
+            OutcomeKind::Stale => Self::Stale,
+            OutcomeKind::Warn | OutcomeKind::Allow => Self::Warned,
             OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Excepted,
         }
     }
@@ -60,6 +72,9 @@ impl Effect {
 pub struct Counts {
     pub rejected: u64,
     pub rewritten: u64,
+    pub conflict: u64,
+    pub no_match: u64,
+    pub stale: u64,
     pub warned: u64,
     pub cannot_tell: u64,
     pub excepted: u64,
@@ -71,6 +86,9 @@ impl Counts {
         match effect {
             Effect::Rejected => &mut self.rejected,
             Effect::Rewritten => &mut self.rewritten,
+            Effect::Conflict => &mut self.conflict,
+            Effect::NoMatch => &mut self.no_match,
+            Effect::Stale => &mut self.stale,
             Effect::Warned => &mut self.warned,
             Effect::CannotTell => &mut self.cannot_tell,
             Effect::Excepted => &mut self.excepted,
@@ -86,20 +104,30 @@ impl Counts {
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
-        self.add(Effect::Rejected, other.rejected);
-        self.add(Effect::Rewritten, other.rewritten);
-        self.add(Effect::Warned, other.warned);
-        self.add(Effect::CannotTell, other.cannot_tell);
-        self.add(Effect::Excepted, other.excepted);
-        self.add(Effect::Passed, other.passed);
+        other.by_effect().into_iter().for_each(|(effect, statements)| self.add(effect, statements));
     }
 
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let all = [self.rejected, self.rewritten, self.warned, self.cannot_tell, self.excepted, self.passed];
         // A damaged source may contain any number.
-        all.into_iter().fold(0, u64::saturating_add)
+        self.by_effect().into_iter().fold(0, |total, (_, statements)| total.saturating_add(statements))
+    }
+
+    /// The count of each effect.
+    #[must_use]
+    pub fn by_effect(&self) -> [(Effect, u64); 9] {
+        [
+            (Effect::Rejected, self.rejected),
+            (Effect::Rewritten, self.rewritten),
+            (Effect::Conflict, self.conflict),
+            (Effect::NoMatch, self.no_match),
+            (Effect::Stale, self.stale),
+            (Effect::CannotTell, self.cannot_tell),
+            (Effect::Warned, self.warned),
+            (Effect::Excepted, self.excepted),
+            (Effect::Passed, self.passed),
+        ]
     }
 }
 

@@ -12,3 +12,4 @@ mod modes;
 mod reload;
 mod secrets;
 mod traces;
+mod without_effect;

@@ -122,13 +122,11 @@ impl Decision {
             };
         }
         match self.kind {
-            OutcomeKind::Rewrite => line!(debug),
+            kind if kind.is_routine() => line!(debug),
             OutcomeKind::Allow | OutcomeKind::Conflict | OutcomeKind::ShadowRewrite | OutcomeKind::ShadowReject => {
                 line!(info)
             }
-            OutcomeKind::Reject | OutcomeKind::Warn | OutcomeKind::ExceptRewrite | OutcomeKind::ExceptReject => {
-                line!(warn)
-            }
+            _ => line!(warn),
         }
     }
 }

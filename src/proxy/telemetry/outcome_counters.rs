@@ -17,7 +17,7 @@ use self::counts::Counts;
 pub use self::counts::RuleCounts;
 use self::known_rules::{Known, KnownRules};
 use crate::audit::{Effect, Noted, shape_of_frame};
-use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
+use crate::engine::{ClientState, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, Tail};
 use crate::proxy::telemetry::sharded::Sharded;
@@ -61,8 +61,7 @@ impl OutcomeCounters {
         frame: &[u8],
     ) {
         for outcome in outcomes {
-            let in_shadow = matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
-            let shape = in_shadow.then(|| shape_of_frame(frame));
+            let shape = outcome.kind.is_shadow().then(|| shape_of_frame(frame));
             let published = self.count(&outcome, shape, client_state, policy);
             if let Some(suppressed) = published {
                 let decision = Decision::new(outcome, client_state, frame, suppressed, self.in_full);
