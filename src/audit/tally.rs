@@ -4,11 +4,14 @@
 use serde::Serialize;
 
 use crate::engine::OutcomeKind;
+use crate::text::shorten;
 
 /// The most applications counted by name for one rule; further ones count as [`OTHERS`].
 const MAX_APPS: usize = 100;
 /// The most shapes kept for one rule; statements of further shapes are only counted.
 const MAX_EXAMPLES: usize = 40;
+/// Bytes of the names of users in an example.
+const MAX_USERS_LENGTH: usize = 256;
 /// The name under which applications beyond [`MAX_APPS`] are counted.
 const OTHERS: &str = "(others)";
 /// The name for connections without an appName.
@@ -141,6 +144,10 @@ pub struct Example {
     pub statements: u64,
     /// The application that sent the first of them.
     pub app: String,
+    /// "authDb.name" of the users that sent the first of them, if they are known.
+    pub users: Option<String>,
+    /// When the last of them arrived, in milliseconds since 1970 UTC, if it is known.
+    pub last: Option<u64>,
     /// The reason of the effect; empty for rewrites.
     pub reason: String,
     /// The first of them in mongosh syntax, if values may be shown.
@@ -162,6 +169,9 @@ pub struct Noted<'n> {
     pub effect: Effect,
     pub statements: u64,
     pub app: Option<&'n str>,
+    pub users: Option<&'n [(String, String)]>,
+    /// When they arrived, in milliseconds since 1970 UTC.
+    pub at: Option<u64>,
     pub namespace: &'n str,
     pub reason: &'n str,
 }
@@ -185,6 +195,7 @@ impl RuleTally {
             |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
         if let Some(known) = self.examples.iter_mut().find(same) {
             known.statements = known.statements.saturating_add(noted.statements);
+            known.last = known.last.max(noted.at);
         } else if self.examples.len() < MAX_EXAMPLES {
             self.examples.push(Example {
                 effect: noted.effect,
@@ -192,6 +203,8 @@ impl RuleTally {
                 shape,
                 statements: noted.statements,
                 app: noted.app.unwrap_or(UNNAMED).to_owned(),
+                users: noted.users.map(joined),
+                last: noted.at,
                 reason: noted.reason.to_owned(),
                 shell: shell(),
             });
@@ -239,11 +252,19 @@ impl RuleTally {
             };
             if let Some(known) = self.examples.iter_mut().find(same) {
                 known.statements = known.statements.saturating_add(example.statements);
+                known.last = known.last.max(example.last);
             } else if self.examples.len() < MAX_EXAMPLES {
                 self.examples.push(example);
             }
         }
     }
+}
+
+/// The names of users, in a text of limited length.
+fn joined(users: &[(String, String)]) -> String {
+    let mut names = users.iter().map(|(at, name)| format!("{at}.{name}")).collect::<Vec<_>>().join(" ");
+    shorten(&mut names, MAX_USERS_LENGTH);
+    names
 }
 
 /// The effects of all rules of a set, by rule number.

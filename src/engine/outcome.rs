@@ -39,6 +39,12 @@ impl OutcomeKind {
         matches!(self, Self::Rewrite | Self::NoMatch | Self::Stale)
     }
 
+    /// Returns whether a statement was rejected or lost a race, or would have been rejected.
+    #[must_use]
+    pub fn stops(self) -> bool {
+        matches!(self, Self::Reject | Self::Conflict | Self::ShadowReject | Self::ExceptReject)
+    }
+
     /// Returns whether the rule only reports what it would have done.
     #[must_use]
     pub fn is_shadow(self) -> bool {

@@ -77,6 +77,16 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     assert_eq!(saves["verdicts"], serde_json::json!({"rewrite": 1, "conflict": 1}));
     assert_eq!((&saves["counts"]["conflict"], &saves["counts"]["warned"]), (&1.into(), &0.into()));
 
+    let example = &saves["examples"][0];
+    assert_eq!(
+        (&example["effect"], &example["app"], &example["users"]),
+        (&"conflict".into(), &"shop".into(), &"".into())
+    );
+    assert_eq!(example["shape"], "replaceOne({_id}, {_id, v})");
+    assert!(example["reason"].as_str().unwrap().contains("'v' 4") && example["last"].as_u64().is_some(), "{example}");
+    let no_match = &stock["examples"][0];
+    assert_eq!((&no_match["effect"], &no_match["statements"]), (&"no_match".into(), &1.into()));
+
     let metrics = get(&docward.admin_address(), "/metrics").body;
     for (rule, verdict, count) in [("stock", "no_match", 2), ("times", "stale", 1), ("saves", "conflict", 1)] {
         let series = format!(r#"docward_rule_statements_total{{rule="{rule}",verdict="{verdict}"}} {count}"#);
