@@ -15,7 +15,7 @@ use super::filter::narrowed;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    Concern, Context, IndexPurpose, NeededIndex, NoEffect, Pattern, Rejection, Unmatched, Verdict, concern_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, Whole};
@@ -46,6 +46,8 @@ const KEYS: Keys = Keys::new(
     "A growing array, split into documents with a bounded number of elements.",
     &[&ARRAY, &COUNT, &LIMIT, &OPENED],
 );
+
+const NO_BUCKET: NoEffect = NoEffect::no_match("it matched nothing: no bucket that it matches has room");
 
 impl Pattern for Bucket {
     fn declaration() -> Declaration {
@@ -428,7 +430,7 @@ impl Bucket {
         if let (Operation::Update(update), false) = (&mut operation, is_conditional) {
             update.conditions.push(self.room(pushed));
         }
-        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+        Verdict::conditional(operation, true, NO_BUCKET)
     }
 
     /// Returns the condition for a push that opens no bucket.

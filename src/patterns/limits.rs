@@ -15,7 +15,7 @@ mod length;
 mod settings;
 
 use super::{
-    Claim, Concern, Context, Measured, Pattern, Rejection, Requirement, Rewrite, Unmatched, Verdict,
+    Claim, Concern, Context, Measured, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
     concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -38,6 +38,9 @@ struct ItemLimit {
     array: Located<Path>,
     most: usize,
 }
+
+const NO_ROOM: NoEffect =
+    NoEffect::no_match("it matched nothing: no document has room for the change, or there is no such document");
 
 impl Pattern for Limits {
     fn declaration() -> Declaration {
@@ -78,7 +81,7 @@ impl Pattern for Limits {
         }
         let mut update = update.clone();
         update.conditions.extend(missing);
-        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match: true })
+        Verdict::conditional(Operation::Update(update), true, NO_ROOM)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

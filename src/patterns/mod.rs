@@ -39,7 +39,10 @@ use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
-pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
+pub use verdict::{
+    CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, Stored, Unmatched,
+    Verdict,
+};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
 /// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`

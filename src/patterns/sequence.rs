@@ -277,7 +277,7 @@ impl Sequence {
             conditions.push(CowDocument::build(|w| w.value(self.field().as_str(), number)));
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
-        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+        Verdict::Rewrite(Rewrite { operation, checks_match: true, no_effect: None })
     }
 
     /// Evaluates a replacement that another rule turned into operators. It keeps the stored number too: neither null

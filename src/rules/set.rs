@@ -212,12 +212,10 @@ impl RuleSet {
     }
 
     fn rule_lines(&self, rule: &Rule) -> impl Iterator<Item = &str> {
-        let file = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file);
-        let text = file.map_or("", |file| self.sources.text(file));
-        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
-        let first = rule.location.line.saturating_sub(1) as usize;
-        let end = following.map_or(usize::MAX, |next| next.location.line.saturating_sub(1) as usize);
-        text.lines().skip(first).take(end.saturating_sub(first))
+        let file = rule.name.span.file;
+        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.name.span.file == file);
+        let end = following.map_or(u32::MAX, |next| next.location.line);
+        self.sources.lines(file, rule.location.line, end).lines()
     }
 
     /// The warnings of the load; usually empty.

@@ -13,3 +13,4 @@ mod reload;
 mod secrets;
 mod start;
 mod traces;
+mod without_effect;
