@@ -78,9 +78,12 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
 }
 
 /// Returns whether the filter pins a field inside `field`: then every document that it matches has a document or an
-/// array there.
+/// array there. Null also matches where there is neither.
 pub fn pins_inside(filter: Document<'_>, field: &Path) -> bool {
-    pins(filter).into_iter().any(|pin| pin.certain && field.covers(pin.path) && field.as_str().as_bytes() != pin.path)
+    pins(filter).into_iter().any(|pin| {
+        let is_inside = field.covers(pin.path) && field.as_str().as_bytes() != pin.path;
+        is_inside && pin.certain && pin.value.is_some_and(|value| value.kind != Kind::Null)
+    })
 }
 
 /// Filters can nest as deep as documents. Equalities below this depth are ignored.

@@ -52,6 +52,14 @@ fn are_counted(seen: &Seen) -> bool {
 pub(super) fn entries() -> Vec<Entry> {
     vec![
         Entry {
+            name: "replacement: a filter with null below the version also matches a number",
+            rules: &["replacement: { policy: reject, version: version, count_updates: true }"],
+            stored: vec![doc! { "_id": 2, "at": 1, "version": 0 }],
+            steps: vec![update(doc! { "version.x": null }, doc! { "$unset": { "at": "" } })],
+            must: "the version is counted up",
+            holds: |seen| seen.n() == 1 && is(seen, "version", 1),
+        },
+        Entry {
             name: "replacement: an update of many documents, some with versions that are no numbers",
             rules: &[CHECK],
             stored: of_all_kinds(),
