@@ -59,7 +59,7 @@ fn log_panic(panic: &PanicHookInfo<'_>) {
 }
 
 /// Whether every line of stderr must be a JSON object.
-fn is_json() -> bool {
+pub(super) fn is_json() -> bool {
     STARTED.get() == Some(&LogFormat::Json)
 }
 

@@ -15,6 +15,7 @@ mod difference;
 mod explain;
 mod health;
 mod listening;
+mod live_report;
 mod logging;
 mod machine;
 mod man;

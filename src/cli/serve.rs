@@ -20,6 +20,7 @@ use super::active_rules::ActiveRules;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
+use super::live_report;
 use super::notices::notices;
 use super::pool::PoolArguments;
 use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
@@ -331,7 +332,7 @@ async fn serve(
     notify_manager(&[NotifyState::Ready]);
     let reports = async {
         while report_requests.recv().await.is_some() {
-            observer.log();
+            live_report::log(&observer.report().1);
         }
         std::future::pending().await
     };
@@ -353,6 +354,7 @@ async fn serve(
         () = requirements::watch(&service, &rules) => {}
         () = reports => {}
     }
+    live_report::log(&observer.report().1);
     telemetry.end().await;
     Ok(())
 }

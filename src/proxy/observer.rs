@@ -39,11 +39,6 @@ impl<P: Interceptor> Observer<P> {
         (rules, report)
     }
 
-    /// Logs the report.
-    pub fn log(&self) {
-        self.report().1.iter().for_each(LiveRule::log);
-    }
-
     /// Returns the current rules.
     #[must_use]
     pub fn rules(&self) -> Arc<P> {

@@ -149,7 +149,6 @@ impl<P: Interceptor> Proxy<P> {
             let left = connections.receiver_count();
             tracing::warn!("closing {left} connections that are still busy after {:?}", self.drain_timeout);
         }
-        self.observer.log();
     }
 
     /// Keeps the listeners in step with the members until the process must end. Returns whether another process has

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use self::counts::Counts;
 pub use self::counts::RuleCounts;
 use self::known_rules::{Known, KnownRules};
-use crate::audit::{self, Effect, Example, Noted, shape_of_frame};
+use crate::audit::{Effect, Noted, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, Tail};
@@ -131,51 +131,6 @@ impl LiveRule {
             since: known.since,
             loaded: known.loaded,
             counts: RuleCounts::default(),
-        }
-    }
-
-    /// Logs one line for each verdict; for a rule with examples also applications and examples.
-    pub(in crate::proxy) fn log(&self) {
-        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, written, .. } =
-            self;
-        let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-        for (verdict, count) in verdicts {
-            tracing::info!(rule, verdict, count, since, "rule's verdicts since it was first loaded");
-        }
-        let examples = tally.examples();
-        if examples.is_empty() {
-            return;
-        }
-        let mode = written.mode;
-        for (app, counts) in tally.apps() {
-            let audit::Counts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
-            tracing::info!(
-                rule,
-                mode,
-                app,
-                rejected,
-                rewritten,
-                conflict,
-                no_match,
-                stale,
-                "what the rule did, or would have done in shadow mode, by application"
-            );
-        }
-        for example in examples {
-            let Example { statements, namespace, shape, reason, app, users, .. } = example;
-            let effect = example.effect.as_str();
-            tracing::info!(
-                rule,
-                mode,
-                effect,
-                statements,
-                namespace,
-                shape,
-                app,
-                users,
-                reason,
-                "what the rule did, or would have done in shadow mode"
-            );
         }
     }
 }

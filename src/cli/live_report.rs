@@ -1,0 +1,127 @@
+//! The report of what rules did since they were first loaded, in the log: on SIGUSR1 and at the end of `serve`. As text
+//! it is a table like that of `audit`; in a JSON log it is one line for each count and example.
+
+use std::fmt::Write as _;
+use std::time::SystemTime;
+
+use super::logging;
+use crate::audit::{self, Example};
+use crate::proxy::LiveRule;
+use crate::text::one_line;
+
+/// The most applications and examples of a rule in the text.
+const SHOWN: usize = 5;
+
+pub(super) fn log(rules: &[LiveRule]) {
+    if logging::is_json() {
+        return rules.iter().for_each(log_lines);
+    }
+    let matched: Vec<&LiveRule> = rules.iter().filter(|rule| !rule.counts.verdicts.is_empty()).collect();
+    if matched.is_empty() {
+        tracing::info!("report: no rule has matched a statement yet");
+    } else {
+        tracing::info!("report: what rules did since they were first loaded\n{}", text(&matched));
+    }
+}
+
+fn text(rules: &[&LiveRule]) -> String {
+    let width = rules.iter().map(|rule| rule.label.name.len()).max().unwrap_or(0).max(4);
+    let mut out = format!(
+        "{:width$}  {:8}  {:20}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}  {:>9}",
+        "rule", "mode", "since", "rejected", "rewritten", "conflict", "no match", "stale", "warned", "excepted"
+    );
+    for rule in rules {
+        let audit::Counts { rejected, rewritten, conflict, no_match, stale, warned, excepted, .. } =
+            rule.counts.tally.counts;
+        write!(
+            out,
+            "\n{:width$}  {:8}  {:20}  {rejected:>9}  {rewritten:>9}  {conflict:>9}  {no_match:>9}  {stale:>9}  \
+             {warned:>9}  {excepted:>9}",
+            rule.label.name,
+            rule.written.mode,
+            date(rule.since)
+        )
+        .unwrap_or_default();
+    }
+    for rule in rules {
+        details(rule, &mut out);
+    }
+    out.push_str("\nA rule in mode shadow only counts what it would have done.");
+    out
+}
+
+/// Adds the applications and examples of a rule.
+fn details(rule: &LiveRule, out: &mut String) {
+    let examples = rule.counts.tally.examples();
+    if examples.is_empty() {
+        return;
+    }
+    write!(out, "\nrule '{}' ({}, mode {})", rule.label.name, rule.written.pattern, rule.written.mode)
+        .unwrap_or_default();
+    let apps = rule.counts.tally.apps();
+    for (app, counts) in apps.iter().take(SHOWN) {
+        write!(out, "\n  {}: {}", one_line(app), in_words(counts)).unwrap_or_default();
+    }
+    if apps.len() > SHOWN {
+        write!(out, "\n  and {} more applications", apps.len() - SHOWN).unwrap_or_default();
+    }
+    for Example { effect, namespace, shape, statements, reason, .. } in examples.into_iter().take(SHOWN) {
+        let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
+        let what = one_line(&format!("{namespace} {shape}{reason}"));
+        write!(out, "\n  {} {statements} × {what}", effect.as_str()).unwrap_or_default();
+    }
+}
+
+/// The counts that are not zero.
+fn in_words(counts: &audit::Counts) -> String {
+    let counted = counts.by_effect().into_iter().filter(|(_, count)| *count > 0);
+    counted.map(|(effect, count)| format!("{} {count}", effect.as_str())).collect::<Vec<_>>().join(", ")
+}
+
+/// One line for each verdict, application and example.
+fn log_lines(live: &LiveRule) {
+    let (rule, mode, since) = (&live.label.name, live.written.mode, date(live.since));
+    for (verdict, count) in &live.counts.verdicts {
+        tracing::info!(rule, mode, verdict, count, since, "report: a rule's verdicts since it was first loaded");
+    }
+    let examples = live.counts.tally.examples();
+    if examples.is_empty() {
+        return;
+    }
+    for (app, counts) in live.counts.tally.apps() {
+        let audit::Counts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
+        tracing::info!(
+            rule,
+            mode,
+            app,
+            rejected,
+            rewritten,
+            conflict,
+            no_match,
+            stale,
+            "report: what the rule did, by application"
+        );
+    }
+    for Example { effect, statements, namespace, shape, reason, app, users, .. } in examples {
+        let effect = effect.as_str();
+        tracing::info!(
+            rule,
+            mode,
+            effect,
+            statements,
+            namespace,
+            shape,
+            app,
+            users,
+            reason,
+            "report: what the rule did, by shape"
+        );
+    }
+}
+
+/// In UTC, to the second.
+fn date(time: SystemTime) -> String {
+    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let milliseconds = i64::try_from(seconds).unwrap_or(0).saturating_mul(1000);
+    bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().unwrap_or_default()
+}
