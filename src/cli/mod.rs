@@ -29,6 +29,7 @@ pub mod reload;
 mod repair;
 mod replay;
 mod reset_clock;
+mod schema;
 mod serve;
 mod suggest;
 mod telemetry;
@@ -45,7 +46,6 @@ use std::sync::Arc;
 
 use clap::{Parser, Subcommand, ValueEnum};
 
-use crate::patterns::SCHEMA;
 use crate::rules::RuleSet;
 
 /// The exit code for an invalid command line or configuration: `EX_USAGE` of sysexits.
@@ -104,8 +104,8 @@ pub enum Command {
     Mode(Box<mode::Arguments>),
     /// Check whether a running docward is healthy, for health checks and probes.
     Health(health::Arguments),
-    /// Print the JSON Schema of rule and test files, for editors.
-    Schema,
+    /// Print the JSON Schema of rule and test files, or of docward.yaml, for editors.
+    Schema(schema::Arguments),
     /// Print a completion script for a shell.
     Completions(completions::Arguments),
     /// Print docward's manual page, or write a page for each subcommand.
@@ -151,7 +151,7 @@ impl Arguments {
             Command::ResetClock(arguments) => reset_clock::run(arguments),
             Command::Mode(arguments) => mode::run(*arguments),
             Command::Health(arguments) => health::run(&arguments),
-            Command::Schema => output::print(SCHEMA).into(),
+            Command::Schema(arguments) => schema::run(&arguments),
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments),
         }
