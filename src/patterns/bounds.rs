@@ -18,7 +18,8 @@ use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, NoEffect, Pattern, Rejection, Unmatched, Verdict, concern_for_content,
+    AnyPattern, Claim, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
+    concern_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Constraint, Declaration, Keys, Number, Scalar, Setting, Words};
@@ -146,6 +147,10 @@ impl Pattern for Bounds {
         version
             .filter(|version| is_same(version) && self.max.is_some())
             .map(|_| "updates increment the version, and no update would match at the maximum")
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::Operator("$isNumber")]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

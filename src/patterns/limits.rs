@@ -14,7 +14,10 @@
 mod length;
 mod settings;
 
-use super::{Claim, Concern, Context, Measured, NoEffect, Pattern, Rejection, Unmatched, Verdict, concern_for_content};
+use super::{
+    Claim, Concern, Context, Measured, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
+    concern_for_content,
+};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
@@ -55,6 +58,10 @@ impl Pattern for Limits {
     fn claims(&self) -> Vec<Claim> {
         let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
         self.items.iter().map(|limit| Claim { kind: "limits", field: field(limit) }).collect()
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -19,6 +19,7 @@ pub mod procedure;
 mod queue;
 mod reads;
 mod replacement;
+mod requirement;
 mod schema_version;
 pub mod sequence;
 mod stored_data;
@@ -36,6 +37,7 @@ use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
+pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
 pub use verdict::{
     CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, Stored, Unmatched,
@@ -467,6 +469,11 @@ pub trait Pattern {
     /// database.
     fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
         let _ = namespaces;
+        Vec::new()
+    }
+
+    /// Returns what it needs of the server; without it the server rejects what docward sends.
+    fn requirements(&self) -> Vec<Requirement> {
         Vec::new()
     }
 

@@ -23,7 +23,7 @@ use super::field_path::FieldPath;
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
-use super::{Concern, Context, NoEffect, Pattern, Rejection, Stored, Unmatched, Verdict, WeakerSetting};
+use super::{Concern, Context, NoEffect, Pattern, Rejection, Requirement, Stored, Unmatched, Verdict, WeakerSetting};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -155,6 +155,12 @@ impl Pattern for Replacement {
         let merging = WeakerSetting { what: "turns unchecked replacements into $set", setting: "policy" };
         let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        let counts = self.version_field.is_some() && self.count_updates;
+        let needed = [Requirement::PipelineUpdates, Requirement::Operator("$isNumber")];
+        needed.into_iter().filter(|_| counts).collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -29,7 +29,7 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, NoEffect, Pattern, Rejection, Verdict, WeakerSetting, WholeCommand,
+    CommandVerdict, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Verdict, WeakerSetting, WholeCommand,
     concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
@@ -76,6 +76,10 @@ impl Pattern for Timestamps {
 
     fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
         self.has_own_timestamp(field).then_some("a stale write to one of the fields still changes the others")
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::PipelineUpdates, Requirement::Operator("$isNumber"), Requirement::Operator("$setField")]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

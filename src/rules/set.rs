@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use super::conflict::{self, Budget};
 use super::envelope;
 use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
-use super::mode_override::ModeOverrides;
+use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
 use crate::config::{Diagnostic, NamespacePattern, Report, Severity, Source, Sources};
 use crate::patterns::AnyPattern;
@@ -58,6 +59,20 @@ impl RuleSet {
     /// The rules contradict each other in these modes.
     pub fn with_overrides(&self, overrides: &ModeOverrides) -> Result<Self, Report> {
         Self::check(self.sources.clone(), Vec::new(), overrides)
+    }
+
+    /// The same rules, with those in shadow mode enforced.
+    ///
+    /// # Errors
+    /// The rules contradict each other in these modes.
+    pub fn with_shadow_enforced(&self) -> Result<Self, Report> {
+        let enforced = |rule: &Rule| {
+            let (reason, by) = (String::new(), String::new());
+            let enforced = ModeOverride { mode: Mode::Enforce, until: u64::MAX, reason, by, shared: false };
+            (rule.name.value.clone(), Arc::new(enforced))
+        };
+        let shadow = self.rules.iter().filter(|rule| rule.mode == Mode::Shadow);
+        self.with_overrides(&shadow.map(enforced).collect())
     }
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.

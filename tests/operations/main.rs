@@ -12,5 +12,6 @@ mod metrics_named;
 mod modes;
 mod reload;
 mod secrets;
+mod start;
 mod traces;
 mod without_effect;
