@@ -323,7 +323,12 @@ fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
             "shadow" => &["shadow-reject", "shadow-rewrite"],
             _ => &[],
         };
-        expected.iter().filter(|_| rule.loaded).for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
+        let others = rule.written.other_verdicts.iter().filter(|_| rule.written.mode == "enforce");
+        expected
+            .iter()
+            .chain(others)
+            .filter(|_| rule.loaded)
+            .for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
         // A changed rule has new counts; the metric adds the counts of all rules with its name.
         rule.counts
             .verdicts
