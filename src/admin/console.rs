@@ -30,8 +30,10 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 15] = [
+const FILES: [File; 17] = [
     file!("/", "index.html", HTML),
+    file!("application.js", SCRIPT),
+    file!("connections.js", SCRIPT),
     file!("console.css", CSS),
     file!("console.js", SCRIPT),
     file!("dom.js", SCRIPT),

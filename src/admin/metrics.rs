@@ -24,6 +24,7 @@ use crate::proxy::{LiveRule, MemoryUse, Phase, PoolStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
+const MILLISECONDS: f64 = 1e3;
 
 /// The response to a scrape.
 pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
@@ -208,6 +209,16 @@ impl Sources {
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
         page.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
+        page.family(
+            ("member_lag", "How far a secondary is behind the primary", Some(&Unit::Seconds)),
+            MetricType::Gauge,
+            |family| {
+                let known = members.iter().filter_map(|member| Some((member.name.as_str(), member.lag?)));
+                known.into_iter().try_for_each(|(member, lag)| {
+                    family.encode_family(&[("member", member)])?.encode_gauge(&(lag as f64 / MILLISECONDS))
+                })
+            },
+        )?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
         page.gauges("member_connections", "Client connections through the member's listener", open)
     }
@@ -312,7 +323,12 @@ fn verdicts(report: &[LiveRule]) -> BTreeMap<(&str, &'static str), u64> {
             "shadow" => &["shadow-reject", "shadow-rewrite"],
             _ => &[],
         };
-        expected.iter().filter(|_| rule.loaded).for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
+        let others = rule.written.other_verdicts.iter().filter(|_| rule.written.mode == "enforce");
+        expected
+            .iter()
+            .chain(others)
+            .filter(|_| rule.loaded)
+            .for_each(|verdict| _ = verdicts.entry((name, *verdict)).or_default());
         // A changed rule has new counts; the metric adds the counts of all rules with its name.
         rule.counts
             .verdicts

@@ -5,6 +5,7 @@
 //! [`console`], uses the same paths.
 
 mod authorization;
+mod connections;
 mod console;
 mod decisions;
 mod explain;

@@ -11,8 +11,8 @@ use super::{Sources, milliseconds};
 use crate::audit::Counts;
 use crate::proxy::{LiveRule, MINUTES};
 
-/// The most applications listed for one rule, the busiest first.
-const APPS: usize = 20;
+/// The most applications listed for one rule, the busiest first: all that are counted by name.
+const APPS: usize = 101;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// docs/observability.md documents the fields.

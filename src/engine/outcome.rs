@@ -1,7 +1,7 @@
 //! Outcomes of rules for one message, for logs and counters.
 
 use crate::command::Namespace;
-use crate::patterns::Rejection;
+use crate::patterns::{Lack, NoEffectKind, Rejection};
 use crate::rules::{Rule, RuleId};
 use crate::text::shorten;
 
@@ -33,6 +33,16 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
+    /// The outcome of a statement that lacks an effect.
+    #[must_use]
+    pub fn of_lack(lack: Lack) -> Self {
+        match lack {
+            Lack::Version => Self::Conflict,
+            Lack::Effect(NoEffectKind::NoMatch) => Self::NoMatch,
+            Lack::Effect(NoEffectKind::Stale) => Self::Stale,
+        }
+    }
+
     /// Returns whether the outcome is part of the normal work of rules and needs no attention.
     #[must_use]
     pub fn is_routine(self) -> bool {

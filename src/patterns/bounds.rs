@@ -18,8 +18,8 @@ use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
-    concern_for_content,
+    AnyPattern, Claim, Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
+    Verdict, concern_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Constraint, Declaration, Keys, Number, Scalar, Setting, Words};
@@ -102,6 +102,10 @@ impl Pattern for Bounds {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

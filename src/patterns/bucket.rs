@@ -15,7 +15,8 @@ use super::filter::narrowed;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Concern, Context, IndexPurpose, NeededIndex, NoEffect, Pattern, Rejection, Unmatched, Verdict, concern_for_content,
+    Concern, Context, IndexPurpose, Lack, NeededIndex, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
+    concern_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, Whole};
@@ -56,6 +57,10 @@ impl Pattern for Bucket {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

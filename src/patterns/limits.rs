@@ -15,8 +15,8 @@ mod length;
 mod settings;
 
 use super::{
-    Claim, Concern, Context, Measured, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
-    concern_for_content,
+    Claim, Concern, Context, Lack, Measured, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
+    Verdict, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -49,6 +49,10 @@ impl Pattern for Limits {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

@@ -271,6 +271,14 @@ pub struct Measured {
     pub expression: CowDocument<'static>,
 }
 
+/// How a statement can have no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lack {
+    /// The stored document has another version.
+    Version,
+    Effect(NoEffectKind),
+}
+
 /// An index that a pattern needs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededIndex {
@@ -350,6 +358,11 @@ pub trait Pattern {
     /// Describes its rewriting as half a sentence, for people; empty if it never rewrites.
     fn rewriting(&self) -> &'static str {
         ""
+    }
+
+    /// Returns what its statements can lack, as far as the server's replies show it.
+    fn lacks(&self) -> &'static [Lack] {
+        &[]
     }
 
     /// Returns whether only the most specific rule of this pattern applies to a namespace.

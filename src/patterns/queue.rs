@@ -19,7 +19,10 @@ use bson::doc;
 use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
-use super::{Concern, Context, NoEffect, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content};
+use super::{
+    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
+    concern_for_content,
+};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, Keys, Mapping, Scalar, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -78,6 +81,10 @@ impl Pattern for Queue {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

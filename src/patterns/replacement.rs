@@ -23,7 +23,10 @@ use super::field_path::FieldPath;
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
-use super::{Concern, Context, NoEffect, Pattern, Rejection, Requirement, Stored, Unmatched, Verdict, WeakerSetting};
+use super::{
+    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Stored, Unmatched, Verdict,
+    WeakerSetting,
+};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -119,6 +122,14 @@ impl Pattern for Replacement {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        match (&self.version_field, self.on_conflict) {
+            (None, _) => &[],
+            (Some(_), OnConflict::Ignore) => &[Lack::Effect(NoEffectKind::NoMatch)],
+            (Some(_), OnConflict::Error) => &[Lack::Version, Lack::Effect(NoEffectKind::NoMatch)],
+        }
     }
 
     fn rewriting(&self) -> &'static str {

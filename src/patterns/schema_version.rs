@@ -15,8 +15,8 @@ use std::cmp::Ordering;
 use super::field_path::FieldPath;
 use super::number::Bound;
 use super::{
-    AnyPattern, Claim, Concern, Context, ExpectedVersion, NoEffect, Pattern, Rejection, Unmatched, Verdict,
-    concern_for_content,
+    AnyPattern, Claim, Concern, Context, ExpectedVersion, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched,
+    Verdict, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, Keys, Scalar, Setting, Whole, Words};
@@ -74,6 +74,10 @@ impl Pattern for SchemaVersion {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

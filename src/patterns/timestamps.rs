@@ -29,8 +29,8 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Verdict, WeakerSetting, WholeCommand,
-    concern_for_content,
+    CommandVerdict, Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
+    WeakerSetting, WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -53,6 +53,10 @@ impl Pattern for Timestamps {
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
+    }
+
+    fn lacks(&self) -> &'static [Lack] {
+        &[Lack::Effect(NoEffectKind::Stale)]
     }
 
     fn rewriting(&self) -> &'static str {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
+use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, OutcomeKind, RuleOutcome, Step, Triage};
 use crate::rules::{Mode, ModeOverride, Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
@@ -49,6 +49,9 @@ pub struct RuleLabel {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct WrittenRule {
     pub pattern: &'static str,
+    /// The verdicts other than "reject" and "rewrite" that it can have if it is enforced.
+    #[serde(skip)]
+    pub other_verdicts: Vec<&'static str>,
     /// "enforce", "shadow", "disabled": the mode that applies.
     pub mode: &'static str,
     /// The mode in the rule file, if another one applies.
@@ -127,6 +130,7 @@ impl Interceptor for RuleSet {
 fn written(rules: &RuleSet, rule: &Rule) -> WrittenRule {
     WrittenRule {
         pattern: rule.pattern.name(),
+        other_verdicts: rule.pattern.lacks().iter().map(|lack| OutcomeKind::of_lack(*lack).as_str()).collect(),
         mode: rule.mode.as_str(),
         mode_override: rule.mode_override.as_deref().map(|found| overridden(rule.file_mode, found)),
         namespaces: rule.namespaces.iter().map(|namespace| namespace.value.to_string()).collect(),

@@ -21,6 +21,7 @@ mod transport;
 
 pub use config::ProxyConfig;
 pub use connection::connection_counts::ConnectionCounts;
+pub use connection::connection_table::OpenConnection;
 pub use connection::limits::LimitSettings;
 pub use connection::memory::MemoryUse;
 pub use interceptor::{Interceptor, OverriddenMode, RuleLabel, Steps, WrittenRule};

@@ -8,6 +8,7 @@ use tokio::sync::broadcast::Receiver;
 use tokio::sync::watch;
 
 use crate::proxy::connection::connection_counts::ConnectionCounts;
+use crate::proxy::connection::connection_table::OpenConnection;
 use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::connection::limits::Limits;
 use crate::proxy::connection::memory::MemoryUse;
@@ -67,6 +68,20 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.limits.open()
+    }
+
+    /// Returns every open client connection; empty if nothing is measured.
+    #[must_use]
+    pub fn open_connections(&self) -> Vec<OpenConnection> {
+        let traffic = &self.process.traffic;
+        traffic.open_connections.list(&traffic.meter)
+    }
+
+    /// Closes a client connection; returns it as it was, or `None` if there is no connection with this number.
+    #[must_use]
+    pub fn close_connection(&self, number: u64) -> Option<OpenConnection> {
+        let traffic = &self.process.traffic;
+        traffic.open_connections.close(number, &traffic.meter)
     }
 
     /// Returns the numbers of each member's pools, sorted by address; empty if clients share no connections.

@@ -86,6 +86,7 @@ impl<P: Interceptor> Proxy<P> {
             traffic: TrafficContext {
                 meter: meter(&config),
                 connection_counters: ConnectionCounters::default(),
+                open_connections: Arc::default(),
                 memory: Memory::new(config.limits.memory),
                 compressors: config.upstream.compressors.clone().map(Arc::from),
             },

@@ -3,8 +3,8 @@
 import assert from "node:assert/strict";
 import { assertQuiet, live, openConsole, shows } from "./harness.mjs";
 
-const EVENTS = 1000;
-const KEPT = 300;
+const EVENTS = 2000;
+const KEPT = 1300;
 const REPEATED = 50;
 
 const decision = (number) => ({

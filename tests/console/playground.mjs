@@ -16,7 +16,7 @@ export default async function (browser, { admin }) {
   await shows(answer.locator("ins").first(), "+ db.customers.updateOne(");
   await shows(answer, "{$set: {name: \"Ada\"}}");
 
-  await page.getByLabel("Application").fill("migrator-1");
+  await page.locator("#question-app").fill("migrator-1");
   await explain(page, 'db.orders.deleteOne({_id: 1})');
   await shows(answer, "except-reject");
 

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod admin;
+mod connections;
 mod decision_log;
 mod deployment;
 mod hand_over;

@@ -36,6 +36,11 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
     mongod.command(db, doc! { "insert": "books", "documents": [{ "_id": 1, "n": 2 }] });
     mongod.command(db, doc! { "insert": "orders", "documents": [{ "_id": 1, "v": 4 }] });
     let docward = Docward::before(&mongod.uri()).rules(RULES).admin().start();
+    let series = get(&docward.admin_address(), "/metrics").body;
+    for (rule, verdict) in [("stock", "no_match"), ("times", "stale"), ("saves", "conflict"), ("saves", "no_match")] {
+        let zero = format!(r#"docward_rule_statements_total{{rule="{rule}",verdict="{verdict}"}} 0"#);
+        assert!(series.contains(&zero), "{zero}");
+    }
     let (mut shop, mut desk) = (application(&docward, "shop"), application(&docward, "desk"));
     let n = |reply: &Document| reply.get_i32("n").unwrap();
 

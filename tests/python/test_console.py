@@ -44,6 +44,14 @@ rules:
     deny: { operations: [insert] }   # <img src=x onerror=hacked=1> \u202egnp.exe
 """
 
+STOPPING_RULES = """version: 1
+rules:
+  - { name: stock, namespace: shop.books, bounds: { field: n, min: 0 } }
+  - name: saves
+    namespace: shop.books
+    replacement: { policy: check_version, version: v, count_updates: false }
+"""
+
 SCENARIOS = {
     "decisions": RULES,
     "flood": "",
@@ -53,6 +61,7 @@ SCENARIOS = {
     "mode": RULES,
     "playground": RULES,
     "token": RULES,
+    "watch": STOPPING_RULES,
 }
 
 
@@ -88,7 +97,7 @@ def admin(mongod, tmp_path):
 def test_console(scenario, browser, admin, tmp_path):
     token = tmp_path / "token"
     token.write_text(TOKEN)
-    arguments = ["--admin-token-file", token] if scenario in ("mode", "token") else []
+    arguments = ["--admin-token-file", token] if scenario in ("mode", "token", "watch") else []
     docward = admin(SCENARIOS[scenario], *arguments)
     settings = {
         "uri": docward.uri,

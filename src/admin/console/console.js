@@ -1,5 +1,7 @@
 // The console: polls docward every few seconds and shows its state.
 
+import { showApplications, startApplication } from "./application.js";
+import { showConnections, startConnections } from "./connections.js";
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
 import { startPlayground } from "./playground.js";
@@ -21,6 +23,8 @@ let lastSeen = 0;
 
 function start() {
   startRules();
+  startConnections();
+  startApplication();
   startPlayground();
   startTail(() => refreshIn(SOON));
   byId("token-form").addEventListener("submit", open);
@@ -45,8 +49,8 @@ async function refresh() {
   timer = undefined;
   asking = true;
   try {
-    const [status, rules] = await Promise.all([ask("api/status"), ask("api/rules")]);
-    show(status, rules);
+    const [status, rules, open] = await Promise.all([ask("api/status"), ask("api/rules"), ask("api/connections")]);
+    show(status, rules, open);
     followDecisions();
   } catch (error) {
     fail(error);
@@ -56,7 +60,7 @@ async function refresh() {
   }
 }
 
-function show(status, rules) {
+function show(status, rules, open) {
   setClock(status.now);
   lastSeen = status.now;
   document.body.classList.remove("stale");
@@ -67,6 +71,8 @@ function show(status, rules) {
   showNotices(status);
   showHour(rules);
   showRules(rules);
+  showConnections(open);
+  showApplications(rules);
   offerRules(rules.rules.map((rule) => rule.name));
 }
 

@@ -3,7 +3,10 @@
 import { element } from "./dom.js";
 import { number, utc } from "./text.js";
 
-const KINDS = { reject: "rejected", rewrite: "rewritten", shadow: "shadow", except: "excepted", forward: "forwarded" };
+const KINDS = {
+  reject: "rejected", rewrite: "rewritten", shadow: "shadow", except: "excepted", forward: "forwarded",
+  conflict: "ineffective", no_match: "ineffective", stale: "ineffective",
+};
 
 /** @param {string} verdict as in the API: "reject", "shadow-reject" */
 export function verdictElement(verdict) {

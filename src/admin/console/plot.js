@@ -11,7 +11,9 @@ const HEIGHT = 40;
 const LEAST_HEIGHT = 3;
 
 /** From the bottom to the top. */
-const KINDS = ["rejected", "rewritten", "shadow", "excepted", "warned"];
+const KINDS = ["rejected", "ineffective", "rewritten", "shadow", "excepted", "warned"];
+/** The words for kinds whose class name is another one. */
+const WORDS = { ineffective: "without effect" };
 let drawings = 0;
 
 /**
@@ -24,10 +26,10 @@ let drawings = 0;
  * @returns {Minute[]}
  */
 export function minutesOf({ written, history }) {
-  return history.map(({ at, rejected, rewritten, warned, excepted }) =>
+  return history.map(({ at, rejected, rewritten, conflict, no_match: noMatch, stale, warned, excepted }) =>
     written.mode === "shadow"
-      ? { at, rejected: 0, rewritten: 0, shadow: rejected + rewritten, excepted, warned }
-      : { at, rejected, rewritten, shadow: 0, excepted, warned });
+      ? { at, rejected: 0, ineffective: 0, rewritten: 0, shadow: rejected + rewritten, excepted, warned }
+      : { at, rejected, ineffective: conflict + noMatch + stale, rewritten, shadow: 0, excepted, warned });
 }
 
 /**
@@ -49,9 +51,14 @@ export function totals(minutes) {
   return KINDS.map((kind) => ({ kind, count: minutes.reduce((sum, minute) => sum + minute[kind], 0) }));
 }
 
+/** "without effect" */
+export function kindWords(kind) {
+  return WORDS[kind] ?? kind;
+}
+
 /** "12 rejected, 3 rewritten" */
 export function inWords(minutes) {
-  const counts = totals(minutes).filter(({ count }) => count > 0).map(({ kind, count }) => `${number(count)} ${kind}`);
+  const counts = totals(minutes).filter(({ count }) => count > 0).map(({ kind, count }) => `${number(count)} ${kindWords(kind)}`);
   return counts.join(", ") || "none";
 }
 

@@ -6,7 +6,7 @@ import { inWords, minutesOf, plot } from "./plot.js";
 import { counted, number, time, visible, visibleLines } from "./text.js";
 
 /** The names of the counts, in the order of display. */
-const COUNTED = ["rejected", "rewritten", "excepted", "warned"];
+const COUNTED = ["rejected", "conflict", "no_match", "stale", "rewritten", "excepted", "warned"];
 
 /** The part that does not change while the rule is the same. */
 export function definitionPart(rule) {
@@ -53,8 +53,8 @@ function applications({ apps, more_apps: more, written }) {
   const counted = COUNTED.filter((name) => apps.some((app) => app[name] > 0));
   const rows = apps.map((app) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
-    ...counted.map((name) => numberCell(app[name], name))));
-  const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, name));
+    ...counted.map((name) => numberCell(app[name], words(name)))));
+  const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, words(name)));
   const would = written.mode === "shadow" ? " (would have been rejected or rewritten)" : "";
   return element("table", { class: "plain-table" },
     element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
@@ -62,14 +62,26 @@ function applications({ apps, more_apps: more, written }) {
     element("tbody", {}, ...rows));
 }
 
-function examples({ examples }) {
+/** "no match" */
+function words(name) {
+  return name.replace("_", " ");
+}
+
+function examples({ examples, written }) {
   if (!examples.length) return "";
   const items = examples.map((example) => element("li", {},
-    element("span", { class: `verdict ${example.effect}` }, example.effect.replace("_", " ")), " ",
+    element("span", { class: `verdict ${effectKind(example.effect)}` }, words(example.effect)), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
     element("p", { class: "quiet" },
-      [example.reason, `first by ${example.app}`].filter(Boolean).map(visible).join(" · "))));
-  const title = element("h3", {}, "Statements it would have rejected or rewritten");
+      [example.reason, `first by ${example.app}${example.users ? ` as ${example.users}` : ""}`].filter(Boolean).map(visible).join(" · "),
+      ...(example.last ? [" · last at ", timeElement(example.last, time(example.last))] : []))));
+  const would = written.mode === "shadow";
+  const title = element("h3", {}, would ? "Statements it would have rejected or rewritten" : "Statements it stopped or warned about");
   return element("div", {}, title, element("ul", { class: "examples" }, ...items));
+}
+
+/** The CSS class of an effect. */
+function effectKind(effect) {
+  return ["conflict", "no_match", "stale"].includes(effect) ? "ineffective" : effect;
 }

@@ -9,21 +9,24 @@ import { ago, counted, number, time, visible } from "./text.js";
 
 /** Rows shown until the user asks for all. */
 const ROWS = 100;
-const COLUMNS = 10;
+const COLUMNS = 11;
 
 /** The verdicts that each column counts. */
 const COLUMNS_OF = {
   Rejected: ["reject"],
+  "No effect": ["conflict", "no_match", "stale"],
   Rewritten: ["rewrite"],
   Shadow: ["shadow-reject", "shadow-rewrite"],
   Excepted: ["except-reject", "except-rewrite"],
-  Warned: ["warn", "allow", "conflict"],
+  Warned: ["warn", "allow"],
 };
 
 /** @type {Map<string, Row>} by rule */
 const rows = new Map();
 let report = { rules: [], now: 0, minutes: 60 };
 let all = false;
+/** Rules that are no longer loaded are shown. */
+let removed = false;
 let opened = 0;
 
 /** @param {any} answer of `api/rules` */
@@ -40,10 +43,16 @@ export function startRules() {
     all = true;
     draw();
   });
+  byId("rules-removed").addEventListener("click", () => {
+    removed = !removed;
+    draw();
+  });
 }
 
 function draw() {
-  const found = report.rules.filter(matches);
+  const every = report.rules.filter(matches);
+  const gone = every.filter((rule) => !rule.loaded);
+  const found = removed ? every : every.filter((rule) => rule.loaded);
   const shown = inOrder(found).slice(0, all ? Infinity : ROWS);
   for (const rule of shown) rowOf(rule).show(rule, report);
   const table = byId("rules-table");
@@ -53,6 +62,11 @@ function draw() {
   const more = byId("rules-more");
   more.hidden = shown.length === found.length;
   setText(more, `Show all ${number(found.length)} rules`);
+  const fold = byId("rules-removed");
+  fold.hidden = !gone.length;
+  fold.setAttribute("aria-expanded", String(removed));
+  const rules = counted(gone.length, "rule that is", "rules that are");
+  setText(fold, `${removed ? "Hide" : "Show"} ${rules} no longer loaded`);
 }
 
 /** Rows keep their order while the pointer is over the table or the focus is in it. */
@@ -79,7 +93,7 @@ function showEmpty(found) {
   const loaded = rules.filter((rule) => rule.loaded).length;
   const empty = byId("rules-empty");
   empty.hidden = found > 0 && rules.some((rule) => rule.last !== null);
-  setText(byId("rules-shown"), `${number(found)} of ${counted(rules.length, "rule", "rules")}`);
+  setText(byId("rules-shown"), `${number(Math.min(found, loaded))} of ${counted(loaded, "rule", "rules")}`);
   if (!empty.hidden) empty.replaceChildren(...words(emptyWords(loaded, found)));
 }
 

@@ -48,6 +48,15 @@ export async function changeMode(change) {
   return response.json();
 }
 
+/** @param {number} connection its number in docward's process */
+export async function closeConnection(connection) {
+  const headers = { "Content-Type": "application/json" };
+  const signal = AbortSignal.timeout(TIMEOUT);
+  const body = JSON.stringify({ connection, by: "console" });
+  const response = await send("api/connections", { method: "POST", headers, body, signal });
+  return response.json();
+}
+
 /**
  * Receives decisions until the connection ends, or no data arrives for too long.
  * @param {{opened: () => void, event: (name: string, data: any) => void}} listener

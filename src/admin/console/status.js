@@ -2,7 +2,7 @@
 
 import { byId, element, setText } from "./dom.js";
 import { timeElement } from "./pieces.js";
-import { added, minutesOf, plot, totals } from "./plot.js";
+import { added, kindWords, minutesOf, plot, totals } from "./plot.js";
 import { counted, lasted, number, time, utc, visible, visibleLines } from "./text.js";
 
 const PHASES = { starting: "Starting", draining: "Draining", handed_over: "Handed over" };
@@ -75,9 +75,15 @@ function listener({ listener, advertised }) {
   return element("span", {}, visible(listener), advertised ? ` as ${visible(advertised)}` : "");
 }
 
-function memberState({ role, answers, failure }) {
-  if (answers) return [element("span", { class: "ok" }, role ?? "replies")];
+function memberState({ role, answers, failure, lag }) {
+  if (answers) return [element("span", { class: "ok" }, role ?? "replies"), behind(role, lag)];
   return [element("span", { class: "wrong" }, "does not reply"), failure ? `: ${visible(failure)}` : ""];
+}
+
+/** How far a secondary is behind the primary. */
+function behind(role, lag) {
+  if (role !== "secondary" || lag === null) return "";
+  return lag < 1000 ? ", up to date" : `, ${lasted(lag)} behind`;
 }
 
 /** The decisions of all rules, added up. */
@@ -90,7 +96,7 @@ export function showHour({ rules, now, minutes: span }) {
 
 function legend({ kind, count }) {
   const swatch = element("span", { class: `swatch ${kind}`, "aria-hidden": "true" });
-  return element("span", { class: "legend" }, swatch, `${number(count)} ${kind}`);
+  return element("span", { class: "legend" }, swatch, `${number(count)} ${kindWords(kind)}`);
 }
 
 /** The current problems; announced once, until they change. */

@@ -6,7 +6,7 @@ import { RequestError, follow } from "./server.js";
 import { counted, number, time, visible } from "./text.js";
 
 /** The maximum of shown entries, and of waiting decisions. It is more than docward sends to a client that reconnects. */
-const KEPT = 300;
+const KEPT = 1300;
 /** The minimum interval between announcements to screen readers. */
 const ANNOUNCEMENT_INTERVAL = 10_000;
 
@@ -25,7 +25,7 @@ let onDecision = () => {};
 export function startTail(listener) {
   onDecision = listener;
   byId("tail-pause").addEventListener("click", () => setPaused(!paused));
-  for (const id of ["tail-rule", "tail-text"]) byId(id).addEventListener("input", filter);
+  for (const id of ["tail-rule", "tail-verdict", "tail-app", "tail-text"]) byId(id).addEventListener("input", filter);
   setInterval(announce, ANNOUNCEMENT_INTERVAL);
   filter();
 }
@@ -46,12 +46,33 @@ export async function followDecisions() {
 
 /** The names that the filter offers. */
 export function offerRules(names) {
-  const select = /** @type {HTMLSelectElement} */ (byId("tail-rule"));
+  offer("tail-rule", "all rules", names);
+}
+
+/** Shows only the decisions on statements of this application. */
+export function showDecisionsOf(app) {
+  offer("tail-app", "all applications", [...appsShown(), app]);
+  /** @type {HTMLSelectElement} */ (byId("tail-app")).value = app;
+  filter();
+  byId("decisions").scrollIntoView();
+}
+
+/** The name of the application, as the counts of rules have it. */
+function appOf({ app }) {
+  return app ?? "(no appName)";
+}
+
+function appsShown() {
+  return [...shown.values()].map(({ decision }) => appOf(decision));
+}
+
+function offer(id, everything, names) {
+  const select = /** @type {HTMLSelectElement} */ (byId(id));
   const offered = [...new Set(names)].sort();
   if (select.dataset.names === JSON.stringify(offered)) return;
   select.dataset.names = JSON.stringify(offered);
   const chosen = select.value;
-  select.replaceChildren(element("option", { value: "" }, "all rules"),
+  select.replaceChildren(element("option", { value: "" }, everything),
     ...offered.map((name) => element("option", { value: name }, visible(name))));
   select.value = offered.includes(chosen) ? chosen : "";
   if (select.value !== chosen) filter();
@@ -109,6 +130,9 @@ function draw() {
   unannounced += waiting.size;
   waiting.clear();
   while (list.childElementCount > KEPT) forget(list.lastElementChild);
+  const chosen = /** @type {HTMLSelectElement} */ (byId("tail-app")).value;
+  offer("tail-app", "all applications", chosen ? [...appsShown(), chosen] : appsShown());
+  offer("tail-verdict", "all verdicts", [...shown.values()].map(({ decision }) => decision.verdict));
   filter();
 }
 
@@ -125,17 +149,19 @@ function missedItem() {
 }
 
 function filter() {
-  const rule = /** @type {HTMLSelectElement} */ (byId("tail-rule")).value;
+  const chosen = (id) => /** @type {HTMLSelectElement} */ (byId(id)).value;
+  const [rule, verdict, app] = ["tail-rule", "tail-verdict", "tail-app"].map(chosen);
   const text = /** @type {HTMLInputElement} */ (byId("tail-text")).value.trim().toLowerCase();
   let found = 0;
   for (const { decision, item } of shown.values()) {
-    item.hidden = Boolean((rule && decision.rule !== rule) || (text && !searched(decision).includes(text)));
+    item.hidden = Boolean((rule && decision.rule !== rule) || (verdict && decision.verdict !== verdict)
+      || (app && appOf(decision) !== app) || (text && !searched(decision).includes(text)));
     found += item.hidden ? 0 : 1;
   }
   const empty = byId("tail-empty");
   empty.hidden = found > 0;
   setText(empty, shown.size
-    ? `None of the last ${counted(shown.size, "decision", "decisions")} has this rule and this text.`
+    ? `None of the last ${counted(shown.size, "decision", "decisions")} has this rule, verdict, application and text.`
     : "No decisions yet. This list shows each statement that a rule rejects or rewrites, or would in shadow mode, when it "
       + "happens. It does not contain values of documents.");
 }

@@ -75,6 +75,15 @@ export function lasted(milliseconds) {
   return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(value);
 }
 
+const BYTE_UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
+
+/** "5 kB" */
+export function bytes(count) {
+  const power = Math.min(BYTE_UNITS.length - 1, count < 1000 ? 0 : Math.floor(Math.log10(count) / 3));
+  const format = { style: "unit", unit: BYTE_UNITS[power], unitDisplay: "short", maximumSignificantDigits: 3 };
+  return new Intl.NumberFormat(undefined, format).format(count / 1000 ** power);
+}
+
 /** @returns {[Intl.RelativeTimeFormatUnit, number]} */
 function unitOf(milliseconds) {
   if (milliseconds < MINUTE) return ["second", SECOND];

@@ -6,6 +6,7 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::engine::{ClientState, has_logged_in};
+use crate::proxy::connection::connection_table::Registration;
 use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
@@ -56,6 +57,8 @@ pub(in crate::proxy) struct ClientHalf<C> {
     pub(in crate::proxy) out: WriteBuffer,
     /// A large reply that is not ready to be sent.
     pub(in crate::proxy) conversion: Option<Box<Conversion>>,
+    /// Its entry in the table of open connections.
+    pub(in crate::proxy) registration: Option<Box<Registration>>,
 }
 
 /// Bytes that were read from the client and not yet processed.
@@ -87,6 +90,7 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
             unread: None,
             out: WriteBuffer::default(),
             conversion: None,
+            registration: None,
         }
     }
 
@@ -138,10 +142,35 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
             Poll::Ready(Ok([])) => Err(End::ClientClosed),
             Poll::Ready(Ok(read)) => {
                 meter.count_read(Side::Client, read.len());
+                self.count_read(Side::Client, read.len());
                 self.keep_unread(read);
                 Ok(ReadAhead::Read)
             }
         })
+    }
+
+    /// Counts bytes that were read from this side.
+    pub(in crate::proxy) fn count_read(&self, side: Side, bytes: usize) {
+        if let Some(registration) = &self.registration {
+            registration.count_read(side, bytes);
+        }
+    }
+
+    /// Updates its entry in the table of open connections, after its application or users have become known.
+    pub(in crate::proxy) fn note_identity(&self) {
+        if let Some(registration) = &self.registration {
+            registration.note_client(&self.state);
+        }
+    }
+
+    /// Ready when an operator closes the connection.
+    pub(in crate::proxy) fn poll_closing(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.registration.as_ref().map_or(Poll::Pending, |registration| registration.poll_closing(cx))
+    }
+
+    /// Whether an operator closes the connection.
+    pub(in crate::proxy) fn is_closing(&self) -> bool {
+        self.registration.as_ref().is_some_and(|registration| registration.is_closing())
     }
 
     /// Records whether the reply completes the login.

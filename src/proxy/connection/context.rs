@@ -6,6 +6,7 @@ use arc_swap::ArcSwap;
 use tokio::sync::Notify;
 
 use crate::proxy::connection::connection_counts::ConnectionCounters;
+use crate::proxy::connection::connection_table::ConnectionTable;
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::members::topology::Topology;
 use crate::proxy::shutdown::activity::ActivityCounters;
@@ -36,6 +37,8 @@ pub(in crate::proxy) struct RuleContext<P> {
 pub(in crate::proxy) struct TrafficContext {
     pub(in crate::proxy) meter: Meter,
     pub(in crate::proxy) connection_counters: ConnectionCounters,
+    /// Empty if nothing is measured.
+    pub(in crate::proxy) open_connections: Arc<ConnectionTable>,
     pub(in crate::proxy) memory: Arc<Memory>,
     /// Compressors docward offers to the upstream independently of its clients, in order of preference.
     pub(in crate::proxy) compressors: Option<Arc<[Method]>>,

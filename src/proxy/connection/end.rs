@@ -52,6 +52,8 @@ pub(in crate::proxy) enum End {
     UpstreamClosed,
     #[error("docward is shutting down")]
     Drained,
+    #[error("an operator closed the connection")]
+    ClosedByOperator,
     /// See [`TakeError::LoginNeeded`].
     #[error("{0}")]
     LoginNeeded(TakeError),
@@ -86,10 +88,11 @@ impl From<TakeError> for End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(in crate::proxy) const KINDS: [&str; 18] = [
+    pub(in crate::proxy) const KINDS: [&str; 19] = [
         "client_closed",
         "upstream_closed",
         "drained",
+        "operator",
         "login_needed",
         "handshake_timeout",
         "no_login",
@@ -113,6 +116,7 @@ impl End {
             Self::ClientClosed => "client_closed",
             Self::UpstreamClosed => "upstream_closed",
             Self::Drained => "drained",
+            Self::ClosedByOperator => "operator",
             Self::LoginNeeded(_) => "login_needed",
             Self::HandshakeTimeout(_) => "handshake_timeout",
             Self::NoLogin(_) => "no_login",

@@ -58,6 +58,9 @@ where
     /// [`End`]: either side closed, or the plan closes the connection.
     pub(in crate::proxy) async fn process(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
         let began = self.listener_context.process.traffic.meter.now();
+        if let Some(registration) = &self.client.registration {
+            registration.note_command(Some(self.pending.command), began);
+        }
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
         let mut waiting = Waiting { watched: expects_reply(&frame), nanoseconds: 0 };
         if request == Request::Convert {
@@ -67,6 +70,7 @@ where
         }
         self.carry_out(frame, &mut waiting).await?;
         self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
+        self.note_command(began);
         Ok(())
     }
 
@@ -347,6 +351,7 @@ where
         if self.client.state.users.is_none() && outcomes.iter().any(|one| !one.kind.is_routine()) {
             let reply = self.exchange(users_question(request_id), waiting).await?;
             self.client.state.users = read_users(&reply);
+            self.client.note_identity();
         }
         Ok(())
     }
@@ -397,6 +402,7 @@ where
                     Poll::Ready(read) => read,
                 };
                 self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
+                self.client.count_read(Side::Upstream, read.len());
                 let part = replies.next(&mut read, |_, _| Ok::<_, UpstreamFault>(FrameClass::Whole(())))?;
                 match part {
                     StreamPart::Whole((), reply) if read.is_empty() => return Poll::Ready(Ok(Ok(reply))),

@@ -77,6 +77,8 @@ where
         // The activity at the last idle check.
         let mut seen = Activity::default();
         let wake_gate = WakeGate::default();
+        // Registers the task once: its waker stays the same.
+        poll_fn(|cx| Poll::Ready(_ = self.relay.client.poll_closing(cx))).await;
         loop {
             match self.next(applied, &wake_gate).await {
                 Interruption::End(end) => return end,
@@ -114,9 +116,14 @@ where
         let interruption = move |cx: &mut Context<'_>| poll_interruption(cx, changed.as_mut(), idle.as_mut(), timeouts);
         let mut interruption = wake_gate.poll_on_wake(poll_fn(interruption));
         loop {
-            let event = poll_fn(|cx| match relay.poll(cx) {
-                Poll::Ready(event) => Poll::Ready(Ok(event)),
-                Poll::Pending => interruption.poll_unpin(cx).map(Err),
+            let event = poll_fn(|cx| {
+                if relay.client.is_closing() {
+                    return Poll::Ready(Ok(Event::End(End::ClosedByOperator)));
+                }
+                match relay.poll(cx) {
+                    Poll::Ready(event) => Poll::Ready(Ok(event)),
+                    Poll::Pending => interruption.poll_unpin(cx).map(Err),
+                }
             });
             // Boxed: most connections never evaluate a message, and their task must not be as large as a plan.
             let processed = match event.await {

@@ -2,6 +2,7 @@
 
 pub(super) mod client_half;
 pub(super) mod connection_counts;
+pub(super) mod connection_table;
 pub(super) mod context;
 pub(super) mod conversion;
 pub(super) mod end;

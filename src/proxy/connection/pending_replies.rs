@@ -100,6 +100,12 @@ impl PendingReplies {
         self.queue.iter().all(|pending| matches!(pending.treatment, ReplyAction::Hello(_)))
     }
 
+    /// The command whose reply comes next; `None` if no reply but those of hellos is pending.
+    pub(in crate::proxy) fn oldest_command(&self) -> Option<CommandName> {
+        let first = self.queue.front()?;
+        (!matches!(first.treatment, ReplyAction::Hello(_))).then_some(first.timing.command)
+    }
+
     /// If a hello is pending first: the `responseTo` of its next reply, and the compression for the client.
     pub(in crate::proxy) fn awaited_hello(&self) -> Option<(i32, Option<Compressor>)> {
         match self.queue.front()? {

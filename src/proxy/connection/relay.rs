@@ -34,7 +34,7 @@ use crate::proxy::connection::timeouts::Activity;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, poll_read, with_read_buffer, yield_now};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
-use crate::proxy::telemetry::meter::Side;
+use crate::proxy::telemetry::meter::{Moment, Side};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
 use crate::wire::splitter::StreamPart;
@@ -264,8 +264,10 @@ where
                 read => read,
             };
             let came = self.listener_context.process.traffic.meter.count_read(Side::Client, read.len());
+            self.client.count_read(Side::Client, read.len());
             let used = self.forward_requests(cx, read)?;
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
+            self.note_command(came);
             self.activity.message_received |= self.client.requests.between_frames();
             self.client.keep_unread(read.get(used..).unwrap_or_default());
             Ok(StepProgress::Moved)
@@ -320,8 +322,19 @@ where
         Ok(None)
     }
 
-    /// Registers the task to be woken when the client closes, and returns the error if it has.
+    /// Updates what the client waits for in the table of open connections.
+    pub(in crate::proxy) fn note_command(&self, came: Moment) {
+        if let Some(registration) = &self.client.registration {
+            registration.note_command(self.pending.oldest_command(), came);
+        }
+    }
+
+    /// Registers the task to be woken when the client closes or an operator closes the connection, and returns the error
+    /// if it has happened.
     pub(in crate::proxy) fn watch_client(&mut self, cx: &mut Context<'_>) -> Result<(), End> {
+        if self.client.poll_closing(cx).is_ready() {
+            return Err(End::ClosedByOperator);
+        }
         while self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)? == ReadAhead::Read {}
         Ok(())
     }
@@ -447,8 +460,10 @@ where
             Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
             Poll::Ready(Ok(read)) => {
                 let came = self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
+                self.client.count_read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
                 self.pending.record_answered(&self.listener_context.process.traffic.meter, came);
+                self.note_command(came);
                 Ok(StepProgress::Moved)
             }
         })
@@ -482,6 +497,7 @@ where
                 StreamPart::Whole(Reply::Hello(goes), frame) => {
                     let reply = HelloReply::parse(&frame).map_err(UpstreamFault::from)?;
                     reply.note(&mut self.client.state);
+                    self.client.note_identity();
                     let presentation = self.listener_context.presentation(self.client.local);
                     let rewritten = reply.rewrite(&presentation, &mut self.negotiation);
                     self.client.send(cx, &pack(rewritten.as_deref().unwrap_or(&frame).into(), goes))?;

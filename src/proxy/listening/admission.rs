@@ -171,7 +171,11 @@ impl ConnectionSetup {
             must_log_in,
             ..ClientState::default()
         };
-        let relay = Relay::new(client, upstream, listener_context, local, client_state);
+        let traffic = &listener_context.process.traffic;
+        let registered = || traffic.open_connections.register(&client_state, &candidate.dial.to_string());
+        let registration = traffic.meter.is_running().then(registered);
+        let mut relay = Relay::new(client, upstream, listener_context, local, client_state);
+        relay.client.registration = registration;
         let timeouts = IdleTimeouts::new(admission, deadline, must_log_in);
         Some(Connection { relay, closing: candidate.closing, timeouts })
     }

@@ -140,7 +140,23 @@ impl Membership {
             listener: None,
             advertised: None,
             connections: 0,
+            lag: self.lag(member),
         }
+    }
+
+    /// How far a member is behind the primary, in milliseconds; `None` if neither is known.
+    fn lag(&self, member: &Member) -> Option<u64> {
+        let answering = |hello_result: &HelloResult, role: Role| {
+            hello_result.hello.as_ref().is_some_and(|hello| hello.role == role)
+        };
+        if self.seen.get(&member.dial).is_some_and(|seen| answering(seen, Role::Primary)) {
+            return Some(0);
+        }
+        let secondary = self.seen.get(&member.dial).filter(|seen| answering(seen, Role::Secondary))?;
+        let primaries = self.seen.values().filter(|seen| answering(seen, Role::Primary));
+        let primary = primaries.max_by_key(|seen| seen.hello.as_ref().map(Hello::rank))?;
+        let lag = lag((secondary, secondary.hello.as_ref()?), Some((primary, primary.hello.as_ref()?)), None)?;
+        u64::try_from(lag.as_millis()).ok()
     }
 
     /// The last hello reply of a server, if it answered.
@@ -181,6 +197,15 @@ fn staleness(
     primary: Option<(&HelloResult, &Hello)>,
     newest: Option<i64>,
 ) -> Option<Duration> {
+    lag(secondary, primary, newest).map(|lag| lag + HEARTBEAT)
+}
+
+/// How far a secondary was behind when both were asked last.
+fn lag(
+    secondary: (&HelloResult, &Hello),
+    primary: Option<(&HelloResult, &Hello)>,
+    newest: Option<i64>,
+) -> Option<Duration> {
     let (hello_result, hello) = secondary;
     let last_write = hello.last_write?;
     let milliseconds = match primary.and_then(|(hello_result, hello)| Some((hello_result, hello.last_write?))) {
@@ -191,7 +216,7 @@ fn staleness(
         }
         None => newest?.saturating_sub(last_write),
     };
-    Some(Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0)) + HEARTBEAT)
+    Some(Duration::from_millis(u64::try_from(milliseconds).unwrap_or(0)))
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub struct MemberStatus {
     pub advertised: Option<String>,
     /// Number of open client connections through that listener.
     pub connections: usize,
+    /// How far a secondary was behind the primary when both replied last, in milliseconds; `None`: unknown.
+    pub lag: Option<u64>,
 }
 
 /// A member and the state channel of its listener.

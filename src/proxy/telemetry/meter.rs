@@ -32,6 +32,16 @@ pub(in crate::proxy) struct Moment(u64);
 impl Moment {
     pub(in crate::proxy) const NEVER: Self = Self(0);
 
+    /// Nanoseconds since the meter started.
+    pub(in crate::proxy) fn nanoseconds(self) -> u64 {
+        self.0
+    }
+
+    /// Nanoseconds from `earlier`, as [`Self::nanoseconds`] returns it, to this moment.
+    pub(in crate::proxy) fn since_nanoseconds(self, earlier: u64) -> u64 {
+        self.0.saturating_sub(earlier)
+    }
+
     /// Nanoseconds from `earlier` to this moment.
     pub(in crate::proxy) fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -124,6 +134,11 @@ impl Meter {
         };
         count.fetch_add(bytes as u64, Ordering::Relaxed);
         meters.now()
+    }
+
+    /// Whether anything is measured.
+    pub(in crate::proxy) fn is_running(&self) -> bool {
+        self.0.is_some()
     }
 
     /// The command of a request, from its first bytes.

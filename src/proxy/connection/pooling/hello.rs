@@ -178,6 +178,7 @@ where
         let must_log_in = self.client.state.must_log_in;
         parsed.note(&mut self.client.state);
         self.client.state.must_log_in = must_log_in;
+        self.client.note_identity();
         let presentation = self.listener_context.presentation(self.client.local);
         let rewritten = parsed.rewrite(&presentation, &mut self.negotiation);
         drop(parsed);

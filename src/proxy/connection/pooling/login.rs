@@ -227,6 +227,7 @@ where
         }
         self.client.state.must_log_in = false;
         self.client.state.users = Some(vec![(user.database, user.name)]);
+        self.client.note_identity();
         Ok(())
     }
 

@@ -149,6 +149,7 @@ fn listener_context<P: Interceptor>(interceptor: P, compressors: Option<Arc<[Met
         traffic: TrafficContext {
             meter: Meter::default(),
             connection_counters: ConnectionCounters::default(),
+            open_connections: Arc::default(),
             memory: Memory::new(1 << 30),
             compressors,
         },

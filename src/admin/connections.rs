@@ -1,0 +1,86 @@
+//! The open client connections, and `POST` to close one.
+
+use axum::Json;
+use axum::extract::State;
+use axum::extract::rejection::JsonRejection;
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::authorization::error;
+use super::{Sources, milliseconds};
+use crate::proxy::OpenConnection;
+use crate::text::shorten;
+
+/// The most connections in a response.
+const LISTED: usize = 1000;
+/// Bytes of the name of an operator in the log.
+const BY_LENGTH: usize = 200;
+const NANOSECONDS_PER_MILLISECOND: u64 = 1_000_000;
+
+/// A request to close a connection.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct CloseRequest {
+    connection: u64,
+    /// Who closes it.
+    by: Option<String>,
+}
+
+/// docs/observability.md documents the fields.
+pub(super) async fn list(State(sources): State<Sources>) -> Response {
+    sources.make(describe).await
+}
+
+fn describe(sources: &Sources) -> Response {
+    let mut open = sources.observer.open_connections();
+    let total = open.len();
+    // Those that have waited longest come first, then the newest.
+    open.sort_unstable_by_key(|one| {
+        (std::cmp::Reverse(one.command.map(|(_, waited)| waited)), std::cmp::Reverse(one.number))
+    });
+    let listed: Vec<Value> = open.iter().take(LISTED).map(to_json).collect();
+    let now = milliseconds(std::time::SystemTime::now());
+    Json(json!({"now": now, "total": total, "connections": listed})).into_response()
+}
+
+fn to_json(connection: &OpenConnection) -> Value {
+    let OpenConnection { number, client, server, since, app, users, from_client, from_server, command } = connection;
+    json!({
+        "connection": number,
+        "client": client,
+        "server": server,
+        "since": milliseconds(*since),
+        "app": app,
+        "users": users,
+        "bytes": {"client": from_client, "server": from_server},
+        "command": command.map(|(name, _)| name),
+        "waited": command.map(|(_, waited)| waited / NANOSECONDS_PER_MILLISECOND),
+    })
+}
+
+/// 200, or 404 if there is no such connection. Requires a token, as changes of modes do.
+pub(super) async fn close(
+    State(sources): State<Sources>,
+    request: Result<Json<CloseRequest>, JsonRejection>,
+) -> Response {
+    if sources.settings.token.is_none() {
+        let text = "closing connections requires a token: set admin_token_file (--admin-token-file)";
+        return error(StatusCode::FORBIDDEN, text);
+    }
+    let CloseRequest { connection, by } = match request {
+        Ok(Json(request)) => request,
+        Err(rejection) => return error(rejection.status(), &rejection.body_text()),
+    };
+    let Some(closed) = sources.observer.close_connection(connection) else {
+        return error(StatusCode::NOT_FOUND, "there is no open connection with this number");
+    };
+    let OpenConnection { client, app, .. } = closed;
+    let by = by.map(|mut by| {
+        shorten(&mut by, BY_LENGTH);
+        by
+    });
+    tracing::warn!(connection, client, app, by, "connection closed by an operator");
+    Json(json!({"connection": connection, "client": client})).into_response()
+}

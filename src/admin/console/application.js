@@ -1,0 +1,99 @@
+// The page of one application: what each rule did to its statements, and its open connections.
+
+import { byId, element, setText } from "./dom.js";
+import { connectionsOf } from "./connections.js";
+import { numberCell } from "./pieces.js";
+import { showDecisionsOf } from "./tail.js";
+import { counted, lasted, visible } from "./text.js";
+
+/** The counts of a rule, in the order of display. */
+const COUNTED = ["rejected", "conflict", "no_match", "stale", "rewritten", "excepted", "warned"];
+/** The address of the page of an application: `#application=NAME`. */
+const HASH = "#application=";
+
+let report = { rules: [], now: 0 };
+let drawn = "";
+
+export function startApplication() {
+  select().addEventListener("input", () => {
+    const name = select().value;
+    history.replaceState(null, "", name ? `${HASH}${encodeURIComponent(name)}` : location.pathname);
+    draw();
+  });
+  byId("application-decisions").addEventListener("click", () => showDecisionsOf(select().value));
+  addEventListener("hashchange", follow);
+}
+
+/** @param {any} answer of `api/rules` */
+export function showApplications(answer) {
+  const first = !report.rules.length;
+  report = answer;
+  offer();
+  if (first) follow();
+  draw();
+}
+
+function select() {
+  return /** @type {HTMLSelectElement} */ (byId("application"));
+}
+
+/** Opens the page that the address names. */
+function follow() {
+  if (!location.hash.startsWith(HASH)) return;
+  const wanted = decodeURIComponent(location.hash.slice(HASH.length));
+  select().value = wanted;
+  draw();
+  if (select().value === wanted) byId("applications").scrollIntoView();
+}
+
+function offer() {
+  const names = [...new Set(report.rules.flatMap((rule) => rule.apps.map(({ app }) => app)))].sort();
+  const key = JSON.stringify(names);
+  byId("application-empty").hidden = names.length > 0;
+  if (select().dataset.names === key) return;
+  select().dataset.names = key;
+  const chosen = select().value;
+  select().replaceChildren(element("option", { value: "" }, "choose"),
+    ...names.map((name) => element("option", { value: name }, visible(name))));
+  select().value = names.includes(chosen) ? chosen : "";
+}
+
+function draw() {
+  const name = select().value;
+  byId("application-decisions").hidden = !name;
+  const found = report.rules.flatMap((rule) =>
+    rule.apps.filter(({ app }) => app === name).map((counts) => ({ rule, counts })));
+  const open = name ? connectionsOf(name) : [];
+  const state = JSON.stringify([name, found.map(({ rule, counts }) => [rule.name, rule.fingerprint, counts]), open]);
+  if (state === drawn) return;
+  drawn = state;
+  byId("application-page").replaceChildren(...(name ? [rulesTable(found), connections(open)] : []));
+}
+
+function rulesTable(found) {
+  const shown = COUNTED.filter((kind) => found.some(({ counts }) => counts[kind] > 0));
+  const words = (kind) => kind.replace("_", " ");
+  const head = (kind) => element("th", { scope: "col", class: "number" }, words(kind));
+  const rows = found.map(({ rule, counts }) => element("tr", {},
+    element("th", { scope: "row" }, element("bdi", {}, visible(rule.name)),
+      element("span", { class: "quiet" }, ` ${rule.written.mode}${rule.loaded ? "" : ", no longer loaded"}`)),
+    ...shown.map((kind) => numberCell(counts[kind], words(kind)))));
+  return element("table", { class: "plain-table" },
+    element("caption", {}, "What the rules did to its statements, or would have done in shadow mode"),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Rule"), ...shown.map(head))),
+    element("tbody", {}, ...rows));
+}
+
+function connections(open) {
+  const users = [...new Set(open.flatMap((one) => one.users ?? []))].sort();
+  const busy = open.filter((one) => one.command !== null);
+  const longest = Math.max(0, ...busy.map((one) => one.waited));
+  const text = [
+    `${counted(open.length, "open connection", "open connections")}`,
+    busy.length ? `${counted(busy.length, "waits", "wait")} for a reply, the longest for ${lasted(longest)}` : "",
+    users.length ? `users ${users.map(visible).join(", ")}` : "",
+  ];
+  const line = element("p", { class: "quiet" });
+  setText(line, text.filter(Boolean).join(" · "));
+  return line;
+}

@@ -1,0 +1,92 @@
+// The open client connections, and a button to close one. Closing requires the token.
+
+import { arrange, byId, element, setText } from "./dom.js";
+import { timeElement } from "./pieces.js";
+import { RequestError, closeConnection, token } from "./server.js";
+import { bytes, counted, lasted, number, visible } from "./text.js";
+
+/** The maximum of shown rows. */
+const ROWS = 200;
+
+/** @type {Map<number, {row: HTMLElement, last: HTMLElement, button: HTMLButtonElement}>} by the connection's number */
+const rows = new Map();
+let answer = { connections: [], total: 0, now: 0 };
+
+export function startConnections() {
+  byId("connections-text").addEventListener("input", draw);
+}
+
+/** @param {any} listed of `api/connections` */
+export function showConnections(listed) {
+  answer = listed;
+  const open = new Set(listed.connections.map((one) => one.connection));
+  for (const key of rows.keys()) if (!open.has(key)) rows.delete(key);
+  draw();
+}
+
+/** The open connections of an application. */
+export function connectionsOf(app) {
+  return answer.connections.filter((one) => appOf(one) === app);
+}
+
+function appOf({ app }) {
+  return app ?? "(no appName)";
+}
+
+function draw() {
+  const wanted = /** @type {HTMLInputElement} */ (byId("connections-text")).value.trim().toLowerCase();
+  const found = answer.connections.filter((one) => searched(one).includes(wanted));
+  const shown = found.slice(0, ROWS);
+  arrange(byId("connections-rows"), shown.map(rowOf));
+  const more = answer.total > answer.connections.length ? `; ${number(answer.connections.length)} are listed` : "";
+  setText(byId("connections-shown"),
+    `${number(shown.length)} of ${counted(answer.total, "connection", "connections")}${more}`);
+}
+
+function searched({ connection, client, app, users, command, server }) {
+  return [connection, client, app, users?.join(" "), command, server].join("\n").toLowerCase();
+}
+
+/** A row keeps its button, so that the button keeps the focus. */
+function rowOf(one) {
+  const known = rows.get(one.connection) ?? newRow(one);
+  rows.set(one.connection, known);
+  known.row.replaceChildren(...cells(one), known.last);
+  known.button.hidden = !token.get();
+  return known.row;
+}
+
+function newRow({ connection }) {
+  const button = element("button", { type: "button", "aria-label": `Close connection ${connection}` }, "Close");
+  button.addEventListener("click", () => close(connection, button));
+  return { row: element("tr"), last: element("td", {}, button), button };
+}
+
+function cells(one) {
+  const { connection, client, server, since, users, bytes: read, command, waited } = one;
+  const user = users === null ? element("span", { class: "quiet", title: "docward has not asked the server" }, "not asked")
+    : users.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "quiet" }, "none");
+  const waits = command === null ? element("span", { class: "quiet" }, "idle") : `${command} for ${lasted(waited)}`;
+  return [
+    element("th", { scope: "row" }, `${number(connection)} `, element("span", { class: "quiet" }, visible(client))),
+    element("td", { "data-label": "Application" }, element("bdi", {}, visible(appOf(one)))),
+    element("td", { "data-label": "User" }, user),
+    element("td", { "data-label": "Server" }, element("bdi", {}, visible(server))),
+    element("td", { "data-label": "Open for" }, timeElement(since, lasted(answer.now - since))),
+    element("td", { class: "number", "data-label": "From client" }, bytes(read.client)),
+    element("td", { class: "number", "data-label": "From server" }, bytes(read.server)),
+    element("td", { "data-label": "Waits for" }, waits),
+  ];
+}
+
+async function close(connection, button) {
+  button.disabled = true;
+  setText(byId("connections-problem"), "");
+  try {
+    await closeConnection(connection);
+  } catch (error) {
+    button.disabled = false;
+    const what = error instanceof RequestError ? visible(error.message) : "docward does not reply";
+    setText(byId("connections-problem"), `Connection ${number(connection)} is not closed: ${what}`);
+  }
+}

@@ -1,0 +1,107 @@
+//! The list of open connections, and closing one.
+
+use std::time::{Duration, Instant};
+
+use bson::doc;
+use serde_json::Value;
+use support::frame::Message;
+use support::http::{Answer, get, request};
+use support::mongod::Mongod;
+use support::process::{TIMEOUT, poll};
+use support::proxy::Docward;
+use support::raw::Client;
+
+const TOKEN: &str = "0123456789abcdef";
+const RULES: &str = "version: 1\nrules:\n  - { name: r, namespace: 'listed.c', bounds: { field: n, min: 0 } }\n";
+
+fn docward(arguments: &[&str]) -> Docward {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin();
+    let docward = docward.argument("--admin-token").argument(TOKEN);
+    arguments.iter().fold(docward, |docward, argument| docward.argument(*argument)).start()
+}
+
+fn send(docward: &Docward, method: &str, body: &str) -> Answer {
+    let authorization = format!("Bearer {TOKEN}");
+    let headers =
+        [("Host", "localhost"), ("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
+    request(&docward.admin_address(), method, "/api/connections", &headers, body)
+}
+
+/// The connections of the application "shop".
+fn of_shop(docward: &Docward) -> Vec<Value> {
+    let listed = send(docward, "GET", "").json();
+    let all = listed["connections"].as_array().unwrap().clone();
+    assert_eq!(listed["total"], all.len());
+    all.into_iter().filter(|one| one["app"] == "shop").collect()
+}
+
+fn shop(docward: &Docward) -> Client {
+    let mut client = Client::connect(&docward.address());
+    let driver = doc! { "name": "raw", "version": "1" };
+    let metadata = doc! { "application": { "name": "shop" }, "driver": driver, "os": { "type": "x" } };
+    client.command("admin", doc! { "hello": 1, "client": metadata });
+    client
+}
+
+fn close(docward: &Docward, connection: &Value) -> Answer {
+    send(docward, "POST", &format!(r#"{{"connection": {connection}, "by": "ada"}}"#))
+}
+
+#[test]
+fn connections_are_listed_and_closed_also_while_they_wait() {
+    for arguments in [&[][..], &["--pool-size", "2"]] {
+        let docward = docward(arguments);
+        let mut client = shop(&docward);
+        client.command("listed", doc! { "ping": 1 });
+        let idle = poll(TIMEOUT, || of_shop(&docward).pop().filter(|one| one["command"].is_null()));
+        let idle = idle.unwrap_or_else(|| panic!("{arguments:?} {}", send(&docward, "GET", "").body));
+        assert!(
+            idle["bytes"]["client"].as_u64().unwrap() > 100 && idle["bytes"]["server"].as_u64().unwrap() > 0,
+            "{idle}"
+        );
+        assert!(idle["client"].as_str().unwrap().starts_with("127.0.0.1:"), "{idle}");
+        assert_eq!(close(&docward, &idle["connection"]).status, 200);
+        assert!(poll(TIMEOUT, || of_shop(&docward).is_empty().then_some(())).is_some());
+        assert!(client.closes_within(TIMEOUT), "{arguments:?}");
+        assert_eq!(close(&docward, &idle["connection"]).status, 404);
+
+        // Commands that the server does not answer for a minute: one that streams through, and one with a rule.
+        Mongod::shared().command(
+            "listed",
+            doc! { "update": "c", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "n": 5 } }, "upsert": true }] },
+        );
+        let slow = doc! { "$where": "sleep(60000) || true" };
+        let find = doc! { "find": "c", "filter": slow.clone() };
+        let update = doc! { "update": "c", "updates": [{ "q": slow, "u": { "$inc": { "n": -1 } } }] };
+        for (name, command) in [("find", find), ("update", update)] {
+            let mut client = shop(&docward);
+            let mut sent = command;
+            sent.insert("$db", "listed");
+            client.send(&Message::new(sent));
+            let busy = |one: &Value| one["command"] == name && one["waited"].as_u64() > Some(200);
+            let waiting = poll(Duration::from_secs(10), || of_shop(&docward).into_iter().find(busy));
+            let waiting = waiting.unwrap_or_else(|| panic!("{name} {arguments:?}: {:?}", of_shop(&docward)));
+            let began = Instant::now();
+            assert_eq!(close(&docward, &waiting["connection"]).status, 200);
+            assert!(client.closes_within(TIMEOUT), "{name} {arguments:?}");
+            assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
+        }
+        // Others go on, with the same pool.
+        let mut other = shop(&docward);
+        assert_eq!(other.command("listed", doc! { "ping": 1 }).get_f64("ok").unwrap(), 1.0);
+        let authorization = format!("Bearer {TOKEN}");
+        let headers = [("Host", "localhost"), ("Authorization", authorization.as_str())];
+        let metrics = request(&docward.admin_address(), "GET", "/metrics", &headers, "").body;
+        assert!(metrics.contains(r#"docward_connections_ended_total{reason="operator"} 3"#), "{metrics}");
+        assert!(docward.log().iter().any(|line| line.contains("closed by an operator") && line.contains("ada")));
+    }
+}
+
+#[test]
+fn closing_requires_a_configured_token() {
+    let docward = Docward::before(&Mongod::shared().uri()).admin().start();
+    assert_eq!(get(&docward.admin_address(), "/api/connections").status, 200);
+    let headers = [("Host", "localhost"), ("Content-Type", "application/json")];
+    let answer = request(&docward.admin_address(), "POST", "/api/connections", &headers, r#"{"connection": 1}"#);
+    assert_eq!(answer.status, 403);
+}
