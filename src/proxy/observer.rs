@@ -11,6 +11,7 @@ use crate::proxy::connection::connection_counts::ConnectionCounts;
 use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::connection::limits::Limits;
 use crate::proxy::connection::memory::MemoryUse;
+use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
 use crate::proxy::server_side::pool::counters::PoolStatus;
@@ -96,6 +97,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn measures(&self) -> Option<Measures> {
         self.process.traffic.meter.measures()
+    }
+
+    /// Returns the numbers of each rule that limits clients, sorted by name; of those that have limited a message.
+    #[must_use]
+    pub fn permits(&self) -> Vec<PermitStatus> {
+        self.process.rules.permits.status()
     }
 
     /// Returns the blocks of numbers leased by docward's own user.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
+use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
@@ -38,6 +39,9 @@ struct PendingReply {
     treatment: ReplyAction,
     timing: Timing,
     span: Option<Box<Opened>>,
+    /// Returned when the last reply begins, or the connection ends.
+    #[expect(dead_code, reason = "it is only dropped")]
+    permits: Option<Box<[Permit]>>,
     progress: TimingProgress,
 }
 
@@ -49,6 +53,8 @@ pub(in crate::proxy) struct PendingReplies {
     pub(in crate::proxy) command: CommandName,
     /// Its span, if it is sampled.
     pub(in crate::proxy) span: Option<Box<Opened>>,
+    /// Its permits.
+    pub(in crate::proxy) permits: Option<Box<[Permit]>>,
     /// Requests whose replies have begun and are not yet measured.
     answered: SmallVec<[Answered; 1]>,
 }
@@ -112,18 +118,20 @@ impl PendingReplies {
 
     pub(in crate::proxy) fn push(&mut self, request_id: i32, treatment: ReplyAction) {
         let timing = Timing { command: self.command, ..Timing::default() };
-        let span = self.span.take();
+        let (span, permits) = (self.span.take(), self.permits.take());
         if self.queue.capacity() == 0 {
             // Drivers have one request in flight at a time, so most connections never need more.
             self.queue.reserve_exact(1);
         }
-        self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: TimingProgress::Unsent });
+        let progress = TimingProgress::Unsent;
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits, progress });
     }
 
     /// Adds a request of docward's own, which is not measured.
     pub(in crate::proxy) fn push_own(&mut self, request_id: i32) {
         let (treatment, progress) = (ReplyAction::Discard, TimingProgress::Accounted);
-        self.queue.push_back(PendingReply { request_id, treatment, timing: Timing::default(), span: None, progress });
+        let timing = Timing::default();
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span: None, permits: None, progress });
     }
 
     /// Matches a reply; with `another_follows` its request stays pending.
