@@ -86,7 +86,7 @@ pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> Stri
         format!("docward looks up the largest '{field}' in {database}.{collection}; this output assumes there is none")
     };
     match need {
-        Need::Users => "a rule exempts users, so docward asks the server for the authenticated users; this output \
+        Need::Users => "a rule depends on users, so docward asks the server for the authenticated users; this output \
                         assumes none (set one with --as-user)"
             .to_owned(),
         Need::Numbers(lease) => format!(

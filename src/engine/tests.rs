@@ -9,6 +9,7 @@ mod limits;
 mod messages;
 mod patterns;
 mod privileges;
+mod throttle;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 

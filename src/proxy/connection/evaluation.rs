@@ -20,7 +20,7 @@ use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
-use crate::proxy::connection::permits::Asked;
+use crate::proxy::connection::permits::{Asked, Permit};
 use crate::proxy::connection::planner::{PlanThread, Planner, Turn, is_long, offload};
 use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::{Relay, pack, unpack};
@@ -47,6 +47,8 @@ struct Waiting {
     nanoseconds: u64,
     /// It must be sent on the connection of the client's last request, which may not have ended.
     keeps_connection: bool,
+    /// Its permits, for as long as docward carries it out.
+    permits: Vec<Permit>,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -63,16 +65,15 @@ where
     pub(in crate::proxy) async fn process(&mut self, request: Request, frame: Vec<u8>) -> Result<(), End> {
         let began = self.listener_context.process.traffic.meter.now();
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
-        let mut waiting = Waiting { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false };
+        let mut waiting =
+            Waiting { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false, permits: Vec::new() };
         if request == Request::Convert {
             self.convert(frame, waiting.watched).await?;
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
             return Ok(());
         }
-        let carried_out = self.carry_out(frame, &mut waiting).await;
-        // Those of a forwarded message are returned with its last reply.
-        self.pending.permits = None;
-        carried_out?;
+        self.carry_out(frame, &mut waiting).await?;
+        self.pending.keep(waiting.permits);
         self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
         Ok(())
     }
@@ -451,9 +452,7 @@ where
             last = Some(if waiting.watched { Step::Reply(reply) } else { Step::Silent });
         }
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
-        if taken.is_ok() {
-            self.pending.permits = Some(permits.into());
-        }
+        waiting.permits = permits;
         Ok(last.map_or(Ok(taken), Err))
     }
 

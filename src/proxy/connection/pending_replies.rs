@@ -40,8 +40,7 @@ struct PendingReply {
     timing: Timing,
     span: Option<Box<Opened>>,
     /// Returned when the last reply begins, or the connection ends.
-    #[expect(dead_code, reason = "it is only dropped")]
-    permits: Option<Box<[Permit]>>,
+    permits: Box<[Permit]>,
     progress: TimingProgress,
 }
 
@@ -53,8 +52,6 @@ pub(in crate::proxy) struct PendingReplies {
     pub(in crate::proxy) command: CommandName,
     /// Its span, if it is sampled.
     pub(in crate::proxy) span: Option<Box<Opened>>,
-    /// Its permits.
-    pub(in crate::proxy) permits: Option<Box<[Permit]>>,
     /// Requests whose replies have begun and are not yet measured.
     answered: SmallVec<[Answered; 1]>,
 }
@@ -118,20 +115,34 @@ impl PendingReplies {
 
     pub(in crate::proxy) fn push(&mut self, request_id: i32, treatment: ReplyAction) {
         let timing = Timing { command: self.command, ..Timing::default() };
-        let (span, permits) = (self.span.take(), self.permits.take());
+        let span = self.span.take();
         if self.queue.capacity() == 0 {
             // Drivers have one request in flight at a time, so most connections never need more.
             self.queue.reserve_exact(1);
         }
         let progress = TimingProgress::Unsent;
-        self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits, progress });
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits: Box::default(), progress });
+    }
+
+    /// Keeps these permits until the last reply to the last request; returns them at once if none is pending.
+    pub(in crate::proxy) fn keep(&mut self, permits: Vec<Permit>) {
+        if let Some(last) = self.queue.back_mut() {
+            last.permits = permits.into();
+        }
     }
 
     /// Adds a request of docward's own, which is not measured.
     pub(in crate::proxy) fn push_own(&mut self, request_id: i32) {
         let (treatment, progress) = (ReplyAction::Discard, TimingProgress::Accounted);
         let timing = Timing::default();
-        self.queue.push_back(PendingReply { request_id, treatment, timing, span: None, permits: None, progress });
+        self.queue.push_back(PendingReply {
+            request_id,
+            treatment,
+            timing,
+            span: None,
+            permits: Box::default(),
+            progress,
+        });
     }
 
     /// Matches a reply; with `another_follows` its request stays pending.
