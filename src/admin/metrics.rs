@@ -270,8 +270,8 @@ impl Sources {
         let by_rule = |value: fn(&PermitStatus) -> u64| {
             permits.iter().map(move |one| ([("rule", one.rule.as_str())], value(one)))
         };
-        page.gauges("throttle_held_permits", "Messages that hold a permit of a rule", by_rule(|one| one.held))?;
-        page.gauges("throttle_waiting", "Messages that wait for a permit", by_rule(|one| one.waiting))?;
+        page.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
+        page.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
         page.family(
             ("throttle_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
             MetricType::Gauge,
@@ -287,9 +287,9 @@ impl Sources {
                 counts(one).map(|(mode, count)| ([("rule", one.rule.as_str()), ("mode", mode)], count))
             })
         };
-        page.counters("throttle_waited", "Messages that waited for a permit", by_mode(|one| one.waited))?;
+        page.counters("throttle_waited", "Commands that waited for a permit", by_mode(|one| one.waited))?;
         let rejected = by_mode(|one| one.rejected);
-        page.counters("throttle_rejected", "Messages rejected because they waited too long", rejected)
+        page.counters("throttle_rejected", "Commands rejected because they waited too long for a permit", rejected)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -54,8 +54,7 @@ impl Per {
 }
 
 const CONCURRENT: Setting<Whole> =
-    Setting::optional("concurrent", Whole(1..=1_000_000), "The maximum number of commands at a time.")
-        .examples(&["50"]);
+    Setting::optional("concurrent", Whole(1..=1_000_000), "The maximum number of commands at a time.");
 const RATE: Setting<Rate> =
     Setting::optional("rate", Rate, "The maximum number of statements in a second.").examples(&["1000/s"]);
 const PER: Setting<Words<Per>> = Setting::required(
