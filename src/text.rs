@@ -1,5 +1,7 @@
 //! Text from clients and servers in log lines, errors and reports.
 
+use std::io::{self, ErrorKind};
+
 /// Returns `text` without line breaks and control characters, so that it cannot forge lines.
 #[must_use]
 pub(crate) fn one_line(text: &str) -> String {
@@ -13,5 +15,25 @@ pub(crate) fn shorten(text: &mut String, limit: usize) {
         text.truncate(text.floor_char_boundary(limit));
         text.push('…');
         text.shrink_to_fit();
+    }
+}
+
+/// Why a connection failed, without the system's numbers of errors: "connection refused".
+#[must_use]
+pub(crate) fn io_reason(error: &io::Error) -> String {
+    let kind = error.kind();
+    match kind {
+        ErrorKind::ConnectionRefused
+        | ErrorKind::ConnectionReset
+        | ErrorKind::ConnectionAborted
+        | ErrorKind::HostUnreachable
+        | ErrorKind::NetworkUnreachable
+        | ErrorKind::TimedOut
+            // An error that docward or a library made says more.
+            if error.raw_os_error().is_some() || kind == ErrorKind::TimedOut =>
+        {
+            kind.to_string()
+        }
+        _ => error.to_string(),
     }
 }

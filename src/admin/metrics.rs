@@ -17,6 +17,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
 use super::authorization::error;
+use super::process::Process;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, Phase, PoolStatus};
@@ -30,8 +31,9 @@ pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
 }
 
 fn scrape(sources: &Sources) -> Response {
-    let mut registry = Registry::with_prefix("docward");
-    registry.register_collector(Box::new(sources.clone()));
+    let mut registry = Registry::default();
+    registry.sub_registry_with_prefix("docward").register_collector(Box::new(sources.clone()));
+    registry.register_collector(Box::new(Process));
     let mut out = String::new();
     match text::encode(&mut out, &registry) {
         Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], out).into_response(),
@@ -63,10 +65,10 @@ impl Collector for Sources {
 }
 
 /// Writes one metric family after the other.
-struct Page<'e>(DescriptorEncoder<'e>);
+pub(super) struct Page<'e>(pub(super) DescriptorEncoder<'e>);
 
 impl Page<'_> {
-    fn family(
+    pub(super) fn family(
         &mut self,
         (name, help, unit): (&str, &str, Option<&Unit>),
         kind: MetricType,
@@ -75,7 +77,7 @@ impl Page<'_> {
         write(&mut self.0.encode_descriptor(name, help, unit, kind)?)
     }
 
-    fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
+    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
         self.family((name, help, None), MetricType::Gauge, |family| family.encode_gauge(&value))
     }
 

@@ -11,6 +11,7 @@ mod explain;
 mod health;
 mod metrics;
 mod modes;
+mod process;
 mod routes;
 mod rules;
 mod server;

@@ -80,6 +80,8 @@ impl<'r> Audit<'r> {
                     effect: Effect::CannotTell,
                     statements: hidden.statements,
                     app: client.app.as_deref(),
+                    users: client.users.as_deref(),
+                    at: None,
                     namespace: &text,
                     reason: hidden.reason,
                 };
@@ -97,7 +99,13 @@ impl<'r> Audit<'r> {
             ClientState { app_name: client.app.as_deref().map(Into::into), users, ..ClientState::default() };
         let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
         let dry_run = dry_run(document, self.rules, now, &mut client_state);
-        let seen = EvaluatedCommand { command: document, target: target(document), client, partial: recorded.partial };
+        let seen = EvaluatedCommand {
+            command: document,
+            target: target(document),
+            client,
+            at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
+            partial: recorded.partial,
+        };
         dry_run.outcomes.iter().for_each(|outcome| self.note_outcome(outcome, &dry_run, &seen));
         self.note_passed(&dry_run, &seen);
     }
@@ -148,6 +156,7 @@ struct EvaluatedCommand<'s> {
     command: Document<'s>,
     target: Option<Target<'s>>,
     client: &'s Client,
+    at: Option<u64>,
     partial: bool,
 }
 
@@ -161,7 +170,8 @@ impl EvaluatedCommand<'_> {
 
     fn note(&self, tally: &mut Tally, rule: &Rule, effect: Effect, (namespace, reason): (&str, &str), statements: u64) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
-        let noted = Noted { effect, statements, app: self.client.app.as_deref(), namespace, reason };
+        let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
+        let noted = Noted { effect, statements, app, users, at: self.at, namespace, reason };
         tally.note(&noted, shape(self.command), || text(self.command));
     }
 }

@@ -182,8 +182,8 @@ struct CountedFor<'s> {
 
 impl CountedFor<'_> {
     fn count(&self, evidence: &mut Evidence) {
-        let noted =
-            Noted { effect: Effect::Passed, statements: 1, app: self.app, namespace: self.namespace, reason: "" };
+        let (app, namespace) = (self.app, self.namespace);
+        let noted = Noted { effect: Effect::Passed, statements: 1, app, users: None, at: None, namespace, reason: "" };
         evidence.note(&noted, shape(self.command), || None);
     }
 

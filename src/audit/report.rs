@@ -93,7 +93,7 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
         ),
     );
     for (rule, tally) in rules {
-        let Counts { rejected, rewritten, warned, cannot_tell, excepted, passed } = tally.counts;
+        let Counts { rejected, rewritten, warned, cannot_tell, excepted, passed, .. } = tally.counts;
         line(
             &mut out,
             format_args!(
@@ -142,21 +142,17 @@ fn example_text(example: &Example, out: &mut String) {
 }
 
 fn in_words(counts: &Counts) -> String {
-    let parts = [
-        (counts.rejected, Effect::Rejected),
-        (counts.rewritten, Effect::Rewritten),
-        (counts.cannot_tell, Effect::CannotTell),
-        (counts.warned, Effect::Warned),
-        (counts.excepted, Effect::Excepted),
-    ];
-    let parts = parts.iter().filter(|(count, _)| *count > 0);
-    parts.map(|(count, effect)| format!("{} {count}", words(*effect))).collect::<Vec<_>>().join(", ")
+    let parts = counts.by_effect().into_iter().filter(|(effect, count)| *count > 0 && *effect != Effect::Passed);
+    parts.map(|(effect, count)| format!("{} {count}", words(effect))).collect::<Vec<_>>().join(", ")
 }
 
 fn words(effect: Effect) -> &'static str {
     match effect {
         Effect::Rejected => "would reject",
         Effect::Rewritten => "would rewrite",
+        Effect::Conflict => "reports a conflict for",
+        Effect::NoMatch => "no match for",
+        Effect::Stale => "stale",
         Effect::Warned => "warns about",
         Effect::CannotTell => "cannot tell",
         Effect::Excepted => "exempts",

@@ -4,11 +4,14 @@
 use serde::Serialize;
 
 use crate::engine::OutcomeKind;
+use crate::text::shorten;
 
 /// The most applications counted by name for one rule; further ones count as [`OTHERS`].
 const MAX_APPS: usize = 100;
 /// The most shapes kept for one rule; statements of further shapes are only counted.
 const MAX_EXAMPLES: usize = 40;
+/// Bytes of the names of users in an example.
+const MAX_USERS_LENGTH: usize = 256;
 /// The name under which applications beyond [`MAX_APPS`] are counted.
 const OTHERS: &str = "(others)";
 /// The name for connections without an appName.
@@ -20,6 +23,12 @@ const UNNAMED: &str = "(no appName)";
 pub enum Effect {
     Rejected,
     Rewritten,
+    /// The stored document had another version than the statement was made for.
+    Conflict,
+    /// It matched nothing: the rule's condition was not satisfied, or there was no such document.
+    NoMatch,
+    /// It changed nothing, because what was stored was newer.
+    Stale,
     /// It is forwarded, but needs attention: a warning, or a write that cannot be analysed.
     Warned,
     /// The effect depends on data that the source does not have.
@@ -36,6 +45,9 @@ impl Effect {
         match self {
             Self::Rejected => "rejected",
             Self::Rewritten => "rewritten",
+            Self::Conflict => "conflict",
+            Self::NoMatch => "no_match",
+            Self::Stale => "stale",
             Self::Warned => "warned",
             Self::CannotTell => "cannot_tell",
             Self::Excepted => "excepted",
@@ -49,7 +61,10 @@ impl Effect {
         match kind {
             OutcomeKind::Reject | OutcomeKind::ShadowReject => Self::Rejected,
             OutcomeKind::Rewrite | OutcomeKind::ShadowRewrite => Self::Rewritten,
-            OutcomeKind::Warn | OutcomeKind::Allow | OutcomeKind::Conflict => Self::Warned,
+            OutcomeKind::Conflict => Self::Conflict,
+            OutcomeKind::NoMatch => Self::NoMatch,
+            OutcomeKind::Stale => Self::Stale,
+            OutcomeKind::Warn | OutcomeKind::Allow => Self::Warned,
             OutcomeKind::ExceptReject | OutcomeKind::ExceptRewrite => Self::Excepted,
         }
     }
@@ -60,6 +75,9 @@ impl Effect {
 pub struct Counts {
     pub rejected: u64,
     pub rewritten: u64,
+    pub conflict: u64,
+    pub no_match: u64,
+    pub stale: u64,
     pub warned: u64,
     pub cannot_tell: u64,
     pub excepted: u64,
@@ -71,6 +89,9 @@ impl Counts {
         match effect {
             Effect::Rejected => &mut self.rejected,
             Effect::Rewritten => &mut self.rewritten,
+            Effect::Conflict => &mut self.conflict,
+            Effect::NoMatch => &mut self.no_match,
+            Effect::Stale => &mut self.stale,
             Effect::Warned => &mut self.warned,
             Effect::CannotTell => &mut self.cannot_tell,
             Effect::Excepted => &mut self.excepted,
@@ -86,20 +107,30 @@ impl Counts {
 
     /// Adds the counts of `other`.
     pub fn merge(&mut self, other: Self) {
-        self.add(Effect::Rejected, other.rejected);
-        self.add(Effect::Rewritten, other.rewritten);
-        self.add(Effect::Warned, other.warned);
-        self.add(Effect::CannotTell, other.cannot_tell);
-        self.add(Effect::Excepted, other.excepted);
-        self.add(Effect::Passed, other.passed);
+        other.by_effect().into_iter().for_each(|(effect, statements)| self.add(effect, statements));
     }
 
     /// The sum of all counts.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let all = [self.rejected, self.rewritten, self.warned, self.cannot_tell, self.excepted, self.passed];
         // A damaged source may contain any number.
-        all.into_iter().fold(0, u64::saturating_add)
+        self.by_effect().into_iter().fold(0, |total, (_, statements)| total.saturating_add(statements))
+    }
+
+    /// The count of each effect.
+    #[must_use]
+    pub fn by_effect(&self) -> [(Effect, u64); 9] {
+        [
+            (Effect::Rejected, self.rejected),
+            (Effect::Rewritten, self.rewritten),
+            (Effect::Conflict, self.conflict),
+            (Effect::NoMatch, self.no_match),
+            (Effect::Stale, self.stale),
+            (Effect::CannotTell, self.cannot_tell),
+            (Effect::Warned, self.warned),
+            (Effect::Excepted, self.excepted),
+            (Effect::Passed, self.passed),
+        ]
     }
 }
 
@@ -113,6 +144,10 @@ pub struct Example {
     pub statements: u64,
     /// The application that sent the first of them.
     pub app: String,
+    /// "authDb.name" of the users that sent the first of them, if they are known.
+    pub users: Option<String>,
+    /// When the last of them arrived, in milliseconds since 1970 UTC, if it is known.
+    pub last: Option<u64>,
     /// The reason of the effect; empty for rewrites.
     pub reason: String,
     /// The first of them in mongosh syntax, if values may be shown.
@@ -134,6 +169,9 @@ pub struct Noted<'n> {
     pub effect: Effect,
     pub statements: u64,
     pub app: Option<&'n str>,
+    pub users: Option<&'n [(String, String)]>,
+    /// When they arrived, in milliseconds since 1970 UTC.
+    pub at: Option<u64>,
     pub namespace: &'n str,
     pub reason: &'n str,
 }
@@ -157,6 +195,7 @@ impl RuleTally {
             |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
         if let Some(known) = self.examples.iter_mut().find(same) {
             known.statements = known.statements.saturating_add(noted.statements);
+            known.last = known.last.max(noted.at);
         } else if self.examples.len() < MAX_EXAMPLES {
             self.examples.push(Example {
                 effect: noted.effect,
@@ -164,6 +203,8 @@ impl RuleTally {
                 shape,
                 statements: noted.statements,
                 app: noted.app.unwrap_or(UNNAMED).to_owned(),
+                users: noted.users.map(joined),
+                last: noted.at,
                 reason: noted.reason.to_owned(),
                 shell: shell(),
             });
@@ -211,11 +252,19 @@ impl RuleTally {
             };
             if let Some(known) = self.examples.iter_mut().find(same) {
                 known.statements = known.statements.saturating_add(example.statements);
+                known.last = known.last.max(example.last);
             } else if self.examples.len() < MAX_EXAMPLES {
                 self.examples.push(example);
             }
         }
     }
+}
+
+/// The names of users, in a text of limited length.
+fn joined(users: &[(String, String)]) -> String {
+    let mut names = users.iter().map(|(at, name)| format!("{at}.{name}")).collect::<Vec<_>>().join(" ");
+    shorten(&mut names, MAX_USERS_LENGTH);
+    names
 }
 
 /// The effects of all rules of a set, by rule number.

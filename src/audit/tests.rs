@@ -255,7 +255,15 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
 fn counts_are_bounded_and_can_be_merged() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
-        let noted = Noted { effect: Effect::Rejected, statements: 1, app: Some(&app), namespace: "d.c", reason: "" };
+        let noted = Noted {
+            effect: Effect::Rejected,
+            statements: 1,
+            app: Some(&app),
+            users: None,
+            at: None,
+            namespace: "d.c",
+            reason: "",
+        };
         tally.note(&noted, format!("shape{number}"), || None);
     };
     let (mut one, mut other) = (RuleTally::default(), RuleTally::default());

@@ -13,6 +13,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
+use super::notices::notices;
 use super::output::{Printed, print, print_line};
 use super::progress::Lines;
 use super::typed::Unquoted;
@@ -61,6 +62,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut findings = Findings::default();
     let settings = findings.settings(arguments.config.as_deref());
     let rules = findings.rules(&[&*arguments.paths, &*settings.rules].concat());
+    if let (Some(config), Some(rules)) = (arguments.config.as_deref(), &rules) {
+        for notice in notices(&settings, rules, Some(config)) {
+            logging::note(&format!("warning: {notice}"));
+        }
+    }
     if let (Some(upstream), Some(rules)) = (&arguments.upstream, &rules) {
         let settings = ConfigFile {
             upstream: Some(upstream.clone()),

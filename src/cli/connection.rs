@@ -1,7 +1,7 @@
 //! The flags and the start of every subcommand that uses rules and a deployment.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -72,6 +72,11 @@ impl Connection {
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },
             ..file
         }))
+    }
+
+    /// The path of the configuration file.
+    pub(super) fn config(&self) -> Option<&Path> {
+        self.config.as_deref()
     }
 
     /// The current content of the configuration file, to detect changes; `None` if it cannot be read.

@@ -108,7 +108,14 @@ impl ExplainInput<'_> {
         let surroundings = ShellContext { database: self.database, now: self.at };
         let parsed =
             shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
-        let explained = |command| Explained { dry_run: self.dry_run(&command, rules), command };
+        let explained = |command| {
+            let dry_run = self.dry_run(&command, rules);
+            let in_shadow =
+                |outcome: &RuleOutcome| matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
+            let enforced = dry_run.outcomes.iter().any(in_shadow).then(|| rules.with_shadow_enforced().ok()).flatten();
+            let enforced = enforced.map(|rules| self.dry_run(&command, &rules));
+            Explained { dry_run, enforced, command }
+        };
         Ok(Explanation { input: self, rules, commands: parsed.commands.into_iter().map(explained).collect() })
     }
 
@@ -160,6 +167,8 @@ pub(super) struct Explanation<'r> {
 struct Explained {
     command: CowDocument<'static>,
     dry_run: DryRun,
+    /// The dry run with rules in shadow mode enforced, if one of them matches.
+    enforced: Option<DryRun>,
 }
 
 impl Explanation<'_> {
@@ -174,7 +183,7 @@ impl Explained {
     fn to_text(&self, explanation: &Explanation<'_>, coloured: bool) -> String {
         let (rules, database) = (explanation.rules, explanation.input.database);
         let statements: Vec<DryRun> = explanation.statements(self).collect();
-        let mut out = format!("{}\n", self.summary());
+        let mut out = format!("{}\n", summary(&self.dry_run));
         if let (None, Some(message)) = (self.rejecting(), words::rejection(&self.dry_run)) {
             writeln!(out, "  {message}").unwrap_or_default();
         }
@@ -196,31 +205,37 @@ impl Explained {
         if matches!(self.dry_run.outcome, DryRunOutcome::Unchanged) {
             writeln!(out, "\n{}", words::shell(self.sent(), database)).unwrap_or_default();
         }
-        if let Some(difference) = self.difference(database, coloured) {
+        if let Some(difference) = self.difference(&self.dry_run, database, coloured) {
             write!(out, "\n{difference}").unwrap_or_default();
+        }
+        if let Some(enforced) = &self.enforced {
+            writeln!(out, "\nif these rules were enforced: {}", summary(enforced)).unwrap_or_default();
+            if let Some(difference) = self.difference(enforced, database, coloured) {
+                write!(out, "\n{difference}").unwrap_or_default();
+            }
         }
         out
     }
 
-    /// The diff from the command to the one sent; `None` if they are the same, nothing is sent, or it is undecided.
-    fn difference(&self, database: &str, coloured: bool) -> Option<String> {
-        let sent = self.sent();
-        if sent.is_empty() || matches!(self.dry_run.outcome, DryRunOutcome::Unchanged | DryRunOutcome::Undecided) {
+    /// The diff from the command to the one that a dry run sends; `None` if they are the same, nothing is sent, or it is
+    /// undecided.
+    fn difference(&self, dry_run: &DryRun, database: &str, coloured: bool) -> Option<String> {
+        let sent = dry_run.sent(&self.command);
+        if sent.is_empty() || matches!(dry_run.outcome, DryRunOutcome::Unchanged | DryRunOutcome::Undecided) {
             return None;
         }
         let before = words::shell_lines(std::slice::from_ref(&self.command), database);
         Some(difference(&before, &words::shell_lines(sent, database), coloured))
     }
 
-    fn summary(&self) -> String {
-        let sentence = match &self.dry_run.outcome {
-            DryRunOutcome::Unchanged => "sent unchanged",
-            DryRunOutcome::Rewritten(_) => "sent with changes",
-            DryRunOutcome::Undecided => "executed in a transaction that depends on the stored documents",
-            DryRunOutcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
-            DryRunOutcome::Rejected { .. } => "only a part is sent",
-        };
-        format!("{}: {sentence}", words::verdict(&self.dry_run.outcome))
+    /// `{verdict, difference, message}` if the rules in shadow mode were enforced.
+    fn enforced_json(&self, database: &str) -> Option<serde_json::Value> {
+        let enforced = self.enforced.as_ref()?;
+        Some(json!({
+            "verdict": words::verdict(&enforced.outcome),
+            "difference": self.difference(enforced, database, false),
+            "message": words::rejection(enforced),
+        }))
     }
 
     /// The rule that rejects the command, if any.
@@ -231,6 +246,17 @@ impl Explained {
     fn sent(&self) -> &[CowDocument<'static>] {
         self.dry_run.sent(&self.command)
     }
+}
+
+fn summary(dry_run: &DryRun) -> String {
+    let sentence = match &dry_run.outcome {
+        DryRunOutcome::Unchanged => "sent unchanged",
+        DryRunOutcome::Rewritten(_) => "sent with changes",
+        DryRunOutcome::Undecided => "executed in a transaction that depends on the stored documents",
+        DryRunOutcome::Rejected { sent, .. } if sent.is_empty() => "nothing is sent",
+        DryRunOutcome::Rejected { .. } => "only a part is sent",
+    };
+    format!("{}: {sentence}", words::verdict(&dry_run.outcome))
 }
 
 /// The outcome of a rule with its reason, hint and place.
@@ -251,7 +277,7 @@ fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
 }
 
 impl Serialize for Explanation<'_> {
-    /// `{verdict, rules, shell, difference, command, message, statements, notes}`. The writer may fail to end a long
+    /// `{verdict, rules, shell, difference, command, message, enforced, statements, notes}`. The writer may fail to end a long
     /// result.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self { input: ExplainInput { database, .. }, rules, commands } = self;
@@ -265,7 +291,8 @@ impl Serialize for Explanation<'_> {
         result.serialize_entry("rules", &Each(|| outcomes().map(|one| words::rule_json(one, rules))))?;
         let sent: Vec<CowDocument<'static>> = commands.iter().flat_map(|one| one.sent().iter().cloned()).collect();
         result.serialize_entry("shell", &(!sent.is_empty()).then(|| words::shell(&sent, database)))?;
-        let differences: Vec<String> = commands.iter().filter_map(|one| one.difference(database, false)).collect();
+        let differences: Vec<String> =
+            commands.iter().filter_map(|one| one.difference(&one.dry_run, database, false)).collect();
         result.serialize_entry("difference", &(!differences.is_empty()).then(|| differences.join("\n")))?;
         match sent.as_slice() {
             [_, _, ..] => {
@@ -277,6 +304,8 @@ impl Serialize for Explanation<'_> {
             }
         }
         result.serialize_entry("message", &commands.iter().find_map(|one| words::rejection(&one.dry_run)))?;
+        let enforced = || commands.iter().filter_map(|one| one.enforced_json(database));
+        result.serialize_entry("enforced", &Each(enforced))?;
         let statements = || commands.iter().flat_map(|one| self.statements(one));
         result.serialize_entry("statements", &Each(|| statements().map(|one| statement_json(&one, rules))))?;
         let needs = || commands.iter().flat_map(|one| one.dry_run.needs.iter().map(move |need| (one, need)));

@@ -1,12 +1,14 @@
 //! Writes log lines and error messages to stderr. For the systemd journal, every line starts with its
 //! priority and has no time, because the journal adds the time itself.
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
 use std::fs::File;
 use std::io::{IsTerminal, Write as _, stderr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
-use std::sync::LazyLock;
+use std::panic::PanicHookInfo;
+use std::sync::{LazyLock, OnceLock};
 
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Level, Subscriber};
@@ -29,8 +31,12 @@ static IS_JOURNAL: LazyLock<bool> = LazyLock::new(|| {
     matches!((named, own), (Ok(named), Ok(own)) if named == format!("{}:{}", own.dev(), own.ino()))
 });
 
+/// The format of the log, once it has started.
+static STARTED: OnceLock<LogFormat> = OnceLock::new();
+
 /// Starts logging to stderr. Only the output of subcommands goes to stdout.
 pub(super) fn start(format: LogFormat) {
+    _ = STARTED.set(format);
     let lines = layer().with_writer(stderr).with_ansi(stderr().is_terminal());
     let logs = tracing_subscriber::registry().with(filter());
     match format {
@@ -38,6 +44,23 @@ pub(super) fn start(format: LogFormat) {
         LogFormat::Text if *IS_JOURNAL => logs.with(lines.without_time().map_event_format(JournalLines)).init(),
         LogFormat::Text => logs.with(lines).init(),
     }
+    std::panic::set_hook(Box::new(log_panic));
+}
+
+/// Logs a panic as a line of the log, with the backtrace that RUST_BACKTRACE asks for.
+fn log_panic(panic: &PanicHookInfo<'_>) {
+    let place = panic.location().map(ToString::to_string).unwrap_or_default();
+    let reason = panic.payload_as_str().unwrap_or("no reason");
+    let backtrace = Backtrace::capture();
+    match backtrace.status() {
+        BacktraceStatus::Captured => tracing::error!(place, %backtrace, "docward panicked: {reason}"),
+        _ => tracing::error!(place, "docward panicked: {reason}; please report this as a bug"),
+    }
+}
+
+/// Whether every line of stderr must be a JSON object.
+fn is_json() -> bool {
+    STARTED.get() == Some(&LogFormat::Json)
 }
 
 /// The levels and modules in RUST_LOG: `warn`, `info,docward::proxy=debug`. `EnvFilter` would add only filters on
@@ -49,12 +72,19 @@ fn filter() -> Targets {
 
 /// Prints an error. Hides credentials, because `text` may quote a connection string that was typed elsewhere.
 pub(super) fn print_error(text: &str) {
-    write(&lines(Level::ERROR, &redact(text)));
+    let text = redact(text);
+    match is_json() {
+        true => tracing::error!("{}", text.trim_start_matches("docward: ").trim_end()),
+        false => write(&lines(Level::ERROR, &text)),
+    }
 }
 
 /// Prints progress, as a line.
 pub(super) fn note(text: &str) {
-    write(&lines(Level::INFO, &format!("{text}\n")));
+    match is_json() {
+        true => tracing::info!("{text}"),
+        false => write(&lines(Level::INFO, &format!("{text}\n"))),
+    }
 }
 
 /// Nothing can be printed if stderr is closed.
@@ -64,7 +94,21 @@ fn write(text: &str) {
 
 /// Prints the diagnostics of rules or a configuration file.
 pub(super) fn show(report: &Report) {
-    print_error(&report.render(stderr().is_terminal()));
+    if !is_json() {
+        return print_error(&report.render(stderr().is_terminal()));
+    }
+    let diagnostics = report.to_json();
+    for one in diagnostics.as_array().into_iter().flatten() {
+        let text = |key: &str| one.get(key).and_then(serde_json::Value::as_str);
+        let number = |key: &str| one.get(key).and_then(serde_json::Value::as_u64);
+        let (code, file, line, column) = (text("code"), text("file"), number("line"), number("column"));
+        let (message, help) = (text("message").unwrap_or_default(), text("help"));
+        if text("severity") == Some("error") {
+            tracing::error!(code, file, line, column, help, "{message}");
+        } else {
+            tracing::warn!(code, file, line, column, help, "{message}");
+        }
+    }
 }
 
 /// Prefixes each line of another format with its priority, if stderr is the journal.

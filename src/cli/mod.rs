@@ -19,6 +19,7 @@ mod logging;
 mod machine;
 mod man;
 mod mode;
+mod notices;
 mod output;
 mod pool;
 mod progress;
@@ -90,7 +91,7 @@ pub enum Command {
     Audit(audit::Arguments),
     /// Propose rules for recorded traffic.
     Suggest(suggest::Arguments),
-    /// Send recorded traffic to a deployment, and report throughput, latencies, errors and differences.
+    /// Send recorded traffic to a deployment, and report latencies, errors and differences.
     Replay(Box<replay::Arguments>),
     /// Repair the copies of a `copies` rule that differ from their originals.
     Repair(connection::OneRule),

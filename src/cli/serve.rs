@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use clap::Args;
 use listenfd::ListenFd;
 use sd_notify::NotifyState;
@@ -20,6 +20,7 @@ use super::active_rules::ActiveRules;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
 use super::connection::{Connection, exit_code, start};
 use super::listening::Listening;
+use super::notices::notices;
 use super::pool::PoolArguments;
 use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
@@ -34,7 +35,7 @@ use crate::proxy::{
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
-use crate::service::{MongoService, copies};
+use crate::service::{MongoService, copies, requirements};
 
 /// The default address of the first listener.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
@@ -120,6 +121,9 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
         let has_service = settings.service.is_some();
+        for notice in notices(&settings, &rules, connection.config()) {
+            tracing::warn!("{notice}");
+        }
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
         let (mut telemetry, (mut config, service)) = match configured.await {
@@ -193,6 +197,9 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
 
 pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, MongoService)> {
     let upstream = Upstream::parse(&settings.upstream(), settings.resolver).await.context("--upstream")?;
+    if let Some(other) = upstream.other_set().await {
+        bail!("--upstream: {other}");
+    }
     let service = settings.connect().await?;
     let placement = placement(&settings)?;
     let tls = settings.tls.files()?.map(ListenerTls::load).transpose().context("--tls-certificate")?;
@@ -242,7 +249,10 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
         ServiceAccess::Granted => Ok(()),
         ServiceAccess::Refused(reason) => Err(reason),
         ServiceAccess::Unknown(reason) => {
-            tracing::warn!("the privileges of docward's own user are not checked yet: {reason}");
+            tracing::warn!(
+                "the privileges of docward's own user are not checked yet: {reason}; retrying in {:?}",
+                access::RETRY_INTERVAL
+            );
             Ok(())
         }
     }
@@ -340,6 +350,7 @@ async fn serve(
         () = reload.run(hang_up) => {}
         () = active.follow() => {}
         () = access::watch(&service, &rules) => {}
+        () = requirements::watch(&service, &rules) => {}
         () = reports => {}
     }
     telemetry.end().await;

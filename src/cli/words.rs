@@ -50,6 +50,8 @@ pub(super) fn effect(kind: OutcomeKind) -> &'static str {
         OutcomeKind::Reject => "rejects it",
         OutcomeKind::Warn => "forwards it and logs a warning",
         OutcomeKind::Conflict => "reports a conflict",
+        OutcomeKind::NoMatch => "finds that it matched nothing",
+        OutcomeKind::Stale => "finds that it changed nothing",
         OutcomeKind::Allow => "cannot analyse it and forwards it (unsupported: allow)",
         OutcomeKind::ExceptRewrite => "would rewrite it, but exempts this client (except)",
         OutcomeKind::ExceptReject => "would reject it, but exempts this client (except)",

@@ -104,6 +104,8 @@ codes! {
     OtherVersions = "R0035",
     /// Stored documents lack what a rule needs, or break what it promises.
     StoredDocuments = "R0036",
+    /// The deployment lacks something that a rule needs.
+    LackingServer = "R0037",
 }
 
 #[cfg(test)]

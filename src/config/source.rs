@@ -114,6 +114,16 @@ impl Sources {
         self.text(span.file).get(span.start as usize..span.end as usize).unwrap_or_default()
     }
 
+    /// The lines from `first` up to `end`, both from 1, without the line `end`.
+    pub(crate) fn lines(&self, file: FileId, first: u32, end: u32) -> &str {
+        let source = &self.0[file.0 as usize];
+        let start_of = |line: u32| {
+            let start = source.line_starts.get(line.saturating_sub(1) as usize);
+            start.map_or(source.text.len(), |start| *start as usize)
+        };
+        source.text.get(start_of(first)..start_of(end)).unwrap_or_default()
+    }
+
     /// Where a span starts: file, line and column.
     #[must_use]
     pub fn location(&self, span: Span) -> Location {

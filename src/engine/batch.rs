@@ -14,6 +14,7 @@ mod limits;
 mod match_checks;
 mod numbers;
 mod ownership;
+mod results;
 mod transaction;
 
 use std::borrow::Cow;
@@ -53,6 +54,8 @@ pub(super) struct BatchJob<'f> {
     /// The command's maxTimeMS, set once a transaction had to be repeated.
     time_limit: Option<Duration>,
     check_limit: match_checks::CheckLimit,
+    /// The statements without effect, as far as the replies show them.
+    without_effect: Vec<results::WithoutEffect<'f>>,
 }
 
 /// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
@@ -83,6 +86,7 @@ impl<'f> BatchJob<'f> {
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
+            without_effect: Vec::new(),
         });
         job.leases = job.collect_leases();
         job
@@ -97,37 +101,48 @@ impl<'f> BatchJob<'f> {
     /// Leases the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         self.lease_numbers(&port).await?;
-        port.outcomes(|outcomes| self.plan_groups(outcomes))?;
+        if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {
+            return match self.watched_message(step) {
+                Ok(message) => self.send_once(message, port).await,
+                Err(step) => Flow::Break(step),
+            };
+        }
         self.send(port).await
     }
 
     /// Sends the statements, group by group, and returns the client's reply.
     pub(super) async fn send(mut self: Box<Self>, port: Port) -> Flow<Step> {
+        let last = self.send_groups(&port).await;
+        port.outcomes(|outcomes| self.note_without_effect(outcomes));
+        last
+    }
+
+    async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
         while let Some(mut group) = self.next_group() {
             // What few groups need is boxed, so that the state of the others is small.
             if group.stage == Stage::CheckMatch {
-                Box::pin(self.check_matches(group, &port)).await?;
+                Box::pin(self.check_matches(group, port)).await?;
                 continue;
             }
-            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, &port)).await? {
+            if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
                 continue;
             }
             let reply = match group.statements.as_slice() {
-                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, &port)).await? {
+                [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
                     Some(reply) => reply,
                     None => continue,
                 },
-                _ => self.send_command(&group, &port).await,
+                _ => self.send_command(&group, port).await,
             };
             let reply = match self.batch.form {
-                Form::BulkWrite => Box::pin(self.with_all_results(reply, &port)).await?,
+                Form::BulkWrite => Box::pin(self.with_all_results(reply, port)).await?,
                 _ => reply,
             };
             if let Some((group, index, reply)) = self.take_reply(group, reply)? {
-                Box::pin(self.check_after(group, index, reply, &port)).await?;
+                Box::pin(self.check_after(group, index, reply, port)).await?;
             }
         }
-        self.explain_errors(&port);
+        self.explain_errors(port);
         // A rejection inside a transaction aborts it on the server, as a write error does.
         if self.rejected_in_transaction() {
             port.exchange(own::abort_transaction(&self.command)).await;
@@ -349,6 +364,9 @@ impl<'f> BatchJob<'f> {
     /// Adds the reply to a group whose statements are done.
     fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) {
         self.tally.add(reply, self.batch.form, &group.statements);
+        if !group.matched {
+            self.note_results(reply, &group.statements);
+        }
         let optimistic = group.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
@@ -399,6 +417,9 @@ impl<'f> BatchJob<'f> {
             Counted::Nothing(group) => group,
         };
         let check = self.needs_match_check(&group, &reply, error);
+        if check.is_none() {
+            self.note_results(&reply, &group.statements);
+        }
         drop(reply);
         match check {
             Some(index) => Flow::Continue(Some((group, index, frame))),

@@ -40,6 +40,8 @@ pub(super) struct Incoming<'f> {
 pub(super) enum Decision<'f> {
     /// The final step.
     Final(Step),
+    /// This message, whose reply shows the effect of its statements and is the client's.
+    Sent(Box<BatchJob<'f>>, Vec<u8>),
     /// The reply to this query of the authenticated users, then another decision.
     Users(Vec<u8>),
     /// The reply to this query of a rule on the collection, then another decision.
@@ -104,6 +106,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Deci
         }
         match decision {
             Decision::Final(step) => return Flow::Continue(step),
+            Decision::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
             Decision::Users(question) => match read_users(&port.exchange(question).await) {
                 Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
                 None => return close("the server's reply to connectionStatus cannot be parsed"),
@@ -124,9 +127,12 @@ impl Decision<'_> {
         match self {
             Self::Final(step) => step.sends(),
             Self::Users(_) => false,
-            Self::Collection(_) | Self::Evaluation(_) | Self::Privileges(_) | Self::Numbers(_) | Self::Commands(_) => {
-                true
-            }
+            Self::Sent(..)
+            | Self::Collection(_)
+            | Self::Evaluation(_)
+            | Self::Privileges(_)
+            | Self::Numbers(_)
+            | Self::Commands(_) => true,
         }
     }
 }
@@ -267,7 +273,10 @@ impl<'f> Incoming<'f> {
             () if job.needs_privileges(&client_state.privileges) => Decision::Privileges(job),
             () if job.needs_numbers() => Decision::Numbers(job),
             () => match job.plan_groups(outcomes) {
-                Flow::Break(step) => Decision::Final(step),
+                Flow::Break(step) => match job.watched_message(step) {
+                    Ok(message) => Decision::Sent(job, message),
+                    Err(step) => Decision::Final(step),
+                },
                 Flow::Continue(()) => Decision::Commands(job),
             },
         })

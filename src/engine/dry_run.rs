@@ -355,6 +355,7 @@ fn success(form: Option<Form>, sent: Document<'_>) -> Vec<u8> {
                 w.array("firstBatch", |_| {});
             });
             w.integer("nMatched", count);
+            w.integer("nModified", count);
         }
         _ => {
             w.integer("n", count);

@@ -12,7 +12,7 @@ use crate::document::Path;
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
-use crate::patterns::{Context, Measured, Rejection, Rewrite, Verdict};
+use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Verdict};
 use crate::rules::{Mode, Rule, RuleSet, Unsupported};
 
 /// A statement and the result of its evaluation.
@@ -26,6 +26,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) changed_by: Option<&'r Rule>,
     /// The rules that decide the result when the statement matches nothing.
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
+    /// The rules for which it is of interest whether the statement has an effect.
+    pub(super) watched: SmallVec<[Watched<'r>; 1]>,
     /// The rule that explains the server's errors because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
     /// The rule whose increment is dropped if the server cannot increment the stored value.
@@ -49,6 +51,15 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
     pub(super) rival_aborts: u32,
+}
+
+/// A rule, and what it means for it if a statement has no effect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Watched<'r> {
+    pub(super) rule: &'r Rule,
+    pub(super) no_effect: Option<NoEffect>,
+    /// The rule rewrote the statement; this outcome is kept open.
+    pub(super) rewritten: bool,
 }
 
 /// A rule that assigns numbers.
@@ -219,6 +230,7 @@ fn evaluate_statement<'r, 'a>(
         rejected: None,
         changed_by: None,
         unmatched: SmallVec::new(),
+        watched: SmallVec::new(),
         explained_by: None,
         counted_by: None,
         uncounted: None,
@@ -292,6 +304,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
         match verdict {
             Verdict::Forward => {}
+            Verdict::Conditional(no_effect) => self.watch(rule, Some(no_effect), None),
             Verdict::Provides(operation) => {
                 if let Some(operation) = operation {
                     self.statement = self.statement.with(operation);
@@ -299,7 +312,10 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 }
                 self.brings_number.extend(NumberRule::of(rule));
             }
-            Verdict::Rewrite(Rewrite { operation, checks_match }) => {
+            Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
+                if checks_match || no_effect.is_some() {
+                    self.watch(rule, no_effect, Some(outcomes));
+                }
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
                 if rule.pattern.explains_errors() {
@@ -336,6 +352,23 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
                 self.rejected = Some(RejectedBy { rule, rejection });
             }
+        }
+    }
+
+    /// Notes a rule for which the effect of the statement is of interest. `rewriting`: the outcomes with its rewrite.
+    fn watch(&mut self, rule: &'r Rule, no_effect: Option<NoEffect>, rewriting: Option<&mut RuleOutcomes>) {
+        let known = match self.watched.iter_mut().position(|known| known.rule.id == rule.id) {
+            Some(at) => at,
+            None => {
+                self.watched.push(Watched { rule, no_effect, rewritten: false });
+                self.watched.len() - 1
+            }
+        };
+        if let (Some(known), Some(outcomes)) = (self.watched.get_mut(known), rewriting)
+            && !known.rewritten
+        {
+            known.rewritten = true;
+            outcomes.keep_open(rule);
         }
     }
 
@@ -444,7 +477,7 @@ fn noted_outcome<'v>(
     enforcement: Enforcement,
 ) -> Option<(OutcomeKind, Option<&'v Rejection>)> {
     match verdict {
-        Verdict::Forward | Verdict::Provides(None) => None,
+        Verdict::Forward | Verdict::Conditional(_) | Verdict::Provides(None) => None,
         // Its outcome is noted after checking whether the filter matches.
         Verdict::OnlyNew(..) if enforcement == Enforcement::Enforce => None,
         Verdict::OnlyNew(_, rejection) => Some((enforcement.rejects(), Some(rejection))),

@@ -311,6 +311,16 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Docume
     errors.filter_map(|error| Some((place(error, key)?, error))).collect()
 }
 
+/// Returns the successful results of a bulkWrite in the reply, in the order of its statements.
+pub(super) fn results_of<'r>(reply: &Reply<'r>) -> Vec<Document<'r>> {
+    first_batch(reply).values().filter_map(Value::as_document).filter(|result| !is_error(*result)).collect()
+}
+
+/// Returns the position of an upserting statement in its command.
+pub(super) fn place_of_upserted(entry: Value<'_>) -> Option<usize> {
+    place(entry.as_document()?, "index")
+}
+
 /// Returns how many documents a run of one statement matched or inserted.
 pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
     match form {

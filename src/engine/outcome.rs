@@ -16,8 +16,13 @@ pub enum OutcomeKind {
     Reject,
     /// The command is sent, but somebody should look at it.
     Warn,
-    /// A checked statement matched nothing.
+    /// The stored document has another version than the statement was made for.
     Conflict,
+    /// A statement with the rule's condition matched nothing: the condition is not satisfied, or there is no such
+    /// document.
+    NoMatch,
+    /// A statement changed nothing, because what is stored is newer.
+    Stale,
     /// The rule could not analyse it and `unsupported: allow` let it pass.
     Allow,
     /// It would have been rewritten, but `except` exempts this client.
@@ -28,10 +33,22 @@ pub enum OutcomeKind {
 }
 
 impl OutcomeKind {
-    /// Returns whether the outcome needs no attention. Only rewrites are routine.
+    /// Returns whether the outcome is part of the normal work of rules and needs no attention.
     #[must_use]
     pub fn is_routine(self) -> bool {
-        self == Self::Rewrite
+        matches!(self, Self::Rewrite | Self::NoMatch | Self::Stale)
+    }
+
+    /// Returns whether a statement was rejected or lost a race, or would have been rejected.
+    #[must_use]
+    pub fn stops(self) -> bool {
+        matches!(self, Self::Reject | Self::Conflict | Self::ShadowReject | Self::ExceptReject)
+    }
+
+    /// Returns whether the rule only reports what it would have done.
+    #[must_use]
+    pub fn is_shadow(self) -> bool {
+        matches!(self, Self::ShadowRewrite | Self::ShadowReject)
     }
 
     pub fn as_str(self) -> &'static str {
@@ -40,6 +57,8 @@ impl OutcomeKind {
             Self::Reject => "reject",
             Self::Warn => "warn",
             Self::Conflict => "conflict",
+            Self::NoMatch => "no_match",
+            Self::Stale => "stale",
             Self::Allow => "allow",
             Self::ExceptRewrite => "except-rewrite",
             Self::ExceptReject => "except-reject",
@@ -64,6 +83,14 @@ pub struct RuleOutcome {
     pub hint: String,
     /// The number of statements.
     pub statements: u64,
+    /// As many of them may still get another outcome, because the server has not replied to them yet.
+    open: u64,
+}
+
+impl RuleOutcome {
+    fn is_rewrite_by(&self, rule: &Rule) -> bool {
+        self.rule == rule.id && self.kind == OutcomeKind::Rewrite
+    }
 }
 
 /// The outcomes of one message, one entry for each rule and kind.
@@ -82,9 +109,21 @@ impl RuleOutcomes {
         kind: OutcomeKind,
         rejection: Option<&Rejection>,
     ) {
-        let text = |of: fn(&Rejection) -> &String| rejection.map(of).cloned().unwrap_or_default();
+        let text = rejection.map_or(("", ""), |rejection| (rejection.reason.as_str(), rejection.hint.as_str()));
+        self.add_several(rule, namespace, kind, text, 1);
+    }
+
+    /// Adds several statements; `text` is the reason and the hint.
+    fn add_several(
+        &mut self,
+        rule: &Rule,
+        namespace: Namespace<'_>,
+        kind: OutcomeKind,
+        (reason, hint): (&str, &str),
+        statements: u64,
+    ) {
         match self.list.iter_mut().find(|known| known.rule == rule.id && known.kind == kind) {
-            Some(known) => known.statements += 1,
+            Some(known) => known.statements += statements,
             None => {
                 if self.list.capacity() == 0 {
                     // Most messages have the outcome of one rule.
@@ -98,12 +137,42 @@ impl RuleOutcomes {
                     pattern: rule.pattern.name(),
                     namespace: name,
                     kind,
-                    reason: text(|rejection| &rejection.reason),
-                    hint: text(|rejection| &rejection.hint),
-                    statements: 1,
+                    reason: reason.to_owned(),
+                    hint: hint.to_owned(),
+                    statements,
+                    open: 0,
                 });
             }
         }
+    }
+
+    /// The last rewrite that was added for this rule may still get another outcome.
+    pub(super) fn keep_open(&mut self, rule: &Rule) {
+        if let Some(rewrite) = self.list.iter_mut().find(|known| known.is_rewrite_by(rule)) {
+            rewrite.open += 1;
+        }
+    }
+
+    /// Adds the final outcome of statements. It replaces their rewrites, if they are `rewritten` ones that were kept
+    /// open.
+    pub(super) fn settle(
+        &mut self,
+        rule: &Rule,
+        namespace: Namespace<'_>,
+        kind: OutcomeKind,
+        text: (&str, &str),
+        (statements, rewritten): (u64, bool),
+    ) {
+        let at = self.list.iter().position(|known| known.is_rewrite_by(rule) && known.open > 0).filter(|_| rewritten);
+        if let Some((at, rewrite)) = at.and_then(|at| Some((at, self.list.get_mut(at)?))) {
+            let settled = statements.min(rewrite.open);
+            rewrite.open -= settled;
+            rewrite.statements -= settled;
+            if rewrite.statements == 0 {
+                self.list.remove(at);
+            }
+        }
+        self.add_several(rule, namespace, kind, text, statements);
     }
 
     /// Adds an option that a rule added to a command. These are too frequent to count, so only a dry run includes them.
@@ -119,5 +188,13 @@ impl RuleOutcomes {
 
     pub(super) fn take(&mut self) -> Vec<RuleOutcome> {
         std::mem::take(&mut self.list)
+    }
+
+    /// Takes the outcomes that are final.
+    pub(super) fn take_final(&mut self) -> Vec<RuleOutcome> {
+        if self.list.iter().all(|outcome| outcome.open == 0) {
+            return self.take();
+        }
+        self.list.extract_if(.., |outcome| outcome.open == 0).collect()
     }
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use super::batch::BatchJob;
 use super::decision::{Decision, Incoming, carry_out};
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
@@ -78,6 +79,8 @@ pub struct Plan<'f> {
 enum State<'f> {
     Fresh(Incoming<'f>),
     CarryingOut(Coroutine<'f>),
+    /// The command has been sent. Its reply is the client's.
+    Sent(Box<BatchJob<'f>>),
     Done,
 }
 
@@ -107,11 +110,20 @@ impl<'f> Plan<'f> {
         self
     }
 
-    /// Returns the rules' outcomes since the last call.
+    /// Returns the rules' outcomes since the last call, as far as they are final.
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
             State::CarryingOut(functions) => functions.take_outcomes(),
+            State::Sent(_) => self.outcomes.take_final(),
             State::Fresh(_) | State::Done => self.outcomes.take(),
+        }
+    }
+
+    /// Returns the other outcomes of a plan that cannot be continued.
+    pub fn take_rest(&mut self) -> Vec<RuleOutcome> {
+        match &self.state {
+            State::CarryingOut(functions) => functions.take_all_outcomes(),
+            State::Sent(_) | State::Fresh(_) | State::Done => self.outcomes.take(),
         }
     }
 
@@ -140,6 +152,10 @@ impl<'f> Plan<'f> {
         let step = match &mut self.state {
             State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
                 Decision::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
+                Decision::Sent(job, message) if !incoming.needs_permits() => {
+                    self.state = State::Sent(job);
+                    return Step::Exchange(message);
+                }
                 decision => {
                     let outcomes = std::mem::take(&mut self.outcomes);
                     // The most frequent ones have smaller functions.
@@ -161,6 +177,14 @@ impl<'f> Plan<'f> {
                 }
             },
             State::CarryingOut(functions) => functions.resume(input, client_state),
+            State::Sent(job) => {
+                let step = match input {
+                    Input::Reply(reply) => job.take_only_reply(reply, &mut self.outcomes),
+                    _ => Step::Close("internal error: the plan waits for a reply".to_owned()),
+                };
+                self.state = State::Done;
+                return step;
+            }
             State::Done => Step::Close("internal error: the plan has ended".to_owned()),
         };
         if step.is_final()

@@ -250,7 +250,13 @@ impl<'f> Coroutine<'f> {
         take(&mut self.port.shared().outcomes)
     }
 
+    /// Takes the outcomes that are final.
     pub(super) fn take_outcomes(&self) -> Vec<RuleOutcome> {
+        self.port.shared().outcomes.take_final()
+    }
+
+    /// Takes all outcomes.
+    pub(super) fn take_all_outcomes(&self) -> Vec<RuleOutcome> {
         self.port.shared().outcomes.take()
     }
 }

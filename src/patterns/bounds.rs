@@ -18,7 +18,8 @@ use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    AnyPattern, Claim, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
+    concern_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Constraint, Declaration, Keys, Number, Scalar, Setting, Words};
@@ -91,6 +92,9 @@ const ON_NO_ROOM: Setting<Words<OnNoRoom>> = Setting::with_default(
 const KEYS: Keys = Keys::new("A number that must stay in a range.", &[&FIELD, &MIN, &MAX, &POLICY, &ON_NO_ROOM])
     .constrained(&[Constraint::AtLeastOneOf(&["min", "max"])]);
 
+const NO_ROOM: NoEffect =
+    NoEffect::no_match("it matched nothing: no document has room for the change, or there is no such document");
+
 impl Pattern for Bounds {
     fn declaration() -> Declaration {
         Declaration::mapping(&KEYS).example("{ field: stock, min: 0 }")
@@ -143,6 +147,10 @@ impl Pattern for Bounds {
         version
             .filter(|version| is_same(version) && self.max.is_some())
             .map(|_| "updates increment the version, and no update would match at the maximum")
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::Operator("$isNumber")]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -312,7 +320,7 @@ impl Bounds {
     fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
         let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
         if self.keeps(update, amount, Numbers::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
-            return Ok(Verdict::Forward);
+            return Ok(Verdict::Conditional(NO_ROOM));
         }
         if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, Numbers::Whole) {
             return Err(self.without_condition());
@@ -320,7 +328,7 @@ impl Bounds {
         let mut update = update.clone();
         update.conditions.push(condition);
         let checks_match = self.on_no_room == OnNoRoom::Error;
-        Ok(Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match }))
+        Ok(Verdict::conditional(Operation::Update(update), checks_match, NO_ROOM))
     }
 
     fn without_condition(&self) -> Rejection {

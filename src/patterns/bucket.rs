@@ -15,7 +15,7 @@ use super::filter::narrowed;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content,
+    Concern, Context, IndexPurpose, NeededIndex, NoEffect, Pattern, Rejection, Unmatched, Verdict, concern_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, Whole};
@@ -46,6 +46,8 @@ const KEYS: Keys = Keys::new(
     "A growing array, split into documents with a bounded number of elements.",
     &[&ARRAY, &COUNT, &LIMIT, &OPENED],
 );
+
+const NO_BUCKET: NoEffect = NoEffect::no_match("it matched nothing: no bucket that it matches has room");
 
 impl Pattern for Bucket {
     fn declaration() -> Declaration {
@@ -348,14 +350,15 @@ impl Bucket {
         let seed = with_operators(update, Document::EMPTY.into(), true);
         let seed = inserted(&seed);
         let filter = update.filter.as_document();
-        let is_id = |key: &[u8]| key == b"_id" || key.starts_with(b"_id.");
-        let pins_id =
-            Path::parse("_id").is_some_and(|id| seed.as_ref().is_some_and(|seed| seed.at(&id) != Held::Missing));
-        if pins_id || filter.elements().any(|element| is_id(element.key)) {
-            return Err(Rejection::new(
-                "it selects a bucket by _id, and that bucket may be full",
-                "Filter by the owner's fields instead of _id.",
-            ));
+        let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
+        let pinned_id = Path::parse("_id").and_then(|id| seed.as_ref().map(|seed| seed.at(&id)));
+        let selected = match pinned_id {
+            None | Some(Held::Missing) if !names_id => None,
+            Some(Held::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
+            _ => Some("it selects a bucket by _id, and that bucket may be full"),
+        };
+        if let Some(reason) = selected {
+            return Err(Rejection::new(reason, "Filter by the owner's fields instead of _id."));
         }
         let counted = self.counted(operators, pushed);
         let checks_version = || versions.iter().any(|version| equality(filter, version.as_str()).is_some());
@@ -363,8 +366,10 @@ impl Bucket {
             return Ok(self.push_to_stored(update, counted, pushed));
         }
         let opening = with_operators(update, counted.clone(), true);
-        let image =
-            inserted(&opening).filter(|_| pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators));
+        let is_valid_upsert = pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators);
+        let image = inserted(&opening).filter(|_| is_valid_upsert);
+        // Only the increment of the count makes it an error, because the filter says what the count is.
+        let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
         let is_known = |root: &[u8]| {
             let root = std::str::from_utf8(root).ok().and_then(Path::parse);
             root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != Held::Unknown))
@@ -373,12 +378,12 @@ impl Bucket {
         let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
             // The server returns its own error for this upsert.
-            None if update.upsert => Ok(self.push_to_any(update, counted, pushed)),
+            None if update.upsert && !pins_count() => Ok(self.push_to_any(update, counted, pushed)),
             Some(image) if self.holds_only_pushed(seed.as_ref(), &image, pushed) && seeds => {
                 let operators = self.with_new_fields(counted.as_document(), &image, None, now);
                 Ok(self.push_to_any(update, operators, pushed))
             }
-            Some(_) if update.upsert => Err(Rejection::new(
+            _ if update.upsert => Err(Rejection::new(
                 format!(
                     "as an upsert it would insert a bucket with the '{}' or '{}' of its filter",
                     self.count, self.array
@@ -425,7 +430,7 @@ impl Bucket {
         if let (Operation::Update(update), false) = (&mut operation, is_conditional) {
             update.conditions.push(self.room(pushed));
         }
-        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+        Verdict::conditional(operation, true, NO_BUCKET)
     }
 
     /// Returns the condition for a push that opens no bucket.

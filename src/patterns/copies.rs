@@ -23,7 +23,10 @@ pub use references::{Holders, Reference, is_reference};
 pub use settings::{Collection, Copies, Entry, Field, OnDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
-use super::{Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, RuleView, Verdict, concern_for_content};
+use super::{
+    Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
+    concern_for_content,
+};
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
@@ -79,6 +82,12 @@ impl Pattern for Copies {
 
     fn rewriting(&self) -> &'static str {
         "checks originals and references in one transaction with the statement"
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        let rejects = self.entries.iter().any(|entry| entry.on_delete == OnDelete::Reject);
+        let transactions = rejects.then_some(Requirement::Transactions);
+        [Requirement::OwnConnection, Requirement::ChangeStreams].into_iter().chain(transactions).collect()
     }
 
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {

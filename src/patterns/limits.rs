@@ -17,7 +17,10 @@ mod settings;
 use bson::doc;
 
 use super::stored_data::{DataCheck, is_one_of, value};
-use super::{Claim, Concern, Context, Measured, Pattern, Rejection, Rewrite, Unmatched, Verdict, concern_for_content};
+use super::{
+    Claim, Concern, Context, Measured, NoEffect, Pattern, Rejection, Requirement, Unmatched, Verdict,
+    concern_for_content,
+};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
@@ -39,6 +42,9 @@ struct ItemLimit {
     most: usize,
 }
 
+const NO_ROOM: NoEffect =
+    NoEffect::no_match("it matched nothing: no document has room for the change, or there is no such document");
+
 impl Pattern for Limits {
     fn declaration() -> Declaration {
         Declaration::mapping(&settings::KEYS).example("{ items: { readings: 1000 } }")
@@ -55,6 +61,10 @@ impl Pattern for Limits {
     fn claims(&self) -> Vec<Claim> {
         let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
         self.items.iter().map(|limit| Claim { kind: "limits", field: field(limit) }).collect()
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -96,7 +106,7 @@ impl Pattern for Limits {
         }
         let mut update = update.clone();
         update.conditions.extend(missing);
-        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match: true })
+        Verdict::conditional(Operation::Update(update), true, NO_ROOM)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

@@ -19,6 +19,7 @@ pub mod procedure;
 mod queue;
 mod reads;
 mod replacement;
+mod requirement;
 mod schema_version;
 pub mod sequence;
 mod stored_data;
@@ -37,8 +38,12 @@ use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
 use numbering::Numbering;
+pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
-pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
+pub use verdict::{
+    CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, Stored, Unmatched,
+    Verdict,
+};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
 /// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
@@ -477,6 +482,11 @@ pub trait Pattern {
     /// database.
     fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
         let _ = namespaces;
+        Vec::new()
+    }
+
+    /// Returns what it needs of the server; without it the server rejects what docward sends.
+    fn requirements(&self) -> Vec<Requirement> {
         Vec::new()
     }
 

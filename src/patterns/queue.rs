@@ -19,7 +19,7 @@ use bson::doc;
 use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
-use super::{Concern, Context, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content};
+use super::{Concern, Context, NoEffect, Pattern, Rejection, Unmatched, Verdict, WeakerSetting, concern_for_content};
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, Keys, Mapping, Scalar, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -66,6 +66,10 @@ const MAX_ATTEMPTS: Setting<Whole> = Setting::optional(
 );
 const KEYS: Keys =
     Keys::new("A collection that is used as a job queue, with a lease.", &[&FIELDS, &LEASE, &MAX_ATTEMPTS]);
+
+const NO_JOB: NoEffect = NoEffect::no_match("it matched nothing: no job is free");
+const LOST_CLAIM: NoEffect =
+    NoEffect::no_match("it matched nothing: another worker has claimed the job since, or there is no such job");
 
 impl Pattern for Queue {
     fn declaration() -> Declaration {
@@ -232,7 +236,7 @@ impl Queue {
                 Ok(filled.map_or(Verdict::Forward, inserted))
             }
             Operation::Delete(Delete { filter, multi }) => {
-                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::Forward)
+                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::Conditional(LOST_CLAIM))
             }
             Operation::Update(update) => self.update(operation, update, now),
         }
@@ -311,7 +315,7 @@ impl Queue {
                 if update.upsert {
                     return Err(upsert_of_a_job());
                 }
-                self.check_fence(filter, update.multi).map(|()| Verdict::Forward)
+                self.check_fence(filter, update.multi).map(|()| Verdict::Conditional(LOST_CLAIM))
             }
             (Lock::Kept | Lock::Freed, Attempt::Next | Attempt::Other) => Err(self.changes_attempts(update)),
         }

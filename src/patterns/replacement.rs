@@ -23,7 +23,7 @@ use super::field_path::FieldPath;
 use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
-use super::{Concern, Context, Pattern, Rejection, Rewrite, Stored, Unmatched, Verdict, WeakerSetting};
+use super::{Concern, Context, NoEffect, Pattern, Rejection, Requirement, Stored, Unmatched, Verdict, WeakerSetting};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -109,6 +109,9 @@ const KEYS: Keys = Keys::new(
     Constraint::RequiredIf { key: "version", other: "policy", value: "check_version" },
 ]);
 
+const OTHER_VERSION: NoEffect =
+    NoEffect::no_match("it matched nothing: the stored document has another version, or there is no such document");
+
 impl Pattern for Replacement {
     fn declaration() -> Declaration {
         Declaration::mapping(&KEYS).example("{ policy: reject }")
@@ -152,6 +155,12 @@ impl Pattern for Replacement {
         let merging = WeakerSetting { what: "turns unchecked replacements into $set", setting: "policy" };
         let silence = WeakerSetting { what: "does not report version conflicts", setting: "on_conflict" };
         [merges.then_some(merging), is_silent.then_some(silence)].into_iter().flatten().collect()
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        let counts = self.version_field.is_some() && self.count_updates;
+        let needed = [Requirement::PipelineUpdates, Requirement::Operator("$isNumber")];
+        needed.into_iter().filter(|_| counts).collect()
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -295,10 +304,7 @@ impl Replacement {
     fn conditional<'a>(&self, update: Update<'a>, version_field: &Path, version: Value<'_>) -> Verdict<'a> {
         let mut update = update;
         update.conditions.push(has_version(version_field, version));
-        Verdict::Rewrite(Rewrite {
-            operation: Operation::Update(update),
-            checks_match: self.on_conflict == OnConflict::Error,
-        })
+        Verdict::conditional(Operation::Update(update), self.on_conflict == OnConflict::Error, OTHER_VERSION)
     }
 
     /// Rewrites the replacement to `$set` of the document's fields, so that other fields are kept.
@@ -389,16 +395,17 @@ fn checked<'a>(
     let next = match (next_version(version), written) {
         // A number that cannot be incremented would never change again.
         (Some(_), Some(written)) if versions::is_above(written, version) && next_version(written).is_some() => {
-            return Ok(Verdict::Forward);
+            return Ok(Verdict::Conditional(OTHER_VERSION));
         }
         (Some(next), _) => next,
         // A version that is not a number is only compared.
-        (None, Some(_)) => return Ok(Verdict::Forward),
+        (None, Some(_)) => return Ok(Verdict::Conditional(OTHER_VERSION)),
         (None, None) => version.into(),
     };
     let stored = CowDocument::from_writer(edit::set(document, version_field, next.as_value()));
     let modification = Modification::Replacement(stored);
-    Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+    let operation = remade(update, update.filter.clone(), modification, update.upsert);
+    Ok(Verdict::rewrite_with(operation, OTHER_VERSION))
 }
 
 /// Returns the version after this one; null means that there is no version yet. `None` if the value is not a whole

@@ -18,7 +18,7 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, ExpectedVersion, Pattern, Rejection, Rewrite, Unmatched, Verdict,
+    AnyPattern, Claim, Concern, Context, ExpectedVersion, NoEffect, Pattern, Rejection, Unmatched, Verdict,
     concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -66,6 +66,9 @@ const KEYS: Keys = Keys::new(
     &[&FIELD, &CURRENT, &MINIMUM, &ON_NEWER],
 );
 const VERSIONS: Whole = Whole(0..=i32::MAX as i64);
+
+const NEWER: NoEffect =
+    NoEffect::no_match("it matched nothing: the stored document has a newer schema, or there is no such document");
 
 impl Pattern for SchemaVersion {
     fn declaration() -> Declaration {
@@ -136,7 +139,7 @@ impl Pattern for SchemaVersion {
         let mut update = update.clone();
         update.conditions.push(self.condition(version));
         let checks_match = self.on_newer == OnNewer::Error;
-        Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match })
+        Verdict::conditional(Operation::Update(update), checks_match, NEWER)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {

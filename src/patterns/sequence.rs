@@ -20,8 +20,8 @@ use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Rewrite, RuleView,
-    Unmatched, Verdict,
+    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Requirement,
+    Rewrite, RuleView, Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -139,6 +139,10 @@ impl Pattern for Sequence {
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let is_counted = other.version().is_some_and(|version| version.overlaps(self.field().as_str().as_bytes()));
         is_counted.then_some("updates increment the version, but the number must not change")
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::OwnConnection, Requirement::PipelineUpdates]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -273,7 +277,7 @@ impl Sequence {
             conditions.push(CowDocument::build(|w| w.value(self.field().as_str(), number)));
         }
         let operation = Operation::Update(Update { conditions, upsert: false, ..update.clone() });
-        Verdict::Rewrite(Rewrite { operation, checks_match: true })
+        Verdict::Rewrite(Rewrite { operation, checks_match: true, no_effect: None })
     }
 
     /// Evaluates a replacement that another rule turned into operators. It keeps the stored number too: neither null

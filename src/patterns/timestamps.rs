@@ -29,7 +29,8 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WeakerSetting, WholeCommand, concern_for_content,
+    CommandVerdict, Concern, Context, NoEffect, Pattern, Rejection, Requirement, Verdict, WeakerSetting, WholeCommand,
+    concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -42,6 +43,8 @@ pub use settings::Timestamps;
 use settings::{Fields, Per, TimeSource, WithoutSource};
 use touches::set_value;
 use writes::Writes;
+
+const STALE: NoEffect = NoEffect::stale("it changed nothing: what is stored is as new or newer");
 
 impl Pattern for Timestamps {
     fn declaration() -> Declaration {
@@ -73,6 +76,10 @@ impl Pattern for Timestamps {
 
     fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
         self.has_own_timestamp(field).then_some("a stale write to one of the fields still changes the others")
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::PipelineUpdates, Requirement::Operator("$isNumber"), Requirement::Operator("$setField")]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -209,7 +216,8 @@ impl Timestamps {
         }
         let stage = Stage::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
         let modification = pipeline_of(stage, &update.modification);
-        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+        let operation = remade(update, update.filter.clone(), modification, update.upsert);
+        Ok(Verdict::rewrite_with(operation, STALE))
     }
 
     fn replacement<'a>(
@@ -247,7 +255,8 @@ impl Timestamps {
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
         let stage = Stage::new(&self.forms).replacement(stored.as_document(), time);
         let modification = pipeline_of(stage, &update.modification);
-        Ok(Verdict::rewrite(remade(update, update.filter.clone(), modification, update.upsert)))
+        let operation = remade(update, update.filter.clone(), modification, update.upsert);
+        Ok(Verdict::rewrite_with(operation, STALE))
     }
 
     fn resets_beside_writes(&self) -> Rejection {

@@ -23,8 +23,8 @@ mod stored;
 use super::field_path::FieldPath;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Verdict, WeakerSetting,
-    WholeCommand, concern_for_content,
+    CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Requirement, Verdict,
+    WeakerSetting, WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, TextForm, Words};
@@ -143,6 +143,10 @@ impl Pattern for Tree {
         let field = self.layout.path.as_str().to_owned();
         let without = "every move, delete and search below a node scans the collection";
         vec![NeededIndex { collection: None, field, purpose: IndexPurpose::Range, without }]
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::Transactions]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

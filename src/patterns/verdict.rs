@@ -13,6 +13,8 @@ use crate::text::shorten;
 pub enum Verdict<'a> {
     /// Sends the statement unchanged.
     Forward,
+    /// Sends the statement unchanged. Its own filter has the condition that the rule needs.
+    Conditional(NoEffect),
     /// Sends this operation instead.
     Rewrite(Rewrite<'a>),
     /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
@@ -61,6 +63,37 @@ pub struct Rewrite<'a> {
     pub operation: Operation<'a>,
     /// Whether matching nothing can be an error: then [`Pattern::unmatched`](super::Pattern::unmatched) decides.
     pub checks_match: bool,
+    /// What it means if the statement has no effect; `None`: nothing for the rule.
+    pub no_effect: Option<NoEffect>,
+}
+
+/// What it means for a rule if a statement has no effect. The server's reply shows whether it had one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoEffect {
+    pub kind: NoEffectKind,
+    /// The probable cause, as half a sentence for logs: "no job was free".
+    pub reason: &'static str,
+}
+
+/// How a statement has no effect.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoEffectKind {
+    /// It matched nothing. Either a document does not satisfy the rule's condition, or there is none.
+    NoMatch,
+    /// It matched documents and changed none, because they are newer.
+    Stale,
+}
+
+impl NoEffect {
+    /// The statement matched nothing.
+    pub(super) const fn no_match(reason: &'static str) -> Self {
+        Self { kind: NoEffectKind::NoMatch, reason }
+    }
+
+    /// The statement changed nothing that it matched.
+    pub(super) const fn stale(reason: &'static str) -> Self {
+        Self { kind: NoEffectKind::Stale, reason }
+    }
 }
 
 /// The result for a statement with a rule's conditions that matched nothing.
@@ -109,7 +142,17 @@ impl<'a> Verdict<'a> {
     }
 
     pub(super) fn rewrite(operation: Operation<'a>) -> Self {
-        Self::Rewrite(Rewrite { operation, checks_match: false })
+        Self::Rewrite(Rewrite { operation, checks_match: false, no_effect: None })
+    }
+
+    /// A rewriting after which it is of interest whether the statement had an effect.
+    pub(super) fn rewrite_with(operation: Operation<'a>, no_effect: NoEffect) -> Self {
+        Self::Rewrite(Rewrite { operation, checks_match: false, no_effect: Some(no_effect) })
+    }
+
+    /// Sends the statement with a condition of the rule in its filter; `checks_match` as in [`Rewrite`].
+    pub(super) fn conditional(operation: Operation<'a>, checks_match: bool, no_effect: NoEffect) -> Self {
+        Self::Rewrite(Rewrite { operation, checks_match, no_effect: Some(no_effect) })
     }
 
     /// The verdict for a client's pipeline update; patterns do not analyse pipelines.

@@ -82,6 +82,9 @@ pub trait Steps {
 
     fn take_outcomes(&mut self) -> Vec<RuleOutcome>;
 
+    /// See [`engine::Plan::take_rest`].
+    fn take_rest(&mut self) -> Vec<RuleOutcome>;
+
     /// See [`engine::Plan::must_finish`].
     fn must_finish(&self) -> bool;
 }
@@ -146,6 +149,10 @@ impl Steps for engine::Plan<'_> {
 
     fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         engine::Plan::take_outcomes(self)
+    }
+
+    fn take_rest(&mut self) -> Vec<RuleOutcome> {
+        engine::Plan::take_rest(self)
     }
 
     fn must_finish(&self) -> bool {

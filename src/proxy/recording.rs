@@ -183,6 +183,10 @@ impl Steps for Recording<'_> {
         Step::ForwardOriginal { expects_reply }
     }
 
+    fn take_rest(&mut self) -> Vec<RuleOutcome> {
+        self.plan.take_rest()
+    }
+
     fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         self.plan.take_outcomes()
     }

@@ -6,12 +6,13 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Deref;
+use std::sync::Arc;
 
 use super::conflict::{self, Budget};
 use super::envelope;
 use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
-use super::mode_override::ModeOverrides;
+use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
 use crate::config::{Diagnostic, NamespacePattern, Report, Severity, Source, Sources};
 use crate::patterns::AnyPattern;
@@ -61,6 +62,20 @@ impl RuleSet {
     /// The rules contradict each other in these modes.
     pub fn with_overrides(&self, overrides: &ModeOverrides) -> Result<Self, Report> {
         Self::check(self.sources.clone(), Vec::new(), overrides)
+    }
+
+    /// The same rules, with those in shadow mode enforced.
+    ///
+    /// # Errors
+    /// The rules contradict each other in these modes.
+    pub fn with_shadow_enforced(&self) -> Result<Self, Report> {
+        let enforced = |rule: &Rule| {
+            let (reason, by) = (String::new(), String::new());
+            let enforced = ModeOverride { mode: Mode::Enforce, until: u64::MAX, reason, by, shared: false };
+            (rule.name.value.clone(), Arc::new(enforced))
+        };
+        let shadow = self.rules.iter().filter(|rule| rule.mode == Mode::Shadow);
+        self.with_overrides(&shadow.map(enforced).collect())
     }
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
@@ -209,12 +224,10 @@ impl RuleSet {
     }
 
     fn rule_lines(&self, rule: &Rule) -> impl Iterator<Item = &str> {
-        let file = self.sources.files().find(|file| self.sources.name(*file) == &*rule.location.file);
-        let text = file.map_or("", |file| self.sources.text(file));
-        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.location.file == rule.location.file);
-        let first = rule.location.line.saturating_sub(1) as usize;
-        let end = following.map_or(usize::MAX, |next| next.location.line.saturating_sub(1) as usize);
-        text.lines().skip(first).take(end.saturating_sub(first))
+        let file = rule.name.span.file;
+        let following = self.rules.get(rule.id.index() + 1).filter(|next| next.name.span.file == file);
+        let end = following.map_or(u32::MAX, |next| next.location.line);
+        self.sources.lines(file, rule.location.line, end).lines()
     }
 
     /// The warnings of the load; usually empty.

@@ -59,6 +59,7 @@ fn reports_match_the_table() {
         Code::MissingIndex,
         Code::UnwantedUniqueIndex,
         Code::StoredDocuments,
+        Code::LackingServer,
         Code::OtherVersions,
     ]);
     // See `crate::patterns::tests` and `crate::engine::composition`.

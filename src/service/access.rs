@@ -14,7 +14,7 @@ use mongodb::error::{Error, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use super::MongoService;
-use super::mongo::{is_passing, is_unauthorized};
+use super::mongo::{Server, is_passing, is_unauthorized};
 use crate::patterns::Privilege;
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
@@ -22,7 +22,7 @@ use crate::rules::{Rule, RuleSet};
 /// How long the check may take at start.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// Pause before the check is repeated if no server answered or the rules changed.
-const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+pub const RETRY_INTERVAL: Duration = Duration::from_secs(10);
 
 /// The result of the check.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,14 +45,22 @@ struct Need<'r> {
 pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
     let needs: Vec<Need<'_>> = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).flat_map(needs).collect();
     let Some(first) = needs.first() else { return ServiceAccess::Granted };
+    let server = service.server();
     let asked = async {
-        let server = service.server();
         let client = &server.client().map_err(|error| ServiceAccess::Refused(error.to_string()))?;
-        ask(client, &needs).await.map_err(|error| classify(&error, first))
+        ask(client, &needs).await.map_err(|error| classify(&server, &error, first))
     };
-    match timeout(TIMEOUT, asked).await {
-        Ok(Ok(access) | Err(access)) => access,
-        Err(_) => ServiceAccess::Unknown(format!("no server answered docward's own connection within {TIMEOUT:?}")),
+    let unknown = || {
+        let silent = || format!("no server answered docward's own connection within {TIMEOUT:?}");
+        ServiceAccess::Unknown(server.observed.unreachable().unwrap_or_else(silent))
+    };
+    tokio::select! {
+        answer = timeout(TIMEOUT, asked) => match answer {
+            Ok(Ok(access) | Err(access)) => access,
+            Err(_) => unknown(),
+        },
+        // The listeners open at once, although the driver would search for longer.
+        () = server.is_down() => unknown(),
     }
 }
 
@@ -136,8 +144,8 @@ fn needs(rule: &Rule) -> impl Iterator<Item = Need<'_>> {
     privileges.into_iter().map(|privilege| Need { rule: &rule.name.value, privilege })
 }
 
-fn classify(error: &Error, first: &Need<'_>) -> ServiceAccess {
-    let text = error.kind.to_string();
+fn classify(server: &Server, error: &Error, first: &Need<'_>) -> ServiceAccess {
+    let text = server.observed.describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
             "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",

@@ -75,6 +75,12 @@ impl ConnectionString {
     pub(super) fn reveal(&self) -> &str {
         self.0.reveal()
     }
+
+    /// Returns whether it names a user or an authentication mechanism.
+    pub fn has_credentials(&self) -> bool {
+        let plain = srv::unresolved(self.reveal()).ok();
+        plain.and_then(|plain| Driver::parse(&*plain).ok()).is_some_and(|parsed| parsed.credential.is_some())
+    }
 }
 
 impl Default for ConnectionString {

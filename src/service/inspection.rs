@@ -11,6 +11,7 @@ use mongodb::error::{Error, ErrorKind};
 
 use super::MongoService;
 use super::listing::{Name, collections, first_batch, listing_error};
+use super::requirements::lacking;
 use crate::config::{Code, Diagnostic, Located, NamespacePattern};
 use crate::patterns::{ExpectedVersion, IndexPurpose, NeededIndex};
 use crate::rules::Mode;
@@ -33,10 +34,14 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     let named = enabled().flat_map(|rule| &rule.namespaces).map(|namespace| &namespace.value);
     let named: Vec<_> = named.chain(needed.iter().filter_map(|(_, index)| index.collection.as_ref())).collect();
     let present = collections(&client, &named).await?;
-    let mut found: Vec<Diagnostic> = enabled()
-        .flat_map(|rule| &rule.namespaces)
-        .filter_map(|namespace| no_collection(namespace, &present))
-        .collect();
+    let lacking = lacking(service, rules).await?.into_iter().map(|lacking| {
+        let name = &rules.rule(lacking.rule).name;
+        let message = format!("`{}` {}", name.value, lacking.text);
+        Diagnostic::warning(Code::LackingServer, name.span, message).help(lacking.help)
+    });
+    let namespaces = enabled().flat_map(|rule| &rule.namespaces);
+    let absent = namespaces.filter_map(|namespace| no_collection(namespace, &present));
+    let mut found: Vec<Diagnostic> = lacking.chain(absent).collect();
     for (rule, index) in &needed {
         found.extend(missing(&client, rules, rule, index, &present).await?);
     }

@@ -15,6 +15,8 @@ mod leases;
 mod listing;
 pub mod modes;
 mod mongo;
+mod observed_servers;
+pub mod requirements;
 mod srv;
 pub mod timestamps;
 

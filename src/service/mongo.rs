@@ -12,11 +12,13 @@ use std::time::Duration;
 use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
+use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 use tokio::runtime::Handle;
 
 use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
+use super::observed_servers::ObservedServers;
 use super::{Leases, LookupReply, Service, listing};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
@@ -44,6 +46,7 @@ pub struct MongoService {
 #[derive(Debug)]
 pub(super) struct Server {
     options: ClientOptions,
+    pub(super) observed: Arc<ObservedServers>,
     /// Created on first use.
     client: Mutex<Option<Client>>,
 }
@@ -75,7 +78,10 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let server = Arc::new(Server { options, client: Mutex::default() });
+        let observed = Arc::new(ObservedServers::default());
+        let observer = observed.clone();
+        options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
+        let server = Arc::new(Server { options, observed, client: Mutex::default() });
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime }
     }
@@ -145,14 +151,28 @@ impl Store for Server {
 }
 
 impl Server {
+    /// Returns when no server of the connection string can be reached.
+    pub(super) async fn is_down(&self) {
+        self.observed.are_down(&self.options.hosts).await;
+    }
+
     pub(super) fn client(&self) -> Result<Client, LookupError> {
         let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        let made = Client::with_options(self.options.clone());
-        let made = made.map_err(|error| classify(&error, "docward's service connection"))?;
-        Ok(client.insert(made).clone())
+        Ok(client.insert(self.open(self.options.clone())?).clone())
+    }
+
+    /// A client for a few small commands. The caller shuts it down.
+    pub(super) fn separate_client(&self) -> Result<Client, LookupError> {
+        let mut options = self.options.clone();
+        options.compressors = None;
+        self.open(options)
+    }
+
+    fn open(&self, options: ClientOptions) -> Result<Client, LookupError> {
+        Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
     }
 
     /// Changes the counter and returns its new value; creates it if it is missing.
@@ -201,7 +221,7 @@ impl Server {
                     let listed =
                         listing::visible(&self.client()?, namespace, origin.only_database(&lease.counter.database))
                             .await;
-                    found.extend(listed.map_err(|error| classify(&error, &name(lease)))?);
+                    found.extend(listed.map_err(|error| self.classify(&error, &name(lease)))?);
                 }
             }
         }
@@ -239,9 +259,15 @@ impl Server {
             .map_err(|error| match code_of(&error) {
                 Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(lease),
                 Some(CONVERSION_FAILURE) => at_its_end(lease),
-                _ => classify(&error, &name(lease)),
+                _ => self.classify(&error, &name(lease)),
             })?;
         stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(lease))).transpose()
+    }
+
+    /// Classifies an error by whether a retry can help.
+    fn classify(&self, error: &Error, place: &str) -> LookupError {
+        let text = format!("{place}: {}", self.observed.describe(error));
+        if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
     }
 
     /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that
@@ -259,7 +285,7 @@ impl Server {
             .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
             .read_concern(ReadConcern::local())
             .await
-            .map_err(|error| classify(&error, &place))?;
+            .map_err(|error| self.classify(&error, &place))?;
         Ok(found.and_then(|found| floor(&found, field)))
     }
 }
@@ -321,12 +347,6 @@ fn code_of(error: &Error) -> Option<i32> {
         ErrorKind::Command(command) => Some(command.code),
         _ => None,
     }
-}
-
-/// Classifies an error by whether a retry can help.
-fn classify(error: &Error, place: &str) -> LookupError {
-    let text = format!("{place}: {}", error.kind);
-    if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
 }
 
 /// Whether the user lacks the privilege, or there is no user although the server requires one.

@@ -41,7 +41,7 @@ fn completed(words: &[&str]) -> String {
 #[test]
 fn bash_completes_subcommands_flags_and_words() {
     for (words, offered) in [
-        (&["docward", "re"][..], "record repair reset-clock"),
+        (&["docward", "re"][..], "record replay repair reset-clock"),
         (&["docward", "audit", "--fo"], "--format"),
         (&["docward", "audit", "--format", ""], "text json"),
         (&["docward", "record", "--tls-k"], "--tls-key"),

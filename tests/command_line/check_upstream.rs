@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 
 use bson::{Document, doc};
 use serde_json::Value;
-use support::mongod::Mongod;
+use support::mongod::{Kind, Mongod};
 use support::process::docward_executable;
 
 fn check(arguments: &[&str]) -> Output {
@@ -13,11 +13,14 @@ fn check(arguments: &[&str]) -> Output {
 
 /// The codes and messages for one rule with these settings, with `DB` as the database's name.
 fn warnings(database: &str, settings: &str) -> Vec<String> {
+    warnings_of(Mongod::shared(), database, settings)
+}
+
+fn warnings_of(mongod: &Mongod, database: &str, settings: &str) -> Vec<String> {
     let rules = format!("version: 1\nrules:\n  - {{ name: r, {settings} }}\n").replace("DB", database);
     let file = tempfile::Builder::new().suffix(".yaml").tempfile().unwrap();
     std::fs::write(file.path(), rules).unwrap();
-    let uri = Mongod::shared().uri();
-    let done = check(&[file.path().to_str().unwrap(), "--upstream", &uri, "--format", "json"]);
+    let done = check(&[file.path().to_str().unwrap(), "--upstream", &mongod.uri(), "--format", "json"]);
     assert!(done.status.success(), "{settings}: {done:?}");
     let found: Value = serde_json::from_slice(&done.stdout).unwrap();
     let line = |one: &Value| {
@@ -33,6 +36,16 @@ fn create_index(database: &str, collection: &str, key: Document, options: Docume
     index.extend(options);
     let done = Mongod::shared().command(database, doc! { "createIndexes": collection, "indexes": [index] });
     assert_eq!(done.get_f64("ok").unwrap(), 1.0, "{done}");
+}
+
+#[test]
+fn what_a_standalone_server_lacks_is_a_warning() {
+    let standalone = Mongod::start(Kind::Standalone);
+    let tree = warnings_of(&standalone, "none", "namespace: none.c, tree: { parent: parent, path: path }");
+    let expected = "R0037 `r` needs transactions (MongoDB 4.0 or later), and the upstream is a standalone server start";
+    assert!(tree.iter().any(|line| line.starts_with(expected)), "{tree:?}");
+    let bounds = warnings_of(&standalone, "none", "namespace: none.c, bounds: { field: n, min: 0 }");
+    assert!(!bounds.iter().any(|line| line.starts_with("R0037")), "{bounds:?}");
 }
 
 #[test]

@@ -243,3 +243,20 @@ fn test_files_use_all_rules_of_their_folder() {
     assert_eq!(done.status.code(), Some(64));
     assert!(text(&done.stderr).contains("other.yaml"), "{}", text(&done.stderr));
 }
+
+#[test]
+fn a_rule_in_shadow_mode_shows_what_it_would_send() {
+    let (_kept, rules) = folder(&[("rules.yaml", RULES)]);
+    let push = "db.inbox.updateOne({o: 1}, {$push: {m: 1}})";
+    let shown = |more: &[&str]| {
+        let arguments = [&["explain", "--rules", rules.to_str().unwrap(), "--db", "shop", push], more].concat();
+        text(&docward(&arguments, "").stdout)
+    };
+    let shown_text = shown(&[]);
+    let (as_it_is, if_enforced) = shown_text.split_once("if these rules were enforced: ").expect("nothing is said");
+    assert!(as_it_is.starts_with("forward: ") && !as_it_is.contains("$lte"), "{as_it_is}");
+    assert!(if_enforced.starts_with("rewrite: ") && if_enforced.contains("n: {$lte: 2}"), "{if_enforced}");
+    let json: Value = serde_json::from_str(&shown(&["--format", "json"])).unwrap();
+    assert_eq!((&json["verdict"], &json["enforced"][0]["verdict"]), (&json!("forward"), &json!("rewrite")));
+    assert_eq!(json["difference"], Value::Null);
+}

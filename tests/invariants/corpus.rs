@@ -1066,6 +1066,14 @@ fn buckets() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && seen.stored.len() == 1,
         },
         Entry {
+            name: "bucket: an upsert that pins a field below the count",
+            rules: &[BUCKET],
+            stored: vec![],
+            steps: vec![upsert(doc! { "$or": [{ "count.x": 1 }] }, doc! { "$push": { "messages": 1 } })],
+            must: "it is rejected by docward, not by the server (14)",
+            holds: |seen| seen.code() != 0 && seen.code() != 14 && seen.stored.is_empty(),
+        },
+        Entry {
             name: "bucket: an upsert that is no push",
             rules: &[BUCKET],
             stored: vec![],

@@ -14,6 +14,7 @@ mod case;
 mod check;
 mod corpus;
 mod dice;
+mod explained;
 mod generate;
 mod lab;
 mod patterns;

@@ -179,7 +179,7 @@ pub(super) fn can_load(settings: &[String]) -> bool {
     loaded(format!("version: 1\nrules:\n{}", settings.iter().enumerate().map(rule).collect::<String>())).is_some()
 }
 
-fn loaded(text: String) -> Option<docward::rules::RuleSet> {
+pub(super) fn loaded(text: String) -> Option<docward::rules::RuleSet> {
     let source = docward::config::Source { name: "rules.yaml".into(), text };
     docward::rules::RuleSet::from_sources(vec![source]).ok()
 }

@@ -19,7 +19,9 @@ fn read(path: impl AsRef<Path>) -> String {
 fn assert_loads(configuration: &Path) {
     let output = docward(&["check", "--config", configuration.to_str().unwrap()]);
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.is_empty(), "{}: {said}", configuration.display());
+    // The copies of the test are readable by every user, and some examples have no rules yet.
+    let only_notices = said.lines().all(|line| line.starts_with("warning: "));
+    assert!(output.status.success() && only_notices, "{}: {said}", configuration.display());
 }
 
 /// Asserts that the words are a valid command line: a subcommand, and flags that it has.

@@ -11,4 +11,6 @@ mod metrics_named;
 mod modes;
 mod reload;
 mod secrets;
+mod start;
 mod traces;
+mod without_effect;

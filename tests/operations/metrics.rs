@@ -1,6 +1,7 @@
 //! Compares a scrape of `/metrics` with the operations before it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bson::{Document, doc};
 use support::http::get;
@@ -164,6 +165,46 @@ fn numbers_connections_and_bytes_are_counted() {
     let scrape = poll(TIMEOUT, || Some(Scrape::of(&docward)).filter(rests)).unwrap();
     assert_eq!((ended(&scrape, "client_closed"), ended(&scrape, "client_message")), (2.0, 1.0));
     assert_eq!((scrape.get("docward_ready"), scrape.get("docward_draining")), (1.0, 0.0));
+}
+
+/// The time of a scrape grows with the number of rules, not with its square, and health does not wait for it.
+#[test]
+fn ten_thousand_rules_are_scraped_in_linear_time() {
+    // In a debug build a scrape takes less than a second. When it was quadratic, it took more than thirty.
+    const LIMIT: Duration = Duration::from_secs(10);
+    let rule = |number: usize| {
+        format!("  - {{ name: r{number}, namespace: 'many.c{number}', bounds: {{ field: n, min: 0 }} }}\n")
+    };
+    let rules: String = (0..10_000).map(rule).collect();
+    let rules = format!("version: 1\nrules:\n{rules}");
+    let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).admin().start();
+    let admin = docward.admin_address();
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let scrape = scope.spawn(|| get(&admin, "/metrics"));
+        let probe = Instant::now();
+        assert_eq!(get(&admin, "/healthz").status, 200);
+        assert!(probe.elapsed() < Duration::from_secs(2), "{:?}", probe.elapsed());
+        assert!(
+            scrape.join().unwrap().body.contains(r#"docward_rule_statements_total{rule="r9999",verdict="reject"} 0"#)
+        );
+    });
+    assert!(began.elapsed() < LIMIT, "{:?}", began.elapsed());
+}
+
+#[test]
+fn the_process_has_the_standard_metrics() {
+    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).admin().start();
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let _client = Client::connect(&docward.address());
+    let scrape = Scrape::of(&docward);
+    let started = scrape.get("process_start_time_seconds");
+    assert!((started - before).abs() < 60.0, "{started} {before}");
+    let resident = scrape.get("process_resident_memory_bytes");
+    assert!((1e6..1e9).contains(&resident) && scrape.get("process_virtual_memory_bytes") > resident);
+    assert!(scrape.get("process_cpu_seconds_total") > 0.0);
+    let open = scrape.get("process_open_fds");
+    assert!(open > 5.0 && open < scrape.get("process_max_fds"), "{open}");
 }
 
 /// All application names that clients make up share one series.

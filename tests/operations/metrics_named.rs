@@ -82,7 +82,7 @@ fn queried(families: &Families) -> BTreeSet<String> {
 /// Every word of an expression with the prefix of docward's metrics.
 fn named(expression: &str) -> impl Iterator<Item = &str> {
     let words = expression.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-    words.filter(|word| word.starts_with("docward_"))
+    words.filter(|word| word.starts_with("docward_") || word.starts_with("process_"))
 }
 
 fn code(text: &str) -> impl Iterator<Item = String> + '_ {
@@ -95,7 +95,7 @@ fn the_table_lists_every_metric_with_its_type_and_labels() {
     let page = std::fs::read_to_string(repository("docs/observability.md")).unwrap();
     let rows = page
         .lines()
-        .filter(|line| line.starts_with("| `docward_"))
+        .filter(|line| line.starts_with("| `docward_") || line.starts_with("| `process_"))
         .map(|line| line.split('|').map(str::trim).collect::<Vec<_>>());
     let documented: Families =
         rows.map(|row| (code(row[1]).next().unwrap(), (row[2].to_owned(), code(row[3]).collect()))).collect();

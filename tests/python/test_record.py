@@ -11,8 +11,8 @@ from pymongo import DeleteOne, InsertOne, MongoClient, ReplaceOne, UpdateOne, Wr
 
 import servers
 
-# The commands of `traffic` that name no collection's documents; getMore continues a find.
-APART = {"hello", "ping", "endSessions", "commitTransaction", "getMore"}
+# The commands of `traffic` that a capture omits: they neither reach documents nor are needed for a replay.
+APART = {"hello", "ping", "endSessions"}
 RULES = """
 version: 1
 rules:

@@ -202,10 +202,11 @@ impl<'f> BatchJob<'f> {
 
     /// Passes the server's reply to the statement to the client.
     fn as_answered(&mut self, group: Group, frame: &[u8]) -> Flow {
+        let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
         if self.batch.form == Form::FindAndModify {
+            self.note_results(&reply, &group.statements);
             return Flow::Break(self.pass_on(frame.to_vec()));
         }
-        let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
         let errors = merge::errors_of(&reply, self.batch.form);
         self.count(&reply, group, &errors);
         Flow::Continue(())
@@ -228,7 +229,11 @@ impl<'f> BatchJob<'f> {
     pub(super) fn reject_unmatched(&mut self, index: usize, rejected: RejectedBy<'f>, port: &Port) {
         let Some(evaluated) = self.evaluated.get_mut(index) else { return };
         let kind = if rejected.is_conflict() { OutcomeKind::Conflict } else { OutcomeKind::Reject };
-        port.note(rejected.rule, self.batch.namespace(&evaluated.statement), kind, Some(&rejected.rejection));
+        let RejectedBy { rule, rejection } = &rejected;
+        let rewritten = evaluated.watched.iter().any(|watched| watched.rule.id == rule.id && watched.rewritten);
+        let namespace = self.batch.namespace(&evaluated.statement);
+        let text = (rejection.reason.as_str(), rejection.hint.as_str());
+        port.outcomes(|outcomes| outcomes.settle(rule, namespace, kind, text, (1, rewritten)));
         evaluated.rejected = Some(rejected);
         self.stopped |= self.stops_on_error();
     }

@@ -98,6 +98,7 @@ impl BatchJob<'_> {
             }
         } else {
             self.tally.add(reply, self.batch.form, &group.statements);
+            self.note_results(reply, &group.statements);
             // A group's statements are in ascending order, so binary search works.
             self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
         }

@@ -140,7 +140,7 @@ fn the_longest_accepted_path_stays_within_the_nesting_limit() {
                 .as_document_mut()
                 .unwrap()
                 .insert(&deep, value.clone());
-            let Step::Forward { message, .. } =
+            let Step::Exchange(message) =
                 first_step(&rules(&[("d.c", rule)]), &super::update(&[doc! {"q": {}, "u": update}]))
             else {
                 panic!("{rule} {operator}")

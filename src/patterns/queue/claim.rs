@@ -1,8 +1,8 @@
 //! Statements that lock a job: claims, and saves of a job by the worker that holds it.
 
 use super::super::number::Bound;
-use super::super::{Rejection, Rewrite, Verdict};
-use super::{Attempt, Queue, lock, upsert_of_a_job};
+use super::super::{Rejection, Verdict};
+use super::{Attempt, LOST_CLAIM, NO_JOB, Queue, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, Touch, change, touch, touched};
@@ -56,7 +56,8 @@ impl Queue {
         let filter = CowDocument::build(|w| lock::write_others(w, filter, &self.locked));
         let mut conditions = update.conditions.clone();
         conditions.extend(self.claim_conditions());
-        Ok(Verdict::rewrite(Operation::Update(Update { filter, conditions, modification, ..update.clone() })))
+        let operation = Operation::Update(Update { filter, conditions, modification, ..update.clone() });
+        Ok(Verdict::rewrite_with(operation, NO_JOB))
     }
 
     fn claim_conditions<'a>(&self) -> Conditions<'a> {
@@ -169,7 +170,7 @@ impl Queue {
         let mut conditions = update.conditions.clone();
         conditions.push(taken);
         let operation = Operation::Update(Update { conditions, ..update.clone() });
-        Ok(Verdict::Rewrite(Rewrite { operation, checks_match: true }))
+        Ok(Verdict::conditional(operation, true, LOST_CLAIM))
     }
 }
 

@@ -3,11 +3,11 @@
 
 use std::cmp::Ordering;
 
-use super::{NONE, OnConflict, Replacement, ReplacementPolicy, next_version};
+use super::{NONE, OTHER_VERSION, OnConflict, Replacement, ReplacementPolicy, next_version};
 use crate::command::{Modification, Operation, Statement, Update, code};
 use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, compare_numbers, edit};
 use crate::effect::{Change, change, equality};
-use crate::patterns::{Rejection, Rewrite, Verdict};
+use crate::patterns::{Rejection, Verdict};
 
 impl Replacement {
     /// Evaluates an update by operators. An application that writes all fields in each save (TypeORM, Beanie) also sets
@@ -61,7 +61,7 @@ impl Replacement {
                     w.nested(version_field.as_str(), |w| w.nested("$not", |w| w.value("$gte", version)));
                 }));
                 let checks_match = self.on_conflict == OnConflict::Error;
-                Ok(Verdict::Rewrite(Rewrite { operation: Operation::Update(update), checks_match }))
+                Ok(Verdict::conditional(Operation::Update(update), checks_match, OTHER_VERSION))
             }
         }
     }

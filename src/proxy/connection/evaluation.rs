@@ -123,6 +123,21 @@ where
         request_id: i32,
         waiting: &mut Waiting,
     ) -> Result<Step, End> {
+        let ended = self.run_steps(&mut planner, request_id, waiting).await;
+        if ended.is_err() {
+            let counted = &self.listener_context.process.rules.outcomes;
+            // The connection ends in any case.
+            let _ = planner.note_rest(&mut self.client.state, counted).await;
+        }
+        ended
+    }
+
+    async fn run_steps(
+        &mut self,
+        planner: &mut Planner<'_, P>,
+        request_id: i32,
+        waiting: &mut Waiting,
+    ) -> Result<Step, End> {
         let watched = waiting.watched;
         // Time is measured from the first exchange on: a plan without one needs no clock.
         let mut begun = None;

@@ -49,6 +49,8 @@ enum Request {
     Next(Input),
     /// Count and log the outcomes.
     Note(Vec<RuleOutcome>),
+    /// Count and log the outcomes of a plan that cannot be continued.
+    NoteRest,
 }
 
 impl Turn {
@@ -82,6 +84,19 @@ impl<'p, P: Interceptor> Planner<'p, P> {
             Self::Here { rules, frame, .. } => counted.note(outcomes, client_state, *rules, frame),
             Self::Elsewhere(_) if outcomes.is_empty() => {}
             Self::Elsewhere(thread) => _ = thread.ask(Request::Note(outcomes), client_state).await?,
+        }
+        Ok(())
+    }
+
+    /// Counts and logs the outcomes of a plan that cannot be continued.
+    pub(super) async fn note_rest(
+        &mut self,
+        client_state: &mut ClientState,
+        counted: &OutcomeCounters,
+    ) -> Result<(), End> {
+        match self {
+            Self::Here { plan, rules, frame } => counted.note(plan.take_rest(), client_state, *rules, frame),
+            Self::Elsewhere(thread) => _ = thread.ask(Request::NoteRest, client_state).await?,
         }
         Ok(())
     }
@@ -127,6 +142,10 @@ fn run<P: Interceptor>(
             Request::Next(input) => Some(Turn::of(&mut plan, input, &mut client_state)),
             Request::Note(outcomes) => {
                 counted.note(outcomes, &client_state, rules, frame);
+                None
+            }
+            Request::NoteRest => {
+                counted.note(plan.take_rest(), &client_state, rules, frame);
                 None
             }
         };

@@ -16,6 +16,7 @@ use crate::engine::pooling::login::ping;
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
 use crate::proxy::server_side::upstream::{Address, Upstream};
 use crate::proxy::transport::socket::Stream;
+use crate::text::io_reason;
 
 /// How long a server may delay its reply. Its last write may be this old when its staleness is estimated.
 pub(in crate::proxy) const HEARTBEAT: Duration = Duration::from_secs(2);
@@ -100,7 +101,7 @@ fn hello_result(address: &Address, hello: Hello, round_trip: Duration) -> HelloR
 }
 
 fn no_answer(address: &Address, error: &std::io::Error) -> HelloResult {
-    let (address, failure) = (address.clone(), error.to_string());
+    let (address, failure) = (address.clone(), io_reason(error));
     HelloResult { address, hello: None, round_trip: Duration::ZERO, failure, at: Instant::now() }
 }
 

@@ -20,6 +20,8 @@ const MAX_HELLO_LENGTH: usize = 1 << 20;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(in crate::proxy) struct Hello {
     pub(in crate::proxy) me: Option<String>,
+    /// `setName`; empty for a member whose set is not initiated yet, `None` for other servers.
+    pub(in crate::proxy) set: Option<String>,
     /// Members that hold data, as the set's configuration names them; empty unless it is a replica set.
     pub(in crate::proxy) members: Vec<String>,
     pub(in crate::proxy) role: Role,
@@ -94,6 +96,10 @@ impl Hello {
         let last_write = body.get("lastWrite").and_then(Value::as_document);
         Ok(Self {
             me: body.get("me").and_then(text),
+            set: match body.get("isreplicaset").and_then(Value::as_bool) {
+                Some(true) => Some(String::new()),
+                _ => body.get("setName").and_then(text),
+            },
             members: list("hosts").chain(list("passives")).collect(),
             role: Role::from_hello(body),
             set_version: body.get("setVersion").and_then(Value::as_integer).unwrap_or(0),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use mongodb::options::{ServerAddress, Tls};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -36,6 +37,8 @@ pub struct Upstream {
     pub seeds: Vec<Address>,
     /// `directConnection=true`: only the first seed, whatever its replica set.
     pub direct: bool,
+    /// `replicaSet=`
+    pub replica_set: Option<String>,
     /// `compressors=`, in order of preference; `None` if not given.
     pub compressors: Option<Vec<Method>>,
     pub tls: Option<Arc<UpstreamTls>>,
@@ -68,12 +71,22 @@ impl Upstream {
         let seeds = options.hosts.into_iter().map(Address::from_driver).collect::<Result<_, _>>()?;
         let compressors = options.compressors.map(|list| list.iter().filter_map(method).collect());
         let plain = Self::plain(seeds, options.direct_connection == Some(true));
-        Ok(Self { compressors, tls, ..plain })
+        Ok(Self { replica_set: options.repl_set_name, compressors, tls, ..plain })
     }
 
     /// An upstream without TLS and compressors.
     pub(in crate::proxy) fn plain(seeds: Vec<Address>, direct: bool) -> Self {
-        Self { seeds, direct, compressors: None, tls: None, requires_login: Arc::default() }
+        Self { seeds, direct, replica_set: None, compressors: None, tls: None, requires_login: Arc::default() }
+    }
+
+    /// Describes a server of the connection string that is not a member of the replica set that `replicaSet=` names;
+    /// `None` if all are, as far as they answer. Drivers do not use such a server (specification "Server Discovery And
+    /// Monitoring").
+    pub async fn other_set(&self) -> Option<String> {
+        let wanted = self.replica_set.as_deref()?;
+        let asked = self.seeds.iter().map(async |seed| Some((seed, self.hello(seed).await.ok()?)));
+        let answers = join_all(asked).await;
+        answers.into_iter().flatten().find_map(|(seed, hello)| not_in(wanted, seed, hello.set.as_deref()))
     }
 
     /// Connects to a server.
@@ -168,6 +181,16 @@ impl fmt::Display for Address {
     }
 }
 
+/// Describes a server whose replica set is not the `wanted` one. A member that has no configuration yet may join it.
+fn not_in(wanted: &str, address: &Address, set: Option<&str>) -> Option<String> {
+    let is = match set {
+        Some(set) if set.is_empty() || set == wanted => return None,
+        Some(set) => format!("is a member of the replica set '{set}'"),
+        None => "is not a member of a replica set".to_owned(),
+    };
+    Some(format!("{address} {is}, but the connection string has replicaSet={wanted}; correct one of them"))
+}
+
 fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {
     use mongodb::options::Compressor as Known;
     match *compressor {
@@ -198,12 +221,26 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_server_of_another_set_is_named() {
+        let address = Address::parse("a:1").unwrap();
+        for (set, expected) in [
+            (Some("rs"), ""),
+            (Some(""), ""),
+            (Some("Rs"), "a:1 is a member of the replica set 'Rs'"),
+            (None, "a:1 is not a member of a replica set"),
+        ] {
+            let said = not_in("rs", &address, set).unwrap_or_default();
+            assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{set:?}: {said}");
+        }
+    }
+
     #[tokio::test]
     async fn connection_strings_are_parsed_by_the_driver() {
         let parse = async |uri: &str| Upstream::parse(&ConnectionString::parse(uri)?, None).await;
         let upstream = parse("mongodb://u:p@a,b:7/?replicaSet=rs0").await.unwrap();
         assert_eq!(upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a:27017", "b:7"]);
-        assert!(!upstream.direct && upstream.tls.is_none());
+        assert!(!upstream.direct && upstream.tls.is_none() && upstream.replica_set.as_deref() == Some("rs0"));
         assert!(parse("mongodb://a/?directConnection=true").await.unwrap().direct);
         let list = "mongodb://a/?compressors=zstd,zlib,snappy&zlibCompressionLevel=9";
         let zlib = Method { compressor: Compressor::Zlib, level: Some(9) };

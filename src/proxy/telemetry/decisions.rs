@@ -2,7 +2,7 @@
 //! leaves out. It contains names and shapes only; values of documents appear only if the log is configured to include
 //! them.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
@@ -17,6 +17,9 @@ use crate::text::shorten;
 
 /// Decisions kept for new subscribers.
 const RECENT: usize = 200;
+/// Rejections and conflicts kept for one rule, and for all rules together.
+const STOPPED_PER_RULE: usize = 20;
+const STOPPED: usize = 1000;
 /// Decisions a subscriber may lag behind before it misses some.
 const MAX_LAG: usize = 256;
 /// Bytes of a command that is logged with its documents.
@@ -122,13 +125,11 @@ impl Decision {
             };
         }
         match self.kind {
-            OutcomeKind::Rewrite => line!(debug),
+            kind if kind.is_routine() => line!(debug),
             OutcomeKind::Allow | OutcomeKind::Conflict | OutcomeKind::ShadowRewrite | OutcomeKind::ShadowReject => {
                 line!(info)
             }
-            OutcomeKind::Reject | OutcomeKind::Warn | OutcomeKind::ExceptRewrite | OutcomeKind::ExceptReject => {
-                line!(warn)
-            }
+            _ => line!(warn),
         }
     }
 }
@@ -154,10 +155,55 @@ pub(in crate::proxy) struct Tail {
     subscribers: Sender<Arc<Decision>>,
 }
 
+/// The last decisions of all rules, and of each rule the last rejections and conflicts: a rule that often rewrites
+/// must not displace them.
 #[derive(Debug, Default)]
 struct Recent {
     last_number: u64,
     decisions: VecDeque<Arc<Decision>>,
+    /// The rejections and conflicts by number.
+    stopped: BTreeMap<u64, Arc<Decision>>,
+    /// Their numbers, by rule.
+    stopped_by: HashMap<String, VecDeque<u64>>,
+}
+
+impl Recent {
+    fn push(&mut self, decision: Arc<Decision>) {
+        if decision.kind.stops() {
+            self.push_stopped(decision.clone());
+        }
+        if self.decisions.len() == RECENT {
+            self.decisions.pop_front();
+        }
+        self.decisions.push_back(decision);
+    }
+
+    fn push_stopped(&mut self, decision: Arc<Decision>) {
+        let own = self.stopped_by.entry(decision.rule.clone()).or_default();
+        own.push_back(decision.number);
+        if own.len() > STOPPED_PER_RULE
+            && let Some(oldest) = own.pop_front()
+        {
+            self.stopped.remove(&oldest);
+        }
+        self.stopped.insert(decision.number, decision);
+        if self.stopped.len() > STOPPED
+            && let Some((_, oldest)) = self.stopped.pop_first()
+            && let Some(own) = self.stopped_by.get_mut(&oldest.rule)
+        {
+            own.pop_front();
+            if own.is_empty() {
+                self.stopped_by.remove(&oldest.rule);
+            }
+        }
+    }
+
+    /// All kept decisions, the oldest first.
+    fn all(&self) -> Vec<Arc<Decision>> {
+        let first_recent = self.decisions.front().map_or(u64::MAX, |first| first.number);
+        let older = self.stopped.range(..first_recent).map(|(_, decision)| decision);
+        older.chain(&self.decisions).cloned().collect()
+    }
 }
 
 impl Default for Tail {
@@ -171,19 +217,73 @@ impl Tail {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.last_number += 1;
         decision.number = recent.last_number;
-        if recent.decisions.len() == RECENT {
-            recent.decisions.pop_front();
-        }
         let decision = Arc::new(decision);
-        recent.decisions.push_back(decision.clone());
+        recent.push(decision.clone());
         // Sent while the lock is held, so that a new subscriber neither misses a decision nor gets it twice. An error
         // means that there is no subscriber.
         let _ = self.subscribers.send(decision);
     }
 
-    /// Returns the last decisions, the oldest first, and a receiver for new ones.
+    /// Returns the kept decisions, the oldest first, and a receiver for new ones: the last ones of all rules, and
+    /// older rejections and conflicts.
     pub(in crate::proxy) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         let recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
-        (recent.decisions.iter().cloned().collect(), self.subscribers.subscribe())
+        (recent.all(), self.subscribers.subscribe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn decision(rule: usize, kind: OutcomeKind) -> Decision {
+        Decision {
+            number: 0,
+            at: SystemTime::UNIX_EPOCH,
+            rule: format!("rule-{rule}"),
+            pattern: "bounds",
+            namespace: String::new(),
+            verdict: kind.as_str(),
+            statements: 1,
+            shape: String::new(),
+            reason: String::new(),
+            hint: String::new(),
+            app: None,
+            users: None,
+            client: String::new(),
+            connection: 1,
+            suppressed: 0,
+            command: None,
+            kind,
+        }
+    }
+
+    fn kept(tail: &Tail) -> Vec<(u64, String)> {
+        tail.follow().0.iter().map(|one| (one.number, format!("{} {}", one.rule, one.verdict))).collect()
+    }
+
+    #[test]
+    fn rewrites_displace_no_rejection_and_one_rule_displaces_no_other() {
+        let tail = Tail::default();
+        tail.push(decision(1, OutcomeKind::Reject));
+        tail.push(decision(1, OutcomeKind::Conflict));
+        (0..2 * STOPPED_PER_RULE).for_each(|_| tail.push(decision(2, OutcomeKind::Reject)));
+        (0..3 * RECENT).for_each(|_| tail.push(decision(2, OutcomeKind::Rewrite)));
+        let kept = kept(&tail);
+        assert_eq!(kept.len(), 2 + STOPPED_PER_RULE + RECENT);
+        assert_eq!(kept[..2], [(1, "rule-1 reject".to_owned()), (2, "rule-1 conflict".to_owned())]);
+        assert!(kept.is_sorted_by_key(|(number, _)| *number));
+        // A decision in both lists is listed once.
+        tail.push(decision(1, OutcomeKind::Reject));
+        assert_eq!(tail.follow().0.iter().filter(|one| one.rule == "rule-1").count(), 3);
+    }
+
+    #[test]
+    fn the_kept_rejections_are_bounded_for_any_number_of_rules() {
+        let tail = Tail::default();
+        (0..3 * STOPPED).for_each(|rule| tail.push(decision(rule, OutcomeKind::Reject)));
+        let recent = tail.recent.lock().unwrap();
+        assert_eq!((recent.stopped.len(), recent.stopped_by.len()), (STOPPED, STOPPED));
+        assert_eq!(recent.all().len(), STOPPED);
     }
 }

@@ -16,7 +16,7 @@ use tokio::sync::broadcast::Receiver;
 use self::counts::Counts;
 pub use self::counts::RuleCounts;
 use self::known_rules::{Known, KnownRules};
-use crate::audit::{Effect, Noted, shape_of_frame};
+use crate::audit::{self, Effect, Example, Noted, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, Tail};
@@ -61,8 +61,8 @@ impl OutcomeCounters {
         frame: &[u8],
     ) {
         for outcome in outcomes {
-            let in_shadow = matches!(outcome.kind, OutcomeKind::ShadowReject | OutcomeKind::ShadowRewrite);
-            let shape = in_shadow.then(|| shape_of_frame(frame));
+            // Rewrites of enforced rules are too frequent for examples.
+            let shape = (outcome.kind != OutcomeKind::Rewrite).then(|| shape_of_frame(frame));
             let published = self.count(&outcome, shape, client_state, policy);
             if let Some(suppressed) = published {
                 let decision = Decision::new(outcome, client_state, frame, suppressed, self.in_full);
@@ -85,6 +85,8 @@ impl OutcomeCounters {
             effect: Effect::from_outcome(outcome.kind),
             statements: outcome.statements,
             app: client_state.app_name(),
+            users: client_state.users.as_deref(),
+            at: None,
             namespace: &outcome.namespace,
             reason: &outcome.reason,
         };
@@ -93,11 +95,11 @@ impl OutcomeCounters {
         let (key, counts) = counts.counters_of(outcome.rule.index(), policy, &self.register)?;
         let suppressed = counts.note(&noted, verdict, shape)?;
         // Taken at most ten times a second.
-        self.register.lock().unwrap_or_else(PoisonError::into_inner).may_publish(key, verdict, suppressed)
+        let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
+        register.may_publish(key, outcome.kind, suppressed)
     }
 
-    /// Returns the last decisions, the oldest first, and a receiver for new ones. A receiver that lags too far behind
-    /// misses some.
+    /// See [`Tail::follow`]. A receiver that lags too far behind misses some.
     pub(in crate::proxy) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         self.tail.follow()
     }
@@ -132,9 +134,10 @@ impl LiveRule {
         }
     }
 
-    /// Logs one line for each verdict; for a rule in shadow mode also applications and examples.
+    /// Logs one line for each verdict; for a rule with examples also applications and examples.
     pub(in crate::proxy) fn log(&self) {
-        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, .. } = self;
+        let Self { label: RuleLabel { name: rule, .. }, counts: RuleCounts { tally, verdicts, .. }, written, .. } =
+            self;
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
         for (verdict, count) in verdicts {
             tracing::info!(rule, verdict, count, since, "rule's verdicts since it was first loaded");
@@ -143,15 +146,36 @@ impl LiveRule {
         if examples.is_empty() {
             return;
         }
+        let mode = written.mode;
         for (app, counts) in tally.apps() {
-            let (rejected, rewritten) = (counts.rejected, counts.rewritten);
-            tracing::info!(rule, app, rejected, rewritten, "what the rule would have done, by application");
+            let audit::Counts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
+            tracing::info!(
+                rule,
+                mode,
+                app,
+                rejected,
+                rewritten,
+                conflict,
+                no_match,
+                stale,
+                "what the rule did, or would have done in shadow mode, by application"
+            );
         }
         for example in examples {
-            let (statements, namespace, shape) = (example.statements, &example.namespace, &example.shape);
-            let (reason, app) = (&example.reason, &example.app);
+            let Example { statements, namespace, shape, reason, app, users, .. } = example;
             let effect = example.effect.as_str();
-            tracing::info!(rule, effect, statements, namespace, shape, app, reason, "what the rule would have done");
+            tracing::info!(
+                rule,
+                mode,
+                effect,
+                statements,
+                namespace,
+                shape,
+                app,
+                users,
+                reason,
+                "what the rule did, or would have done in shadow mode"
+            );
         }
     }
 }

@@ -94,6 +94,10 @@ impl Steps for ScriptedPlan<'_> {
         }
     }
 
+    fn take_rest(&mut self) -> Vec<RuleOutcome> {
+        Vec::new()
+    }
+
     fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         Vec::new()
     }

@@ -29,7 +29,7 @@ pub struct RuleCounts {
     pub verdicts: BTreeMap<&'static str, u64>,
     /// When it last matched a statement.
     pub last: Option<SystemTime>,
-    /// With applications; in shadow mode also with examples.
+    /// With applications, and examples of all outcomes but the rewrites of enforced rules.
     pub tally: RuleTally,
     pub history: History,
     /// The rate limit of this thread, by verdict.
@@ -60,6 +60,11 @@ impl Counts {
     }
 }
 
+fn milliseconds_since_epoch(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
 impl RuleCounts {
     /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
     /// since the last one.
@@ -69,6 +74,7 @@ impl RuleCounts {
         *self.verdicts.entry(verdict).or_default() += noted.statements;
         self.last = Some(now);
         self.history.add(minute, noted.effect, noted.statements);
+        let noted = &Noted { at: Some(milliseconds_since_epoch(now)), ..*noted };
         match shape {
             Some(shape) => self.tally.note(noted, shape, || None),
             None => self.tally.count(noted),

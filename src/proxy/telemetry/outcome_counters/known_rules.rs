@@ -4,12 +4,15 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::rate_limit::Allowance;
 
 /// Decisions published per second for one rule and verdict, and for all rules together.
 pub(super) const MAX_PER_VERDICT: u32 = 10;
 const MAX_DECISIONS: u32 = 100;
+/// As many of them may be routine ones, so that these do not suppress the others.
+const MAX_ROUTINE: u32 = 50;
 /// Rules kept that are no longer loaded; beyond that the oldest are dropped.
 const MAX_UNLOADED: usize = 1000;
 
@@ -30,6 +33,7 @@ pub(super) struct KnownRules {
     /// Rate limits, per rule and verdict and for all rules.
     limits: HashMap<(Key, &'static str), Allowance>,
     limit_of_all: Allowance,
+    limit_of_routine: Allowance,
 }
 
 /// A rule as written, or as it was when it was last loaded.
@@ -85,11 +89,12 @@ impl KnownRules {
 
     /// Returns `Some` if a decision is to be published, with the number of similar ones suppressed since the last one.
     /// `suppressed` of them were suppressed by the caller.
-    pub(super) fn may_publish(&mut self, key: Key, verdict: &'static str, suppressed: u64) -> Option<u64> {
-        let own = self.limits.entry((key, verdict)).or_default();
+    pub(super) fn may_publish(&mut self, key: Key, kind: OutcomeKind, suppressed: u64) -> Option<u64> {
+        let own = self.limits.entry((key, kind.as_str())).or_default();
         own.add_suppressed(suppressed);
         let suppressed = own.take(MAX_PER_VERDICT)?;
-        if self.limit_of_all.take(MAX_DECISIONS).is_none() {
+        let routine = kind.is_routine() && self.limit_of_routine.take(MAX_ROUTINE).is_none();
+        if routine || self.limit_of_all.take(MAX_DECISIONS).is_none() {
             own.add_suppressed(suppressed + 1);
             return None;
         }

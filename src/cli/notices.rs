@@ -1,0 +1,108 @@
+//! What `serve` and `check` say about settings that are valid but rarely meant: no rules, credentials that are not
+//! used, secrets that every user of the machine can read.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use super::config::ConfigFile;
+use crate::rules::{Mode, RuleSet};
+
+/// The permission bit that lets every user read a file.
+const OTHERS_READ: u32 = 0o004;
+
+/// Returns one sentence for each such setting. `config`: the configuration file, if there is one.
+pub(super) fn notices(settings: &ConfigFile, rules: &RuleSet, config: Option<&Path>) -> Vec<String> {
+    let mut found = Vec::new();
+    if rules.rules().is_empty() {
+        found.push(
+            "there are no rules: docward forwards everything unchanged; name rule files with --rules (rules: in \
+             docward.yaml)"
+                .to_owned(),
+        );
+    } else if rules.rules().iter().all(|rule| rule.mode == Mode::Disabled) {
+        found.push("every rule is disabled: docward forwards everything unchanged".to_owned());
+    }
+    if settings.upstream.as_ref().is_some_and(|uri| uri.has_credentials()) {
+        found.push(
+            "the credentials in --upstream (upstream: in docward.yaml) are not used: clients log in themselves, and \
+             docward's own user is given by --service (service: in docward.yaml); remove them"
+                .to_owned(),
+        );
+    }
+    found.extend(readable_secrets(settings, config));
+    found
+}
+
+/// Secrets in files that every user of the machine can read.
+fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String> {
+    let uris = [&settings.upstream, &settings.service];
+    let in_config = settings.admin.token.is_some() || uris.into_iter().flatten().any(|uri| uri.has_credentials());
+    // Without `key`, the private key is in the file of the certificate.
+    let key = settings.tls.key.as_deref().or(settings.tls.certificate.as_deref());
+    let files = [
+        (config.filter(|_| in_config), "a password or token"),
+        (settings.admin.token_file.as_deref(), "the token of the admin address"),
+        (key, "the private key of the listeners"),
+    ];
+    let warning = |(path, secret): (Option<&Path>, &str)| {
+        let path = path?;
+        // A file that cannot be read is reported where it is used.
+        let mode = std::fs::metadata(path).ok()?.permissions().mode() & 0o7777;
+        let name = path.display();
+        (mode & OTHERS_READ != 0).then(|| {
+            format!("every user of this machine can read {secret} in {name} (mode {mode:04o}): chmod o-rwx {name}")
+        })
+    };
+    files.into_iter().filter_map(warning).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Source;
+    use crate::secret::Secret;
+    use crate::service::ConnectionString;
+
+    fn rules(text: &str) -> RuleSet {
+        RuleSet::from_sources(vec![Source { name: "r.yaml".into(), text: text.into() }]).unwrap()
+    }
+
+    fn found(settings: &ConfigFile, rules: &RuleSet, config: Option<&Path>) -> String {
+        notices(settings, rules, config).join("\n")
+    }
+
+    #[test]
+    fn settings_that_are_rarely_meant_are_named() {
+        let one = |mode: &str| {
+            rules(&format!(
+                "version: 1\nrules: [{{name: r, namespace: d.c, mode: {mode}, deny: {{operations: [delete], when: {{filter: empty}}}}}}]\n"
+            ))
+        };
+        let uri = |text: &str| ConnectionString::parse(text).ok();
+        let plain = ConfigFile { upstream: uri("mongodb://h/?replicaSet=rs"), ..ConfigFile::default() };
+        assert_eq!(found(&plain, &one("shadow"), None), "");
+        assert!(found(&plain, &one("disabled"), None).starts_with("every rule is disabled"));
+        assert!(found(&plain, &RuleSet::default(), None).starts_with("there are no rules"));
+        let with_user = ConfigFile { upstream: uri("mongodb://u:p@h/"), ..ConfigFile::default() };
+        assert!(found(&with_user, &one("enforce"), None).starts_with("the credentials in --upstream"));
+    }
+
+    #[test]
+    fn secrets_that_every_user_can_read_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("docward.yaml");
+        std::fs::write(&path, "").unwrap();
+        let rules = rules(
+            "version: 1\nrules: [{name: r, namespace: d.c, deny: {operations: [delete], when: {filter: empty}}}]\n",
+        );
+        let mut settings = ConfigFile::default();
+        for (mode, with_secret, expected) in
+            [(0o644, false, false), (0o644, true, true), (0o640, true, false), (0o604, true, true)]
+        {
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+            settings.admin.token = with_secret.then(|| Secret::new("x"));
+            let said = found(&settings, &rules, Some(&path));
+            assert_eq!(said.contains(&format!("(mode {mode:04o}): chmod o-rwx")), expected, "{mode:o} {said}");
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What a pattern needs of the server. `crate::service::requirements` finds out whether the server has it.
+
+use std::fmt;
+
+/// A capability of a deployment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Requirement {
+    /// Updates with an aggregation pipeline.
+    PipelineUpdates,
+    /// An operator of aggregation expressions, with its `$`.
+    Operator(&'static str),
+    /// The driver of docward's own connection: MongoDB 4.4 or later.
+    OwnConnection,
+    Transactions,
+    ChangeStreams,
+}
+
+/// The operators and the first version of MongoDB that has each
+/// (<https://www.mongodb.com/docs/manual/reference/operator/aggregation/>).
+const OPERATORS: [(&str, Release); 3] = [
+    ("$isNumber", Release { name: "4.4", wire_version: 9 }),
+    ("$bsonSize", Release { name: "4.4", wire_version: 9 }),
+    ("$setField", Release { name: "5.0", wire_version: 13 }),
+];
+
+/// A release of MongoDB.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Release {
+    pub name: &'static str,
+    /// `maxWireVersion` in its hello replies (`src/mongo/db/wire_version.h` of the server).
+    pub wire_version: i64,
+}
+
+impl Requirement {
+    /// Returns the first release that has it.
+    #[must_use]
+    pub fn since(self) -> Release {
+        match self {
+            Self::PipelineUpdates => Release { name: "4.2", wire_version: 8 },
+            Self::Operator(name) => {
+                let known = OPERATORS.iter().find(|(operator, _)| *operator == name);
+                known.map_or(Release { name: "3.6", wire_version: 6 }, |(_, release)| *release)
+            }
+            Self::OwnConnection => Release { name: "4.4", wire_version: 9 },
+            Self::Transactions => Release { name: "4.0", wire_version: 7 },
+            Self::ChangeStreams => Release { name: "3.6", wire_version: 6 },
+        }
+    }
+
+    /// Returns whether a standalone server lacks it.
+    #[must_use]
+    pub fn needs_a_set(self) -> bool {
+        matches!(self, Self::Transactions | Self::ChangeStreams)
+    }
+}
+
+impl fmt::Display for Requirement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PipelineUpdates => f.write_str("updates with an aggregation pipeline")?,
+            Self::Operator(name) => write!(f, "the operator {name}")?,
+            Self::OwnConnection => f.write_str("docward's own connection")?,
+            Self::Transactions => f.write_str("transactions")?,
+            Self::ChangeStreams => f.write_str("change streams")?,
+        }
+        write!(f, " (MongoDB {} or later)", self.since().name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operator_has_a_release() {
+        for (name, release) in OPERATORS {
+            assert_eq!(Requirement::Operator(name).since(), release);
+        }
+    }
+}

@@ -1,0 +1,106 @@
+//! What the monitors of docward's own connection see of each server: its hello, or why it cannot be reached. The
+//! driver's own error for this is a dump of its topology.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use bson::{Bson, Document};
+use mongodb::error::{Error, ErrorKind};
+use mongodb::event::sdam::SdamEvent;
+use mongodb::options::ServerAddress;
+use tokio::sync::Notify;
+
+use crate::text::io_reason;
+
+/// The oldest release that the driver can use: MongoDB 4.4.
+pub(super) const OLDEST_WIRE_VERSION: i64 = 9;
+
+/// The last result of each monitor, by address.
+#[derive(Debug, Default)]
+pub(super) struct ObservedServers {
+    servers: Mutex<BTreeMap<String, Result<Capabilities, String>>>,
+    changed: Notify,
+}
+
+/// What a hello reply shows of a server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Capabilities {
+    pub(super) wire_version: i64,
+    /// A member of a replica set, or a mongos.
+    pub(super) is_set: bool,
+}
+
+impl ObservedServers {
+    /// Takes an event of the driver's monitors.
+    pub(super) fn observe(&self, event: SdamEvent) {
+        match event {
+            SdamEvent::ServerHeartbeatFailed(event) => {
+                self.servers().insert(event.server_address.to_string(), Err(reason(&event.failure)));
+                self.changed.notify_waiters();
+            }
+            SdamEvent::ServerHeartbeatSucceeded(event) => {
+                let seen = Capabilities::from_hello(&event.reply);
+                self.servers().insert(event.server_address.to_string(), Ok(seen));
+            }
+            SdamEvent::ServerClosed(event) => _ = self.servers().remove(&event.address.to_string()),
+            _ => {}
+        }
+    }
+
+    /// Returns when the last check of each of the `seeds` has failed.
+    pub(super) async fn are_down(&self, seeds: &[ServerAddress]) {
+        loop {
+            let changed = self.changed.notified();
+            let is_down =
+                |seed: &ServerAddress| self.servers().get(&seed.to_string()).is_some_and(|server| server.is_err());
+            if seeds.iter().all(is_down) {
+                return;
+            }
+            changed.await;
+        }
+    }
+
+    /// The servers that cannot be reached and why; `None` if all can be, as far as is known.
+    pub(super) fn unreachable(&self) -> Option<String> {
+        let servers = self.servers();
+        let failed = servers.iter().filter_map(|(address, seen)| Some((address, seen.as_ref().err()?)));
+        let texts: Vec<String> = failed.map(|(address, reason)| format!("{address}: {reason}")).collect();
+        (!texts.is_empty()).then(|| texts.join("; "))
+    }
+
+    /// The lowest capabilities of the servers that answer.
+    pub(super) fn least(&self) -> Option<Capabilities> {
+        self.servers().values().filter_map(|seen| seen.clone().ok()).min_by_key(|seen| seen.wire_version)
+    }
+
+    /// The text of an error for an operator.
+    pub(super) fn describe(&self, error: &Error) -> String {
+        let ErrorKind::ServerSelection { .. } = &*error.kind else { return error.kind.to_string() };
+        match self.least() {
+            Some(Capabilities { wire_version, .. }) if wire_version < OLDEST_WIRE_VERSION => format!(
+                "docward's own connection needs MongoDB 4.4 or later; the server's maxWireVersion is {wire_version}"
+            ),
+            _ => self.unreachable().unwrap_or_else(|| "no server can be used; is there a primary?".to_owned()),
+        }
+    }
+
+    fn servers(&self) -> MutexGuard<'_, BTreeMap<String, Result<Capabilities, String>>> {
+        self.servers.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Capabilities {
+    pub(super) fn from_hello(hello: &Document) -> Self {
+        Self {
+            wire_version: hello.get("maxWireVersion").and_then(Bson::as_i32).unwrap_or(0).into(),
+            is_set: hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|text| text == "isdbgrid"),
+        }
+    }
+}
+
+fn reason(error: &Error) -> String {
+    match &*error.kind {
+        ErrorKind::Io(error) => io_reason(error),
+        kind => kind.to_string(),
+    }
+}

@@ -1,0 +1,194 @@
+//! Checks whether the server has what rules need: releases before 4.2, standalone servers and servers that are
+//! compatible with MongoDB lack some of it, and would reject what docward sends.
+//!
+//! A hello shows the release and whether there is a replica set. `explain` shows whether the server accepts a pipeline
+//! or an operator: it executes nothing. Without the privileges for it, the release decides.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bson::{Document, doc};
+use mongodb::Client;
+use mongodb::error::{Error, ErrorKind};
+use tokio::time::sleep;
+
+use super::MongoService;
+use super::mongo::{is_passing, is_unauthorized};
+use super::observed_servers::{Capabilities, OLDEST_WIRE_VERSION};
+use crate::patterns::Requirement;
+use crate::rules::{Mode, Rule, RuleId, RuleSet};
+
+/// Pause before the check is repeated if no server answered or the rules changed.
+const RETRY_INTERVAL: Duration = Duration::from_secs(10);
+/// NamespaceNotFound, CommandNotFound, CommandNotSupported, CommandNotSupportedOnView, NotImplemented: the server cannot
+/// explain the statement, whatever it contains.
+const NO_EXPLAIN: [i32; 5] = [26, 59, 115, 166, 238];
+
+/// A rule and what the server lacks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lacking {
+    pub rule: RuleId,
+    /// Without the rule's name.
+    pub text: String,
+    /// What to do.
+    pub help: &'static str,
+}
+
+/// Returns what the enabled `rules` need and the server lacks.
+///
+/// # Errors
+/// The server cannot be asked, as text.
+pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<Lacking>, String> {
+    let enabled = rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled);
+    let needed: Vec<(&Rule, Requirement)> =
+        enabled.flat_map(|rule| rule.pattern.requirements().into_iter().map(move |needed| (rule, needed))).collect();
+    if needed.is_empty() {
+        return Ok(Vec::new());
+    }
+    let server = service.server();
+    // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
+    let client = server.separate_client().map_err(|error| error.to_string())?;
+    let found = match ask(&client, &needed).await {
+        // The driver uses no server that is too old for it, but its monitor has seen the hello.
+        Err(error) => match server.observed.least() {
+            Some(seen) if seen.wire_version < OLDEST_WIRE_VERSION => Ok(by_hello(seen, &needed)),
+            _ => Err(server.observed.describe(&error)),
+        },
+        Ok(found) => Ok(found),
+    };
+    client.shutdown().await;
+    found
+}
+
+/// Logs what the server lacks, at once and whenever the rules change; never returns.
+pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
+    let mut checked: Option<Arc<RuleSet>> = None;
+    let mut logged = Vec::new();
+    loop {
+        let current = rules.load_full();
+        if checked.as_ref().is_none_or(|checked| !Arc::ptr_eq(checked, &current))
+            && let Ok(found) = lacking(service, &current).await
+        {
+            let found: Vec<String> = found
+                .iter()
+                .map(|lacking| {
+                    let rule = current.rule(lacking.rule);
+                    format!("rule '{}' ({}) {}; {}", rule.name.value, rule.pattern.name(), lacking.text, lacking.help)
+                })
+                .collect();
+            for text in found.iter().filter(|text| !logged.contains(*text)) {
+                tracing::error!("{text}");
+            }
+            (logged, checked) = (found, Some(current));
+        }
+        sleep(RETRY_INTERVAL).await;
+    }
+}
+
+async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<Lacking>, Error> {
+    let server = Capabilities::from_hello(&client.database("admin").run_command(doc! { "hello": 1 }).await?);
+    let mut found = by_hello(server, needed);
+    let mut answers: HashMap<Requirement, Option<String>> = HashMap::new();
+    for (rule, needed) in needed.iter().filter(|(_, needed)| server.lacks(*needed).is_none()) {
+        if !answers.contains_key(needed) {
+            answers.insert(*needed, refusal(client, rule, *needed).await?);
+        }
+        if let Some(Some(reason)) = answers.get(needed) {
+            let help = "use a server that supports it, or set the rule to `mode: disabled`";
+            found.push(Lacking::new(rule, *needed, reason, help));
+        }
+    }
+    Ok(found)
+}
+
+/// What the server lacks as far as its hello shows.
+fn by_hello(server: Capabilities, needed: &[(&Rule, Requirement)]) -> Vec<Lacking> {
+    let lacking = |(rule, needed): &(&Rule, Requirement)| {
+        let (reason, help) = server.lacks(*needed)?;
+        Some(Lacking::new(rule, *needed, &reason, help))
+    };
+    needed.iter().filter_map(lacking).collect()
+}
+
+impl Lacking {
+    fn new(rule: &Rule, needed: Requirement, reason: &str, help: &'static str) -> Self {
+        Self { rule: rule.id, text: format!("needs {needed}, and {reason}"), help }
+    }
+}
+
+impl Capabilities {
+    /// The reason why the server lacks this, and what to do.
+    fn lacks(self, needed: Requirement) -> Option<(String, &'static str)> {
+        let Self { wire_version, is_set } = self;
+        if needed.needs_a_set() && !is_set {
+            let help = "start mongod with --replSet, or set the rule to `mode: disabled`";
+            return Some(("the upstream is a standalone server".to_owned(), help));
+        }
+        let help = "upgrade the server, or set the rule to `mode: disabled`";
+        (wire_version < needed.since().wire_version)
+            .then(|| (format!("the server is older (its maxWireVersion is {wire_version})"), help))
+    }
+}
+
+/// The server's answer if it does not accept what is needed; `None`: it does, or it cannot be known.
+async fn refusal(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
+    let names = rule.namespaces.iter().find_map(|namespace| namespace.exact());
+    let (Some((database, collection)), Some(explained)) = (names, explained(needed)) else { return Ok(None) };
+    let mut command = explained(collection);
+    command = doc! { "explain": command, "verbosity": "queryPlanner" };
+    match client.database(database).run_command(command).await {
+        Ok(_) => Ok(None),
+        Err(error) if is_unauthorized(&error) => Ok(None),
+        Err(error) if is_passing(&error) => Err(error),
+        Err(error) => Ok(match &*error.kind {
+            ErrorKind::Command(refused) if NO_EXPLAIN.contains(&refused.code) => None,
+            ErrorKind::Command(refused) => {
+                Some(format!("the server answers: {} (code {})", refused.message, refused.code))
+            }
+            _ => None,
+        }),
+    }
+}
+
+/// A command on a collection that the server can only explain if it has what is needed.
+fn explained(needed: Requirement) -> Option<impl Fn(&str) -> Document> {
+    let (stages, updates) = match needed {
+        Requirement::PipelineUpdates => (vec![doc! { "$set": { "a": "$b" } }], true),
+        Requirement::Operator("$setField") => {
+            let set = doc! { "field": "a", "input": "$$ROOT", "value": 1 };
+            (vec![doc! { "$project": { "a": { "$setField": set } } }], false)
+        }
+        Requirement::Operator(name) => (vec![doc! { "$project": { "a": { name: "$$ROOT" } } }], false),
+        Requirement::OwnConnection | Requirement::Transactions | Requirement::ChangeStreams => return None,
+    };
+    Some(move |collection: &str| match updates {
+        true => {
+            // No document has an _id in an empty list.
+            let update = doc! { "q": { "_id": { "$in": [] } }, "u": &stages };
+            doc! { "update": collection, "updates": [update] }
+        }
+        false => doc! { "aggregate": collection, "pipeline": &stages, "cursor": {} },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hello_shows_old_and_standalone_servers() {
+        let lacks =
+            |wire_version, is_set, needed| Capabilities { wire_version, is_set }.lacks(needed).map(|lacks| lacks.0);
+        let number = Requirement::Operator("$isNumber");
+        assert_eq!(lacks(17, false, number), None);
+        assert_eq!(lacks(9, true, number), None);
+        let older = Some("the server is older (its maxWireVersion is 8)".to_owned());
+        assert_eq!(lacks(8, true, number), older);
+        assert_eq!(lacks(8, true, Requirement::PipelineUpdates), None);
+        let standalone = Some("the upstream is a standalone server".to_owned());
+        assert_eq!(lacks(17, false, Requirement::Transactions), standalone);
+        assert_eq!(lacks(17, true, Requirement::ChangeStreams), None);
+    }
+}

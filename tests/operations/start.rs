@@ -1,0 +1,109 @@
+//! What `serve` says at start about a deployment and settings that do not fit.
+
+use std::time::{Duration, Instant};
+
+use bson::doc;
+use serde_json::Value;
+use support::frame::Message;
+use support::mongod::{Kind, Mongod};
+use support::process::free_port;
+use support::proxy::Docward;
+use support::scripted::{Peer, reply_to};
+
+const TREE: &str = "version: 1\nrules: [{ name: r, namespace: d.c, tree: { parent: parent, path: path } }]\n";
+const BOUNDS: &str = "version: 1\nrules: [{ name: r, namespace: d.c, bounds: { field: n, min: 0 } }]\n";
+const SEQUENCE: &str = "version: 1\nrules: [{ name: r, namespace: d.c, sequence: { field: n, counter: c } }]\n";
+
+#[test]
+fn a_server_of_another_replica_set_is_refused() {
+    let standalone = Mongod::start(Kind::Standalone);
+    let uri = format!("{}?replicaSet=rs7", Mongod::shared().uri().split('?').next().unwrap());
+    let shared = Docward::before(&uri).try_start().err().expect("docward started");
+    assert!(shared.contains("is a member of the replica set '") && shared.contains("has replicaSet=rs7"), "{shared}");
+    let alone = Docward::before(&format!("mongodb://{}/?replicaSet=rs7", standalone.address())).try_start();
+    let alone = alone.err().expect("docward started");
+    assert!(alone.contains("is not a member of a replica set"), "{alone}");
+}
+
+#[test]
+fn what_a_server_lacks_is_logged_with_the_rule() {
+    let standalone = Mongod::start(Kind::Standalone);
+    let docward = Docward::before(&standalone.uri()).rules(TREE).start();
+    docward.wait_for_log("rule 'r' (tree) needs transactions (MongoDB 4.0 or later), and the upstream is a standalone");
+    // Enough for the rule.
+    let docward = Docward::before(&standalone.uri()).rules(BOUNDS).start();
+    docward.rewrite_rules(TREE);
+    docward.signal("HUP");
+    docward.wait_for_log("rule 'r' (tree) needs transactions");
+    assert!(!docward.log().iter().any(|line| line.contains("(bounds) needs")), "{:?}", docward.log());
+}
+
+/// A release or a compatible server that no test has.
+#[test]
+fn what_an_old_or_compatible_server_lacks_is_logged_with_the_rule() {
+    let hello = |wire_version: i32| {
+        doc! {
+            "isWritablePrimary": true, "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
+            "maxWriteBatchSize": 100_000, "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0,
+            "maxWireVersion": wire_version, "readOnly": false, "ok": 1.0,
+        }
+    };
+    let refuse = |request| {
+        let explains = Message::parse(&request).body().contains_key("explain");
+        let refused = doc! { "ok": 0.0, "errmsg": "$isNumber is not implemented", "code": 238_000 };
+        vec![reply_to(
+            &request,
+            if explains {
+                refused
+            } else {
+                doc! { "ok": 1.0 }
+            },
+        )]
+    };
+    let old = Peer::with_hello(hello(8), refuse);
+    let docward = Docward::before(&old.uri()).rules(BOUNDS).start();
+    docward.wait_for_log(
+        "rule 'r' (bounds) needs the operator $isNumber (MongoDB 4.4 or later), and the server is older (its maxWireVersion \
+         is 8); upgrade the server",
+    );
+    let compatible = Peer::with_hello(hello(17), refuse);
+    let docward = Docward::before(&compatible.uri()).rules(BOUNDS).start();
+    docward.wait_for_log("and the server answers: $isNumber is not implemented (code 238000)");
+}
+
+#[test]
+fn the_listener_opens_at_once_while_the_upstream_is_down() {
+    let begun = Instant::now();
+    let docward = Docward::before(&format!("mongodb://127.0.0.1:{}/", free_port())).rules(SEQUENCE).start();
+    assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
+    let line = docward.wait_for_log("the privileges of docward's own user are not checked yet");
+    assert!(line.contains(": connection refused; retrying in 10s"), "{line}");
+}
+
+/// Also errors of the configuration, and those that end the process.
+#[test]
+fn every_line_of_a_json_log_is_an_object() {
+    let uri = format!("mongodb://user:secret@127.0.0.1:{}/", free_port());
+    let with_format = |rules: &str| Docward::before(&uri).rules(rules).argument("--log-format").argument("json");
+    let running = with_format(&BOUNDS.replace("name: r", "name: r, mode: disabled")).start();
+    running.wait_for_log("every rule is disabled");
+    running.wait_for_log("the credentials in --upstream");
+    running.rewrite_rules("version: 1\nrules: [{ name: r }]\n");
+    running.signal("HUP");
+    running.wait_for_log("rules not reloaded");
+    let wrong_rules = with_format("version: 1\nrules: [{ name: r }]\n").try_start().err().expect("docward started");
+    let wrong_flags = with_format(BOUNDS)
+        .argument("--admin-token")
+        .argument("0123456789abcdef")
+        .try_start()
+        .err()
+        .expect("docward started");
+    let lines = running.log();
+    let all = lines.iter().map(String::as_str).chain(wrong_rules.lines()).chain(wrong_flags.lines());
+    let read = |line: &str| serde_json::from_str::<Value>(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+    let found: Vec<Value> = all.map(read).collect();
+    let has = |key: &str, value: &str| found.iter().any(|line| line[key] == value);
+    assert!(has("code", "R0011") || has("code", "R0008") || found.iter().any(|line| line["line"] == 2), "{found:?}");
+    assert!(found.iter().any(|line| line["message"].as_str().unwrap().contains("requires --admin")), "{found:?}");
+    assert!(found.iter().all(|line| line["timestamp"].is_string() && line["level"].is_string()), "{found:?}");
+}
