@@ -209,7 +209,14 @@ pub(crate) fn other_rules() -> String {
         "kept, deny: { operations: [delete], when: { filter: empty } }",
         "people, copies: [{ into: bench.people, key: friend.id, fields: { name: friend.name } }]",
         "nodes, tree: { path: path, parent: parent }",
+        "small, limits: { items: { events: 1000 } }",
+        "migrated, schema_version: { field: schema, current: 3, minimum: 2 }",
     ])
+}
+
+/// A rule that limits clients: with it, docward searches the rules of each evaluated message for limits.
+pub(crate) fn limiting_rules() -> String {
+    rules_each_of(["shared, throttle: { concurrent: 50, per: app }"])
 }
 
 fn rules_each_of<const COUNT: usize>(rules: [&str; COUNT]) -> String {

@@ -55,6 +55,9 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: deny", |_| plans(frames::delete_all("kept"), is_answered)),
     one("plan: copies", |_| plans(frames::insert_document("people", person()), is_unchanged)),
     one("plan: tree, an insert below a parent", |_| plans_node()),
+    one("plan: limits", |_| plans(frames::update_where("small", doc! { "_id": 1 }, event()), is_answered)),
+    one("plan: schema_version", |_| plans(frames::update("migrated", 1, 1, &frames::taken()), is_answered)),
+    one("plan: throttle, a find", |_| plans_limited(frames::find("shared", 1))),
     HotPath {
         name: "plan: timestamps, batch of 100",
         statements: 100,
@@ -97,6 +100,10 @@ fn both() -> Document {
 
 fn letter() -> Document {
     doc! { "$push": { "messages": { "from": "ann", "text": "Hello." } } }
+}
+
+fn event() -> Document {
+    doc! { "$push": { "events": { "at": 5 } } }
 }
 
 fn person() -> Document {
@@ -153,8 +160,17 @@ fn plans_node() -> Work {
     plans_with_reply(frames::insert_document("nodes", node), &reply, is_answered)
 }
 
+/// A message that needs a permit and gets it at once.
+fn plans_limited(frame: Vec<u8>) -> Work {
+    plans_with_rules(frames::limiting_rules(), frame, &doc! { "ok": 1.0 }, is_unchanged)
+}
+
 fn plans_with_reply(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
-    let rules = rule_set(&[frames::rewriting_rules(), frames::other_rules(), frames::unrelated_rules(1_000)]);
+    plans_with_rules(frames::other_rules(), frame, reply, expected)
+}
+
+fn plans_with_rules(rules: String, frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
+    let rules = rule_set(&[frames::rewriting_rules(), rules, frames::unrelated_rules(1_000)]);
     let reply = frames::reply(1, reply);
     let step = carry_out(&frame, &rules, &reply);
     assert!(expected(&step), "{step:?}");
@@ -172,6 +188,7 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
                 let numbers = (1..=i64::from(lease.count)).collect();
                 plan.next(Input::Found(Ok(LookupResult::Numbers(numbers))), &mut session)
             }
+            Step::Permits(_) => plan.next(Input::Permits(Ok(())), &mut session),
             last => {
                 black_box(plan.take_outcomes());
                 return last;

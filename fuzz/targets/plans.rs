@@ -72,6 +72,10 @@ fn run_plan(frame: &[u8], random: &mut Random) {
                 plan.next(Input::Reply(last.to_vec()), &mut session)
             }
             Step::Lookup(lookup) => plan.next(Input::Found(answer(&lookup, random)), &mut session),
+            Step::Permits(requests) => {
+                let taken = if random.below(4) == 0 { Err(random.below(requests.len())) } else { Ok(()) };
+                plan.next(Input::Permits(taken), &mut session)
+            }
             Step::Yield => unreachable!("the loop above handles Yield"),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: std::time::Duration::ZERO }, &mut session),
             Step::ForwardOriginal { .. } if is_protected_write(frame) => return assert_readable(frame),

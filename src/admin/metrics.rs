@@ -20,7 +20,7 @@ use super::authorization::error;
 use super::process::Process;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
-use crate::proxy::{LiveRule, MemoryUse, Phase, PoolStatus};
+use crate::proxy::{LiveRule, MemoryUse, PermitStatus, Phase, PoolStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
@@ -58,6 +58,7 @@ impl Collector for Sources {
         self.members(&mut page)?;
         self.connections(&mut page)?;
         self.pools(&mut page)?;
+        self.permits(&mut page)?;
         self.messages(&mut page)?;
         self.lookups(&mut page)?;
         self.spans(&mut page)
@@ -275,6 +276,33 @@ impl Sources {
             by_outcome.map(|(outcome, count)| ([("member", pool.member.as_str()), ("outcome", *outcome)], *count))
         });
         page.counters("pool_logins", "Logins on connections of pools", logins)
+    }
+
+    fn permits(&self, page: &mut Page<'_>) -> fmt::Result {
+        let permits = self.observer.permits();
+        let by_rule = |value: fn(&PermitStatus) -> u64| {
+            permits.iter().map(move |one| ([("rule", one.rule.as_str())], value(one)))
+        };
+        page.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
+        page.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
+        page.family(
+            ("throttle_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
+            MetricType::Gauge,
+            |family| {
+                permits.iter().try_for_each(|one| {
+                    let labels = [("rule", one.rule.as_str())];
+                    family.encode_family(&labels)?.encode_gauge(&one.oldest_wait.as_secs_f64())
+                })
+            },
+        )?;
+        let by_mode = |counts: fn(&PermitStatus) -> [(&'static str, u64); 2]| {
+            permits.iter().flat_map(move |one| {
+                counts(one).map(|(mode, count)| ([("rule", one.rule.as_str()), ("mode", mode)], count))
+            })
+        };
+        page.counters("throttle_waited", "Commands that waited for a permit", by_mode(|one| one.waited))?;
+        let rejected = by_mode(|one| one.rejected);
+        page.counters("throttle_rejected", "Commands rejected because they waited too long for a permit", rejected)
     }
 
     fn messages(&self, page: &mut Page<'_>) -> fmt::Result {

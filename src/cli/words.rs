@@ -5,7 +5,9 @@ use serde_json::json;
 use crate::config::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
+use crate::engine::permits::PermitRequest;
 use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome};
+use crate::patterns::throttle::Limits;
 use crate::rules::RuleSet;
 use crate::shell::{ShellError, render, render_lines};
 
@@ -86,7 +88,7 @@ pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> Stri
         format!("docward looks up the largest '{field}' in {database}.{collection}; this output assumes there is none")
     };
     match need {
-        Need::Users => "a rule exempts users, so docward asks the server for the authenticated users; this output \
+        Need::Users => "a rule depends on users, so docward asks the server for the authenticated users; this output \
                         assumes none (set one with --as-user)"
             .to_owned(),
         Need::Numbers(lease) => format!(
@@ -103,11 +105,26 @@ pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> Stri
             let guess = if undecided { "" } else { "; this output assumes it finds none" };
             format!("docward first reads stored documents{guess}: {}", render(question.as_document(), database))
         }
+        Need::Permit(request) => permit(request),
         Need::Match(question) => {
             let question = render(question.as_document(), database);
             format!("docward rejects it only if this query finds a document: {question}")
         }
     }
+}
+
+fn permit(request: &PermitRequest) -> String {
+    let PermitRequest { rule, limits: Limits { concurrent, rate, per, wait }, .. } = request;
+    let at_a_time = concurrent.map(|concurrent| format!("{concurrent} commands at a time"));
+    let in_a_second = rate.map(|rate| format!("{rate} statements in a second"));
+    let limits: Vec<String> = at_a_time.into_iter().chain(in_a_second).collect();
+    let (limits, per) = (limits.join(" and "), per.as_str());
+    let effect = if request.is_shadow {
+        "beyond that it would wait, and".to_owned()
+    } else {
+        format!("beyond that it waits for up to {wait:?}, and is then rejected;")
+    };
+    format!("rule '{rule}' allows each {per} {limits}: {effect} this output assumes that it need not wait")
 }
 
 /// Commands as text, one after the other.

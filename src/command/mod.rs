@@ -20,7 +20,7 @@ pub use catalogue::{CommandClass, classify};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use name::{CommandName, command_names};
 pub use pipeline::{Target, indirect_write_targets, input_collections, output_targets};
-pub use reply::{Reply, error_reply};
+pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};

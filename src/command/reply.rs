@@ -111,6 +111,15 @@ impl<'a> Reply<'a> {
     }
 }
 
+/// The server is overloaded, nothing was executed, and a retry is safe: the labels of the driver specification "Client
+/// Backpressure". Drivers that know it retry.
+const OVERLOAD_LABELS: [&str; 3] = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"];
+
+/// Writes the labels of an overload error.
+pub fn write_overload_labels(w: &mut Writer<'_>) {
+    w.array("errorLabels", |labels| OVERLOAD_LABELS.iter().for_each(|label| labels.string(label)));
+}
+
 /// Returns `{ok: 0, errmsg, code, codeName}` with the opcode of the request. `extra` may add fields such as
 /// `errInfo`.
 pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {

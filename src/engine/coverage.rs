@@ -143,6 +143,9 @@ fn unanalysed(rule: &Rule) -> CoverageOutcome {
     if !rule.pattern.evaluates() {
         return CoverageOutcome::Passes;
     }
+    if !rule.pattern.analyses_writes() {
+        return CoverageOutcome::Enforced;
+    }
     match on_indirect_write(rule, Enforcement::Enforce) {
         OutcomeKind::Allow => CoverageOutcome::Allowed,
         _ => CoverageOutcome::Rejected,

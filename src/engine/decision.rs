@@ -14,7 +14,9 @@ use super::port::{Flow, Port, close};
 use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
-use crate::command::{Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply};
+use crate::command::{
+    Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, write_overload_labels,
+};
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
 use crate::rules::RuleSet;
@@ -25,11 +27,13 @@ use crate::wire::op_msg::{self, MORE_TO_COME, Message};
 /// A message, and what is known for the decision on it.
 #[derive(Clone)]
 pub(super) struct Incoming<'f> {
-    frame: &'f [u8],
+    pub(super) frame: &'f [u8],
     pub(super) rules: &'f RuleSet,
     pub(super) now: Now,
     /// The server's reply to a rule's query on the collection.
     answer: Option<Vec<u8>>,
+    /// It has the permits that it needs.
+    pub(super) has_permits: bool,
 }
 
 /// What a message needs.
@@ -97,6 +101,9 @@ impl From<CommandError> for Undecided {
 /// Carries out a decision that needs more than one step, and returns the last step.
 pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Flow<Step> {
     loop {
+        if incoming.needs_permits() && decision.sends() {
+            incoming.take_permits(&port).await?;
+        }
         match decision {
             Decision::Final(step) => return Flow::Continue(step),
             Decision::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
@@ -111,6 +118,22 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Deci
             Decision::Commands(job) => return Box::pin(job.send(port)).await,
         }
         decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
+    }
+}
+
+impl Decision<'_> {
+    /// Whether it sends something to the server that a rule may limit. The users are docward's own question.
+    fn sends(&self) -> bool {
+        match self {
+            Self::Final(step) => step.sends(),
+            Self::Users(_) => false,
+            Self::Sent(..)
+            | Self::Collection(_)
+            | Self::Evaluation(_)
+            | Self::Privileges(_)
+            | Self::Numbers(_)
+            | Self::Commands(_) => true,
+        }
     }
 }
 
@@ -130,7 +153,7 @@ impl<'f> Unevaluated<'f> {
 
 impl<'f> Incoming<'f> {
     pub(super) fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { frame, rules, now, answer: None }
+        Self { frame, rules, now, answer: None, has_permits: false }
     }
 
     /// Decides with what is known so far.
@@ -390,6 +413,9 @@ pub(super) fn reject_command(
     }
     Step::Reply(error_reply(command.message.header, rejected.rejection.code, &text, |w| {
         rejection_text::write_error_info(w, rejected);
+        if rejected.rejection.code == code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED {
+            write_overload_labels(w);
+        }
     }))
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
 use super::outcome::{OutcomeKind, RuleOutcome};
+use super::permits::PermitRequest;
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
@@ -53,6 +54,8 @@ pub enum Need {
     Maximum(Maximum),
     /// The documents that this find returns: assumed none, unless the outcome is [`DryRunOutcome::Undecided`].
     Documents(CowDocument<'static>),
+    /// A permit of a rule: assumed free.
+    Permit(PermitRequest),
     /// The result of this find, which checks that a statement's filter matches nothing: assumed a document.
     Match(CowDocument<'static>),
 }
@@ -92,6 +95,10 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
             Step::Lookup(lookup) => {
                 let found = dry_run_plan.look_up(lookup);
                 plan.next(Input::Found(found), client_state)
+            }
+            Step::Permits(requests) => {
+                dry_run_plan.needs.extend(requests.into_iter().map(Need::Permit));
+                plan.next(Input::Permits(Ok(())), client_state)
             }
             Step::Yield => plan.next(Input::Resumed, client_state),
             Step::Pause(_) => plan.next(Input::Paused { elapsed: Duration::ZERO }, client_state),
@@ -258,9 +265,12 @@ impl DryRunPlan<'_> {
             },
             Step::Close(message) => DryRunOutcome::Rejected { message, sent },
             Step::Silent => DryRunOutcome::Rejected { message: "docward drops it without a reply".to_owned(), sent },
-            Step::ForwardOriginal { .. } | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {
-                DryRunOutcome::Unchanged
-            }
+            Step::ForwardOriginal { .. }
+            | Step::Exchange(_)
+            | Step::Lookup(_)
+            | Step::Permits(_)
+            | Step::Pause(_)
+            | Step::Yield => DryRunOutcome::Unchanged,
         }
     }
 }

@@ -56,7 +56,7 @@ impl<'f> Incoming<'f> {
             let namespace = Namespace { database: &database, collection: &collection };
             let applicable_rules = applicable_rules(self.rules, namespace, client_state);
             require_users(&applicable_rules, client_state, command)?;
-            for (rule, enforcement) in applicable_rules {
+            for (rule, enforcement) in applicable_rules.into_iter().filter(|(rule, _)| rule.pattern.analyses_writes()) {
                 let whole = WholeCommand { class: command.class, body: command.body };
                 // Commands with statements have their own rejections.
                 let denied = match Form::for_class(command.class) {

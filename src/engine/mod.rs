@@ -20,6 +20,7 @@ mod indirect_writes;
 pub mod lookup;
 mod merge;
 mod outcome;
+pub mod permits;
 mod plan;
 pub mod pooling;
 mod port;

@@ -9,6 +9,7 @@ use super::batch::BatchJob;
 use super::decision::{Decision, Incoming, carry_out};
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
+use super::permits::PermitRequest;
 use super::port::{Coroutine, Purpose};
 use super::{ClientState, Now};
 use crate::command::MAX_STATEMENTS;
@@ -23,6 +24,8 @@ pub enum Step {
     Exchange(Vec<u8>),
     /// Pass this lookup to the service, and its answer to the next call.
     Lookup(Lookup),
+    /// Take a permit for each of these, in their order, and keep them until the last reply of the message has arrived.
+    Permits(Vec<PermitRequest>),
     /// Wait this long, then call again.
     Pause(Duration),
     /// Yield to other connections, then call again: there are more statements to evaluate.
@@ -40,9 +43,14 @@ pub enum Step {
 }
 
 impl Step {
+    /// Returns whether it sends a message to the server.
+    pub(super) fn sends(&self) -> bool {
+        matches!(self, Self::Exchange(_) | Self::ForwardOriginal { .. } | Self::Forward { .. })
+    }
+
     /// Returns whether the plan ends with this step.
     fn is_final(&self) -> bool {
-        !matches!(self, Self::Exchange(_) | Self::Lookup(_) | Self::Pause(_) | Self::Yield)
+        !matches!(self, Self::Exchange(_) | Self::Lookup(_) | Self::Permits(_) | Self::Pause(_) | Self::Yield)
     }
 }
 
@@ -52,6 +60,8 @@ pub enum Input {
     Start,
     Reply(Vec<u8>),
     Found(Result<LookupResult, LookupError>),
+    /// All permits, or the number of the request that waited too long for one.
+    Permits(Result<(), usize>),
     /// Other connections have had their turn.
     Resumed,
     /// The pause is over; `elapsed` is the time since the first exchange.
@@ -141,8 +151,8 @@ impl<'f> Plan<'f> {
     pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
             State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
-                Decision::Final(step) => step,
-                Decision::Sent(job, message) => {
+                Decision::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
+                Decision::Sent(job, message) if !incoming.needs_permits() => {
                     self.state = State::Sent(job);
                     return Step::Exchange(message);
                 }
@@ -150,8 +160,12 @@ impl<'f> Plan<'f> {
                     let outcomes = std::mem::take(&mut self.outcomes);
                     // The most frequent ones have smaller functions.
                     let mut functions = match decision {
-                        Decision::Commands(job) => Coroutine::new(outcomes, |port| job.send(port)),
-                        Decision::Numbers(job) => Coroutine::new(outcomes, |port| job.number_and_send(port)),
+                        Decision::Commands(job) if !incoming.needs_permits() => {
+                            Coroutine::new(outcomes, |port| job.send(port))
+                        }
+                        Decision::Numbers(job) if !incoming.needs_permits() => {
+                            Coroutine::new(outcomes, |port| job.number_and_send(port))
+                        }
                         decision => {
                             let incoming = incoming.clone();
                             Coroutine::new(outcomes, |port| carry_out(incoming, decision, port))

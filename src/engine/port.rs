@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
+use super::permits::PermitRequest;
 use super::plan::{Input, Step};
 use super::{ClientState, OwnSession};
 use crate::command::Namespace;
@@ -97,6 +98,14 @@ impl Port {
     ) -> impl Future<Output = Result<T, LookupError>> {
         self.ask(Purpose::Command, Step::Lookup(lookup), move |input| match input {
             Input::Found(found) => Some(found.and_then(|result| answer(result).ok_or_else(other_lookup))),
+            _ => None,
+        })
+    }
+
+    /// Takes permits; the error is the number of the request that waited too long.
+    pub(super) fn permits(&self, requests: Vec<PermitRequest>) -> impl Future<Output = Result<(), usize>> {
+        self.ask(Purpose::Command, Step::Permits(requests), |input| match input {
+            Input::Permits(taken) => Some(taken),
             _ => None,
         })
     }

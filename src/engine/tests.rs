@@ -10,6 +10,7 @@ mod messages;
 mod patterns;
 mod privileges;
 mod results;
+mod throttle;
 
 use bson::{Document as Bson, RawDocumentBuf, doc};
 

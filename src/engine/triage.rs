@@ -107,7 +107,9 @@ fn triage_msg(here: &[u8], message_length: usize, rules: &RuleSet) -> Option<Tri
                 Some(body) => {
                     let names_collection = first.value.as_name_bytes().is_some();
                     let reads_protected = names_collection && may_be_protected(body, first.value, rules);
-                    evaluate_if(reads_protected || writes_output(body))
+                    let reads_others =
+                        rules.needs_permits() && names_any(body, &[b"$graphLookup\0", b"$lookup\0", b"$unionWith\0"]);
+                    evaluate_if(reads_protected || reads_others || names_any(body, &[b"$out\0", b"$merge\0"]))
                 }
                 None => Triage::Evaluate,
             }
@@ -146,13 +148,13 @@ fn may_be_protected(body: &[u8], target: Value<'_>, rules: &RuleSet) -> bool {
     database.is_none_or(|database| rules.rules_for(database, collection).is_some())
 }
 
-/// Whether the pipeline may contain `$out` or `$merge` at any depth. Searches the raw bytes for the field name, so
+/// Whether the pipeline may contain one of these stages at any depth. Searches the raw bytes for the field names, so
 /// there are false positives but no false negatives.
-fn writes_output(body: &[u8]) -> bool {
+fn names_any(body: &[u8], stages: &[&[u8]]) -> bool {
     let dollars = body.iter().enumerate().filter(|(_, byte)| **byte == b'$');
     dollars
         .map(|(at, _)| body.get(at..).unwrap_or_default())
-        .any(|rest| rest.starts_with(b"$out\0") || rest.starts_with(b"$merge\0"))
+        .any(|rest| stages.iter().any(|stage| rest.starts_with(stage)))
 }
 
 /// Only a hello is accepted by OP_QUERY.

@@ -14,6 +14,9 @@
 mod length;
 mod settings;
 
+use bson::doc;
+
+use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     Claim, Concern, Context, Lack, Measured, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
     Verdict, concern_for_content,
@@ -70,6 +73,28 @@ impl Pattern for Limits {
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         concern_for_content(kind)
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let mut checks = Vec::new();
+        for ItemLimit { array, most } in &self.items {
+            let array = &array.value;
+            // The other branch is not evaluated, so $size gets only arrays.
+            let beyond = doc! {"$gt": [{"$size": value(array)}, whole(*most)]};
+            checks.push(DataCheck::each(
+                format!("with more than {most} items in `{array}`"),
+                "they stay as they are, and the rule rejects each push to them",
+                doc! {"$cond": [is_one_of(array, &["array"]), beyond, false]},
+            ));
+        }
+        if let Some(most) = self.document {
+            checks.push(DataCheck::each(
+                format!("with more than {most} bytes"),
+                "they stay as they are, and the rule rejects what makes them longer",
+                doc! {"$gt": [{"$bsonSize": "$$ROOT"}, whole(most)]},
+            ));
+        }
+        checks
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
@@ -141,6 +166,10 @@ impl From<Rejection> for Violation {
     fn from(rejection: Rejection) -> Self {
         Self::Broken(rejection)
     }
+}
+
+fn whole(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 /// Names of measured values. They begin like no field of an application.

@@ -25,6 +25,7 @@ pub mod sequence;
 mod stored_data;
 #[cfg(test)]
 mod tests;
+pub mod throttle;
 pub mod timestamps;
 mod together;
 mod tree;
@@ -151,6 +152,7 @@ patterns! {
     sequence: Sequence,
     limits: Limits,
     defaults: Defaults,
+    throttle: Throttle,
     reads: Reads,
 }
 
@@ -385,6 +387,17 @@ pub trait Pattern {
     /// Returns whether it evaluates statements on its namespaces, rather than only naming them.
     fn evaluates(&self) -> bool {
         true
+    }
+
+    /// Returns whether it must understand a write to evaluate it. If so, a write that it cannot analyse is rejected,
+    /// unless the rule has `unsupported: allow`.
+    fn analyses_writes(&self) -> bool {
+        self.evaluates()
+    }
+
+    /// Returns the limits under which commands on its namespaces need a permit; `None`: they need none.
+    fn permits(&self) -> Option<&throttle::Limits> {
+        None
     }
 
     /// Returns the indexes it needs. Without them it is slow or its guarantee does not hold.

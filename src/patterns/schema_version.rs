@@ -12,8 +12,11 @@
 
 use std::cmp::Ordering;
 
+use bson::doc;
+
 use super::field_path::FieldPath;
 use super::number::Bound;
+use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
     AnyPattern, Claim, Concern, Context, ExpectedVersion, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched,
     Verdict, concern_for_content,
@@ -98,6 +101,29 @@ impl Pattern for SchemaVersion {
 
     fn expected_version(&self) -> Option<ExpectedVersion> {
         Some(ExpectedVersion { field: self.field.value.as_str().to_owned(), version: self.current })
+    }
+
+    fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
+        let Self { minimum, current, .. } = self;
+        let field = &self.field.value;
+        let beyond = |operator: &str, bound: i64| doc! {operator: [value(field), bound]}.into();
+        vec![
+            DataCheck::each(
+                format!("without `{field}`"),
+                "they count as older than every version, so statements of each version match them",
+                is_missing(field),
+            ),
+            DataCheck::each(
+                format!("whose `{field}` is below {minimum}"),
+                "no statement may write their version any more",
+                all(vec![is_number(field), beyond("$lt", *minimum)]),
+            ),
+            DataCheck::each(
+                format!("whose `{field}` is above {current}"),
+                "statements of the current version do not match them",
+                all(vec![is_number(field), beyond("$gt", *current)]),
+            ),
+        ]
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

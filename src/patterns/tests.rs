@@ -155,6 +155,8 @@ fn good_settings_load() {
         "deny: { operations: [create, collMod, createIndexes, drop, dropDatabase, dropIndexes, renameCollection] }",
         "deny: { operations: [delete], when: { shape: 'deleteMany({})' } }",
         "defaults: { maxTimeMS: 1 }",
+        "throttle: { concurrent: 50, per: app, wait: 2s }",
+        "throttle: { rate: 1000/s, per: client }",
         "reads: {}",
         "reads: { prefer: secondary, max_staleness: 15s }",
     ] {
@@ -227,6 +229,11 @@ fn invalid_settings_are_errors() {
     check("schema_version: { field: v }", &["R0010 `current` is missing", "R0010 `minimum` is missing"]);
     check("schema_version: { field: v, current: 2, minimum: 3 }", &["R0025 `minimum` is more than `current`"]);
     check("schema_version: { field: v, current: -1, minimum: 0 }", &["R0013 `current` must be"]);
+    check("throttle: { per: app }", &["R0010 a `throttle` rule needs `concurrent`, `rate` or both"]);
+    check("throttle: { concurrent: 5 }", &["R0010 `per` is missing"]);
+    check("throttle: { concurrent: 0, per: app }", &["R0013 `concurrent` must be from 1"]);
+    check("throttle: { rate: 0/s, per: app }", &["R0013 `rate` must be a number of statements in a second"]);
+    check("throttle: { rate: 5/m, per: users }", &["R0013 `rate` must be a number", "R0012 "]);
     check("together: [a]", &["R0013 `together` must be a list of at least two"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a duration"]);

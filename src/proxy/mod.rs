@@ -24,6 +24,7 @@ pub use connection::connection_counts::ConnectionCounts;
 pub use connection::connection_table::OpenConnection;
 pub use connection::limits::LimitSettings;
 pub use connection::memory::MemoryUse;
+pub use connection::permits::PermitStatus;
 pub use interceptor::{Interceptor, OverriddenMode, RuleLabel, Steps, WrittenRule};
 pub use members::placement::Placement;
 pub use members::status::{MemberStatus, Phase};

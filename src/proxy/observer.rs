@@ -12,6 +12,7 @@ use crate::proxy::connection::connection_table::OpenConnection;
 use crate::proxy::connection::context::ProcessContext;
 use crate::proxy::connection::limits::Limits;
 use crate::proxy::connection::memory::MemoryUse;
+use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
 use crate::proxy::server_side::pool::counters::PoolStatus;
@@ -106,6 +107,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn measures(&self) -> Option<Measures> {
         self.process.traffic.meter.measures()
+    }
+
+    /// Returns the numbers of each rule that limits clients, sorted by name; of those that have limited a message.
+    #[must_use]
+    pub fn permits(&self) -> Vec<PermitStatus> {
+        self.process.rules.permits.status()
     }
 
     /// Returns the blocks of numbers leased by docward's own user.

@@ -19,6 +19,7 @@ use crate::proxy::connection::context::{DrainContext, MemberContext, ProcessCont
 use crate::proxy::connection::limits::Limits;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::memory::Memory;
+use crate::proxy::connection::permits::Permits;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::admission::{ConnectionSetup, Dispatcher, LivenessToken};
 use crate::proxy::listening::deployment::Deployment;
@@ -82,7 +83,12 @@ impl<P: Interceptor> Proxy<P> {
         }
         let queries = Arc::<Queries>::default();
         let process = Arc::new(ProcessContext {
-            rules: RuleContext { current: rules, service, outcomes: OutcomeCounters::new(config.log_documents) },
+            rules: RuleContext {
+                current: rules,
+                service,
+                outcomes: OutcomeCounters::new(config.log_documents),
+                permits: Permits::new(),
+            },
             traffic: TrafficContext {
                 meter: meter(&config),
                 connection_counters: ConnectionCounters::default(),

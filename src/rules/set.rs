@@ -24,6 +24,8 @@ pub struct RuleSet {
     index: Index,
     /// The index of the rules that evaluate no statements.
     naming: Index,
+    /// Whether a rule limits how much clients use at a time.
+    needs_permits: bool,
     sources: Sources,
     warnings: Report,
     hash: RuleSetHash,
@@ -36,6 +38,7 @@ impl Default for RuleSet {
             rules: Vec::new(),
             index: Index::default(),
             naming: Index::default(),
+            needs_permits: false,
             sources: Sources::default(),
             warnings: Report::default(),
             hash: RuleSetHash::from_sources(&Sources::default()),
@@ -105,6 +108,7 @@ impl RuleSet {
         Ok(Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            needs_permits: needs_permits(&rules),
             hash: RuleSetHash::from_sources(&sources),
             warnings: report,
             sources,
@@ -121,6 +125,7 @@ impl RuleSet {
         Self {
             index: Index::new(indexed_rules(&rules), namespaces(&rules, true)),
             naming: Index::new(indexed_rules(&rules), namespaces(&rules, false)),
+            needs_permits: needs_permits(&rules),
             hash: self.hash,
             warnings: Report::default(),
             sources: self.sources.clone(),
@@ -159,6 +164,13 @@ impl RuleSet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.index.is_empty()
+    }
+
+    /// Whether commands on some namespace need a permit.
+    #[inline]
+    #[must_use]
+    pub fn needs_permits(&self) -> bool {
+        self.needs_permits
     }
 
     /// All rules, including disabled ones, in the order of the files. A [`RuleId`] is an index into this slice.
@@ -313,6 +325,10 @@ fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
         exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
     };
     rules.iter().map(indexed).collect()
+}
+
+fn needs_permits(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.mode != Mode::Disabled && rule.pattern.permits().is_some())
 }
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.

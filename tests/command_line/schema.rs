@@ -47,6 +47,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
             "tree",
             json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
         ),
+        ("throttle", json!({ "concurrent": 5, "rate": "1000/s", "per": "user", "wait": "500ms" })),
         ("reads", json!({ "prefer": "secondary", "max_staleness": "90s" })),
         ("deny", json!({ "operations": ["update", "find"], "when": { "uses": ["$where"] } })),
         ("defaults", json!({ "maxTimeMS": 5000 })),

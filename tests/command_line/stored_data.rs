@@ -27,6 +27,8 @@ rules:
   - { name: devices, namespace: DB.devices, timestamps: { source: at, per: document, max_ahead: 10m } }
   - { name: states, namespace: DB.states, timestamps: { source: at, fields: [a, b] } }
   - { name: names, namespace: DB.users, copies: [{ into: DB.posts, key: user, fields: { name: user_name } }] }
+  - { name: small, namespace: DB.logs, limits: { items: { events: 2, a.list: 1 }, document: 100B } }
+  - { name: migrated, namespace: DB.people, schema_version: { field: v, current: 3, minimum: 2 } }
   - { name: off, namespace: DB.jobs, mode: disabled, together: [a, b] }
 ";
 
@@ -173,6 +175,24 @@ fn store_bad_data(fixture: &Fixture) {
             doc! {"_id": 3, "at": date(1000), "a": 4, "last_modified": {"a": date(0)}},
         ],
     );
+    fixture.insert(
+        "logs",
+        vec![
+            doc! {"_id": 1, "events": [1, 2], "a": {"list": "x"}},
+            doc! {"_id": 2, "events": [1, 2, 3], "a": {"list": [1, 2]}},
+            doc! {"_id": 3, "events": 7, "text": "x".repeat(100)},
+        ],
+    );
+    fixture.insert(
+        "people",
+        vec![
+            doc! {"_id": 1, "v": 2},
+            doc! {"_id": 2, "v": 3.0},
+            doc! {"_id": 3},
+            doc! {"_id": 4, "v": 1},
+            doc! {"_id": 5, "v": 4_i64},
+        ],
+    );
     fixture.insert("users", vec![doc! {"_id": 1, "name": "Ann"}, doc! {"_id": 2, "name": "Bob"}]);
     fixture.insert(
         "posts",
@@ -181,7 +201,7 @@ fn store_bad_data(fixture: &Fixture) {
 }
 
 /// What only people can correct.
-const LEFT: [&str; 14] = [
+const LEFT: [&str; 20] = [
     "`jobs`: 1 document of DB.jobs whose `try` is not a number (_id: 4)",
     "`jobs`: 1 document of DB.jobs with a lock whose `tlocked` is not a time (_id: 5)",
     "`stock`: 1 document of DB.books with `available` below 0 (_id: 1)",
@@ -196,6 +216,12 @@ const LEFT: [&str; 14] = [
     "`numbers`: 1 document of DB.orders whose `no` is not a number (_id: 5)",
     "`nodes`: 1 document of DB.nodes whose `parent` is not stored (_id: \"Lost\")",
     "`nodes`: 2 documents of DB.nodes that are below themselves (_id: \"A\", \"B\")",
+    "`small`: 1 document of DB.logs with more than 2 items in `events` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 1 items in `a.list` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 100 bytes (_id: 3)",
+    "`migrated`: 1 document of DB.people without `v` (_id: 3)",
+    "`migrated`: 1 document of DB.people whose `v` is below 2 (_id: 4)",
+    "`migrated`: 1 document of DB.people whose `v` is above 3 (_id: 5)",
 ];
 const LEFT_TIMES: [&str; 2] = [
     "`devices`: 1 document of DB.devices with a timestamp further ahead of the server's clock than `max_ahead` (_id: 2)",

@@ -8,8 +8,8 @@ use bson::Document;
 use super::case::Statement;
 use super::dice::Dice;
 use super::patterns::{
-    Bounds, Bucket, Copies, Defaults, Deny, Limits, Queue, Replacement, SchemaVersion, Sequence, Timestamps, Together,
-    Tree,
+    Bounds, Bucket, Copies, Defaults, Deny, Limits, Queue, Replacement, SchemaVersion, Sequence, Throttle, Timestamps,
+    Together, Tree,
 };
 use super::values::as_number;
 
@@ -92,6 +92,7 @@ pub(super) enum Rule {
     Copies(Copies),
     Deny(Deny),
     Defaults(Defaults),
+    Throttle(Throttle),
 }
 
 impl std::ops::Deref for Rule {
@@ -112,6 +113,7 @@ impl std::ops::Deref for Rule {
             Rule::Copies(rule) => rule,
             Rule::Deny(rule) => rule,
             Rule::Defaults(rule) => rule,
+            Rule::Throttle(rule) => rule,
         }
     }
 }
@@ -120,7 +122,7 @@ impl Rule {
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {
-            let rule = match dice.below(110) {
+            let rule = match dice.below(114) {
                 0..10 => Rule::Bounds(Bounds::random(dice)),
                 10..20 => Rule::Together(Together::random(dice)),
                 20..32 => Rule::Replacement(Replacement::random(dice)),
@@ -134,7 +136,8 @@ impl Rule {
                 // Each has its own worker.
                 105 => Rule::Copies(Copies),
                 106..109 => Rule::Deny(Deny::random(dice)),
-                _ => Rule::Defaults(Defaults),
+                109 => Rule::Defaults(Defaults),
+                _ => Rule::Throttle(Throttle::random(dice)),
             };
             if chosen.is_none_or(|name| name == rule.name()) || dice.percent(10) {
                 return rule;

@@ -12,7 +12,8 @@ use support::process::repository;
 use support::proxy::Docward;
 use support::raw::Client;
 
-const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n";
+const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n  \
+     - { name: share, namespace: named.shared, throttle: { concurrent: 1, per: app } }\n";
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -24,6 +25,7 @@ fn scrape() -> String {
     let docward = docward.argument("--admin-token").argument(TOKEN).start();
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
+    client.command("named", doc! { "find": "shared" });
     client.wait_until_counted();
     let authorization = format!("Bearer {TOKEN}");
     let headers =

@@ -39,6 +39,7 @@ rules:
   - { name: readonly, namespace: "*.readonly", deny: { operations: [insert, update, delete] } }
   - { name: series, namespace: "*.series", deny: { operations: [delete] } }
   - { name: hidden, namespace: "*.hidden", timestamps: { source: at, hide: true } }
+  - { name: limited, namespace: "*.limited", throttle: { concurrent: 5, per: app } }
   - { name: unread, namespace: "*.unread", deny: { operations: [find, count, distinct, aggregate] } }
   - { name: allowing, namespace: "*.allowing", unsupported: allow, replacement: {} }
 "#;

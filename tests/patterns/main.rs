@@ -14,5 +14,6 @@ mod queue;
 mod replacements;
 mod schema_version;
 mod sequences;
+mod throttle;
 mod timestamps;
 mod tree;

@@ -108,6 +108,7 @@ fn samples() -> Vec<Sample> {
         Sample::new("deny: { operations: [drop, dropDatabase, dropIndexes] }", any.clone(), set("a", 1.into())),
         Sample::new("deny: { operations: [update], when: { without: maxTimeMS } }", any.clone(), set("a", 1.into())),
         Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
+        Sample::new("throttle: { concurrent: 5, per: app }", any.clone(), set("a", 1.into())),
         Sample::new("reads: {}", any.clone(), set("a", 1.into())),
         Sample {
             collection: "k",

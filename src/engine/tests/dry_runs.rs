@@ -94,6 +94,7 @@ fn a_dry_run_reports_the_answers_it_made_up() {
             Need::Users => "users".to_owned(),
             Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
             Need::Maximum(maximum) => format!("the largest {}", maximum.field),
+            Need::Permit(request) => format!("a permit of {}", request.rule),
             Need::Documents(find) | Need::Match(find) => render(find.as_document(), "d"),
         };
         needs.iter().map(name).collect::<Vec<_>>().join(", ")
@@ -106,6 +107,7 @@ fn a_dry_run_reports_the_answers_it_made_up() {
     let finds = "db.c.find({_id: 1}, {_id: 1}).limit(1), db.c.find({a: 2}, {_id: 1}).limit(1)";
     assert_eq!(needs("replacement: {}", batch), finds);
     assert_eq!(needs("sequence: { field: no, counter: k }", "db.c.insertMany([{}, {}])"), "2 numbers of k");
+    assert_eq!(needs("throttle: { rate: 5/s, per: app }", "db.c.find()"), "a permit of rule-0");
     assert_eq!(needs("sequence: { field: no, strategy: optimistic }", "db.c.insertOne({})"), "the largest no");
     let looks = needs("tree: {}", "db.c.insertOne({_id: 1, parent: 2})");
     assert_eq!(looks, "db.c.find({_id: {$in: [2]}}, {_id: 1, path: 1, parent: 1}).limit(1)");

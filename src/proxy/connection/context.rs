@@ -8,6 +8,7 @@ use tokio::sync::Notify;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::connection_table::ConnectionTable;
 use crate::proxy::connection::memory::Memory;
+use crate::proxy::connection::permits::Permits;
 use crate::proxy::members::topology::Topology;
 use crate::proxy::shutdown::activity::ActivityCounters;
 use crate::proxy::shutdown::transactions::Transactions;
@@ -30,6 +31,7 @@ pub(in crate::proxy) struct RuleContext<P> {
     pub(in crate::proxy) current: Arc<ArcSwap<P>>,
     pub(in crate::proxy) service: Arc<dyn Service>,
     pub(in crate::proxy) outcomes: OutcomeCounters,
+    pub(in crate::proxy) permits: Arc<Permits>,
 }
 
 /// What is measured, and what bounds it.

@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use crate::command::{Command, CommandClass, code, error_reply};
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
+use crate::engine::permits::PermitRequest;
 use crate::engine::{
     Admission, Input, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
 };
@@ -19,6 +20,7 @@ use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
+use crate::proxy::connection::permits::{Asked, Permit};
 use crate::proxy::connection::planner::{PlanThread, Planner, Turn, is_long, offload};
 use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::{Relay, pack, unpack};
@@ -43,6 +45,10 @@ struct Waiting {
     watched: bool,
     /// How long it has waited so far.
     nanoseconds: u64,
+    /// It must be sent on the connection of the client's last request, which may not have ended.
+    keeps_connection: bool,
+    /// Its permits, for as long as docward carries it out.
+    permits: Vec<Permit>,
 }
 
 impl<C, U, P> Relay<C, U, P>
@@ -62,13 +68,15 @@ where
             registration.note_command(Some(self.pending.command), began);
         }
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
-        let mut waiting = Waiting { watched: expects_reply(&frame), nanoseconds: 0 };
+        let mut waiting =
+            Waiting { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false, permits: Vec::new() };
         if request == Request::Convert {
             self.convert(frame, waiting.watched).await?;
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
             return Ok(());
         }
         self.carry_out(frame, &mut waiting).await?;
+        self.pending.keep(waiting.permits);
         self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
         self.note_command(began);
         Ok(())
@@ -150,6 +158,10 @@ where
                     Input::Reply(self.exchange(message, waiting).await?)
                 }
                 Step::Lookup(lookup) => Input::Found(self.look_up(lookup, waiting).await?),
+                Step::Permits(requests) => match self.take_permits(requests, request_id, waiting).await? {
+                    Ok(taken) => Input::Permits(taken),
+                    Err(last) => return Ok(last),
+                },
                 Step::Yield => {
                     tokio::task::yield_now().await;
                     Input::Resumed
@@ -210,10 +222,12 @@ where
             _ => {}
         }
         let asked = self.listener_context.process.traffic.meter.now();
+        waiting.keeps_connection = self.pooling.as_ref().is_some_and(|pooling| pooling.has_unacknowledged());
         let failure = self.take_connection(frame, waiting.watched).await?;
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
         let Some(error) = failure else { return Ok(false) };
-        let reply = self.reject_without_connection(error, frame)?;
+        let header = Header::of_frame(frame).map_err(|error| End::Client(error.into()))?;
+        let reply = self.reject_without_connection(error, header)?;
         if waiting.watched {
             self.client.out.push(pack(reply.into(), came).into_owned());
         }
@@ -285,7 +299,7 @@ where
                 self.client.out.push(packed);
             }
             Step::Close(reason) => return Err(End::Rejected(reason)),
-            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Pause(_) | Step::Yield => {}
+            Step::Silent | Step::Exchange(_) | Step::Lookup(_) | Step::Permits(_) | Step::Pause(_) | Step::Yield => {}
         }
         Ok(())
     }
@@ -418,6 +432,49 @@ where
             }
             yield_now(cx)
         })
+    }
+
+    /// Takes permits for the message, which keeps them until its last reply. While it waits for one, it holds no
+    /// connection of a pool: otherwise clients that wait could hold all of them. Returns the number of the request that
+    /// waited too long, or the last step of a message that has no server connection any more.
+    async fn take_permits(
+        &mut self,
+        requests: Vec<PermitRequest>,
+        request_id: i32,
+        waiting: &mut Waiting,
+    ) -> Result<Result<Result<(), usize>, Step>, End> {
+        let asked = self.listener_context.process.traffic.meter.now();
+        let mut permits = Vec::with_capacity(requests.len());
+        let mut lane = None;
+        let mut taken = Ok(());
+        for (at, request) in requests.into_iter().enumerate() {
+            match self.listener_context.process.rules.permits.ask(request) {
+                Asked::Now(permit) => permits.push(permit),
+                Asked::Waits(waits) => {
+                    if !waiting.keeps_connection {
+                        lane = lane.or_else(|| self.lend_back());
+                    }
+                    match self.while_connected(waiting.watched, waits.granted()).await? {
+                        Some(permit) => permits.push(permit),
+                        None => {
+                            taken = Err(at);
+                            break;
+                        }
+                    }
+                }
+            }
+        }
+        let mut last = None;
+        if let (Some(lane), Ok(())) = (lane, taken)
+            && let Some(error) = self.take_connection_of(lane, waiting.watched).await?
+        {
+            let header = Header { length: 0, request_id, response_to: 0, op_code: OpCode::Msg };
+            let reply = self.reject_without_connection(error, header)?;
+            last = Some(if waiting.watched { Step::Reply(reply) } else { Step::Silent });
+        }
+        waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
+        waiting.permits = permits;
+        Ok(last.map_or(Ok(taken), Err))
     }
 
     async fn look_up(

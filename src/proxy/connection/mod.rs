@@ -13,6 +13,7 @@ pub(super) mod limits;
 pub(super) mod listener_context;
 pub(super) mod memory;
 pub(super) mod pending_replies;
+pub(super) mod permits;
 pub(super) mod planner;
 pub(super) mod polled_on_wake;
 pub(super) mod pooling;

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
+use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
@@ -38,6 +39,8 @@ struct PendingReply {
     treatment: ReplyAction,
     timing: Timing,
     span: Option<Box<Opened>>,
+    /// Returned when the last reply begins, or the connection ends.
+    permits: Box<[Permit]>,
     progress: TimingProgress,
 }
 
@@ -123,13 +126,29 @@ impl PendingReplies {
             // Drivers have one request in flight at a time, so most connections never need more.
             self.queue.reserve_exact(1);
         }
-        self.queue.push_back(PendingReply { request_id, treatment, timing, span, progress: TimingProgress::Unsent });
+        let progress = TimingProgress::Unsent;
+        self.queue.push_back(PendingReply { request_id, treatment, timing, span, permits: Box::default(), progress });
+    }
+
+    /// Keeps these permits until the last reply to the last request; returns them at once if none is pending.
+    pub(in crate::proxy) fn keep(&mut self, permits: Vec<Permit>) {
+        if let Some(last) = self.queue.back_mut() {
+            last.permits = permits.into();
+        }
     }
 
     /// Adds a request of docward's own, which is not measured.
     pub(in crate::proxy) fn push_own(&mut self, request_id: i32) {
         let (treatment, progress) = (ReplyAction::Discard, TimingProgress::Accounted);
-        self.queue.push_back(PendingReply { request_id, treatment, timing: Timing::default(), span: None, progress });
+        let timing = Timing::default();
+        self.queue.push_back(PendingReply {
+            request_id,
+            treatment,
+            timing,
+            span: None,
+            permits: Box::default(),
+            progress,
+        });
     }
 
     /// Matches a reply; with `another_follows` its request stays pending.

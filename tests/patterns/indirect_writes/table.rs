@@ -517,7 +517,7 @@ fn no_collection_command_changes_a_protected_collection() {
 fn indirect_writes_pass_where_no_rule_rejects_them() {
     let mut setting = Setting::new();
     let database = setting.database.clone();
-    for collection in ["free", "allowing"] {
+    for collection in ["free", "allowing", "limited"] {
         let protected = ProtectedCollection { collection, update: doc! { "$set": { "a": 9 } } };
         prepare(&mut setting, collection);
         let target = |uuid| Target { database: database.clone(), collection, update: protected.update.clone(), uuid };

@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 
 use self::hello::AwaitedHello;
 use self::login::ParkedLogin;
-use crate::command::{code, error_reply};
+use crate::command::{code, error_reply, write_overload_labels};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::pooling::sharing::{self, Sharing, opens_waiting_cursor, sharing};
 use crate::proxy::connection::end::End;
@@ -31,8 +31,6 @@ use crate::wire::Header;
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 /// The id of docward's own ping after an unacknowledged write. Clients' ids do not matter: replies come in order.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
-/// The server is overloaded, nothing was executed, and a retry is safe.
-const OVERLOAD_LABELS: [&str; 3] = ["SystemOverloadedError", "RetryableError", "NoWritesPerformed"];
 
 /// A client's share in the pools of its member.
 #[derive(Debug)]
@@ -240,6 +238,11 @@ impl<U: ServerSocket> Pooling<U> {
         matches!(self.attachment, Attachment::Attached(..))
     }
 
+    /// Whether the relay uses a connection on which an unacknowledged write may not have ended.
+    pub(in crate::proxy) fn has_unacknowledged(&self) -> bool {
+        self.unacknowledged && self.is_attached()
+    }
+
     /// Whether an unacknowledged write is the last request. It must end before the connection is given back.
     pub(in crate::proxy) fn needs_barrier(&mut self) -> bool {
         self.is_shared() && std::mem::take(&mut self.unacknowledged)
@@ -291,21 +294,45 @@ where
             return Ok(Some(error));
         }
         let sharing = pooling.sharing(frame);
-        if !pooling.is_attached() {
-            let pool = pooling.pool.clone();
-            let taken = match pool.take(lane(sharing)) {
-                Ok(taken) => taken,
-                Err(error) => return Ok(Some(error)),
-            };
-            match self.while_connected(watched, pool.finish_taking(taken)).await? {
-                Ok(lease) => self.attach(lease),
-                Err(error) => return Ok(Some(error)),
-            }
+        if !pooling.is_attached()
+            && let Some(error) = self.take_connection_of(lane(sharing), watched).await?
+        {
+            return Ok(Some(error));
         }
         if let Some(pooling) = &mut self.pooling {
             pooling.note_sent(frame, sharing, watched);
         }
         Ok(None)
+    }
+
+    /// Takes a connection of this lane. Returns the reason if there is none.
+    pub(in crate::proxy) async fn take_connection_of(
+        &mut self,
+        lane: Lane,
+        watched: bool,
+    ) -> Result<Option<TakeError>, End> {
+        let Some(pool) = self.pooling.as_ref().map(|pooling| pooling.pool.clone()) else { return Ok(None) };
+        let taken = match pool.take(lane) {
+            Ok(taken) => taken,
+            Err(error) => return Ok(Some(error)),
+        };
+        Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {
+            Ok(lease) => {
+                self.attach(lease);
+                None
+            }
+            Err(error) => Some(error),
+        })
+    }
+
+    /// Gives the connection back for a while, before anything of the message was sent on it. Returns its lane; `None`:
+    /// the client does not share connections.
+    pub(in crate::proxy) fn lend_back(&mut self) -> Option<Lane> {
+        let pooling = self.pooling.as_mut().filter(|pooling| pooling.is_shared())?;
+        let Attachment::Attached(lease, _) = &pooling.attachment else { return None };
+        let lane = lease.lane();
+        pooling.give_back(&mut self.server.stream);
+        Some(lane)
     }
 
     fn attach(&mut self, lease: Lease<U>) {
@@ -319,15 +346,11 @@ where
     ///
     /// # Errors
     /// [`End`]: the client must connect again.
-    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, frame: &[u8]) -> Result<Vec<u8>, End> {
+    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, header: Header) -> Result<Vec<u8>, End> {
         match error {
             TakeError::Overloaded(_) => {
-                let header = header_of(frame)?;
                 let text = format!("docward: {error}");
-                // The labels of the driver specification "Client Backpressure": drivers that know it retry.
-                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, |w| {
-                    w.array("errorLabels", |labels| OVERLOAD_LABELS.iter().for_each(|label| labels.string(label)));
-                }))
+                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
             }
             TakeError::Unreachable(_) => {
                 self.listener_context.process.members.recheck.notify_waiters();

@@ -19,6 +19,7 @@ use crate::proxy::connection::lifecycle::Connection;
 use crate::proxy::connection::limits::{LimitSettings, Limits};
 use crate::proxy::connection::listener_context::Backend;
 use crate::proxy::connection::memory::Memory;
+use crate::proxy::connection::permits::Permits;
 use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer};
 use crate::proxy::interceptor::Steps;
@@ -145,6 +146,7 @@ fn listener_context<P: Interceptor>(interceptor: P, compressors: Option<Arc<[Met
             current: Arc::new(ArcSwap::from_pointee(interceptor)),
             service: Arc::new(FixedService),
             outcomes: OutcomeCounters::default(),
+            permits: Permits::new(),
         },
         traffic: TrafficContext {
             meter: Meter::default(),

@@ -419,6 +419,10 @@ impl<S: ServerSocket> Lease<S> {
         self.connection.is_some()
     }
 
+    pub(in crate::proxy) fn lane(&self) -> Lane {
+        self.lane
+    }
+
     /// Compressors that the server accepts on its connection.
     pub(in crate::proxy) fn compressors(&self) -> &[Compressor] {
         self.connection.as_ref().map_or(&[], |connection| &connection.details.compressors)

@@ -1,0 +1,191 @@
+//! The permits that a message needs before it is sent, by rules with the pattern `throttle`.
+//!
+//! The engine says which rules limit a message, and under which key. The caller grants permits, keeps them until the
+//! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
+//! killCursors), and transactions after their first statement.
+
+use super::ClientState;
+use super::authentication::read_users;
+use super::decision::{Incoming, reject_command};
+use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users};
+use super::explain::explained;
+use super::outcome::OutcomeKind;
+use super::plan::Step;
+use super::port::{Flow, Port, close};
+use crate::command::own::users_question;
+use crate::command::{
+    Command, CommandClass, Form, Namespace, WriteBatch, code, indirect_write_targets, input_collections,
+};
+use crate::document::{Document, Value};
+use crate::patterns::Rejection;
+use crate::patterns::throttle::{Limits, Per};
+use crate::rules::Rule;
+
+/// A permit that a message needs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PermitRequest {
+    /// The name of the rule. Rules of another rule set with the same name share their permits.
+    pub rule: String,
+    pub limits: Limits,
+    /// The application, user or address that shares the limit.
+    pub key: String,
+    /// The number of statements, for the rate.
+    pub statements: u32,
+    /// The message is only counted, and never waits.
+    pub is_shadow: bool,
+}
+
+/// A rule that limits a message, and a namespace to which it applies.
+struct LimitedBy<'r> {
+    rule: &'r Rule,
+    enforcement: Enforcement,
+    database: String,
+    collection: String,
+}
+
+impl<'f> Incoming<'f> {
+    /// Whether rules must be searched for limits on this message. False for nearly all rule sets.
+    pub(super) fn needs_permits(&self) -> bool {
+        self.rules.needs_permits() && !self.has_permits
+    }
+
+    /// Takes the permits, or ends the message with an error.
+    pub(super) async fn take_permits(&mut self, port: &Port) -> Flow {
+        self.has_permits = true;
+        // The decision reports an error in the message.
+        let Ok(command) = Command::parse(self.frame) else { return Flow::Continue(()) };
+        let mut limited_by = match port.client_state(|client_state, _| self.limited_by(&command, client_state)).await {
+            Some(limited_by) => limited_by,
+            None => {
+                let question = users_question(command.message.header.request_id);
+                match read_users(&port.exchange(question).await) {
+                    Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
+                    None => return close("the server's reply to connectionStatus cannot be parsed"),
+                }
+                let limited_by = port.client_state(|client_state, _| self.limited_by(&command, client_state)).await;
+                limited_by.unwrap_or_default()
+            }
+        };
+        if limited_by.is_empty() {
+            return Flow::Continue(());
+        }
+        // All messages take permits in the same order, so that no two wait for each other.
+        limited_by.sort_by(|one, other| one.rule.name.value.cmp(&other.rule.name.value));
+        let statements = statement_count(&command);
+        let requests = port.client_state(|client_state, _| requests(&limited_by, statements, client_state)).await;
+        match port.permits(requests.clone()).await {
+            Ok(()) => Flow::Continue(()),
+            Err(at) => match limited_by.get(at).zip(requests.get(at)) {
+                Some((limited_by, request)) => Flow::Break(overloaded(&command, limited_by, request, port)),
+                None => close("internal error: a permit was refused that was not requested"),
+            },
+        }
+    }
+
+    /// The rules that limit a command; `None` if the client's users must be known first.
+    fn limited_by(&self, command: &Command<'_>, client_state: &ClientState) -> Option<Vec<LimitedBy<'f>>> {
+        let session = command.session();
+        let mut found: Vec<LimitedBy<'f>> = Vec::new();
+        // A statement of an open transaction must not wait: others may wait for its locks, with permits.
+        if session.in_transaction && !session.starts_transaction {
+            return Some(found);
+        }
+        for (database, collection) in namespaces(command) {
+            let namespace = Namespace { database: &database, collection: &collection };
+            let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
+            rules.retain(|(rule, _)| rule.pattern.permits().is_some());
+            let by_user = |(rule, _): &(&Rule, _)| rule.pattern.permits().is_some_and(|limits| limits.per == Per::User);
+            if asks_for_users(&rules, client_state) || client_state.users.is_none() && rules.iter().any(by_user) {
+                return None;
+            }
+            for (rule, enforcement) in rules {
+                let is_known = found.iter().any(|one| one.rule.id == rule.id);
+                if enforcement != Enforcement::Except && !is_known {
+                    let (database, collection) = (database.clone(), collection.clone());
+                    found.push(LimitedBy { rule, enforcement, database, collection });
+                }
+            }
+        }
+        Some(found)
+    }
+}
+
+fn requests(limited_by: &[LimitedBy<'_>], statements: u32, client_state: &ClientState) -> Vec<PermitRequest> {
+    let request = |one: &LimitedBy<'_>| {
+        let limits = *one.rule.pattern.permits()?;
+        Some(PermitRequest {
+            rule: one.rule.name.value.clone(),
+            limits,
+            key: key(limits.per, client_state),
+            statements,
+            is_shadow: one.enforcement == Enforcement::Shadow,
+        })
+    };
+    limited_by.iter().filter_map(request).collect()
+}
+
+/// What identifies the client for a limit. Clients without an application name share one key, and so do clients
+/// without a user.
+fn key(per: Per, client_state: &ClientState) -> String {
+    match per {
+        Per::App => client_state.app_name().unwrap_or_default().to_owned(),
+        Per::User => {
+            let users = client_state.users.iter().flatten().map(|(database, name)| format!("{name}@{database}"));
+            users.collect::<Vec<_>>().join(" ")
+        }
+        // Without the port.
+        Per::Client => client_state.client.rsplit_once(':').map_or(&*client_state.client, |(host, _)| host).to_owned(),
+    }
+}
+
+/// The namespaces that a command reads or writes, as far as it names them. Empty for commands that do neither.
+fn namespaces(command: &Command<'_>) -> Vec<(String, String)> {
+    let own = || command.collection().map(|own| (own.database.to_owned(), own.collection.to_owned()));
+    match command.class {
+        CommandClass::BulkWrite => {
+            let batch = WriteBatch::parse(command, Form::BulkWrite);
+            let named = |one: &Namespace<'_>| (one.database.to_owned(), one.collection.to_owned());
+            batch.map(|batch| batch.namespaces.iter().map(named).collect()).unwrap_or_default()
+        }
+        // Only one level: the server does not explain an explain.
+        CommandClass::Explain => match explained(command) {
+            Ok(Some(inner)) if inner.class != CommandClass::Explain => namespaces(&inner),
+            _ => Vec::new(),
+        },
+        class if class.reads() || class.indirect_write().is_some() || Form::for_class(class).is_some() => {
+            let targets = indirect_write_targets(command, class).into_iter().chain(input_collections(command));
+            // For other commands the first value is no collection.
+            let own = own().filter(|_| class.reads() || Form::for_class(class).is_some());
+            own.into_iter().chain(targets.flatten()).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// The number of statements of a write command; 1 for others.
+fn statement_count(command: &Command<'_>) -> u32 {
+    let list = match command.class {
+        CommandClass::BulkWrite => "ops",
+        class => match Form::for_class(class).and_then(Form::list) {
+            Some(list) => list,
+            None => return 1,
+        },
+    };
+    let in_sequence = command.message.sequences.iter().find(|sequence| sequence.identifier == list);
+    let in_body =
+        || command.body.get(list).and_then(Value::as_array).map_or(1, |list: Document<'_>| list.values().count());
+    let count = in_sequence.map_or_else(in_body, |sequence| sequence.count());
+    u32::try_from(count).unwrap_or(u32::MAX).max(1)
+}
+
+/// The error for a message that waited too long.
+fn overloaded(command: &Command<'_>, limited_by: &LimitedBy<'_>, request: &PermitRequest, port: &Port) -> Step {
+    let LimitedBy { rule, database, collection, .. } = limited_by;
+    let namespace = Namespace { database, collection };
+    let Limits { per, wait, .. } = request.limits;
+    let reason = format!("the {} '{}' uses all that it may, and it waited {wait:?}", per.as_str(), request.key);
+    let hint = "Retry later, and send fewer commands at a time.";
+    let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };
+    port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
+    reject_command(command, &RejectedBy { rule, rejection }, command.name, namespace)
+}

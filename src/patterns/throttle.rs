@@ -1,0 +1,150 @@
+//! `throttle`: bounds how much of the server one application, user or client uses at a time.
+//!
+//! A report of one application sends thousands of queries, and the requests of all others wait behind them. With a rule
+//! each application has so many permits. A command takes one before it is sent and returns it after its last reply;
+//! commands beyond them wait in order of arrival. The pattern only says which permits a command needs:
+//! `crate::engine::permits` asks for them, and `crate::proxy` keeps them.
+
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use super::{Concern, Pattern};
+use crate::command::{CommandClass, Namespace, StatementKind};
+use crate::config::keys::{
+    self, Constraint, Declaration, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, TextForm, Whole, Words,
+};
+use crate::config::{Code, Located, MapReader, Node, ReadContext};
+
+/// Settings of the pattern.
+#[derive(Debug, Clone)]
+pub struct Throttle {
+    limits: Limits,
+}
+
+/// What clients with the same key may use together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands at a time.
+    pub concurrent: Option<NonZeroU32>,
+    /// Statements in a second.
+    pub rate: Option<NonZeroU32>,
+    pub per: Per,
+    /// How long a command may wait.
+    pub wait: Duration,
+}
+
+/// Which clients share a limit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Per {
+    App,
+    User,
+    Client,
+}
+
+impl Per {
+    /// The word for it in rule files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::App => "app",
+            Self::User => "user",
+            Self::Client => "client",
+        }
+    }
+}
+
+const CONCURRENT: Setting<Whole> =
+    Setting::optional("concurrent", Whole(1..=1_000_000), "The maximum number of commands at a time.");
+const RATE: Setting<Rate> =
+    Setting::optional("rate", Rate, "The maximum number of statements in a second.").examples(&["1000/s"]);
+const PER: Setting<Words<Per>> = Setting::required(
+    "per",
+    Words(&[
+        ("app", Per::App, "The clients with the same application name (`appName` of the connection string)."),
+        ("user", Per::User, "The clients with the same authenticated user."),
+        ("client", Per::Client, "The clients with the same IP address."),
+    ]),
+    "The clients that share a limit.",
+);
+const WAIT: Setting<keys::Duration> = Setting::with_default(
+    "wait",
+    keys::Duration,
+    Scalar::Text("2s"),
+    "How long a command may wait. Then the client gets an overload error.",
+);
+const KEYS: Keys =
+    Keys::new("How much one application, user or client may use at a time.", &[&CONCURRENT, &RATE, &PER, &WAIT])
+        .constrained(&[Constraint::AtLeastOneOf(&["concurrent", "rate"])]);
+
+impl Pattern for Throttle {
+    fn declaration() -> Declaration {
+        Declaration::mapping(&KEYS).example("{ concurrent: 50, per: app }")
+    }
+
+    fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        context.mapping(settings, &KEYS, |reader| Self::read_keys(settings, reader))
+    }
+
+    fn permits(&self) -> Option<&Limits> {
+        Some(&self.limits)
+    }
+
+    fn analyses_writes(&self) -> bool {
+        false
+    }
+
+    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
+        Concern::Nothing
+    }
+
+    /// Commands that the coverage lists as enforced need a permit.
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+        CommandClass::REACHING.contains(&class)
+    }
+}
+
+impl Throttle {
+    fn read_keys(settings: &Node, reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
+        let number = |written: Located<i64>| u32::try_from(written.value).ok().and_then(NonZeroU32::new);
+        let is_written = [CONCURRENT.name, RATE.name].iter().any(|key| reader.node(key).is_some());
+        let concurrent = reader.get(&CONCURRENT).and_then(number);
+        let rate = reader.get(&RATE);
+        let per = reader.get(&PER);
+        let wait = reader.get_or_default(&WAIT);
+        if !is_written {
+            let message = "a `throttle` rule needs `concurrent`, `rate` or both";
+            reader.context().error(Code::MissingKey, settings.span, message);
+        }
+        if concurrent.is_none() && rate.is_none() {
+            return None;
+        }
+        Some(Self { limits: Limits { concurrent, rate, per: per?.value, wait: wait?.value } })
+    }
+}
+
+/// A number in a second: `1000/s`.
+#[derive(Clone, Copy, Debug)]
+struct Rate;
+
+impl Shape for Rate {
+    fn form(&self) -> Form {
+        Form::Text(TextForm::matching("^0*[1-9][0-9]{0,6}/s$"))
+    }
+}
+
+impl Kind for Rate {
+    type Value = NonZeroU32;
+
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<NonZeroU32> {
+        let text = TEXT.read(context, key, node)?;
+        let digits = text.value.strip_suffix("/s").filter(|digits| digits.bytes().all(|digit| digit.is_ascii_digit()));
+        let number = digits.and_then(|digits| digits.parse().ok()).filter(|number| *number < 10_000_000);
+        let rate = number.and_then(NonZeroU32::new);
+        if rate.is_none() {
+            let message =
+                format!("`{key}` must be a number of statements in a second, from 1/s to 9999999/s: `1000/s`");
+            context.error(Code::InvalidValue, text.span, message);
+        }
+        rate
+    }
+}

@@ -1,0 +1,387 @@
+//! The pattern `throttle` in front of a real mongod: no client takes all, the first that waits is served first, and every
+//! permit is returned.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{JoinHandle, sleep, spawn};
+use std::time::{Duration, Instant};
+
+use bson::{Document, doc};
+use support::frame::{MORE_TO_COME, Message};
+use support::http;
+use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, poll};
+use support::proxy::{Builder, Docward};
+use support::raw::Client;
+
+/// Rules that do not apply to the collections of the tests.
+const OTHER: &str =
+    "version: 1\nrules:\n- { name: other, namespace: other.c, throttle: { concurrent: 1, per: app } }\n";
+
+fn rules(throttle: &str) -> String {
+    format!("version: 1\nrules:\n- {{ name: share, namespace: 'shop.*', throttle: {{ {throttle} }} }}\n")
+}
+
+fn docward(mongod: &Mongod, throttle: &str) -> Builder {
+    Docward::before(&mongod.uri()).rules(&rules(throttle)).admin()
+}
+
+/// A server with one document in shop.items.
+fn mongod() -> Mongod {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    mongod.command("shop", doc! { "insert": "items", "documents": [{ "_id": 1 }] });
+    mongod
+}
+
+/// A connection of an application.
+fn connect(address: &str, app: &str) -> Client {
+    named(Client::connect(address), app)
+}
+
+fn named(mut client: Client, app: &str) -> Client {
+    let driver = doc! { "name": "raw", "version": "1" };
+    let metadata = doc! { "application": { "name": app }, "driver": driver, "os": { "type": "Linux" } };
+    let reply = client.command("admin", doc! { "hello": 1, "client": metadata });
+    assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    client
+}
+
+fn find() -> Document {
+    doc! { "find": "items", "filter": { "_id": 1 } }
+}
+
+/// A find that takes this long.
+fn slow(milliseconds: u32) -> Document {
+    doc! { "find": "items", "filter": { "$where": format!("sleep({milliseconds}) || true") } }
+}
+
+fn message(mut command: Document) -> Message {
+    command.insert("$db", "shop");
+    Message::new(command)
+}
+
+/// The error code of a reply; 0: none.
+fn code(reply: &Document) -> i32 {
+    reply.get_i32("code").unwrap_or(0)
+}
+
+/// The value of a metric's series for the rule.
+fn metric(docward: &Docward, name: &str) -> f64 {
+    let body = http::get(&docward.admin_address(), "/metrics").body;
+    let line = body.lines().find(|line| line.starts_with(name) && line.contains("share"));
+    line.map_or(0.0, |line| line.rsplit(' ').next().unwrap().parse().unwrap())
+}
+
+fn wait_for(docward: &Docward, name: &str, value: f64) {
+    assert!(
+        poll(TIMEOUT, || (metric(docward, name) == value).then_some(())).is_some(),
+        "{name}: {}",
+        metric(docward, name)
+    );
+}
+
+const HELD: &str = "docward_throttle_held_permits{";
+const WAITING: &str = "docward_throttle_waiting{";
+
+/// Slow finds on that many connections of an application.
+fn slow_finds(address: &str, app: &'static str, count: usize, milliseconds: u32) -> Vec<JoinHandle<Document>> {
+    let find = move |address: String| spawn(move || connect(&address, app).command("shop", slow(milliseconds)));
+    (0..count).map(|_| find(address.to_owned())).collect()
+}
+
+/// The largest number of slow finds that the server works on at a time, until all have ended.
+fn most_at_a_time(mongod: &Mongod, finds: Vec<JoinHandle<Document>>) -> usize {
+    let mut most = 0;
+    let operations = doc! { "currentOp": 1, "active": true, "command.filter.$where": { "$exists": true } };
+    while !finds.iter().all(JoinHandle::is_finished) {
+        let found = mongod.command("admin", operations.clone());
+        most = most.max(found.get_array("inprog").unwrap().len());
+    }
+    finds.into_iter().for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
+    most
+}
+
+#[test]
+fn an_application_has_no_more_commands_at_a_time_than_its_rule_allows() {
+    let mongod = mongod();
+    let free = Docward::start(&mongod, OTHER);
+    assert!(most_at_a_time(&mongod, slow_finds(&free.address(), "flood", 8, 300)) > 4, "the anomaly without the rule");
+    let docward = docward(&mongod, "concurrent: 2, per: app, wait: 30s").start();
+    let address = docward.address();
+    let mut finds = slow_finds(&address, "flood", 8, 300);
+    // Another application has permits of its own.
+    finds.extend(slow_finds(&address, "other", 1, 300));
+    let most = most_at_a_time(&mongod, finds);
+    assert!((2..=3).contains(&most), "{most}");
+    assert_eq!(metric(&docward, HELD) + metric(&docward, WAITING), 0.0);
+    let waited = metric(&docward, "docward_throttle_waited_total{");
+    assert!((4.0..=7.0).contains(&waited), "{waited}");
+}
+
+#[test]
+fn who_waits_too_long_gets_an_overload_error_and_the_first_is_served_first() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 1s").start();
+    let address = docward.address();
+    let mut holder = connect(&address, "a");
+    holder.send(&message(slow(1500)));
+    wait_for(&docward, HELD, 1.0);
+    let asked = Instant::now();
+    let reply = connect(&address, "a").command("shop", find());
+    assert!((900..1400).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert_eq!(code(&reply), 462, "{reply}");
+    let labels = reply.get_array("errorLabels").unwrap();
+    assert_eq!(labels, &["SystemOverloadedError", "RetryableError", "NoWritesPerformed"].map(bson::Bson::from));
+    assert!(reply.get_str("errmsg").unwrap().contains("rule 'share' rejects this find"), "{reply}");
+    // From another application.
+    assert_eq!(code(&connect(&address, "b").command("shop", find())), 0);
+    holder.receive();
+    assert_eq!(metric(&docward, "docward_throttle_rejected_total{"), 1.0);
+    // Each is sent after the one before waits.
+    holder.send(&message(slow(300)));
+    wait_for(&docward, HELD, 1.0);
+    let mut order = Vec::new();
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            let mut client = connect(&address, "a");
+            client.send(&message(slow(30)));
+            wait_for(&docward, WAITING, f64::from(number + 1));
+            spawn(move || {
+                client.receive();
+                Instant::now()
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| order.push(client.join().unwrap()));
+    assert!(order.is_sorted(), "{order:?}");
+}
+
+#[test]
+fn every_end_of_a_message_returns_its_permit() {
+    let mongod = mongod();
+    let many: Vec<Document> = (0..300).map(|id| doc! { "_id": id, "text": "x".repeat(1000) }).collect();
+    mongod.command("shop", doc! { "insert": "many", "documents": many });
+    let docward = docward(&mongod, "concurrent: 1, per: client, wait: 8s").start();
+    let address = docward.address();
+    let is_free = |what: &str| {
+        let reply = Client::connect(&address).command("shop", find());
+        assert_eq!(code(&reply), 0, "{what}: {reply}");
+        wait_for(&docward, HELD, 0.0);
+    };
+    let mut client = Client::connect(&address);
+    let mut slow_find_with_a_limit = slow(2000);
+    slow_find_with_a_limit.insert("maxTimeMS", 50);
+    for (what, command, expected) in [
+        ("a success", find(), 0),
+        ("an error of the server", doc! { "find": "items", "filter": { "$wrong": 1 } }, 2),
+        ("a duplicate key", doc! { "insert": "items", "documents": [{ "_id": 1 }] }, 0),
+        ("an invalid command", doc! { "insert": "items", "documents": 5 }, 9),
+        ("a timeout of the server", slow_find_with_a_limit, 50),
+        ("an explain", doc! { "explain": find() }, 0),
+        ("a long reply", doc! { "find": "many", "batchSize": 1000 }, 0),
+        ("a collection that does not exist", doc! { "aggregate": "none", "pipeline": [], "cursor": {} }, 0),
+    ] {
+        assert_eq!(code(&client.command("shop", command)), expected, "{what}");
+        is_free(what);
+    }
+    let insert = doc! { "insert": "items", "documents": [{ "_id": 2 }], "writeConcern": { "w": 0 }, "$db": "shop" };
+    client.send(&Message::new(insert).flags(MORE_TO_COME));
+    is_free("an unacknowledged write");
+    // A cursor that is open holds none, and goes on without one.
+    let opened = client.command("shop", doc! { "find": "many", "batchSize": 2 });
+    let cursor = opened.get_document("cursor").unwrap().get_i64("id").unwrap();
+    is_free("an open cursor");
+    let mut holder = Client::connect(&address);
+    holder.send(&message(slow(500)));
+    wait_for(&docward, HELD, 1.0);
+    let asked = Instant::now();
+    let more = client.command("shop", doc! { "getMore": cursor, "collection": "many", "batchSize": 2 });
+    assert_eq!(more.get_document("cursor").unwrap().get_array("nextBatch").unwrap().len(), 2);
+    client.command("shop", doc! { "killCursors": "many", "cursors": [cursor] });
+    assert!(asked.elapsed() < Duration::from_millis(400), "{:?}", asked.elapsed());
+    holder.receive();
+    // Clients that leave: one whose command is in progress, and one that waits.
+    let mut leaving = Client::connect(&address);
+    leaving.send(&message(slow(1000)));
+    wait_for(&docward, HELD, 1.0);
+    let mut waiting = Client::connect(&address);
+    waiting.send(&message(find()));
+    wait_for(&docward, WAITING, 1.0);
+    drop(waiting);
+    wait_for(&docward, WAITING, 0.0);
+    drop(leaving);
+    is_free("clients that leave");
+}
+
+#[test]
+fn a_server_that_fails_returns_the_permits() {
+    let mut mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 8s").start();
+    let mut client = connect(&docward.address(), "a");
+    client.send(&message(slow(5000)));
+    wait_for(&docward, HELD, 1.0);
+    mongod.kill();
+    wait_for(&docward, HELD, 0.0);
+}
+
+#[test]
+fn an_open_transaction_goes_on_without_permits() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 10s").start();
+    let mut owner = connect(&docward.address(), "a");
+    let lsid = doc! { "id": bson::Uuid::new() };
+    let update = |n: i32| doc! { "update": "items", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "n": n } } }] };
+    let part = |mut command: Document, first: bool| {
+        command.extend(doc! { "lsid": lsid.clone(), "txnNumber": 1i64, "autocommit": false });
+        if first {
+            command.insert("startTransaction", true);
+        }
+        command
+    };
+    assert_eq!(code(&owner.command("shop", part(update(1), true))), 0);
+    // This write waits for the transaction's lock, and holds the only permit.
+    let mut other = connect(&docward.address(), "a");
+    other.send(&message(update(2)));
+    wait_for(&docward, HELD, 1.0);
+    assert_eq!(code(&owner.command("shop", part(update(3), false))), 0);
+    assert_eq!(code(&owner.command("admin", part(doc! { "commitTransaction": 1 }, false))), 0);
+    assert_eq!(Message::parse(&other.receive()).body().get_f64("ok").unwrap(), 1.0);
+    // A first statement waits.
+    other.send(&message(slow(600)));
+    wait_for(&docward, HELD, 1.0);
+    let asked = Instant::now();
+    let first =
+        doc! { "find": "items", "lsid": lsid, "txnNumber": 2i64, "autocommit": false, "startTransaction": true };
+    assert_eq!(code(&owner.command("shop", first)), 0);
+    assert!(asked.elapsed() > Duration::from_millis(300), "{:?}", asked.elapsed());
+}
+
+#[test]
+fn a_reload_neither_loses_nor_doubles_permits() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 10s").start();
+    let address = docward.address();
+    let held = slow_finds(&address, "a", 1, 2500);
+    wait_for(&docward, HELD, 1.0);
+    docward.rewrite_rules(&rules("concurrent: 2, per: app, wait: 10s"));
+    docward.signal("HUP");
+    docward.wait_for_log("rules loaded");
+    let more = slow_finds(&address, "a", 3, 600);
+    wait_for(&docward, WAITING, 2.0);
+    assert_eq!(metric(&docward, HELD), 2.0);
+    let ended = Instant::now();
+    more.into_iter().chain(held).for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
+    assert!(ended.elapsed() > Duration::from_millis(1000), "{:?}", ended.elapsed());
+    wait_for(&docward, HELD, 0.0);
+}
+
+#[test]
+fn shadow_mode_counts_and_delays_nothing() {
+    let mongod = mongod();
+    let rules = rules("concurrent: 1, per: app, wait: 200ms").replace("name: share", "name: share, mode: shadow");
+    let docward = Docward::before(&mongod.uri()).rules(&rules).admin().start();
+    let asked = Instant::now();
+    for find in slow_finds(&docward.address(), "a", 3, 500) {
+        assert_eq!(code(&find.join().unwrap()), 0);
+    }
+    assert!(asked.elapsed() < Duration::from_millis(1200), "{:?}", asked.elapsed());
+    let count =
+        |name: &str| metric(&docward, &format!("docward_throttle_{name}_total{{rule=\"share\",mode=\"shadow\"}}"));
+    wait_for(&docward, HELD, 0.0);
+    assert_eq!(count("waited"), 2.0);
+    assert!((1.0..=2.0).contains(&count("rejected")), "{}", count("rejected"));
+    assert_eq!(metric(&docward, "docward_throttle_waited_total{rule=\"share\",mode=\"enforce\"}"), 0.0);
+}
+
+#[test]
+fn a_rate_holds_over_time_and_counts_statements() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "rate: 100/s, per: client, wait: 10s").start();
+    let asked = Instant::now();
+    let clients: Vec<_> = (0..4)
+        .map(|number| {
+            let mut client = Client::connect(&docward.address());
+            spawn(move || {
+                for batch in 0..5 {
+                    let documents: Vec<_> =
+                        (0..20).map(|n| doc! { "_id": 1000 + 100 * number + 20 * batch + n }).collect();
+                    let reply = client.command("shop", doc! { "insert": "rated", "documents": documents });
+                    assert_eq!(reply.get_i32("n").unwrap(), 20, "{reply}");
+                }
+            })
+        })
+        .collect();
+    clients.into_iter().for_each(|client| client.join().unwrap());
+    // 400 statements: 100 at once, 300 in three seconds. The last batch of 20 may be sent early.
+    let seconds = asked.elapsed().as_secs_f64();
+    assert!((2.7..4.0).contains(&seconds), "{seconds}");
+}
+
+#[test]
+fn clients_that_wait_hold_no_connection_of_a_pool() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").argument("--pool-size").argument("4").start();
+    let finds = slow_finds(&docward.address(), "flood", 6, 400);
+    wait_for(&docward, WAITING, 5.0);
+    let mut other = connect(&docward.address(), "other");
+    for _ in 0..3 {
+        let asked = Instant::now();
+        assert_eq!(code(&other.command("shop", find())), 0);
+        assert!(asked.elapsed() < Duration::from_millis(300), "{:?}", asked.elapsed());
+    }
+    finds.into_iter().for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
+    wait_for(&docward, HELD, 0.0);
+}
+
+/// The 99th percentile of single finds of one application, for this time, in milliseconds.
+fn trickle(address: &str, duration: Duration) -> f64 {
+    let mut client = connect(address, "trickle");
+    let mut latencies = Vec::new();
+    let began = Instant::now();
+    while began.elapsed() < duration {
+        let asked = Instant::now();
+        assert_eq!(code(&client.command("shop", find())), 0);
+        latencies.push(asked.elapsed());
+        sleep(Duration::from_millis(5));
+    }
+    latencies.sort();
+    latencies[latencies.len() * 99 / 100].as_secs_f64() * 1000.0
+}
+
+/// The same beside another application that sends expensive queries on many connections; and the number of these.
+fn trickle_beside_flood(address: &str, duration: Duration) -> (f64, usize) {
+    let stopped = Arc::new(AtomicBool::new(false));
+    let flood: Vec<_> = (0..60)
+        .map(|_| {
+            let (mut client, stopped) = (connect(address, "flood"), stopped.clone());
+            let burn = "let n = 0; for (let i = 0; i < 100000; i++) { n += i % 7; } return n >= 0;";
+            spawn(move || {
+                let mut sent = 0;
+                while !stopped.load(Ordering::Relaxed) {
+                    let reply = client.command("shop", doc! { "find": "items", "filter": { "$where": burn } });
+                    assert!([0, 462].contains(&code(&reply)), "{reply}");
+                    sent += 1;
+                }
+                sent
+            })
+        })
+        .collect();
+    sleep(Duration::from_millis(500));
+    let p99 = trickle(address, duration);
+    stopped.store(true, Ordering::Relaxed);
+    (p99, flood.into_iter().map(|one| one.join().unwrap()).sum())
+}
+
+#[test]
+fn a_trickle_is_nearly_as_fast_beside_a_flood_as_alone() {
+    let mongod = mongod();
+    let duration = Duration::from_secs(4);
+    let free = Docward::start(&mongod, OTHER);
+    let alone = trickle(&free.address(), duration);
+    let (unprotected, without) = trickle_beside_flood(&free.address(), duration);
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").start();
+    let (protected, with) = trickle_beside_flood(&docward.address(), duration);
+    println!("p99 alone {alone:.1} ms; beside a flood {unprotected:.1} ms ({without} queries)");
+    println!("with the rule {protected:.1} ms ({with} queries)");
+    assert!(protected < unprotected / 2.0, "{protected} {unprotected}");
+}
