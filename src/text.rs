@@ -1,5 +1,6 @@
 //! Text from clients and servers in log lines, errors and reports.
 
+#[cfg(feature = "io")]
 use std::io::{self, ErrorKind};
 
 /// Returns `text` without line breaks and control characters, so that it cannot forge lines.
@@ -20,6 +21,7 @@ pub(crate) fn shorten(text: &mut String, limit: usize) {
 
 /// Why a connection failed, without the system's numbers of errors: "connection refused".
 #[must_use]
+#[cfg(feature = "io")]
 pub(crate) fn io_reason(error: &io::Error) -> String {
     let kind = error.kind();
     match kind {
