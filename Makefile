@@ -84,6 +84,14 @@ fuzz: ## run every fuzz target for ten minutes (FUZZ_SECONDS=600); needs a night
 deb: ## build a Debian package with the service, manual pages and completions
 	@scripts/deb.sh
 
+.PHONY: dist
+dist: ## pack a static binary as tarball, Debian package, container image, Python wheel and npm package, with checksums and SBOM
+	@scripts/dist.sh
+
+.PHONY: try-dist
+try-dist: ## install and run each package of dist/ where nothing of docward is; needs root
+	@scripts/try-dist.sh
+
 .PHONY: try-systemd
 try-systemd: ## install and run that package under a live systemd, in a container with Debian 12; needs root
 	@scripts/try-systemd.sh

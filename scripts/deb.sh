@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # `make deb`: builds the release binary and packs it with its manual pages, completions, units and examples into
-# a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed if it is missing.
+# a Debian package, whose path it prints. Arguments go to cargo-deb, which is installed if it is missing. DEB_BINARY is
+# a binary that was built already.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 type -P cargo-deb >/dev/null || cargo install --locked cargo-deb@3.6.3 >&2
 
-docward=$(scripts/release.sh)
+docward=${DEB_BINARY:-$(scripts/release.sh)}
 # cargo-deb takes the binary from cargo's default folder.
 install -D "$docward" "$(scripts/target-folder.sh)/release/docward"
 
