@@ -6,11 +6,13 @@
 
 mod bounds;
 mod bucket;
+mod collection;
 pub mod copies;
 mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
+pub mod history;
 mod limits;
 mod literal;
 mod number;
@@ -35,6 +37,7 @@ use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
+pub use collection::Collection;
 use numbering::Numbering;
 pub use stored_data::{Backfill, DataCheck, Search};
 pub use verdict::{CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, Rejection, Rewrite, Stored, Unmatched, Verdict};
@@ -134,6 +137,7 @@ macro_rules! patterns {
 // statement as the one before rewrote it.
 patterns! {
     deny: Deny,
+    history: History,
     replacement: Replacement,
     together: Together,
     copies: Copies,
