@@ -104,6 +104,8 @@ codes! {
     OtherVersions = "R0035",
     /// Stored documents lack what a rule needs, or break what it promises.
     StoredDocuments = "R0036",
+    /// The deployment cannot keep the history that a rule asks for.
+    NoHistory = "R0037",
 }
 
 #[cfg(test)]

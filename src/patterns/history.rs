@@ -122,7 +122,7 @@ impl Pattern for History {
     fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
         let Self { of, into, keep, .. } = self;
         let keeps: &[&str] = match keep {
-            Keep::Revisions(_) => &["find", "insert", "remove"],
+            Keep::Revisions(_) => &["find", "insert", "remove", "listIndexes"],
             Keep::For(_) => &["find", "insert", "createIndex", "listIndexes", "collMod"],
         };
         vec![

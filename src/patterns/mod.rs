@@ -298,7 +298,7 @@ pub struct Privilege {
 }
 
 impl Privilege {
-    fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
+    pub(crate) fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
         Self { database: database.to_owned(), collection: collection.to_owned(), actions }
     }
 }

@@ -47,6 +47,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
             "tree",
             json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
         ),
+        ("history", json!({ "into": "c_history", "keep": "90d" })),
         ("reads", json!({ "prefer": "secondary", "max_staleness": "90s" })),
         ("deny", json!({ "operations": ["update", "find"], "when": { "uses": ["$where"] } })),
         ("defaults", json!({ "maxTimeMS": 5000 })),
