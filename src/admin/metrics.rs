@@ -21,6 +21,7 @@ use super::process::Process;
 use super::{Loads, Sources, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, Phase, PoolStatus};
+use crate::service::{WorkerState, WorkerStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const NANOSECONDS: f64 = 1e9;
@@ -61,6 +62,7 @@ impl Collector for Sources {
         self.permits(&mut page)?;
         self.messages(&mut page)?;
         self.lookups(&mut page)?;
+        self.workers(&mut page)?;
         self.spans(&mut page)
     }
 }
@@ -331,6 +333,34 @@ impl Sources {
         page.duration("lease", "Round trips to lease blocks of numbers", &leases.latency)?;
         page.counter("lease_failures", "Failed round trips to lease blocks of numbers", leases.failed)?;
         page.counter("leased_numbers", "Numbers leased from counters", leases.numbers)
+    }
+
+    fn workers(&self, page: &mut Page<'_>) -> fmt::Result {
+        let workers = self.observer.workers();
+        let works = workers.iter().map(|worker| {
+            let works = matches!(worker.state, WorkerState::Works { .. });
+            ([("rule", worker.rule.as_str()), ("pattern", worker.pattern)], u64::from(works))
+        });
+        page.gauges("worker", "1 for a rule whose background work this process does", works)?;
+        page.family(
+            ("worker_lag", "Time since the last change that the worker has processed", Some(&Unit::Seconds)),
+            MetricType::Gauge,
+            |family| {
+                workers.iter().try_for_each(|worker| match worker.state {
+                    WorkerState::Works { lag } => {
+                        family.encode_family(&[("rule", worker.rule.as_str())])?.encode_gauge(&lag.as_secs_f64())
+                    }
+                    WorkerState::Waits | WorkerState::Fails(_) => Ok(()),
+                })
+            },
+        )?;
+        let by_rule = |value: fn(&WorkerStatus) -> u64| {
+            workers.iter().map(move |worker| ([("rule", worker.rule.as_str())], value(worker)))
+        };
+        page.counters("worker_changes", "Changes that the worker has processed", by_rule(|worker| worker.changes))?;
+        let unknown = workers.iter().filter(|worker| worker.pattern == "history");
+        let unknown = unknown.map(|worker| ([("rule", worker.rule.as_str())], worker.unknown));
+        page.counters("history_unknown", "Changes whose previous state is not known", unknown)
     }
 
     fn spans(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -9,6 +9,7 @@ use serde_json::json;
 
 use super::{Sources, health, milliseconds};
 use crate::proxy::PoolStatus;
+use crate::service::{WorkerState, WorkerStatus};
 
 /// docs/observability.md documents the fields.
 pub(super) async fn status(State(sources): State<Sources>) -> Response {
@@ -24,6 +25,24 @@ fn pool(pool: &PoolStatus) -> serde_json::Value {
         "pinned": pool.pinned.iter().map(|(_, count)| count).sum::<u64>(),
         "waiting": pool.waiting,
         "oldest_wait": u64::try_from(pool.oldest_wait.as_millis()).unwrap_or(u64::MAX),
+    })
+}
+
+/// The background worker of a rule.
+fn worker(worker: &WorkerStatus) -> serde_json::Value {
+    let (state, lag, error) = match &worker.state {
+        WorkerState::Works { lag } => ("works", u64::try_from(lag.as_millis()).ok(), None),
+        WorkerState::Waits => ("waits", None, None),
+        WorkerState::Fails(error) => ("fails", None, Some(error)),
+    };
+    json!({
+        "rule": worker.rule,
+        "pattern": worker.pattern,
+        "state": state,
+        "lag": lag,
+        "error": error,
+        "changes": worker.changes,
+        "unknown": worker.unknown,
     })
 }
 
@@ -57,6 +76,7 @@ fn describe(sources: &Sources) -> Response {
         },
         "members": observer.members(),
         "pools": observer.pools().iter().map(pool).collect::<Vec<_>>(),
+        "workers": observer.workers().iter().map(worker).collect::<Vec<_>>(),
         "certificates": certificates(sources),
         "query_listener": observer.query_address(),
         "connections": { "open": observer.connections() },

@@ -146,7 +146,7 @@ pub(super) fn milliseconds_now() -> i64 {
     i64::try_from(since_1970.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn time(text: &str) -> Result<i64, String> {
+pub(super) fn time(text: &str) -> Result<i64, String> {
     let parsed = bson::DateTime::parse_rfc3339_str(text).map(bson::DateTime::timestamp_millis);
     parsed.map_err(|_| "write it like 2026-01-31T12:00:00Z".to_owned())
 }

@@ -14,6 +14,7 @@ mod connection;
 mod difference;
 mod explain;
 mod health;
+mod history;
 mod listening;
 mod live_report;
 mod logging;
@@ -100,6 +101,8 @@ pub enum Command {
     Backfill(backfill::Arguments),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
     ResetClock(connection::OneRule),
+    /// Show the history of a document, or the document as it was at a time.
+    History(history::Arguments),
     /// Override the mode of a rule for a limited time, or list the overrides.
     Mode(Box<mode::Arguments>),
     /// Check whether a running docward is healthy, for health checks and probes.
@@ -149,6 +152,7 @@ impl Arguments {
             Command::Repair(arguments) => repair::run(arguments),
             Command::Backfill(arguments) => backfill::run(arguments),
             Command::ResetClock(arguments) => reset_clock::run(arguments),
+            Command::History(arguments) => history::run(arguments),
             Command::Mode(arguments) => mode::run(*arguments),
             Command::Health(arguments) => health::run(&arguments),
             Command::Schema(arguments) => schema::run(&arguments),

@@ -36,7 +36,7 @@ use crate::proxy::{
 use crate::rules::RuleSet;
 use crate::secret::Secret;
 use crate::service::access::{self, ServiceAccess};
-use crate::service::{MongoService, copies, requirements};
+use crate::service::{MongoService, requirements, worker};
 
 /// The default address of the first listener.
 const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 27018);
@@ -343,9 +343,9 @@ async fn serve(
         let timeouts = u32::try_from((drain_timeout + END_AFTER_DRAIN).as_micros()).unwrap_or(u32::MAX);
         notify_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeouts)]);
     };
-    // Stops at the start of the drain, so that another process can continue with the copies at once.
-    let copies = copies::keep(&service, rules.clone(), async { _ = drained.await });
-    let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), copies) };
+    // Stops at the start of the drain, so that another process can continue with the work at once.
+    let workers = worker::run(&service, rules.clone(), async { _ = drained.await });
+    let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), workers) };
     tokio::select! {
         _ = serving => {}
         () = reload.run(hang_up) => {}

@@ -106,6 +106,8 @@ codes! {
     StoredDocuments = "R0036",
     /// The deployment lacks something that a rule needs.
     LackingServer = "R0037",
+    /// The deployment cannot keep the history that a rule asks for.
+    NoHistory = "R0038",
 }
 
 #[cfg(test)]

@@ -214,6 +214,19 @@ impl<'a> Value<'a> {
         }
     }
 
+    /// Binary data (subtype 0).
+    pub fn as_binary(self) -> Option<&'a [u8]> {
+        match (self.kind, self.bytes.split_first_chunk::<5>()) {
+            (Kind::Binary, Some(([.., 0], data))) => Some(data),
+            _ => None,
+        }
+    }
+
+    /// Returns a date in milliseconds since 1970 UTC.
+    pub fn as_date(self) -> Option<i64> {
+        if self.kind == Kind::DateTime { self.as_raw_i64() } else { None }
+    }
+
     /// Returns a value that a command accepts as a flag: a bool, or a number (old shells send `ordered: 1`).
     pub fn as_flag(self) -> Option<bool> {
         match self.kind {
@@ -265,9 +278,19 @@ impl OwnedValue {
 
     /// A UUID (binary subtype 4).
     pub fn uuid(uuid: [u8; 16]) -> Self {
-        let mut bytes = smallvec::SmallVec::from_slice(&16i32.to_le_bytes());
-        bytes.push(4);
-        bytes.extend_from_slice(&uuid);
+        Self::binary_of(4, &uuid)
+    }
+
+    /// Binary data (subtype 0).
+    pub fn binary(data: &[u8]) -> Self {
+        Self::binary_of(0, data)
+    }
+
+    fn binary_of(subtype: u8, data: &[u8]) -> Self {
+        let mut bytes = smallvec::SmallVec::with_capacity(data.len() + 5);
+        bytes.extend_from_slice(&(data.len() as u32).to_le_bytes());
+        bytes.push(subtype);
+        bytes.extend_from_slice(data);
         Self { kind: Kind::Binary, bytes }
     }
 

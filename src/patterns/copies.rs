@@ -20,7 +20,7 @@ mod tests;
 mod writes;
 
 pub use references::{Holders, Reference, is_reference};
-pub use settings::{Collection, Copies, Entry, Field, OnDelete};
+pub use settings::{Copies, Entry, Field, OnDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{

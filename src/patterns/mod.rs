@@ -6,11 +6,13 @@
 
 mod bounds;
 mod bucket;
+mod collection;
 pub mod copies;
 mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
+pub mod history;
 mod limits;
 mod literal;
 mod number;
@@ -37,6 +39,7 @@ use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
+pub use collection::Collection;
 use numbering::Numbering;
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
@@ -140,6 +143,7 @@ macro_rules! patterns {
 // statement as the one before rewrote it.
 patterns! {
     deny: Deny,
+    history: History,
     replacement: Replacement,
     together: Together,
     copies: Copies,
@@ -309,7 +313,7 @@ pub struct Privilege {
 }
 
 impl Privilege {
-    fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
+    pub(crate) fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
         Self { database: database.to_owned(), collection: collection.to_owned(), actions }
     }
 }

@@ -6,8 +6,8 @@
 
 use std::fmt::Debug;
 
+use super::Collection;
 use super::Rejection;
-use super::copies::Collection;
 use crate::command::Operation;
 use crate::document::Document;
 

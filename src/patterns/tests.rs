@@ -157,6 +157,8 @@ fn good_settings_load() {
         "defaults: { maxTimeMS: 1 }",
         "throttle: { concurrent: 50, per: app, wait: 2s }",
         "throttle: { rate: 1000/s, per: client }",
+        "history: { into: orders_history, keep: 100 }",
+        "history: { into: other.orders, keep: 90d }",
         "reads: {}",
         "reads: { prefer: secondary, max_staleness: 15s }",
     ] {
@@ -226,6 +228,11 @@ fn invalid_settings_are_errors() {
     check("limits: { document: 1000 }", &["R0011 `document` must be a size"]);
     check("limits: { document: 17MiB }", &["R0013 `document` is more than 16MiB"]);
     check_all(&["limits: { items: { a: 5 } }", "limits: { items: { a.b: 6 } }"], &["R0022 "]);
+    check("history: {}", &["R0010 `into` is missing", "R0010 `keep` is missing"]);
+    check("history: { into: h, keep: 0 }", &["R0013 `keep` must be"]);
+    check("history: { into: h, keep: 500ms }", &["R0013 `keep` must be whole seconds"]);
+    check("history: { into: h, keep: ever }", &["R0011 `keep` must be a duration"]);
+    check("history: { into: 'h*', keep: 5 }", &["R0017 `into` must be one collection"]);
     check("schema_version: { field: v }", &["R0010 `current` is missing", "R0010 `minimum` is missing"]);
     check("schema_version: { field: v, current: 2, minimum: 3 }", &["R0025 `minimum` is more than `current`"]);
     check("schema_version: { field: v, current: -1, minimum: 0 }", &["R0013 `current` must be"]);

@@ -20,7 +20,7 @@ use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
-use crate::service::Leases;
+use crate::service::{Leases, WorkerStatus};
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
@@ -119,6 +119,12 @@ impl<P: Interceptor> Observer<P> {
     #[must_use]
     pub fn leases(&self) -> Leases {
         self.process.rules.service.leases()
+    }
+
+    /// Returns the background workers of rules, sorted by rule.
+    #[must_use]
+    pub fn workers(&self) -> Vec<WorkerStatus> {
+        self.process.rules.service.workers()
     }
 
     /// Returns the address of the query listener.

@@ -55,6 +55,7 @@ fn reports_match_the_table() {
     // These need a deployment: see `tests/command_line/check_upstream.rs` and `stored_data.rs`.
     codes.extend([
         Code::NoCollection,
+        Code::NoHistory,
         Code::MissingUniqueIndex,
         Code::MissingIndex,
         Code::UnwantedUniqueIndex,

@@ -91,19 +91,16 @@ pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
 }
 
 async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<ServiceAccess, Error> {
-    let status = client.database("admin").run_command(doc! {"connectionStatus": 1, "showPrivileges": true}).await?;
-    let info = status.get_document("authInfo").cloned().unwrap_or_default();
-    let list = |key| info.get_array(key).map(Vec::as_slice).unwrap_or_default();
-    if list("authenticatedUsers").is_empty() {
+    let Some(privileges) = privileges(client).await? else {
         // Only a server that requires a login rejects this.
         if let Some(need) = needs.first() {
             let probe = doc! {"find": &need.privilege.collection, "limit": 1, "projection": {"_id": 1}};
             client.database(&need.privilege.database).run_command(probe).await?;
         }
         return Ok(ServiceAccess::Granted);
-    }
-    let privileges: Vec<&Document> = list("authenticatedUserPrivileges").iter().filter_map(Bson::as_document).collect();
-    let missing: Vec<String> = needs.iter().filter_map(|need| need.missing(&privileges)).collect();
+    };
+    let privileges: Vec<&Document> = privileges.iter().filter_map(Bson::as_document).collect();
+    let missing: Vec<String> = needs.iter().filter_map(|need| need.described(&privileges)).collect();
     if missing.is_empty() {
         return Ok(ServiceAccess::Granted);
     }
@@ -113,9 +110,31 @@ async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<ServiceAccess, Error
     )))
 }
 
+/// The privileges of the logged-in user; `None` without a login.
+async fn privileges(client: &Client) -> Result<Option<Vec<Bson>>, Error> {
+    let status = client.database("admin").run_command(doc! {"connectionStatus": 1, "showPrivileges": true}).await?;
+    let info = status.get_document("authInfo").cloned().unwrap_or_default();
+    let list = |key| info.get_array(key).cloned().unwrap_or_default();
+    Ok((!list("authenticatedUsers").is_empty()).then(|| list("authenticatedUserPrivileges")))
+}
+
+/// Returns the actions of `privilege` that docward's own user may not do.
+pub(super) async fn missing(client: &Client, privilege: Privilege) -> Result<Vec<&'static str>, Error> {
+    let Some(privileges) = privileges(client).await? else { return Ok(Vec::new()) };
+    let privileges: Vec<&Document> = privileges.iter().filter_map(Bson::as_document).collect();
+    Ok(Need { rule: "", privilege }.missing(&privileges))
+}
+
 impl Need<'_> {
     /// Describes the missing actions; `None`: all are granted.
-    fn missing(&self, privileges: &[&Document]) -> Option<String> {
+    fn described(&self, privileges: &[&Document]) -> Option<String> {
+        let actions = self.missing(privileges);
+        let Privilege { database, collection, .. } = &self.privilege;
+        let place = if collection.is_empty() { database.clone() } else { format!("{database}.{collection}") };
+        (!actions.is_empty()).then(|| format!("{} on {place} (rule '{}')", actions.join(", "), self.rule))
+    }
+
+    fn missing(&self, privileges: &[&Document]) -> Vec<&'static str> {
         let granted = |action: &str| {
             privileges.iter().any(|privilege| {
                 let resource = privilege.get_document("resource").ok();
@@ -124,10 +143,7 @@ impl Need<'_> {
                     && actions.iter().any(|granted| granted.as_str() == Some(action))
             })
         };
-        let actions: Vec<_> = self.privilege.actions.iter().copied().filter(|action| !granted(action)).collect();
-        let missing = !actions.is_empty();
-        let Privilege { database, collection, .. } = &self.privilege;
-        missing.then(|| format!("{} on {database}.{collection} (rule '{}')", actions.join(", "), self.rule))
+        self.privilege.actions.iter().copied().filter(|action| !granted(action)).collect()
     }
 
     /// An empty name in a resource matches all names.

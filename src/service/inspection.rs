@@ -9,11 +9,14 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
-use super::MongoService;
+use super::history::prepare::{self, PreImages, pre_images, require_support};
 use super::listing::{Name, collections, first_batch, listing_error};
 use super::requirements::lacking;
+use super::worker::Deployment;
+use super::{MongoService, access};
 use crate::config::{Code, Diagnostic, Located, NamespacePattern};
-use crate::patterns::{ExpectedVersion, IndexPurpose, NeededIndex};
+use crate::patterns::history::History;
+use crate::patterns::{AnyPattern, Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
 use crate::suggest;
@@ -50,7 +53,38 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
             found.extend(other_versions(&client, rule, &expected, &present).await?);
         }
     }
+    for rule in enabled() {
+        if let AnyPattern::History(history) = &rule.pattern {
+            found.extend(no_history(&client, rule, history).await.map_err(|error| error.kind.to_string())?);
+        }
+    }
     Ok(found)
+}
+
+/// Returns a warning if the deployment cannot keep the rule's history.
+async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<Option<Diagnostic>, Error> {
+    let name = &rule.name.value;
+    let warning = |why: &str, help: &str| {
+        let message = format!("`{name}`: the history of {} cannot be kept: {why}", history.of);
+        Some(Diagnostic::warning(Code::NoHistory, rule.name.span, message).help(help))
+    };
+    let deployment = Deployment::ask(client).await?;
+    if !deployment.has_change_streams {
+        return Ok(warning("the deployment is a standalone, without change streams", "start mongod with --replSet"));
+    }
+    if require_support(deployment).is_err() {
+        return Ok(warning("pre-images of changes need MongoDB 6.0 or later", "upgrade the server"));
+    }
+    let (action, why): (&[&str], _) = match pre_images(client, &history.of).await? {
+        PreImages::On => return Ok(None),
+        PreImages::Off => (&["collMod"], "pre-images are off, and docward's own user may not switch them on"),
+        PreImages::Missing => (&["createCollection"], "docward's own user may not create it with pre-images"),
+        PreImages::Unsupported => return Ok(warning("it is a view or a time series", "name another collection")),
+    };
+    let Collection { database, name: collection, .. } = &history.of;
+    let missing = access::missing(client, Privilege::new(database, collection, action)).await?;
+    let help = format!("grant {} on {}, or run {}", action.join(", "), history.of, prepare::command(&history.of));
+    Ok(if missing.is_empty() { None } else { warning(why, &help) })
 }
 
 fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>) -> Option<Diagnostic> {

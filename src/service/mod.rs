@@ -2,14 +2,16 @@
 //! largest value of a field, consistent copies.
 //!
 //! The proxy sees one narrow trait, [`Service`]; it must not know about drivers. [`allocator`] allocates numbers,
-//! [`mongo`] connects to the server, [`copies`] works in the background, [`modes`] stores overrides of rule modes,
-//! [`timestamps`] and [`inspection`] serve the command line.
+//! [`mongo`] connects to the server, [`worker`] works in the background for [`copies`] and [`history`], [`modes`] stores
+//! overrides of rule modes, [`timestamps`] and [`inspection`] serve the command line.
 
 pub mod access;
 mod allocator;
 pub mod connection;
 pub mod copies;
 pub mod data;
+pub mod history;
+mod id;
 pub mod inspection;
 mod leases;
 mod listing;
@@ -19,6 +21,7 @@ mod observed_servers;
 pub mod requirements;
 mod srv;
 pub mod timestamps;
+pub mod worker;
 
 use std::pin::Pin;
 
@@ -27,6 +30,7 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 pub use connection::{ConnectionString, TlsFiles};
 pub use leases::Leases;
 pub use mongo::MongoService;
+pub use worker::{WorkerState, WorkerStatus};
 
 /// A result that is available immediately or later.
 pub enum LookupReply {
@@ -42,5 +46,10 @@ pub trait Service: Send + Sync + 'static {
     /// The leases taken so far.
     fn leases(&self) -> Leases {
         Leases::default()
+    }
+
+    /// The background workers of this process.
+    fn workers(&self) -> Vec<WorkerStatus> {
+        Vec::new()
     }
 }

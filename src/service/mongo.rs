@@ -19,6 +19,7 @@ use tokio::runtime::Handle;
 use super::allocator::{Allocator, Numbers, Store};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::observed_servers::ObservedServers;
+use super::worker::{WorkerStatus, Workers};
 use super::{Leases, LookupReply, Service, listing};
 use crate::document::{Document, Kind, Lookup as PathLookup, Path};
 use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
@@ -41,6 +42,7 @@ pub struct MongoService {
     /// each step.
     runtime: Handle,
     allocator: Allocator<Server>,
+    workers: Arc<Workers>,
 }
 
 #[derive(Debug)]
@@ -83,7 +85,7 @@ impl MongoService {
         options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
         let server = Arc::new(Server { options, observed, client: Mutex::default() });
         let runtime = Handle::current();
-        Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime }
+        Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
     }
 
     /// Returns the files of its TLS options; `None` without TLS.
@@ -98,6 +100,11 @@ impl MongoService {
     /// lookups continue.
     pub fn reconnect(&self) {
         *self.server.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Where background workers show their state.
+    pub(super) fn progress(&self) -> &Arc<Workers> {
+        &self.workers
     }
 
     /// The connection for long-running operations.
@@ -128,6 +135,10 @@ impl Service for MongoService {
 
     fn leases(&self) -> Leases {
         self.allocator.leases()
+    }
+
+    fn workers(&self) -> Vec<WorkerStatus> {
+        self.workers.status()
     }
 }
 

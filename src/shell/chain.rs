@@ -139,6 +139,15 @@ impl<'t> Parser<'t> {
         }
     }
 
+    /// Parses one value in mongosh syntax, up to the end of the text.
+    pub(super) fn read_only_value(mut self) -> Result<Term, ShellError> {
+        let term = self.values.value()?;
+        match self.values.scanner.peek()? {
+            (Token::End, _) => Ok(term),
+            (other, span) => Err(ShellError::expected(span, "the end of the value", &other.describe())),
+        }
+    }
+
     /// Parses the fields of a document in Extended JSON. Returns them and the span of the document.
     fn read_fields(&mut self) -> Result<(Vec<Field>, Range<usize>), ShellError> {
         let mut values = Values::new(self.values.scanner.clone(), self.values.context, Objects::AsWritten);

@@ -32,12 +32,13 @@ mod writes;
 
 use crate::document::CowDocument;
 use chain::Parser;
+use term::{Field, to_document};
 
 pub use compare::is_same;
 pub(crate) use date::to_iso;
 pub use error::ShellError;
 pub use render::{render, render_lines, render_unbroken, value_text};
-pub use write_text::extended_json;
+pub use write_text::{extended_json, relaxed_json};
 
 /// The maximum length of a text in bytes. A message can have 48 MB, but typed text is shorter.
 pub const MAX_TEXT_BYTES: usize = 16 << 20;
@@ -79,6 +80,22 @@ pub fn document(text: &str) -> Result<CowDocument<'static>, ShellError> {
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
     Parser::new(text, ShellContext::from("")).read_only_document()
+}
+
+/// Parses one value in mongosh syntax, such as `ObjectId("…")`, `17` or `"text"`, and returns `{NAME: value}`.
+///
+/// # Errors
+/// [`ShellError`], as for [`parse`].
+pub fn named_value<'s>(
+    name: &str,
+    text: &'s str,
+    context: impl Into<ShellContext<'s>>,
+) -> Result<CowDocument<'static>, ShellError> {
+    if text.len() > MAX_TEXT_BYTES {
+        return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
+    }
+    let term = Parser::new(text, context.into()).read_only_value()?;
+    Ok(to_document(&[Field::new(name, term)]))
 }
 
 /// Parses one command in mongosh syntax or in Extended JSON.

@@ -192,21 +192,47 @@ fn uuid(bytes: [u8; 16]) -> String {
 /// fields with the same name only the last one is kept.
 #[must_use]
 pub fn extended_json(document: Document<'_>) -> serde_json::Value {
+    fields(document, extended_scalar)
+}
+
+/// Like [`extended_json`], but relaxed: numbers and dates as people and other programs read them.
+#[must_use]
+pub fn relaxed_json(document: Document<'_>) -> serde_json::Value {
+    fields(document, relaxed_scalar)
+}
+
+type Scalar = fn(Value<'_>) -> Option<serde_json::Value>;
+
+fn fields(document: Document<'_>, scalar: Scalar) -> serde_json::Value {
     let fields = document.elements();
     serde_json::Value::Object(
-        fields.map(|element| (String::from_utf8_lossy(element.key).into_owned(), extended(element.value))).collect(),
+        fields
+            .map(|element| (String::from_utf8_lossy(element.key).into_owned(), extended(element.value, scalar)))
+            .collect(),
     )
 }
 
-fn extended(value: Value<'_>) -> serde_json::Value {
+fn extended(value: Value<'_>, scalar: Scalar) -> serde_json::Value {
     if let Some(document) = value.as_document() {
-        return extended_json(document);
+        return fields(document, scalar);
     }
     if let Some(array) = value.as_array() {
-        return array.values().map(extended).collect();
+        return array.values().map(|value| extended(value, scalar)).collect();
     }
-    extended_scalar(value)
-        .unwrap_or_else(|| json!(String::from_utf8_lossy(value.as_string_bytes().unwrap_or_default())))
+    scalar(value).unwrap_or_else(|| json!(String::from_utf8_lossy(value.as_string_bytes().unwrap_or_default())))
+}
+
+fn relaxed_scalar(value: Value<'_>) -> Option<serde_json::Value> {
+    match value.kind {
+        Kind::Int32 => Some(json!(value.as_i32()?)),
+        Kind::Int64 => Some(json!(value.as_raw_i64()?)),
+        Kind::Double if value.as_f64()?.is_finite() => Some(json!(value.as_f64()?)),
+        Kind::DateTime if value.as_raw_i64()? >= 0 => match date::to_iso(value.as_raw_i64()?) {
+            Some(text) => Some(json!({"$date": text})),
+            None => extended_scalar(value),
+        },
+        _ => extended_scalar(value),
+    }
 }
 
 fn extended_scalar(value: Value<'_>) -> Option<serde_json::Value> {

@@ -48,6 +48,7 @@ fn patterns() -> Vec<(&'static str, Value)> {
             json!({ "path": "p", "parent": "q", "separator": "/", "on_delete": "cascade", "unanchored": "reject" }),
         ),
         ("throttle", json!({ "concurrent": 5, "rate": "1000/s", "per": "user", "wait": "500ms" })),
+        ("history", json!({ "into": "c_history", "keep": "90d" })),
         ("reads", json!({ "prefer": "secondary", "max_staleness": "90s" })),
         ("deny", json!({ "operations": ["update", "find"], "when": { "uses": ["$where"] } })),
         ("defaults", json!({ "maxTimeMS": 5000 })),

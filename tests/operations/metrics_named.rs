@@ -12,8 +12,17 @@ use support::process::repository;
 use support::proxy::Docward;
 use support::raw::Client;
 
-const RULES: &str = "version: 1\nrules:\n  - { name: whole, namespace: '*.orders', replacement: {} }\n  \
-     - { name: share, namespace: named.shared, throttle: { concurrent: 1, per: app } }\n";
+/// The rule with a worker needs a database of its own.
+fn rules(database: &str) -> String {
+    format!(
+        "version: 1
+rules:
+  - {{ name: whole, namespace: '*.orders', replacement: {{}} }}
+  - {{ name: kept, namespace: {database}.invoices, history: {{ into: invoices_history, keep: 5 }} }}
+  - {{ name: share, namespace: named.shared, throttle: {{ concurrent: 1, per: app }} }}
+"
+    )
+}
 
 const TOKEN: &str = "0123456789abcdef";
 
@@ -21,8 +30,10 @@ const TOKEN: &str = "0123456789abcdef";
 type Families = BTreeMap<String, (String, BTreeSet<String>)>;
 
 fn scrape() -> String {
-    let docward = Docward::before(&Mongod::shared().uri()).rules(RULES).argument("--pool-size").argument("2").admin();
+    let rules = rules(&Mongod::shared().fresh_database());
+    let docward = Docward::before(&Mongod::shared().uri()).rules(&rules).argument("--pool-size").argument("2").admin();
     let docward = docward.argument("--admin-token").argument(TOKEN).start();
+    docward.wait_for_log("this process keeps the history");
     let mut client = Client::connect(&docward.address());
     client.command("named", doc! { "ping": 1 });
     client.command("named", doc! { "find": "shared" });

@@ -8,6 +8,7 @@ mod convergence;
 mod copies;
 mod effect;
 mod everyday;
+mod history;
 mod indirect_writes;
 mod limits;
 mod queue;

@@ -17,6 +17,23 @@ export function showStatus(status) {
   setText(byId("query-listener"), status.query_listener ? `query listener ${visible(status.query_listener)}` : "");
   byId("certificates").replaceChildren(...certificates(status.certificates));
   byId("members").replaceChildren(...members(status.members, status.pools));
+  byId("workers-table").hidden = !status.workers.length;
+  byId("workers").replaceChildren(...status.workers.map(worker));
+}
+
+/** The background work of one rule. */
+function worker({ rule, pattern, changes, unknown, state, lag, error }) {
+  return element("tr", {},
+    element("th", { scope: "row" }, element("bdi", {}, visible(rule))),
+    element("td", { "data-label": "Pattern" }, visible(pattern)),
+    element("td", { "data-label": "Changes" }, number(changes), unknown ? `, ${number(unknown)} unknown` : ""),
+    element("td", { "data-label": "State" }, ...workerState(state, lag, error)));
+}
+
+function workerState(state, lag, error) {
+  if (state === "works") return [element("span", { class: "ok" }, "works"), lag < 2000 ? "" : `, ${lasted(lag)} behind`];
+  if (state === "fails") return [element("span", { class: "wrong" }, "does not work"), `: ${visible(error)}`];
+  return [element("span", { class: "quiet" }, "waits: another process works")];
 }
 
 /** docward's own certificates with the end of their validity. */

@@ -7,8 +7,8 @@ use super::ending::MAX_TIME;
 use crate::command::own::{CommandSession, Find, own_command};
 use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
+use crate::patterns::Collection;
 use crate::patterns::Measured;
-use crate::patterns::copies::Collection;
 use crate::wire::op_msg;
 
 /// Builds the commands of one transaction.

@@ -110,6 +110,7 @@ fn samples() -> Vec<Sample> {
         Sample::new("defaults: { maxTimeMS: 5 }", any.clone(), set("a", 1.into())),
         Sample::new("throttle: { concurrent: 5, per: app }", any.clone(), set("a", 1.into())),
         Sample::new("reads: {}", any.clone(), set("a", 1.into())),
+        Sample { collection: "h", ..Sample::new("history: { into: h, keep: 5 }", any.clone(), set("a", 1.into())) },
         Sample {
             collection: "k",
             ..Sample::new(

@@ -5,10 +5,10 @@
 
 use std::collections::HashMap;
 
-use super::settings::{Collection, Entry, Field};
+use super::settings::{Entry, Field};
 use crate::config::{Code, Diagnostic};
 use crate::document::Path;
-use crate::patterns::{AnyPattern, Mode, RuleView};
+use crate::patterns::{AnyPattern, Collection, Mode, RuleView};
 
 /// One entry of one rule.
 #[derive(Clone, Copy)]

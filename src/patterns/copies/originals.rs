@@ -4,9 +4,10 @@
 //! conflicts with a concurrent delete: one of the two is repeated and sees the other. All statements use the client's
 //! own connection, so the client needs the privileges for them.
 
-use super::settings::{Collection, Entry};
+use super::settings::Entry;
 use crate::command::{Delete, Operation};
 use crate::document::{Document, OwnedValue, document};
+use crate::patterns::Collection;
 use crate::patterns::Rejection;
 use crate::patterns::copies::is_reference;
 use crate::patterns::filter::narrowed;

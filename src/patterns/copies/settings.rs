@@ -5,10 +5,10 @@
 
 use std::fmt;
 
-use crate::command::Namespace;
-use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, Shared, TEXT, TextForm, Words};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern, Node, ReadContext, Span, Value};
+use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, Words};
+use crate::config::{Code, Diagnostic, Located, Node, ReadContext, Span, Value};
 use crate::document::Path;
+use crate::patterns::collection::{Collection, OneCollection};
 use crate::patterns::field_path::{FieldPath, PATH, located_path};
 
 /// Settings of the pattern.
@@ -55,14 +55,6 @@ pub enum OnDelete {
     Reject,
 }
 
-/// One collection.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Collection {
-    pub database: String,
-    pub name: String,
-    pub(super) pattern: NamespacePattern,
-}
-
 /// Returns the same text for equal settings: stored progress of the copies is found by it.
 impl fmt::Display for Copies {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -79,12 +71,6 @@ impl fmt::Display for Copies {
             }
         }
         Ok(())
-    }
-}
-
-impl fmt::Display for Collection {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pattern.fmt(f)
     }
 }
 
@@ -115,24 +101,9 @@ pub(super) fn declaration() -> Declaration {
     }
 }
 
-impl Collection {
-    fn new(pattern: &NamespacePattern) -> Option<Self> {
-        let (database, name) = pattern.exact()?;
-        Some(Self { database: database.to_owned(), name: name.to_owned(), pattern: pattern.clone() })
-    }
-
-    pub fn namespace(&self) -> Namespace<'_> {
-        Namespace { database: &self.database, collection: &self.name }
-    }
-
-    pub(super) fn is(&self, namespace: Namespace<'_>) -> bool {
-        self.namespace() == namespace
-    }
-}
-
 impl Copies {
     pub(super) fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
-        let originals = read_originals(context);
+        let originals = Collection::only(context, "copies", "the originals");
         let listed = match &settings.value {
             Value::List(listed) if !listed.is_empty() => listed,
             _ => {
@@ -165,18 +136,6 @@ impl Copies {
         }
         true
     }
-}
-
-fn read_originals(context: &mut ReadContext<'_>) -> Option<Collection> {
-    // There are no namespaces if they are invalid themselves.
-    let (first, more) = context.namespaces().split_first()?;
-    if let (true, Some(originals)) = (more.is_empty(), Collection::new(first)) {
-        return Some(originals);
-    }
-    let message = "`copies` needs one collection with the originals, without `*`";
-    let mistake = Diagnostic::error(Code::ConflictingSettings, first.span, message);
-    context.push(mistake.help("write a rule for each collection of originals"));
-    None
 }
 
 fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
@@ -215,49 +174,6 @@ fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
         parts.truncate(common);
     }
     Path::parse(&parts.join("."))
-}
-
-/// The name of one collection.
-#[derive(Clone, Copy, Debug)]
-struct OneCollection;
-
-const COLLECTION: Shared = Shared {
-    name: "collection",
-    meaning: "",
-    form: || {
-        let pattern = r#"^[^./\\ "$*]+\.[^$*]+$"#;
-        Form::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
-    },
-};
-
-impl Shape for OneCollection {
-    fn form(&self) -> Form {
-        Form::Shared(&COLLECTION)
-    }
-}
-
-impl Kind for OneCollection {
-    type Value = Collection;
-
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Collection> {
-        let text = TEXT.read(context, key, node)?;
-        match NamespacePattern::parse(&text) {
-            Ok(pattern) => {
-                let collection = Collection::new(&pattern);
-                if collection.is_none() {
-                    let message = format!("`{key}` must be one collection; `{}` matches several", text.value);
-                    context.error(Code::InvalidNamespace, text.span, message);
-                }
-                collection
-            }
-            Err(error) => {
-                let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
-                mistake.help = error.help();
-                context.push(mistake);
-                None
-            }
-        }
-    }
 }
 
 /// `{ ORIGINAL: COPY }`

@@ -6,10 +6,11 @@
 use smallvec::SmallVec;
 
 use super::references::{Holders, Reference, holders_of, is_reference};
-use super::settings::{Collection, Entry, OnDelete};
+use super::settings::{Entry, OnDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
 use crate::effect::{Change, Held, Touch, Written, equality, inserted, touch, touched, write};
+use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
 
 /// Why a write does not pass.

@@ -10,12 +10,12 @@ use mongodb::error::{Error, ErrorKind, TRANSIENT_TRANSACTION_ERROR, UNKNOWN_TRAN
 use mongodb::options::{ReadConcern, WriteConcern};
 use tokio::time::{Duration, sleep};
 
-use super::Stop;
 use super::repairer::{Repairer, number, raw, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::copies::{Entry, OnDelete};
 use crate::service::mongo::is_passing;
+use crate::service::worker::Stop;
 
 /// Documents in one transaction.
 const BATCH: usize = 500;

@@ -8,12 +8,12 @@ use std::fmt;
 
 use bson::RawDocumentBuf;
 
-use super::Stop;
-use super::id::Id;
 use super::repairer::{Original, Repairer, project, raw};
 use crate::document::{Document, Lookup, OwnedValue, Value, document};
 use crate::patterns::copies::{Copies, Entry, Reference};
 use crate::service::MongoService;
+use crate::service::id::Id;
+use crate::service::worker::Stop;
 
 /// Documents compared together.
 const BATCH: usize = 1000;
@@ -77,8 +77,8 @@ pub async fn run(
     let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Repairer { client, copies, rule }, dry_run, report).await;
     result.map_err(|stop| match stop {
-        Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => text,
-        Stop::Lost | Stop::Standalone => "the repair was interrupted".to_owned(),
+        Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Unsupported(text) | Stop::Ended { why: text, .. } => text,
+        Stop::Lost => "the repair was interrupted".to_owned(),
     })
 }
 

@@ -8,12 +8,12 @@ use std::collections::HashMap;
 use bson::{Document as Reply, RawDocumentBuf};
 use mongodb::Client;
 
-use super::Stop;
-use super::id::Id;
 use super::statements;
 use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, document};
 use crate::patterns::copies::{Copies, Entry, Field};
+use crate::service::id::Id;
 use crate::service::mongo::is_passing_code;
+use crate::service::worker::Stop;
 
 /// `_id`s in one query.
 const IDS: usize = 1000;

@@ -1,7 +1,7 @@
 //! The lease of a rule's worker and its stored progress: one document in `docward.leases`.
 //!
-//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}}`. Each token is a change stream's
-//! resume token, or the time (a BSON timestamp) at which a stream begins. Time is the server's (`$$NOW`). Every write
+//! `{_id: LABEL, holder, until, fence, repaired, tokens: {"0": ..., "1": ...}, lost}`. Each token is a change stream's
+//! resume token, or the time (a BSON timestamp) at which a stream begins; `lost` are the last tokens that became invalid. Time is the server's (`$$NOW`). Every write
 //! has majority concern and must match the fencing token of the election. So a worker that wakes up after its lease
 //! has expired cannot change the document.
 
@@ -31,7 +31,7 @@ pub(super) struct Candidate {
 }
 
 /// An acquired lease.
-pub(super) struct WorkerLease {
+pub(in crate::service) struct WorkerLease {
     leases: Collection<Document>,
     label: String,
     fence: i64,
@@ -117,17 +117,22 @@ impl WorkerLease {
     }
 
     /// Whether all copies have been checked since the streams began.
-    pub(super) fn is_repaired(&self) -> bool {
+    pub(in crate::service) fn is_repaired(&self) -> bool {
         self.before.get_bool("repaired").unwrap_or(false)
     }
 
     /// The stored position of a stream; `None`: begin now.
-    pub(super) fn token(&self, stream: usize) -> Option<Bson> {
+    pub(in crate::service) fn token(&self, stream: usize) -> Option<Bson> {
         self.before.get_document("tokens").ok()?.get(stream.to_string()).cloned()
     }
 
+    /// The last token of a stream that became invalid.
+    pub(in crate::service) fn lost_token(&self, stream: usize) -> Option<&Bson> {
+        self.before.get_document("lost").ok()?.get(stream.to_string())
+    }
+
     /// Records that all changes of a stream up to `token` have been processed.
-    pub(super) async fn store_token(&self, stream: usize, token: Bson) -> Result<(), Stop> {
+    pub(in crate::service) async fn store_token(&self, stream: usize, token: Bson) -> Result<(), Stop> {
         // $literal keeps the token unchanged in a pipeline.
         self.change(vec![doc! {"$set": {format!("tokens.{stream}"): {"$literal": token}}}]).await
     }
@@ -139,13 +144,14 @@ impl WorkerLease {
     }
 
     /// Records that all copies have been checked since the streams began.
-    pub(super) async fn mark_repaired(&self) -> Result<(), Stop> {
+    pub(in crate::service) async fn mark_repaired(&self) -> Result<(), Stop> {
         self.change(vec![doc! {"$set": {"repaired": true}}]).await
     }
 
     /// Removes the tokens, which have become invalid.
     pub(super) async fn forget(&self) -> Result<(), Stop> {
-        self.change(vec![doc! {"$unset": ["tokens", "repaired"]}]).await
+        let lost = doc! {"$set": {"lost": {"$ifNull": ["$tokens", "$lost"]}}};
+        self.change(vec![lost, doc! {"$unset": ["tokens", "repaired"]}]).await
     }
 
     async fn change(&self, update: Vec<Document>) -> Result<(), Stop> {

@@ -1,0 +1,285 @@
+//! Background work that one process among all docward processes does: the *workers* of `copies` and `history`.
+//!
+//! Each rule with such work is a [`Task`]. One worker at a time holds the task's lease and follows the changes of its
+//! collections. [`lease`] elects the worker and stores its progress, [`stream`] reads the changes, [`progress`] is what
+//! metrics and the console show. What a task does with a change is its own.
+
+pub(super) mod lease;
+mod progress;
+pub(super) mod stream;
+
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use bson::{Document, Timestamp, doc};
+use futures_util::future::BoxFuture;
+use mongodb::Client;
+use mongodb::error::{Error, ErrorKind};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio::time::{Instant, sleep, timeout};
+
+use super::MongoService;
+use super::copies::KeepCopies;
+use super::history::KeepHistory;
+use super::mongo::{Server, is_passing};
+use crate::patterns::AnyPattern;
+use crate::rules::Mode;
+use crate::rules::RuleSet;
+use lease::{Candidate, WorkerLease};
+pub use progress::{Progress, WorkerState, WorkerStatus, Workers};
+
+/// How often the rule set is checked for added or removed rules.
+const RULES_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a process tries to get a lease that another one holds. Together with the lease's length, this bounds the
+/// interruption after a worker is killed.
+const LEASE_RETRY: Duration = Duration::from_millis(500);
+/// Pause after a server or network error.
+const ERROR_RETRY: Duration = Duration::from_secs(1);
+/// A standalone may become a replica set, and a server be upgraded, but not within seconds.
+const UNSUPPORTED_RETRY: Duration = Duration::from_secs(60);
+/// After this time without an error, the same error is logged again.
+const LOG_AGAIN: Duration = Duration::from_secs(60);
+/// How long releasing the leases may take at shutdown.
+const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a worker stopped.
+#[derive(Debug)]
+pub(super) enum Stop {
+    /// Another process holds the lease.
+    Lost,
+    /// The changes since the last resume token are no longer available.
+    HistoryLost(String),
+    /// A stream ends with its collection; later changes are available from `next` on.
+    Ended { stream: usize, next: Timestamp, why: String },
+    /// The deployment does not support the work: why, and what to do.
+    Unsupported(String),
+    /// A server or network error; a retry may help.
+    Failed(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
+        const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
+        match &*error.kind {
+            ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
+            kind => Self::Failed(kind.to_string()),
+        }
+    }
+}
+
+/// The words of a task in the log.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Words {
+    /// The pattern's key in rule files.
+    pub(super) pattern: &'static str,
+    /// What the worker does: "keeps the copies consistent".
+    pub(super) does: &'static str,
+    /// What does not happen without it: "copies are not kept consistent".
+    pub(super) undone: &'static str,
+    /// What follows if changes were missed: "checking all copies".
+    pub(super) after_loss: &'static str,
+}
+
+/// The background work of one rule.
+pub(super) trait Task: Send + Sync {
+    fn words(&self) -> Words;
+
+    /// The rule's name.
+    fn rule(&self) -> &str;
+
+    /// The lease's label. Progress stored under another label is not used.
+    fn label(&self) -> String;
+
+    /// Other settings, with which the work begins again under the same label.
+    fn settings(&self) -> String {
+        String::new()
+    }
+
+    /// Works until something stops it.
+    fn work<'w>(&'w self, turn: Turn<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
+}
+
+/// What a worker has while it holds the lease.
+#[derive(Clone, Copy)]
+pub(super) struct Turn<'w> {
+    pub(super) client: &'w Client,
+    pub(super) lease: &'w WorkerLease,
+    pub(super) deployment: Deployment,
+    pub(super) progress: &'w Progress,
+}
+
+/// What the deployment is, by its reply to hello.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Deployment {
+    pub(super) wire_version: i32,
+    /// A replica set or a sharded cluster.
+    pub(super) has_change_streams: bool,
+}
+
+impl Deployment {
+    pub(super) async fn ask(client: &Client) -> Result<Self, Error> {
+        let hello: Document = client.database("admin").run_command(doc! {"hello": 1}).await?;
+        let is_router = hello.get_str("msg").is_ok_and(|text| text == "isdbgrid");
+        let has_change_streams = hello.contains_key("setName") || is_router;
+        Ok(Self { wire_version: hello.get_i32("maxWireVersion").unwrap_or(0), has_change_streams })
+    }
+}
+
+/// The tasks of all enforced rules.
+fn tasks(rules: &RuleSet) -> impl Iterator<Item = Box<dyn Task>> {
+    rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| {
+        let name = rule.name.value.clone();
+        let task: Box<dyn Task> = match &rule.pattern {
+            AnyPattern::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
+            AnyPattern::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
+            _ => return None,
+        };
+        Some(task)
+    })
+}
+
+/// Works for all enforced rules until `shutdown` is ready. It follows reloads of the rule set.
+pub async fn run(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown: impl Future<Output = ()>) {
+    let mut candidates =
+        Candidates { server: service.server(), shown: service.progress().clone(), running: HashMap::new() };
+    let follow_rules = async {
+        let mut known: Option<Arc<RuleSet>> = None;
+        loop {
+            let current = rules.load_full();
+            if known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &current)) {
+                candidates.follow(&current).await;
+                known = Some(current);
+            }
+            sleep(RULES_INTERVAL).await;
+        }
+    };
+    tokio::select! {
+        () = shutdown => {}
+        () = follow_rules => {}
+    }
+    candidates.stop_all().await;
+}
+
+/// One tokio task for each rule and its settings.
+struct Candidates {
+    server: Arc<Server>,
+    shown: Arc<Workers>,
+    /// By label and settings.
+    running: HashMap<(String, String), Running>,
+}
+
+struct Running {
+    /// Dropping it stops the task.
+    stop: watch::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Candidates {
+    async fn follow(&mut self, rules: &RuleSet) {
+        let wanted: HashMap<_, _> = tasks(rules).map(|task| ((task.label(), task.settings()), task)).collect();
+        let gone: Vec<_> = self.running.keys().filter(|label| !wanted.contains_key(*label)).cloned().collect();
+        let gone = gone.iter().filter_map(|label| self.running.remove(label)).collect();
+        stop(gone).await;
+        for (label, task) in wanted {
+            self.running.entry(label).or_insert_with(|| {
+                let (sender, stopped) = watch::channel(());
+                let progress = self.shown.add(task.rule(), task.words().pattern);
+                let worker = Worker { task, server: self.server.clone(), progress };
+                Running { stop: sender, task: tokio::spawn(worker.run(stopped)) }
+            });
+        }
+    }
+
+    async fn stop_all(mut self) {
+        stop(self.running.drain().map(|(_, running)| running).collect()).await;
+    }
+}
+
+/// Stops workers concurrently, which release their leases.
+async fn stop(workers: Vec<Running>) {
+    let tasks: Vec<_> = workers.into_iter().map(|Running { stop, task }| (drop(stop), task).1).collect();
+    // A lease that is not released expires.
+    let _ = timeout(RELEASE_TIMEOUT, futures_util::future::join_all(tasks)).await;
+}
+
+/// Does one task while it holds the task's lease.
+struct Worker {
+    task: Box<dyn Task>,
+    server: Arc<Server>,
+    progress: Arc<Progress>,
+}
+
+impl Worker {
+    async fn run(self, mut stopped: watch::Receiver<()>) {
+        let candidate = Candidate::new(self.task.label());
+        tokio::select! {
+            () = self.turns(&candidate) => {}
+            // The channel carries no values; only its end completes this.
+            _ = stopped.changed() => {}
+        }
+        if let Ok(client) = self.server.client() {
+            candidate.release(&client).await;
+        }
+    }
+
+    async fn turns(&self, candidate: &Candidate) {
+        let rule = self.task.rule();
+        let words = self.task.words();
+        let mut logged = String::new();
+        loop {
+            let begun = Instant::now();
+            let Err(stop) = self.turn(candidate).await;
+            if begun.elapsed() > LOG_AGAIN {
+                logged.clear();
+            }
+            let (pause, text) = match stop {
+                Stop::Lost => (LEASE_RETRY, String::new()),
+                Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => {
+                    tracing::warn!(rule, "changes may have been missed; {}: {text}", words.after_loss);
+                    (Duration::ZERO, String::new())
+                }
+                Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
+                Stop::Failed(text) => (ERROR_RETRY, format!("{} for now: {text}", words.undone)),
+            };
+            self.progress.stopped(&text);
+            // A repeated error is logged once.
+            if !text.is_empty() && text != logged {
+                tracing::error!(rule, "{text}");
+            }
+            logged = text;
+            sleep(pause).await;
+        }
+    }
+
+    /// Acquires the lease and works until something stops it.
+    async fn turn(&self, candidate: &Candidate) -> Result<Infallible, Stop> {
+        let client = &self.server.client().map_err(|error| Stop::Failed(error.to_string()))?;
+        let deployment = Deployment::ask(client).await?;
+        if !deployment.has_change_streams {
+            let why = "change streams need a replica set, and the upstream is a standalone; start mongod with \
+                       --replSet, or set the rule to `mode: disabled`";
+            return Err(Stop::Unsupported(why.to_owned()));
+        }
+        let lease = &candidate.acquire(client).await?;
+        self.progress.started();
+        tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
+        let worked = async {
+            let result = self.task.work(Turn { client, lease, deployment, progress: &self.progress }).await;
+            match &result {
+                Err(Stop::HistoryLost(_)) => lease.forget().await?,
+                Err(Stop::Ended { stream, next, .. }) => lease.begin_again(*stream, *next).await?,
+                _ => {}
+            }
+            result
+        };
+        tokio::select! {
+            stop = lease.keep() => Err(stop),
+            result = worked => result,
+        }
+    }
+}

@@ -1,0 +1,129 @@
+//! The state of the workers of this process, for metrics and the console.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, SystemTime};
+
+/// The state of one rule's worker in this process.
+#[derive(Debug)]
+pub struct Progress {
+    rule: String,
+    pattern: &'static str,
+    changes: AtomicU64,
+    unknown: AtomicU64,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    is_worker: bool,
+    /// Empty if nothing is wrong.
+    error: String,
+    /// For each change stream the time up to which its changes are processed.
+    processed: Vec<SystemTime>,
+}
+
+/// The workers of this process.
+#[derive(Debug, Default)]
+pub struct Workers(Mutex<Vec<Weak<Progress>>>);
+
+/// A worker as it is now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerStatus {
+    pub rule: String,
+    pub pattern: &'static str,
+    pub state: WorkerState,
+    /// Changes processed by this process.
+    pub changes: u64,
+    /// Changes whose previous state is not known (`history`).
+    pub unknown: u64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum WorkerState {
+    /// It works; the time since the last processed change, or since it last found no more changes.
+    Works { lag: Duration },
+    /// Another process may work.
+    Waits,
+    /// An error, as text.
+    Fails(String),
+}
+
+impl Workers {
+    /// Adds a worker; it is shown as long as it exists.
+    pub(super) fn add(&self, rule: &str, pattern: &'static str) -> Arc<Progress> {
+        let progress = Arc::new(Progress {
+            rule: rule.to_owned(),
+            pattern,
+            changes: AtomicU64::new(0),
+            unknown: AtomicU64::new(0),
+            state: Mutex::default(),
+        });
+        let mut workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        workers.retain(|worker| worker.strong_count() > 0);
+        workers.push(Arc::downgrade(&progress));
+        progress
+    }
+
+    /// Returns all workers, sorted by rule.
+    pub(in crate::service) fn status(&self) -> Vec<WorkerStatus> {
+        let workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut found: Vec<_> = workers.iter().filter_map(Weak::upgrade).map(|worker| worker.status()).collect();
+        found.sort_by(|one, other| one.rule.cmp(&other.rule));
+        found
+    }
+}
+
+impl Progress {
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn started(&self) {
+        *self.state() = State { is_worker: true, ..State::default() };
+    }
+
+    /// The worker does not work for now; `error` is empty if nothing is wrong.
+    pub(super) fn stopped(&self, error: &str) {
+        *self.state() = State { error: error.to_owned(), ..State::default() };
+    }
+
+    /// All changes of the stream up to this time are processed.
+    pub(super) fn processed(&self, stream: usize, until: SystemTime) {
+        let state = &mut self.state().processed;
+        if state.len() <= stream {
+            // A stream that has not reported yet began now.
+            state.resize(stream + 1, until);
+        }
+        state[stream] = until;
+    }
+
+    pub(super) fn add_changes(&self, changes: usize) {
+        self.changes.fetch_add(changes as u64, Ordering::Relaxed);
+    }
+
+    pub(in crate::service) fn add_unknown(&self, changes: u64) {
+        self.unknown.fetch_add(changes, Ordering::Relaxed);
+    }
+
+    fn status(&self) -> WorkerStatus {
+        let state = self.state();
+        let last = || state.processed.iter().min().copied();
+        let shown = match &*state {
+            State { is_worker: true, .. } => {
+                // The server's clock may be ahead.
+                let lag = last().and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default();
+                WorkerState::Works { lag }
+            }
+            State { error, .. } if error.is_empty() => WorkerState::Waits,
+            State { error, .. } => WorkerState::Fails(error.clone()),
+        };
+        WorkerStatus {
+            rule: self.rule.clone(),
+            pattern: self.pattern,
+            state: shown,
+            changes: self.changes.load(Ordering::Relaxed),
+            unknown: self.unknown.load(Ordering::Relaxed),
+        }
+    }
+}

@@ -1,0 +1,578 @@
+//! The pattern `history` in front of a real replica set: every previous state is kept once and in order, also if
+//! workers die, and is lost without the rule; `docward history` shows old states.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use bson::{Bson, DateTime, Document, doc};
+use mongodb::{ClientSession, Collection, Database};
+use support::driver::{all, code, message};
+use support::mongod::{Kind, Mongod};
+use support::process::{TIMEOUT, docward_executable};
+use support::proxy::Docward;
+
+/// Time for a killed worker's lease to expire, its successor to start, and a machine under load.
+const WITHIN: Duration = TIMEOUT;
+/// The log line of the elected worker.
+const WORKS: &str = "this process keeps the history";
+
+fn rule(database: &str, mode: &str, keep: &str) -> String {
+    format!(
+        "version: 1
+rules:
+  - name: order-history
+    namespace: {database}.orders
+    mode: {mode}
+    history: {{ into: orders_history, keep: {keep} }}
+"
+    )
+}
+
+fn works(docward: &Docward) -> bool {
+    docward.log().iter().any(|line| line.contains(WORKS))
+}
+
+/// Starts docward and waits until it records changes.
+fn start(mongod: &Mongod, database: &str, keep: &str) -> Docward {
+    let docward = Docward::start(mongod, &rule(database, "enforce", keep));
+    docward.wait_for_log(WORKS);
+    wait_for_beginning(mongod, database);
+    docward
+}
+
+fn wait_for_beginning(mongod: &Mongod, database: &str) {
+    let deadline = Instant::now() + WITHIN;
+    let count = || {
+        let lease = doc! {"count": "leases", "query": {"_id": {"$regex": database}, "tokens.0": {"$exists": true}}};
+        mongod.command("docward", lease).get_i32("n").unwrap()
+    };
+    while count() == 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn orders(database: &Database) -> Collection<Document> {
+    database.collection("orders")
+}
+
+/// The entries, without markers.
+async fn entries(database: &Database) -> Vec<Document> {
+    let mut found = all(database, "orders_history").await;
+    found.retain(|entry| entry.get_document("_id").unwrap().contains_key("of"));
+    found
+}
+
+async fn markers(database: &Database) -> Vec<Document> {
+    let mut found = all(database, "orders_history").await;
+    found.retain(|entry| entry.get_document("_id").unwrap().contains_key("gap"));
+    found
+}
+
+/// Waits until there are this many entries.
+async fn expect_entries(database: &Database, count: usize) -> Vec<Document> {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let found = entries(database).await;
+        if found.len() >= count || Instant::now() > deadline {
+            assert_eq!(found.len(), count, "{found:?}");
+            return found;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The revision, the operation and the state of each entry, in short.
+fn short(entries: &[Document]) -> Vec<(i64, &str, Option<&Document>)> {
+    let number = |value: &Bson| value.as_i64().or_else(|| value.as_i32().map(i64::from)).unwrap();
+    let revision = |entry: &Document| number(entry.get_document("_id").unwrap().get("revision").unwrap());
+    let entry = |entry| (revision(entry), entry.get_str("operation").unwrap(), entry.get_document("document").ok());
+    entries.iter().map(entry).collect()
+}
+
+#[tokio::test]
+async fn every_kind_of_change_leaves_the_previous_state() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    orders(&direct).insert_one(doc! {"_id": "old", "n": 0}).await.unwrap();
+    let docward = start(mongod, direct.name(), "100");
+    let through = docward.client().await.database(direct.name());
+    let id = doc! {"_id": 1};
+    let begun = DateTime::now();
+    orders(&through).insert_one(doc! {"_id": 1, "n": 0}).await.unwrap();
+    orders(&direct).update_one(id.clone(), doc! {"$inc": {"n": 1}}).await.unwrap();
+    orders(&through).replace_one(id.clone(), doc! {"n": 2, "tags": ["a"]}).await.unwrap();
+    orders(&direct).update_one(id.clone(), vec![doc! {"$set": {"n": 3}}]).await.unwrap();
+    orders(&through).find_one_and_delete(id.clone()).await.unwrap();
+    orders(&direct).insert_one(doc! {"_id": 1_i64, "n": 5}).await.unwrap();
+    orders(&through).delete_many(doc! {}).await.unwrap();
+    let found = expect_entries(&direct, 8).await;
+    let state = |n: i32| doc! {"_id": 1, "n": n};
+    let tagged = |n: i32| doc! {"_id": 1, "n": n, "tags": ["a"]};
+    assert_eq!(
+        short(&found),
+        [
+            (1, "insert", None),
+            (2, "update", Some(&state(0))),
+            (3, "replace", Some(&state(1))),
+            (4, "update", Some(&tagged(2))),
+            (5, "delete", Some(&tagged(3))),
+            (6, "insert", None),
+            (7, "delete", Some(&doc! {"_id": 1_i64, "n": 5})),
+            (1, "delete", Some(&doc! {"_id": "old", "n": 0})),
+        ]
+    );
+    for entry in &found {
+        let at = *entry.get_datetime("at").unwrap();
+        assert!(at >= begun && at <= DateTime::now() && !entry.contains_key("unknown"), "{entry}");
+    }
+    let begins: Vec<_> =
+        markers(&direct).await.iter().map(|marker| marker.get_str("reason").unwrap().to_owned()).collect();
+    assert_eq!(begins, ["the history begins"]);
+}
+
+const WRITERS: i32 = 8;
+const DOCUMENTS: i32 = 25;
+/// Changes of each document; 10,000 altogether.
+const CHANGES: i32 = 50;
+
+/// Changes one document once: its `n` grows by one with every change, except that a delete removes it.
+async fn change(orders: &Collection<Document>, session: &mut ClientSession, id: i32, number: i32) {
+    let of = doc! {"_id": id};
+    match (number, number % 7) {
+        (0, _) => _ = orders.insert_one(doc! {"_id": id, "n": 0}).await.unwrap(),
+        // The change before was a delete.
+        (_, 5) => _ = orders.insert_one(doc! {"_id": id, "n": number}).await.unwrap(),
+        (_, 4) => assert_eq!(orders.delete_one(of).await.unwrap().deleted_count, 1),
+        (_, 3) => {
+            let replaced = orders.replace_one(of, doc! {"n": number, "text": "x".repeat(200)}).await.unwrap();
+            assert_eq!(replaced.modified_count, 1);
+        }
+        // Two changes in one transaction.
+        (_, 1) => {
+            session.start_transaction().await.unwrap();
+            for n in [number, number + 1] {
+                orders.update_one(of.clone(), doc! {"$set": {"n": n}}).session(&mut *session).await.unwrap();
+            }
+            session.commit_transaction().await.unwrap();
+        }
+        (_, 2) => {}
+        _ => assert_eq!(orders.update_one(of, doc! {"$set": {"n": number}}).await.unwrap().modified_count, 1),
+    }
+}
+
+/// Kills or stops the worker again and again, and starts another process each time, until `done`. Returns how often.
+async fn disturb(mongod: &Mongod, database: &str, done: &AtomicBool) -> (usize, Vec<Docward>) {
+    let rules = rule(database, "enforce", "1000000");
+    let mut running: Vec<Docward> = (0..3).map(|_| Docward::start(mongod, &rules)).collect();
+    let mut stopped: Vec<Docward> = Vec::new();
+    let mut disturbed = 0;
+    while !done.load(Ordering::Relaxed) {
+        let Some(worker) = running.iter().position(works) else {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            continue;
+        };
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        let mut worker = running.swap_remove(worker);
+        disturbed += 1;
+        if disturbed % 3 == 0 {
+            // It goes on later, in the middle of its work, when another one has the lease.
+            worker.signal("STOP");
+            stopped.push(worker);
+        } else {
+            worker.kill();
+        }
+        running.push(Docward::start(mongod, &rules));
+        if stopped.len() > 1 {
+            let woken = stopped.remove(0);
+            woken.signal("CONT");
+            running.push(woken);
+            // Its log shows that it worked before; only new lines count.
+            let woken = running.pop().unwrap();
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            drop(woken);
+        }
+    }
+    for docward in stopped {
+        docward.signal("CONT");
+        running.push(docward);
+    }
+    (disturbed, running)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn every_previous_state_is_kept_once_and_in_order_while_workers_die() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let name = direct.name().to_owned();
+    let first = start(mongod, &name, "1000000");
+    drop(first);
+    // It forwards writes and never works on the history.
+    let front = Docward::start(mongod, &rule(&name, "shadow", "1000000"));
+    let done = Arc::new(AtomicBool::new(false));
+    let disturbing = tokio::spawn({
+        let (name, done) = (name.clone(), done.clone());
+        async move { disturb(mongod, &name, &done).await }
+    });
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let uri = if writer % 2 == 0 { front.uri() } else { mongod.uri() };
+            let name = name.clone();
+            tokio::spawn(async move {
+                let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+                let orders = orders(&client.database(&name));
+                let mut session = client.start_session().await.unwrap();
+                let mut random = u64::from(writer.unsigned_abs()) + 1;
+                for number in 0..CHANGES {
+                    for document in 0..DOCUMENTS {
+                        change(&orders, &mut session, writer * 1000 + document, number).await;
+                        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                        tokio::time::sleep(Duration::from_millis(random >> 59)).await;
+                    }
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    done.store(true, Ordering::Relaxed);
+    let (disturbed, _running) = disturbing.await.unwrap();
+    let count = usize::try_from(WRITERS * DOCUMENTS * CHANGES).unwrap();
+    check_complete(&expect_entries(&direct, count).await, &all(&direct, "orders").await);
+    // Nothing is stored twice later.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    assert_eq!(entries(&direct).await.len(), count);
+    assert_eq!(markers(&direct).await.len(), 1, "no gap");
+    println!("{disturbed} workers died or were stopped");
+    assert!(disturbed >= 3, "{disturbed}");
+}
+
+/// Every change of [`change`] has one entry, in order, with the state that the change before it left.
+fn check_complete(entries: &[Document], current: &[Document]) {
+    let mut by_document: BTreeMap<i32, Vec<Document>> = BTreeMap::new();
+    for entry in entries {
+        let of = entry.get_document("_id").unwrap().get_i32("of").unwrap();
+        by_document.entry(of).or_default().push(entry.clone());
+    }
+    assert_eq!(by_document.len(), usize::try_from(WRITERS * DOCUMENTS).unwrap());
+    for (of, entries) in &by_document {
+        for (number, (revision, operation, state)) in short(entries).into_iter().enumerate() {
+            let number = i32::try_from(number).unwrap();
+            assert_eq!(revision, i64::from(number) + 1, "{of}: {entries:?}");
+            let expected = match (number, number % 7) {
+                (0, _) | (_, 5) => "insert",
+                (_, 4) => "delete",
+                (_, 3) => "replace",
+                _ => "update",
+            };
+            assert_eq!(operation, expected, "{of}: revision {revision}");
+            let n = state.map(|state| state.get_i32("n").unwrap());
+            assert_eq!(n, (expected != "insert").then(|| number - 1), "{of}: revision {revision}");
+        }
+        let last = current.iter().find(|document| document.get_i32("_id").unwrap() == *of).unwrap();
+        assert_eq!(last.get_i32("n").unwrap(), CHANGES - 1);
+    }
+}
+
+#[tokio::test]
+async fn without_the_rule_previous_states_are_lost() {
+    let mongod = Mongod::shared();
+    for mode in ["disabled", "shadow"] {
+        let direct = mongod.client().await.database(&mongod.fresh_database());
+        let docward = Docward::start(mongod, &rule(direct.name(), mode, "5"));
+        let through = docward.client().await.database(direct.name());
+        orders(&through).insert_one(doc! {"_id": 1, "total": 12}).await.unwrap();
+        orders(&through).update_one(doc! {"_id": 1}, doc! {"$set": {"total": 10}}).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        assert_eq!(all(&direct, "orders_history").await, [], "{mode}");
+    }
+}
+
+#[tokio::test]
+async fn only_docward_writes_states() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let docward = start(mongod, direct.name(), "5");
+    let through = docward.client().await.database(direct.name());
+    orders(&through).insert_one(doc! {"_id": 1, "n": 0}).await.unwrap();
+    expect_entries(&direct, 1).await;
+    let before = all(&direct, "orders_history").await;
+    let states = through.collection::<Document>("orders_history");
+    let forged = doc! {"_id": {"of": 1, "revision": 2}};
+    for error in [
+        states.insert_one(&forged).await.unwrap_err(),
+        states.delete_many(doc! {}).await.unwrap_err(),
+        states.update_many(doc! {}, doc! {"$set": {"document": {}}}).await.unwrap_err(),
+        states.update_many(doc! {}, vec![doc! {"$set": {"document": {}}}]).await.unwrap_err(),
+        states.find_one_and_replace(doc! {}, doc! {}).await.unwrap_err(),
+    ] {
+        assert_eq!(code(&error), 121);
+        assert!(message(&error).contains("holds previous states of documents"), "{error}");
+    }
+    for stage in [doc! {"$merge": "orders_history"}, doc! {"$out": "orders_history"}, doc! {"$out": "orders"}] {
+        let error = orders(&through).aggregate([doc! {"$match": {}}, stage]).await.unwrap_err();
+        assert_eq!(code(&error), 121);
+    }
+    assert_eq!(all(&direct, "orders_history").await, before);
+    assert_eq!(states.find_one(doc! {"_id.of": 1}).await.unwrap().as_ref(), before.first());
+}
+
+/// The number of entries and the last revisions, after they have settled.
+async fn kept(database: &Database, last: i64) -> Vec<i64> {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let found = entries(database).await;
+        let revisions: Vec<i64> = short(&found).into_iter().map(|(revision, ..)| revision).collect();
+        if revisions.last() == Some(&last) || Instant::now() > deadline {
+            // Old entries are removed after new ones are stored.
+            tokio::time::sleep(Duration::from_millis(500)).await;
+            let found = entries(database).await;
+            return short(&found).into_iter().map(|(revision, ..)| revision).collect();
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn old_states_are_removed() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let docward = start(mongod, direct.name(), "3");
+    let change = async |times: i32| {
+        for _ in 0..times {
+            let grow = doc! {"$inc": {"n": 1}};
+            orders(&direct).update_one(doc! {"_id": 1}, grow).upsert(true).await.unwrap();
+        }
+    };
+    change(10).await;
+    assert_eq!(kept(&direct, 10).await, [8, 9, 10]);
+    // Another number applies without a restart, and the revisions continue.
+    docward.rewrite_rules(&rule(direct.name(), "enforce", "5"));
+    docward.signal("HUP");
+    let deadline = Instant::now() + WITHIN;
+    while docward.log().iter().filter(|line| line.contains(WORKS)).count() < 2 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    change(10).await;
+    assert_eq!(kept(&direct, 20).await, [16, 17, 18, 19, 20]);
+    // A duration: the server removes entries by an index.
+    let expiry = async || {
+        let indexes = direct.run_command(doc! {"listIndexes": "orders_history"}).await.unwrap();
+        let indexes = indexes.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
+        let found =
+            indexes.iter().filter_map(Bson::as_document).find(|index| index.get_str("name").unwrap() == "docward_keep");
+        found
+            .map(|index| (index.get_document("key").unwrap().clone(), index.get("expireAfterSeconds").unwrap().clone()))
+    };
+    for (keep, seconds) in [("90d", Some(90 * 86_400)), ("1h", Some(3600)), ("4", None)] {
+        docward.rewrite_rules(&rule(direct.name(), "enforce", keep));
+        docward.signal("HUP");
+        let expected = seconds.map(|seconds| (doc! {"at": 1}, Bson::Int32(seconds)));
+        let deadline = Instant::now() + WITHIN;
+        while expiry().await != expected && Instant::now() < deadline {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        assert_eq!(expiry().await, expected, "{keep}");
+    }
+    change(1).await;
+    assert_eq!(kept(&direct, 21).await, [18, 19, 20, 21]);
+}
+
+/// Waits until there is a marker of this operation.
+async fn expect_marker(database: &Database, operation: &str) -> Document {
+    let deadline = Instant::now() + WITHIN;
+    loop {
+        let found = markers(database).await;
+        if let Some(marker) = found.iter().rev().find(|marker| marker.get_str("operation").unwrap() == operation) {
+            return marker.clone();
+        }
+        assert!(Instant::now() < deadline, "{found:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test]
+async fn what_is_not_known_is_marked() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let mut docward = start(mongod, direct.name(), "100");
+    let set = async |n: i32| {
+        let set = doc! {"$set": {"n": n}};
+        orders(&direct).update_one(doc! {"_id": 1}, set).upsert(true).await.unwrap();
+    };
+    set(0).await;
+    set(1).await;
+    expect_entries(&direct, 2).await;
+    // Somebody switches pre-images off; docward switches them on again.
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let off = doc! {"collMod": "orders", "changeStreamPreAndPostImages": {"enabled": false}};
+    direct.run_command(off).await.unwrap();
+    set(2).await;
+    docward.wait_for_log("previous states are unknown");
+    docward.wait_for_log(&format!("switched on pre-images of {}.orders", direct.name()));
+    set(3).await;
+    let found = expect_entries(&direct, 4).await;
+    assert!(found[2].get_str("unknown").unwrap().contains("no pre-image") && !found[2].contains_key("document"));
+    assert_eq!(found[3].get_document("document").unwrap(), &doc! {"_id": 1, "n": 2});
+
+    // A drop leaves no states of the documents. The revisions continue.
+    orders(&direct).drop().await.unwrap();
+    let marker = expect_marker(&direct, "drop").await;
+    assert!(marker.get_str("reason").unwrap().contains("a drop of"), "{marker}");
+    docward.wait_for_log("the history has a gap");
+    set(4).await;
+    expect_entries(&direct, 5).await;
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    set(5).await;
+    set(6).await;
+    let found = expect_entries(&direct, 7).await;
+    assert_eq!(short(&found)[6], (7, "update", Some(&doc! {"_id": 1, "n": 5})));
+
+    // The oplog no longer has the changes since the last position.
+    assert!(docward.terminate().success());
+    set(7).await;
+    let leases = mongod.client().await.database("docward").collection::<Document>("leases");
+    let ours = doc! {"_id": {"$regex": direct.name()}};
+    let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
+    let token = lease.get_document("tokens").unwrap().get_document("0").unwrap().get_str("_data").unwrap();
+    let lost = format!("{}0000000100000001{}", &token[..2], &token[18..]);
+    leases.update_one(ours, doc! {"$set": {"tokens.0._data": lost}}).await.unwrap();
+    let docward = Docward::start(mongod, &rule(direct.name(), "enforce", "100"));
+    docward.wait_for_log("the history has a gap");
+    let deadline = Instant::now() + WITHIN;
+    while markers(&direct).await.len() < 3 && Instant::now() < deadline {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    let found = markers(&direct).await;
+    let gap = found.last().unwrap();
+    assert!(gap.contains_key("since") && gap.get_str("reason").unwrap().contains("no longer available"), "{found:?}");
+    set(8).await;
+    let found = expect_entries(&direct, 8).await;
+    assert_eq!(short(&found)[7], (8, "update", Some(&doc! {"_id": 1, "n": 7})));
+}
+
+#[tokio::test]
+async fn the_largest_documents_are_recorded_or_marked() {
+    const LARGEST: usize = 16 << 20;
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let docward = start(mongod, direct.name(), "100");
+    // The rest of the document has 25 bytes.
+    let large = |n: i32, bytes: usize| doc! {"_id": 1, "n": n, "t": "x".repeat(bytes - 30)};
+    orders(&direct).insert_one(large(0, LARGEST - 1000)).await.unwrap();
+    orders(&direct).replace_one(doc! {"_id": 1}, large(1, LARGEST)).await.unwrap();
+    orders(&direct).replace_one(doc! {"_id": 1}, large(2, LARGEST)).await.unwrap();
+    orders(&direct).update_one(doc! {"_id": 1}, doc! {"$set": {"t": ""}}).await.unwrap();
+    orders(&direct).delete_one(doc! {"_id": 1}).await.unwrap();
+    let found = expect_entries(&direct, 5).await;
+    let n = |entry: &Document| entry.get_document("document").ok().map(|state| state.get_i32("n").unwrap());
+    assert_eq!(found.iter().map(n).collect::<Vec<_>>(), [None, Some(0), None, None, Some(2)]);
+    for entry in &found[2..4] {
+        assert!(entry.get_str("unknown").unwrap().contains("no room"), "{}", entry.get_str("unknown").unwrap());
+    }
+    docward.wait_for_log("the document has no room in an entry");
+}
+
+fn history(mongod: &Mongod, rules: &str, arguments: &[&str]) -> Output {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("rules.yaml");
+    std::fs::write(&file, rules).unwrap();
+    let mut command = Command::new(docward_executable());
+    command.arg("history").args(arguments).args(["--upstream", &mongod.uri()]).arg("--rules").arg(file);
+    command.output().unwrap()
+}
+
+/// The state at a time, or why there is none.
+fn state_at(mongod: &Mongod, rules: &str, namespace: &str, id: &str, at: DateTime) -> Result<String, String> {
+    let at = at.try_to_rfc3339_string().unwrap();
+    let output = history(mongod, rules, &[namespace, id, "--at", &at]);
+    match output.status.code() {
+        Some(0) => Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
+        _ => Err(String::from_utf8(output.stderr).unwrap()),
+    }
+}
+
+#[tokio::test]
+async fn the_subcommand_lists_changes_and_prints_old_states() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let id = doc! {"_id": {"country": "it", "no": 7}};
+    let typed = "{country: \"it\", no: 7}";
+    let full = |rest: Document| {
+        let mut document = id.clone();
+        document.extend(rest);
+        document
+    };
+    orders(&direct).insert_one(full(doc! {"status": "new"})).await.unwrap();
+    let before_the_history = DateTime::now();
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let mut docward = start(mongod, direct.name(), "4");
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    let now = async || {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        let now = DateTime::now();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        now
+    };
+    let at_first = now().await;
+    orders(&direct).update_one(id.clone(), doc! {"$set": {"total": 12, "at": DateTime::from_millis(0)}}).await.unwrap();
+    let at_total = now().await;
+    orders(&direct).replace_one(id.clone(), doc! {"total": 2.5, "note": "x"}).await.unwrap();
+    let at_note = now().await;
+    orders(&direct).delete_one(id.clone()).await.unwrap();
+    let at_nothing = now().await;
+    orders(&direct).insert_one(full(doc! {"status": "again"})).await.unwrap();
+    let at_last = now().await;
+    let (rules, namespace) = (rule(direct.name(), "enforce", "4"), format!("{}.orders", direct.name()));
+    let at = |at: DateTime| state_at(mongod, &rules, &namespace, typed, at);
+    let document = |rest: &str| Ok(format!("{{\"_id\":{{\"country\":\"it\",\"no\":7}},{rest}}}"));
+    // No later change: the stored document, once all changes are recorded.
+    assert_eq!(at(at_last), document("\"status\":\"again\""));
+    assert!(at(at_nothing).unwrap_err().contains("the document did not exist at"));
+    assert_eq!(at(at_note), document("\"total\":2.5,\"note\":\"x\""));
+    let total = "\"status\":\"new\",\"total\":12,\"at\":{\"$date\":\"1970-01-01T00:00:00Z\"}";
+    assert_eq!(at(at_total), document(total));
+    assert_eq!(at(at_first), document("\"status\":\"new\""));
+    assert!(at(before_the_history).unwrap_err().contains("the history begins"));
+
+    let output = history(mongod, &rules, &[&namespace, typed]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
+    let line = |at: usize| (words[at][0], words[at][2], words[at][3..].join(" "));
+    assert_eq!(line(1), ("1", "update", "at, total".to_owned()));
+    assert_eq!(line(2), ("2", "replace", "at, note, status, total".to_owned()));
+    assert_eq!(line(3), ("3", "delete", "note, total".to_owned()));
+    assert_eq!(line(4), ("4", "insert", "status".to_owned()));
+    let output = history(mongod, &rules, &[&namespace, typed, "--format", "json"]);
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let listed: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((listed.len(), &listed[3]["changed"]), (4, &serde_json::json!(["status"])));
+
+    // The oldest state is removed: what was before is not known, what was after it is.
+    orders(&direct).update_one(id.clone(), doc! {"$set": {"status": "more"}}).await.unwrap();
+    kept(&direct, 5).await;
+    assert!(at(at_first).unwrap_err().contains("revisions before 2 are no longer kept"));
+    assert_eq!(at(at_note), document("\"total\":2.5,\"note\":\"x\""));
+
+    let other = history(mongod, &rules, &[&namespace, "8"]);
+    assert_eq!(other.status.code(), Some(1));
+    for wrong in [&[namespace.as_str(), "abc"][..], &["no.rule", "8"]] {
+        assert_eq!(history(mongod, &rules, wrong).status.code(), Some(64), "{wrong:?}");
+    }
+    // Without a worker nothing is known of the time after its position.
+    assert!(docward.terminate().success());
+    orders(&direct).update_one(id.clone(), doc! {"$set": {"status": "later"}}).await.unwrap();
+    let error = at(DateTime::now()).unwrap_err();
+    assert!(error.contains("changes are recorded only until"), "{error}");
+}
+
+#[tokio::test]
+async fn a_standalone_is_a_clear_error() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = Docward::start(&mongod, &rule("d", "enforce", "5"));
+    let line = docward.wait_for_log("change streams need a replica set");
+    assert!(line.contains("the history is not kept"), "{line}");
+}
