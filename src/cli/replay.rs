@@ -265,10 +265,12 @@ impl Playing {
                 self.ended = true;
                 break;
             };
-            if action.in_transaction {
-                open.insert(action.stream);
-            } else {
-                open.remove(&action.stream);
+            if let Some(session) = action.transaction {
+                if action.in_transaction {
+                    open.insert(session)
+                } else {
+                    open.remove(&session)
+                };
             }
             self.player.dispatch(action).await;
             dispatched += 1;
