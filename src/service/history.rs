@@ -83,7 +83,7 @@ impl KeepHistory {
         prepare::require_support(turn.deployment)?;
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
-        prepare::switch_on(turn.client, history, creates).await?;
+        let exists = prepare::switch_on(turn.client, history, creates).await?;
         prepare::expire(turn.client, history).await?;
         let mut options = ChangeStreamOptions::default();
         options.full_document_before_change = Some(FullDocumentBeforeChangeType::WhenAvailable);
@@ -106,7 +106,7 @@ impl KeepHistory {
             // A successor must not begin later.
             turn.lease.store_token(0, token).await?;
         }
-        let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, prepared: Instant::now() };
+        let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
         stream.follow(turn, recorder).await
     }
 }
@@ -123,7 +123,9 @@ struct Recorder<'w> {
     entries: Entries<'w>,
     added: Vec<NewEntry>,
     bytes: usize,
-    /// When pre-images were last switched on.
+    /// Whether the collection existed at `prepared`.
+    exists: bool,
+    /// When it was last seen that pre-images are on.
     prepared: Instant,
 }
 
@@ -167,9 +169,9 @@ impl Changes for Recorder<'_> {
                 stored.reason
             );
         }
-        // A collection that was created or changed meanwhile may have none.
-        if stored.without_pre_image > 0 && self.prepared.elapsed() > PREPARE_AGAIN {
-            prepare::switch_on(self.turn.client, self.entries.history, false).await?;
+        // They may have been switched off meanwhile, and a collection that was created meanwhile has none.
+        if !self.exists || self.prepared.elapsed() > PREPARE_AGAIN {
+            self.exists = prepare::switch_on(self.turn.client, self.entries.history, false).await?;
             self.prepared = Instant::now();
         }
         Ok(())

@@ -51,7 +51,6 @@ pub(super) struct Stored {
     pub(super) entries: usize,
     /// Entries whose state is not known.
     pub(super) unknown: u64,
-    pub(super) without_pre_image: u64,
     /// Why a state is not known.
     pub(super) reason: &'static str,
 }
@@ -85,11 +84,10 @@ impl Entries<'_> {
                 }
             }
             let inserted = self.insert(&entries).await?;
-            for (at, (_, why)) in entries.iter().take(inserted) {
+            for (_, (_, why)) in entries.iter().take(inserted) {
                 stored.entries += 1;
                 if let Some(why) = why {
                     stored.unknown += 1;
-                    stored.without_pre_image += u64::from(matches!(rest[*at].before, Before::Unknown(_)));
                     stored.reason = why;
                 }
             }
