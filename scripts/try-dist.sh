@@ -21,7 +21,7 @@ trap cleanup EXIT
 (cd dist && sha256sum --check --quiet SHA256SUMS)
 machine=$(uname -m)
 tarball=$(echo "$PWD"/dist/docward-*-linux-"$machine".tar.gz)
-image=$(echo "$PWD"/dist/docward-*-image-"$machine".tar.gz)
+image=$(echo "$PWD"/dist/docward-*-image-"$machine".tar)
 wheel=$(echo "$PWD"/dist/docward-*.whl)
 npm=$(echo "$PWD"/dist/docward-*-npm-"$machine".tgz)
 deb=$(echo "$PWD"/dist/docward_*.deb)
@@ -85,6 +85,11 @@ try deb "${inside[@]}" /usr/bin/docward
 
 # Without a container engine: the image's only layer as the root folder.
 mkdir "$scratch/image" "$scratch/root"
-tar -xzf "$image" -C "$scratch/image"
-tar -xf "$scratch/image/layer.tar" -C "$scratch/root"
+tar -xf "$image" -C "$scratch/image"
+tar -xzf "$scratch/image/layer.tar.gz" -C "$scratch/root"
 try image env -i "$(type -P chroot)" --userspec=65532:65532 "$scratch/root" /usr/bin/docward
+
+# A container engine reads it.
+if type -P podman >/dev/null; then
+    podman --root "$scratch/podman" --storage-driver vfs load --quiet --input "$image"
+fi
