@@ -142,7 +142,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if !self.client_state.must_log_in {
             self.transactions.note(head);
         }
-        self.pending.command = self.meter.command(header, head);
+        self.pending.note_request(self.meter, header, head);
         self.pending.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
             self.client_state.forget_users();

@@ -8,8 +8,10 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
+use crate::engine::ClientState;
 use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
+use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
@@ -50,6 +52,8 @@ pub(in crate::proxy) struct PendingReplies {
     queue: VecDeque<PendingReply>,
     /// The command of the next request to become pending.
     pub(in crate::proxy) command: CommandName,
+    /// The same request, if anything is measured.
+    pub(in crate::proxy) latest: LatestRequest,
     /// Its span, if it is sampled.
     pub(in crate::proxy) span: Option<Box<Opened>>,
     /// Requests whose replies have begun and are not yet measured.
@@ -116,6 +120,14 @@ impl PendingReplies {
                 Some((*request_id, *compressor))
             }
             _ => None,
+        }
+    }
+
+    /// Notes the next request to become pending. It starts with `head`.
+    pub(in crate::proxy) fn note_request(&mut self, meter: &Meter, header: &Header, head: &[u8]) {
+        self.command = meter.command(header, head);
+        if meter.is_running() {
+            self.latest.remember(head);
         }
     }
 
@@ -192,24 +204,50 @@ impl PendingReplies {
     }
 
     /// Records that the replies that began in what was read at `came` have been sent.
-    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment) {
+    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment, client: &ClientState) {
         if self.answered.is_empty() {
             return;
         }
         let now = meter.now();
+        // Of several requests in flight only the latest is remembered.
+        let is_latest = self.answered.len() == 1 && self.queue.is_empty();
         for (timing, span) in std::mem::take(&mut self.answered) {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meter.record(timing.command, own, Some(upstream), span);
+            if is_latest {
+                self.note_slow(meter, now, timing.command, (own, upstream), client);
+            }
+        }
+    }
+
+    fn note_slow(
+        &self,
+        meter: &Meter,
+        now: Moment,
+        command: CommandName,
+        (own, upstream): (u64, u64),
+        client: &ClientState,
+    ) {
+        let took = own + upstream;
+        if let Some(slowest) = meter.slowest().filter(|slowest| slowest.admits(took, now)) {
+            slowest.note(now, (took, upstream), command, &self.latest, client);
         }
     }
 
     /// Records a message that was evaluated from `began` on, of which docward waited `waited` nanoseconds for a
     /// server. If its reply is still pending, its measurement continues.
-    pub(in crate::proxy) fn record_evaluated(&mut self, meter: &Meter, began: Moment, waited: u64) {
+    pub(in crate::proxy) fn record_evaluated(
+        &mut self,
+        meter: &Meter,
+        began: Moment,
+        waited: u64,
+        client: &ClientState,
+    ) {
         let Some(now) = meter.measuring_now() else { return };
         let own = now.since(began).saturating_sub(waited);
         if !self.mark_sent(now, own, waited) {
             meter.record(self.command, own, (waited > 0).then_some(waited), self.span.take());
+            self.note_slow(meter, now, self.command, (own, waited), client);
         }
     }
 

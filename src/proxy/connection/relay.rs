@@ -462,7 +462,8 @@ where
                 let came = self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
                 self.client.count_read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
-                self.pending.record_answered(&self.listener_context.process.traffic.meter, came);
+                let meter = &self.listener_context.process.traffic.meter;
+                self.pending.record_answered(meter, came, &self.client.state);
                 self.note_command(came);
                 Ok(StepProgress::Moved)
             }
