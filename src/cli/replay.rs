@@ -23,6 +23,7 @@ use crate::player::{Pace, Player, Target, stored};
 use crate::replay::report::{PlayedAt, ReplayReport, to_html, to_json, to_text};
 use crate::replay::{Action, Comparison, Outcome, Recorded, Speed};
 use crate::service::ConnectionString;
+use crate::text::counted;
 
 /// Rounds of a comparison: the targets take turns, so that a disturbance does not affect only one of them.
 const ROUNDS: u64 = 20;
@@ -153,7 +154,9 @@ fn announce(arguments: &Arguments, survey: &Source, players: &[Player]) {
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();
     logging::note(&format!(
-        "sending {commands} commands of {connections} connections, recorded in {seconds:.1} s, to {} at {}",
+        "sending {} of {}, recorded in {seconds:.1} s, to {} at {}",
+        counted(commands, "command"),
+        counted(connections as u64, "connection"),
         targets.join(" and "),
         arguments.speed
     ));

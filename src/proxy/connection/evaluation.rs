@@ -78,7 +78,7 @@ where
         self.carry_out(frame, &mut waiting).await?;
         self.pending.keep(waiting.permits);
         let meter = &self.listener_context.process.traffic.meter;
-        self.pending.record_evaluated(meter, began, waiting.nanoseconds, &self.client.state);
+        self.pending.record_evaluated(meter, began, waiting.nanoseconds, self.client.sender());
         self.note_command(began);
         Ok(())
     }

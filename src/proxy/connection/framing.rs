@@ -13,6 +13,7 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
+use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -63,6 +64,8 @@ pub(in crate::proxy) struct Requests<'r, P, U: ServerSocket> {
     pub(in crate::proxy) pooling: Option<&'r mut Pooling<U>>,
     pub(in crate::proxy) transactions: &'r Transactions,
     pub(in crate::proxy) meter: &'r Meter,
+    /// Set if statements are measured.
+    pub(in crate::proxy) latest: Option<&'r mut LatestRequest>,
 }
 
 impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
@@ -142,7 +145,10 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if !self.client_state.must_log_in {
             self.transactions.note(head);
         }
-        self.pending.note_request(self.meter, header, head);
+        self.pending.command = self.meter.command(header, head);
+        if let Some(latest) = &mut self.latest {
+            latest.remember(head);
+        }
         self.pending.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
             self.client_state.forget_users();

@@ -8,10 +8,9 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 
 use crate::command::CommandName;
-use crate::engine::ClientState;
 use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
-use crate::proxy::telemetry::slowest::LatestRequest;
+use crate::proxy::telemetry::slowest::Sender;
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
@@ -52,8 +51,6 @@ pub(in crate::proxy) struct PendingReplies {
     queue: VecDeque<PendingReply>,
     /// The command of the next request to become pending.
     pub(in crate::proxy) command: CommandName,
-    /// The same request, if anything is measured.
-    pub(in crate::proxy) latest: LatestRequest,
     /// Its span, if it is sampled.
     pub(in crate::proxy) span: Option<Box<Opened>>,
     /// Requests whose replies have begun and are not yet measured.
@@ -120,14 +117,6 @@ impl PendingReplies {
                 Some((*request_id, *compressor))
             }
             _ => None,
-        }
-    }
-
-    /// Notes the next request to become pending. It starts with `head`.
-    pub(in crate::proxy) fn note_request(&mut self, meter: &Meter, header: &Header, head: &[u8]) {
-        self.command = meter.command(header, head);
-        if meter.is_running() {
-            self.latest.remember(head);
         }
     }
 
@@ -204,7 +193,7 @@ impl PendingReplies {
     }
 
     /// Records that the replies that began in what was read at `came` have been sent.
-    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment, client: &ClientState) {
+    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment, sender: Option<Sender<'_>>) {
         if self.answered.is_empty() {
             return;
         }
@@ -214,23 +203,9 @@ impl PendingReplies {
         for (timing, span) in std::mem::take(&mut self.answered) {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meter.record(timing.command, own, Some(upstream), span);
-            if is_latest {
-                self.note_slow(meter, now, timing.command, (own, upstream), client);
+            if is_latest && let Some(sender) = sender {
+                meter.note_slow(now, timing.command, (own, upstream), sender);
             }
-        }
-    }
-
-    fn note_slow(
-        &self,
-        meter: &Meter,
-        now: Moment,
-        command: CommandName,
-        (own, upstream): (u64, u64),
-        client: &ClientState,
-    ) {
-        let took = own + upstream;
-        if let Some(slowest) = meter.slowest().filter(|slowest| slowest.admits(took, now)) {
-            slowest.note(now, (took, upstream), command, &self.latest, client);
         }
     }
 
@@ -241,13 +216,15 @@ impl PendingReplies {
         meter: &Meter,
         began: Moment,
         waited: u64,
-        client: &ClientState,
+        sender: Option<Sender<'_>>,
     ) {
         let Some(now) = meter.measuring_now() else { return };
         let own = now.since(began).saturating_sub(waited);
         if !self.mark_sent(now, own, waited) {
             meter.record(self.command, own, (waited > 0).then_some(waited), self.span.take());
-            self.note_slow(meter, now, self.command, (own, waited), client);
+            if let Some(sender) = sender {
+                meter.note_slow(now, self.command, (own, waited), sender);
+            }
         }
     }
 

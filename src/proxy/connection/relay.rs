@@ -356,6 +356,7 @@ where
                 pooling: self.pooling.as_deref_mut(),
                 transactions: &self.listener_context.process.drain.transactions,
                 meter: &self.listener_context.process.traffic.meter,
+                latest: self.client.registration.as_deref_mut().map(|registration| &mut registration.latest),
             };
             let part = self.client.requests.next(&mut rest, |header, head| sorter.sort(header, head));
             if let Some(stream) = self.pooling.as_mut().and_then(|pooling| pooling.install(&mut self.negotiation)) {
@@ -463,7 +464,7 @@ where
                 self.client.count_read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
                 let meter = &self.listener_context.process.traffic.meter;
-                self.pending.record_answered(meter, came, &self.client.state);
+                self.pending.record_answered(meter, came, self.client.sender());
                 self.note_command(came);
                 Ok(StepProgress::Moved)
             }

@@ -14,7 +14,7 @@ use crate::document;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
-use crate::proxy::telemetry::slowest::Slowest;
+use crate::proxy::telemetry::slowest::{Sender, Slowest};
 use crate::proxy::telemetry::spans::{Opened, Tracer};
 use crate::wire::op_msg::BODY_AT;
 use crate::wire::{Header, OpCode};
@@ -141,6 +141,20 @@ impl Meter {
         };
         count.fetch_add(bytes as u64, Ordering::Relaxed);
         meters.now()
+    }
+
+    /// Keeps a statement if it is among the slowest. `own` and `upstream` are nanoseconds, as in [`Self::record`].
+    pub(in crate::proxy) fn note_slow(
+        &self,
+        now: Moment,
+        command: CommandName,
+        (own, upstream): (u64, u64),
+        sender: Sender<'_>,
+    ) {
+        let took = own + upstream;
+        if let Some(slowest) = self.slowest().filter(|slowest| slowest.admits(took, now)) {
+            slowest.note(now, (took, upstream), command, sender);
+        }
     }
 
     /// The slowest statements; `None`: nothing is measured.

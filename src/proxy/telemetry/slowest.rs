@@ -48,6 +48,13 @@ pub struct SlowStatement {
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct LatestRequest(Vec<u8>);
 
+/// Who sent a statement, and what is remembered of it.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::proxy) struct Sender<'s> {
+    pub(in crate::proxy) latest: &'s LatestRequest,
+    pub(in crate::proxy) client: &'s ClientState,
+}
+
 /// The slowest statements of all connections.
 #[derive(Debug)]
 pub(in crate::proxy) struct Slowest {
@@ -120,8 +127,7 @@ impl Slowest {
         now: Moment,
         (took, servers): (u64, u64),
         command: CommandName,
-        latest: &LatestRequest,
-        client: &ClientState,
+        Sender { latest, client }: Sender<'_>,
     ) {
         if WAIT.contains(&command.as_str()) {
             return;
@@ -219,7 +225,7 @@ mod tests {
         let note = |at: Moment, collection: String, took: u64| {
             let (name, latest) = request(&doc! {"find": collection, "$db": "shop"}, &[]);
             if slowest.admits(took, at) {
-                slowest.note(at, (took, took), name, &latest, &client);
+                slowest.note(at, (took, took), name, Sender { latest: &latest, client: &client });
             }
         };
         let listed = |at: Moment| slowest.list(at).iter().map(|one| one.took / MILLISECOND).collect::<Vec<_>>();
@@ -242,7 +248,8 @@ mod tests {
     fn waiting_for_events_is_not_slow() {
         let (slowest, begin) = (Slowest::new(), Meter::running(None).now());
         let (name, latest) = request(&doc! {"getMore": 1_i64, "collection": "a", "$db": "shop"}, &[]);
-        slowest.note(begin, (AGE, AGE), name, &latest, &ClientState::default());
+        let client = ClientState::default();
+        slowest.note(begin, (AGE, AGE), name, Sender { latest: &latest, client: &client });
         assert_eq!(slowest.list(begin), []);
     }
 }
