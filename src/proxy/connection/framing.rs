@@ -47,8 +47,8 @@ pub(in crate::proxy) enum Reply {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
-    /// It may contain the id of a cursor that waits for data.
-    Cursor,
+    /// It may contain the id of a cursor that waits for data. It is compressed for the client as given.
+    Cursor(Option<Compressor>),
     /// It does not go to the client.
     Discard,
     Convert(Option<Compressor>),
@@ -164,7 +164,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                     let opens_cursor = self.pooling.as_deref_mut().is_some_and(Pooling::takes_cursor);
                     let action = match (logs_in, opens_cursor) {
                         (true, _) => ReplyAction::Login,
-                        (false, true) => ReplyAction::Cursor,
+                        (false, true) => ReplyAction::Cursor(came),
                         (false, false) => ReplyAction::Forward,
                     };
                     self.pending.push(header.request_id, action);
@@ -224,11 +224,15 @@ pub(in crate::proxy) fn sort_reply(
         }
         ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
-        ReplyAction::Cursor if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor),
+        ReplyAction::Cursor(goes) if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor(goes)),
         ReplyAction::Discard => FrameClass::Whole(Reply::Discard),
-        ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) => {
+        ReplyAction::Convert(goes) | ReplyAction::Cursor(goes)
+            if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
+        {
             FrameClass::Whole(Reply::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Cursor | ReplyAction::Forward => FrameClass::Stream,
+        ReplyAction::Convert(_) | ReplyAction::Cursor(_) | ReplyAction::Login | ReplyAction::Forward => {
+            FrameClass::Stream
+        }
     })
 }

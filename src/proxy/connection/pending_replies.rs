@@ -25,8 +25,8 @@ pub(in crate::proxy) enum ReplyAction {
     Hello(Option<Compressor>),
     /// Reply to a login step: docward checks whether the login succeeded.
     Login,
-    /// Reply that may contain the id of a cursor that waits for data.
-    Cursor,
+    /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
+    Cursor(Option<Compressor>),
     /// Reply to docward's own message: it does not go to the client.
     Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.

@@ -435,7 +435,7 @@ where
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().is_some_and(|pooling| pooling.takes_cursor());
         let treatment = match same {
-            true if opens_cursor => ReplyAction::Cursor,
+            _ if opens_cursor => ReplyAction::Cursor(came),
             true => ReplyAction::Forward,
             false => ReplyAction::Convert(came),
         };
@@ -508,11 +508,12 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
-                StreamPart::Whole(Reply::Cursor, frame) => {
+                StreamPart::Whole(Reply::Cursor(goes), frame) => {
+                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
                         pooling.note_waiting_cursor(cursor);
                     }
-                    self.client.send(cx, &frame)?;
+                    self.client.send(cx, &pack(frame, goes))?;
                 }
                 StreamPart::Whole(Reply::Discard, _) => {}
                 StreamPart::Whole(Reply::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
