@@ -228,11 +228,13 @@ impl Explained {
         Some(difference(&before, &words::shell_lines(sent, database), coloured))
     }
 
-    /// `{verdict, difference, message}` if the rules in shadow mode were enforced.
+    /// `{verdict, shell, difference, message}` if the rules in shadow mode were enforced.
     fn enforced_json(&self, database: &str) -> Option<serde_json::Value> {
         let enforced = self.enforced.as_ref()?;
+        let sent = enforced.sent(&self.command);
         Some(json!({
             "verdict": words::verdict(&enforced.outcome),
+            "shell": (!sent.is_empty()).then(|| words::shell(sent, database)),
             "difference": self.difference(enforced, database, false),
             "message": words::rejection(enforced),
         }))

@@ -258,5 +258,10 @@ fn a_rule_in_shadow_mode_shows_what_it_would_send() {
     assert!(if_enforced.starts_with("rewrite: ") && if_enforced.contains("n: {$lte: 2}"), "{if_enforced}");
     let json: Value = serde_json::from_str(&shown(&["--format", "json"])).unwrap();
     assert_eq!((&json["verdict"], &json["enforced"][0]["verdict"]), (&json!("forward"), &json!("rewrite")));
-    assert_eq!(json["difference"], Value::Null);
+    assert_eq!((&json["difference"], &json["shell"]), (&Value::Null, &json!(push)));
+    let enforced = |key: &str| json["enforced"][0][key].as_str().unwrap();
+    let difference = enforced("difference");
+    let has = |sign: char, part: &str| difference.lines().any(|line| line.starts_with(sign) && line.contains(part));
+    assert!(has('-', "{o: 1},") && has('+', "n: {$lte: 2}"), "{difference}");
+    assert!(enforced("shell").contains("n: {$lte: 2}"), "{json:#}");
 }

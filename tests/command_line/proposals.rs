@@ -14,13 +14,16 @@ async fn applications(address: &str) {
     let uri = |app: &str| format!("mongodb://{address}/?directConnection=true&appName={app}");
     let database = async |app: &str| Client::with_uri_str(uri(app)).await.unwrap().database("shop");
     invoices(database("invoices").await).await.unwrap();
+    tickets(database("tickets").await).await.unwrap();
     visits(database("visits").await).await.unwrap();
     jobs(database("jobs").await).await.unwrap();
     categories(database("categories").await).await.unwrap();
     books(database("books").await).await.unwrap();
     posts(database("posts").await).await.unwrap();
+    rooms(database("chat").await).await.unwrap();
     customers(database("crm").await).await.unwrap();
     checked_customers(database("checked").await).await.unwrap();
+    articles(database("wiki").await).await.unwrap();
     profiles(database("profiles").await).await.unwrap();
     stock(database("stock").await).await.unwrap();
 }
@@ -44,6 +47,18 @@ async fn invoices(database: Database) -> Outcome {
         let stored = invoices.find_one(doc! {"_id": id}).await?.unwrap();
         assert_eq!(stored.get_i32("total").unwrap(), 5);
         assert_eq!(number(&stored, "no"), no);
+    }
+    Ok(())
+}
+
+/// The largest `_id` plus one.
+async fn tickets(database: Database) -> Outcome {
+    let tickets = collection(&database, "tickets");
+    for _ in 0..6 {
+        let last = tickets.find_one(doc! {}).sort(doc! {"_id": -1}).await?;
+        let id = last.map_or(1, |last| number(&last, "_id") + 1);
+        tickets.insert_one(doc! {"_id": id}).await?;
+        assert!(tickets.find_one(doc! {"_id": id}).await?.is_some());
     }
     Ok(())
 }
@@ -115,6 +130,28 @@ async fn posts(database: Database) -> Outcome {
     Ok(())
 }
 
+/// An array that only grows, of a document that a replacement inserts.
+async fn rooms(database: Database) -> Outcome {
+    let rooms = collection(&database, "rooms");
+    rooms.replace_one(doc! {"_id": 1}, doc! {"messages": []}).upsert(true).await?;
+    for n in 0..25 {
+        rooms.update_one(doc! {"_id": 1}, doc! {"$push": {"messages": n}}).await?;
+    }
+    Ok(())
+}
+
+/// Inserts a document with a version by upsert, and saves it with the version that it has read.
+async fn articles(database: Database) -> Outcome {
+    let articles = collection(&database, "articles");
+    articles.replace_one(doc! {"_id": 1}, doc! {"text": "", "rev": 1}).upsert(true).await?;
+    for n in 0..8 {
+        let mut article = articles.find_one(doc! {"_id": 1}).await?.unwrap();
+        article.insert("text", format!("text {n}"));
+        assert_eq!(articles.replace_one(doc! {"_id": 1}, article).await?.matched_count, 1);
+    }
+    Ok(())
+}
+
 /// Counts its own versions up and does not check them.
 async fn customers(database: Database) -> Outcome {
     save_customers(&collection(&database, "customers"), |_| Document::new()).await
@@ -182,15 +219,19 @@ async fn proposed_rules_find_what_is_wrong_and_break_no_application() {
         "namespace: shop.categories\n    mode: shadow\n    tree: { path: path, parent: parent, separator: \",\" }",
         "namespace: shop.authors\n    mode: shadow\n    copies: [{ into: shop.books, key: author_id, fields: { name: author } }]",
         "namespace: shop.posts\n    mode: shadow\n    limits: { items: { comments: 1000 } }",
+        "namespace: shop.rooms\n    mode: shadow\n    limits: { items: { messages: 1000 } }",
+        "namespace: shop.articles\n    mode: shadow\n    replacement: { policy: merge }",
         "namespace: shop.stock\n    mode: shadow\n    bounds: { field: left, min: 0 }",
         "namespace: shop.customers\n    mode: shadow\n    replacement: { policy: merge }",
         "# Not proposed: replacement on shop.customers, because 8 of 8 statements would meet a version conflict",
+        "# Not proposed: replacement on shop.articles, because 1 upsert inserts a document that contains 'rev' already",
+        "# Not proposed: sequence on shop.tickets, because the application finds its document by the _id that it sent",
         "# Not proposed: queue on shop.jobs, because it would reject",
         "Change the application to $inc.",
     ] {
         assert!(text.contains(rule), "{rule}\nis not in\n{text}");
     }
-    for noise in ["timestamps:", "shop.checked", "deny:"] {
+    for noise in ["timestamps:", "shop.checked", "deny:", "replacement on shop.rooms", "name: rooms-replacement"] {
         assert!(!text.contains(noise), "{noise} is in\n{text}");
     }
 

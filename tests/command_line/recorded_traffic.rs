@@ -139,6 +139,24 @@ async fn an_audit_reads_a_mongod_log() {
     assert!(checked.status.success(), "{text}\n{}", String::from_utf8_lossy(&checked.stderr));
 }
 
+#[test]
+fn an_audit_of_rules_in_shadow_mode_shows_what_they_would_send() {
+    let rule =
+        "version: 1\nrules:\n  - { name: r, namespace: shop.orders, mode: shadow, replacement: { policy: merge } }\n";
+    let (_folder, rules) = folder_with("rules.yaml", rule);
+    let log = support::process::repository("docs/examples/mongod.log");
+    let done = docward(&["audit", "--rules", rules.to_str().unwrap(), log.to_str().unwrap()]);
+    let text = String::from_utf8(done.stdout).unwrap();
+    let (before, after) = (
+        r#"db.orders.replaceOne({_id: 1}, {status: "paid"})"#,
+        r#"db.orders.updateOne({_id: 1}, {$set: {status: "paid"}})"#,
+    );
+    assert!(text.contains(&format!("    - {before}\n    + {after}\n")), "{text}");
+    let report = audit(&rules, &[&log]);
+    let examples = report["rules"][0]["examples"].as_array().unwrap();
+    assert!(examples.iter().any(|one| one["shell"] == before && one["sent"] == after), "{report:#}");
+}
+
 /// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
 fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
     const SCRIPT: &str = "\

@@ -35,6 +35,9 @@ impl Arrays {
 
     pub(super) fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
         if let Change::Replacement(document) = write.change {
+            if seen.inserts(write) {
+                return;
+            }
             let arrays = document.elements().filter(|element| element.value.kind == Kind::Array);
             return arrays.for_each(|element| self.shrink(element.key));
         }

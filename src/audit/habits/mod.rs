@@ -67,6 +67,8 @@ pub(super) struct Collection {
     pub(super) removing: u64,
     /// Fields that they remove.
     pub(super) removed: BTreeSet<String>,
+    /// By version field: upserts of whole documents that contain it and can have inserted them.
+    pub(super) inserting: BTreeMap<String, u64>,
     /// By field: decrements without a lower bound in the filter.
     pub(super) decrements: BTreeMap<String, Evidence>,
     pub(super) arrays: Arrays,
@@ -104,6 +106,18 @@ impl Seen<'_> {
     fn is_changed_since_read(&self) -> bool {
         let connection = self.recorded.client.connection;
         self.before.is_some() && self.stored.is_changed_since_read(self.namespace, self.filter, connection)
+    }
+
+    /// Whether the write can have inserted its document; without a reply it is not known.
+    fn may_insert(&self, write: &Write<'_>) -> bool {
+        let changed = self.recorded.answer.as_ref().and_then(|answer| answer.modified);
+        write.upsert && self.before.is_none() && changed.unwrap_or_default() == 0
+    }
+
+    /// Whether the write has inserted its document.
+    fn inserts(&self, write: &Write<'_>) -> bool {
+        let answer = self.recorded.answer.as_ref();
+        self.may_insert(write) && answer.is_some_and(|answer| answer.n == Some(1) && answer.modified == Some(0))
     }
 
     fn count(&self, evidence: &mut Evidence) {
@@ -241,10 +255,16 @@ impl Collection {
     }
 
     fn replacement(&mut self, document: Document<'_>, write: &Write<'_>, seen: &Seen<'_>) {
+        document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
+        if seen.may_insert(write) {
+            self.inserting(document);
+        }
+        if seen.inserts(write) {
+            return;
+        }
         seen.count(&mut self.replacements);
         self.after_reading += u64::from(seen.was_read);
         self.conditional += u64::from(write.is_conditional());
-        document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
         let before = seen.before.iter().flat_map(Known::elements);
         let mut removed = before
             .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
@@ -256,6 +276,16 @@ impl Collection {
         for name in removed.filter(|_| removes) {
             if self.removed.len() < MAX_FIELDS {
                 self.removed.insert(name.to_owned());
+            }
+        }
+    }
+
+    fn inserting(&mut self, document: Document<'_>) {
+        for element in document.elements() {
+            let Ok(name) = std::str::from_utf8(element.key) else { continue };
+            let is_version = purpose(name, element.value) == Some(Purpose::Version);
+            if is_version && (self.inserting.len() < MAX_FIELDS || self.inserting.contains_key(name)) {
+                *self.inserting.entry(name.to_owned()).or_default() += 1;
             }
         }
     }

@@ -68,8 +68,18 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Candidate> {
     let mut candidate = Candidate::new(namespace, "replacement", lines);
     let versions = habits.fields.iter().filter(|((purpose, _), _)| *purpose == Purpose::Version);
     for ((_, field), carried) in versions {
+        if let Some(count) = habits.inserting.get(field) {
+            candidate.exclude(
+                &check_version(field),
+                format!(
+                    "{} a document that contains '{field}' already; with check_version such an upsert inserts nothing",
+                    if *count == 1 { "1 upsert inserts".to_owned() } else { format!("{count} upserts insert") }
+                ),
+            );
+            continue;
+        }
         candidate.add_confirmed(
-            format!("replacement: {{ policy: check_version, version: {} }}", quoted(field)),
+            check_version(field),
             format!(
                 "'{field}' looks like a version: {} writes contain it, so replacements can check it.",
                 carried.counts.total()
@@ -92,6 +102,10 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Candidate> {
         );
     }
     Some(candidate)
+}
+
+fn check_version(field: &str) -> String {
+    format!("replacement: {{ policy: check_version, version: {} }}", quoted(field))
 }
 
 fn bounds(namespace: &str, field: &str, counted: &Evidence) -> Candidate {
@@ -128,11 +142,24 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candida
         quoted(field),
         quoted(&format!("{collection}_{field}"))
     );
-    if other > 0 {
+    if field == "_id" {
+        candidate.exclude(
+            &pattern,
+            "the application finds its document by the _id that it sent, and docward's can be another one. Two \
+             documents with the same _id are impossible: the second insert fails with E11000"
+                .to_owned(),
+        );
+        candidate.hint = Some(
+            "Insert without _id, and number the documents with `field: _id` and `replace_generated: true` \
+             (docs/patterns/sequence.md), or retry after E11000."
+                .to_owned(),
+        );
+    } else if other > 0 {
         candidate.exclude(&pattern, format!("{other} of {total} inserts have another number than the next one"));
     } else {
-        let note = "docward's number replaces the application's. Without a race the two are the same. A unique index \
-                    on the field keeps writers away that do not go through docward.";
+        let note = "docward's number replaces the application's. Without a race the two are the same; an application \
+                    that uses its number later must read the stored one. A unique index on the field keeps writers \
+                    away that do not go through docward.";
         candidate.add(pattern, note.to_owned());
     }
     Some(candidate)
