@@ -87,8 +87,7 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Candidate> {
         );
     }
     if habits.removing == 0 {
-        let note =
-            "With merge, a replacement changes only the fields that it contains. The recorded ones remove no field.";
+        let note = "With merge, a replacement keeps the fields that it does not contain, and still overwrites the others. The recorded ones remove no field.";
         candidate.add("replacement: { policy: merge }".to_owned(), note.to_owned());
     } else {
         let removed: Vec<String> = habits.removed.iter().take(SHOWN).map(|name| format!("'{name}'")).collect();
@@ -128,7 +127,7 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candida
     }
     let mut lines = vec![format!(
         "'{field}' was computed by the application {}: it read the document with the largest '{field}' and inserted the \
-         next number. Two inserts at the same time get the same number.",
+         next number. Two inserts at the same time compute the same number.",
         times(total)
     )];
     if duplicates > 0 {
