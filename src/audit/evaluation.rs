@@ -8,7 +8,7 @@ use super::target::{Target, evaluates_statement, kinds_of_class, target};
 use super::write::{Change, Write};
 use super::{matching, shape};
 use crate::command::{CommandClass, Namespace};
-use crate::document::{CowDocument, Document};
+use crate::document::{CowDocument, Document, Kind};
 use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, dry_run, statements};
 use crate::rules::{Mode, Rule, RuleSet};
 use crate::shell::render_unbroken;
@@ -18,6 +18,7 @@ const MAX_SHELL: usize = 400;
 /// The reasons of statements that would not have matched.
 const OTHER_VERSION: &str = "the stored document had another version";
 const CHANGED_SINCE: &str = "the document was changed after this connection had read it";
+const NOT_INSERTED: &str = "no document was stored, and docward does not insert one that has a version already";
 const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's condition";
 
 /// Counts the effects that rules would have had.
@@ -190,6 +191,7 @@ impl<'r> Evaluation<'r> {
             client: &recorded.client,
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
+            has_inserted: recorded.answer.as_ref().is_some_and(|one| one.n == Some(1) && one.modified == Some(0)),
             sent: match &sent.outcome {
                 DryRunOutcome::Rewritten(sent) => sent,
                 _ => &[],
@@ -264,6 +266,8 @@ struct EvaluatedCommand<'s> {
     client: &'s Client,
     at: Option<u64>,
     partial: bool,
+    /// The reply shows that one document was inserted or left as it was.
+    has_inserted: bool,
     /// What is sent instead, if rules rewrite it.
     sent: &'s [CowDocument<'static>],
 }
@@ -285,11 +289,18 @@ impl EvaluatedCommand<'_> {
         };
         let Some(sent) = Write::from_command(sent.as_document()) else { return Matched::Unknown };
         let name = namespace.to_string();
-        let Some(document) = stored.selected(&name, original.filter) else { return Matched::Unknown };
+        let is_version = rule.pattern.name() == "replacement";
+        let Some(document) = stored.selected(&name, original.filter) else {
+            let requires_version = sent
+                .filter
+                .elements()
+                .any(|one| one.value.kind != Kind::Null && original.filter.get(one.key).is_none());
+            let is_lost = is_version && self.has_inserted && original.upsert && !sent.upsert && requires_version;
+            return if is_lost { Matched::Not(Effect::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
+        };
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;
         }
-        let is_version = rule.pattern.name() == "replacement";
         let adds_condition = sent.filter.as_bytes() != original.filter.as_bytes();
         let replaces = matches!(original.change, Change::Replacement(_));
         if is_version

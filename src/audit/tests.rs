@@ -462,6 +462,23 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
 }
 
 #[test]
+fn an_audit_counts_upserts_that_check_version_does_not_insert() {
+    let rules = rules("mode: shadow\n    replacement: { policy: check_version, version: version }");
+    let inserted = Answer { n: Some(1), modified: Some(0), ..Answer::default() };
+    let mut audit = Audit::new(&rules);
+    for (text, answer) in [
+        ("db.c.replaceOne({_id: 1}, {version: 1}, {upsert: true})", Some(inserted.clone())),
+        // The rule gives it its first version.
+        ("db.c.replaceOne({_id: 2}, {a: 1}, {upsert: true})", Some(inserted)),
+        ("db.c.replaceOne({_id: 3}, {version: 1}, {upsert: true})", None),
+    ] {
+        audit.take(&recorded(text, 1, answer));
+    }
+    let Counts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
+    assert_eq!((rewritten, no_match), (2, 1));
+}
+
+#[test]
 fn proposals_of_all_kinds_load_together() {
     let mut commands = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
     commands.extend([
