@@ -26,6 +26,7 @@ use super::MongoService;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
 use super::mongo::{Server, is_passing};
+use super::observed_servers::ObservedServers;
 use crate::patterns::AnyPattern;
 use crate::rules::Mode;
 use crate::rules::RuleSet;
@@ -58,6 +59,8 @@ pub(super) enum Stop {
     /// The deployment does not support the work: why, and what to do.
     Unsupported(String),
     /// A server or network error; a retry may help.
+    Driver(Error),
+    /// The same as text.
     Failed(String),
 }
 
@@ -67,7 +70,20 @@ impl From<Error> for Stop {
         const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
         match &*error.kind {
             ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
-            kind => Self::Failed(kind.to_string()),
+            _ => Self::Driver(error),
+        }
+    }
+}
+
+impl Stop {
+    /// The text for an operator.
+    pub(super) fn describe(self, observed: &ObservedServers) -> String {
+        match self {
+            Self::Lost => "another process holds the lease".to_owned(),
+            Self::Driver(error) => observed.describe(&error),
+            Self::Failed(text) | Self::HistoryLost(text) | Self::Unsupported(text) | Self::Ended { why: text, .. } => {
+                text
+            }
         }
     }
 }
@@ -244,7 +260,10 @@ impl Worker {
                     (Duration::ZERO, String::new())
                 }
                 Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
-                Stop::Failed(text) => (ERROR_RETRY, format!("{} for now: {text}", words.undone)),
+                stop @ (Stop::Driver(_) | Stop::Failed(_)) => {
+                    let text = stop.describe(&self.server.observed);
+                    (ERROR_RETRY, format!("{} for now: {text}", words.undone))
+                }
             };
             self.progress.stopped(&text);
             // A repeated error is logged once.

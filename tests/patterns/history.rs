@@ -1,6 +1,8 @@
 //! The pattern `history` in front of a real replica set: every previous state is kept once and in order, also if
 //! workers die, and is lost without the rule; `docward history` shows old states.
 
+mod unusual;
+
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
 use std::sync::Arc;
