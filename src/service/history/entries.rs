@@ -152,8 +152,7 @@ impl Entries<'_> {
 
     /// Marks that the states before this time are not known, if there is no marker: somebody has dropped the collection.
     pub(super) async fn require_beginning(&self, time: Timestamp) -> Result<(), Stop> {
-        let markers = doc! {"_id": {"$gte": {"gap": Bson::MinKey}, "$lte": {"gap": Bson::MaxKey}}};
-        let find = doc! {"find": &self.history.into.name, "filter": markers, "limit": 1, "projection": {"_id": 1}};
+        let find = doc! {"find": &self.history.into.name, "filter": markers(), "limit": 1, "projection": {"_id": 1}};
         let found = self.client.database(&self.history.into.database).run_command(find).await?;
         if first_batch(&found).next().is_some() {
             return Ok(());
@@ -359,6 +358,13 @@ impl Entries<'_> {
 
 pub(super) const MIN: Value<'static> = Value { kind: Kind::MinKey, bytes: &[] };
 pub(super) const MAX: Value<'static> = Value { kind: Kind::MaxKey, bytes: &[] };
+
+/// The filter of all markers. The server compares the types of values before their names, so MinKey and MaxKey would
+/// include entries.
+pub(super) fn markers() -> bson::Document {
+    let gap = |at| doc! {"gap": Timestamp { time: at, increment: at }};
+    doc! {"_id": {"$gte": gap(0), "$lte": gap(u32::MAX)}}
+}
 
 /// Writes the fields of an entry's `_id`.
 pub(super) fn write_id(w: &mut Writer<'_>, of: Value<'_>, revision: Value<'_>) {

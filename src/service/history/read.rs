@@ -9,7 +9,7 @@ use mongodb::error::Error;
 use mongodb::{Client, Cursor};
 use tokio::time::{Instant, sleep};
 
-use super::entries::{MAX, MIN, raw, write_id};
+use super::entries::{MAX, MIN, markers, raw, write_id};
 use super::label;
 use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
@@ -275,8 +275,7 @@ impl<'r> Reader<'r> {
 
     /// All markers, sorted by time.
     async fn markers(&self) -> Result<Vec<Marker>, String> {
-        let markers = doc! {"_id": {"$gte": {"gap": Bson::MinKey}, "$lte": {"gap": Bson::MaxKey}}};
-        let command = doc! {"find": &self.history.into.name, "filter": markers, "sort": {"_id": 1}};
+        let command = doc! {"find": &self.history.into.name, "filter": markers(), "sort": {"_id": 1}};
         let database = self.client.database(&self.history.into.database);
         let mut found = database.run_cursor_command(command).await.map_err(|error| self.describe(error))?;
         let mut markers = Vec::new();

@@ -23,7 +23,7 @@ async fn expect(database: &Database, is_it: impl Fn(&Document) -> bool) -> Docum
         if let Some(marker) = found.iter().rev().find(|marker| is_it(marker)) {
             return marker.clone();
         }
-        assert!(Instant::now() < deadline, "{found:?}");
+        assert!(Instant::now() < deadline, "{found:?} {:?}", entries(database).await);
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
 }
@@ -160,9 +160,14 @@ async fn a_dropped_history_begins_again() {
     history.drop().await.unwrap();
     let _docward = Docward::start(mongod, &rule(direct.name(), "enforce", "90d"));
     expect(&direct, has_reason("was dropped or emptied")).await;
+    // The change before may be recorded again, if its position was not stored yet.
     set(1, 3).await;
-    let found = expect_entries(&direct, 1).await;
-    assert_eq!(short(&found), [(1, "update", Some(&doc! {"_id": 1, "n": 2}))]);
+    let last = doc! {"_id": 1, "n": 2};
+    let deadline = Instant::now() + WITHIN;
+    while entries(&direct).await.last().is_none_or(|entry| entry.get_document("document").ok() != Some(&last)) {
+        assert!(Instant::now() < deadline, "{:?}", entries(&direct).await);
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
 
 #[tokio::test]
