@@ -81,7 +81,6 @@ impl KeepHistory {
         let Self { rule, history } = self;
         let stored = turn.lease.token(0);
         let lost = turn.lease.lost_token(0).and_then(time_of);
-        prepare::require_support(turn.deployment)?;
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
         prepare::switch_on(turn.client, history, creates).await?;

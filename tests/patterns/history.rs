@@ -411,6 +411,42 @@ async fn the_largest_documents_are_recorded_or_marked() {
 async fn a_standalone_is_a_clear_error() {
     let mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, &rule("d", "enforce", "5"));
-    let line = docward.wait_for_log("change streams need a replica set");
+    let line = docward.wait_for_log("and the upstream is a standalone server");
     assert!(line.contains("the history is not kept"), "{line}");
+}
+
+#[tokio::test]
+async fn errors_are_short_and_logged_once() {
+    let mut mongod = Mongod::start(Kind::ReplicaSet);
+    let direct = mongod.client().await.database("d");
+    let docward = start(&mongod, "d", "5");
+    // The server rejects every entry.
+    let validator = doc! {"collMod": "orders_history", "validator": {"never": true}};
+    direct.run_command(validator).await.unwrap();
+    orders(&direct).insert_one(doc! {"_id": 1}).await.unwrap();
+    docward.wait_for_log("orders_history cannot be written");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let count = |text: &str| docward.log().iter().filter(|line| line.contains(text)).count();
+    assert_eq!((count("cannot be written"), count(WORKS)), (1, 1), "{:?}", docward.log());
+    direct.run_command(doc! {"collMod": "orders_history", "validator": {}}).await.unwrap();
+    docward.wait_for_log("the error has passed");
+    expect_entries(&direct, 1).await;
+    mongod.kill();
+    let line = docward.wait_for_log("connection refused");
+    assert!(line.contains("the history is not kept for now: 127.0.0.1") && line.len() < 250, "{line}");
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_longer_for_workers_than_for_clients() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let rules = rule("d", "enforce", "5");
+    let mut docward =
+        Docward::before(&mongod.uri()).rules(&rules).argument("--drain-timeout").argument("500ms").start();
+    docward.wait_for_log(WORKS);
+    mongod.signal("STOP");
+    let asked = Instant::now();
+    docward.terminate();
+    let took = asked.elapsed();
+    mongod.signal("CONT");
+    assert!(took < Duration::from_millis(1500), "{took:?}");
 }

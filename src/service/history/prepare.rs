@@ -9,10 +9,8 @@ use crate::patterns::Collection;
 use crate::patterns::history::{History, Keep};
 use crate::service::listing::first_batch;
 use crate::service::mongo::is_unauthorized;
-use crate::service::worker::{Deployment, Stop};
+use crate::service::worker::Stop;
 
-/// MongoDB 6.0.
-const PRE_IMAGES: i32 = 17;
 /// The TTL index of `keep: 90d`.
 const EXPIRY: &str = "docward_keep";
 
@@ -28,17 +26,6 @@ pub(in crate::service) enum PreImages {
     Missing,
     /// A view or a time series.
     Unsupported,
-}
-
-/// # Errors
-/// The server is too old.
-pub(in crate::service) fn require_support(deployment: Deployment) -> Result<(), Stop> {
-    if deployment.wire_version >= PRE_IMAGES {
-        return Ok(());
-    }
-    let why =
-        "pre-images of changes need MongoDB 6.0 or later; upgrade the server, or set the rule to `mode: disabled`";
-    Err(Stop::Unsupported(why.to_owned()))
 }
 
 /// Returns whether the server keeps pre-images of the collection.
