@@ -185,7 +185,8 @@ struct Running {
 
 impl Candidates {
     async fn follow(&mut self, rules: &RuleSet) {
-        let wanted: HashMap<_, _> = tasks(rules).map(|(task, needed)| ((task.label(), task.settings()), (task, needed))).collect();
+        let wanted: HashMap<_, _> =
+            tasks(rules).map(|(task, needed)| ((task.label(), task.settings()), (task, needed))).collect();
         let gone: Vec<_> = self.running.keys().filter(|label| !wanted.contains_key(*label)).cloned().collect();
         let gone = gone.iter().filter_map(|label| self.running.remove(label)).collect();
         stop(gone, RELEASE_TIMEOUT).await;

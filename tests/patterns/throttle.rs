@@ -225,6 +225,99 @@ fn a_server_that_fails_returns_the_permits() {
 }
 
 #[test]
+fn a_client_that_leaves_keeps_its_permit_for_seconds_at_most() {
+    let mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 1, per: app, wait: 8s").start();
+    let slow_filter = slow(30_000).get_document("filter").unwrap().clone();
+    for (what, command) in [
+        ("a read", slow(30_000)),
+        ("a write", doc! { "update": "items", "updates": [{ "q": slow_filter, "u": { "$set": { "n": 1 } } }] }),
+    ] {
+        let mut leaving = connect(&docward.address(), "a");
+        leaving.send(&message(command));
+        wait_for(&docward, HELD, 1.0);
+        let left = Instant::now();
+        drop(leaving);
+        wait_for(&docward, HELD, 0.0);
+        println!("{what}: the permit returned after {:?}", left.elapsed());
+        assert!(left.elapsed() < Duration::from_millis(5500), "{what}: {:?}", left.elapsed());
+    }
+}
+
+#[test]
+fn a_drain_serves_those_who_hold_permits_and_those_who_wait() {
+    let mongod = mongod();
+    let mut docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").start();
+    let finds = slow_finds(&docward.address(), "a", 3, 700);
+    wait_for(&docward, WAITING, 2.0);
+    docward.signal("TERM");
+    finds.into_iter().for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
+    assert!(docward.wait().success());
+    assert!(!docward.log().iter().any(|line| line.contains("still busy")), "{:?}", docward.log());
+}
+
+#[test]
+fn permits_come_back_while_the_server_is_killed_and_started() {
+    let mut mongod = mongod();
+    let docward = docward(&mongod, "concurrent: 2, per: app, wait: 20s").start();
+    let stopped = Arc::new(AtomicBool::new(false));
+    let clients: Vec<_> = [("flood", 20), ("trickle", 1)]
+        .iter()
+        .flat_map(|(app, count)| (0..*count).map(move |_| *app))
+        .map(|app| {
+            let (address, stopped) = (docward.address(), stopped.clone());
+            spawn(move || {
+                let (mut done, mut after) = (0, 0);
+                while !stopped.load(Ordering::Relaxed) {
+                    // A connection ends with the server's.
+                    let session = || {
+                        let mut client = connect(&address, app);
+                        while !stopped.load(Ordering::Relaxed) {
+                            assert_eq!(code(&client.command("shop", slow(5))), 0);
+                            SERVED.with(|served| served.set(served.get() + 1));
+                        }
+                    };
+                    let before = SERVED.with(std::cell::Cell::get);
+                    _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(session));
+                    after = SERVED.with(std::cell::Cell::get) - before;
+                    done += after;
+                    sleep(Duration::from_millis(50));
+                }
+                (app, done, after)
+            })
+        })
+        .collect();
+    for _ in 0..3 {
+        sleep(Duration::from_millis(700));
+        mongod.kill();
+        sleep(Duration::from_millis(300));
+        mongod.restart();
+    }
+    sleep(Duration::from_secs(3));
+    assert!(metric(&docward, HELD) <= 3.0, "{}", metric(&docward, HELD));
+    stopped.store(true, Ordering::Relaxed);
+    let served: Vec<_> = clients.into_iter().map(|client| client.join().unwrap()).collect();
+    wait_for(&docward, HELD, 0.0);
+    wait_for(&docward, WAITING, 0.0);
+    let last = |app: &str| served.iter().filter(|(of, ..)| *of == app).map(|(.., after)| after).sum::<i32>();
+    println!("after the last restart: {} of the flood, {} of the trickle", last("flood"), last("trickle"));
+    // The trickle waits only for itself.
+    assert!(last("trickle") > 50 && last("flood") > 50, "{served:?}");
+    // All permits are there.
+    for app in ["flood", "trickle"] {
+        let finds = slow_finds(&docward.address(), app, 2, 300);
+        wait_for(&docward, HELD, 2.0);
+        finds.into_iter().for_each(|find| assert_eq!(code(&find.join().unwrap()), 0));
+        wait_for(&docward, HELD, 0.0);
+    }
+}
+
+thread_local! {
+    /// Commands of this thread that got a reply.
+    static SERVED: std::cell::Cell<i32> = const { std::cell::Cell::new(0) };
+}
+
+#[test]
 fn an_open_transaction_goes_on_without_permits() {
     let mongod = mongod();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 10s").start();
