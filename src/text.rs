@@ -39,3 +39,9 @@ pub(crate) fn io_reason(error: &io::Error) -> String {
         _ => error.to_string(),
     }
 }
+
+/// A count and its noun: "1 command", "2 commands".
+#[must_use]
+pub(crate) fn counted(count: u64, noun: &str) -> String {
+    if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
+}

@@ -1,7 +1,7 @@
 //! Recorded traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
 use docward::audit::log::LogReader;
-use docward::audit::{Audit, Content, Habits, RecordedCommand, Unreadable, capture, log, profile, propose, report};
+use docward::audit::{Audit, Candidates, Content, Habits, RecordedCommand, Unreadable, capture, log, profile, report};
 use docward::command::{CommandClass, Namespace};
 use docward::document::Document;
 
@@ -27,7 +27,11 @@ pub fn traffic(bytes: &[u8]) {
     let tally = audit.finish();
     assert_eq!(tally.commands, commands.len() as u64);
     assert!(!report::to_text(&tally, &LOADED, &[]).is_empty() && report::to_json(&tally, &LOADED, &[]).is_object());
-    let proposed = propose(&habits, &[]);
+    let candidates = Candidates::from_habits(&habits);
+    let mut evaluation = candidates.evaluation();
+    commands.iter().for_each(|one| evaluation.take(one));
+    let evaluated = evaluation.finish();
+    let proposed = candidates.choose(evaluated).to_text(&[]);
     if proposed.contains("\nrules:\n") {
         load(&proposed).unwrap_or_else(|report| panic!("{report}"));
     }
@@ -47,7 +51,6 @@ fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {
     let accept_all = |_: Namespace<'_>, _: CommandClass, _: &[u8]| true;
     let mut reader = LogReader::default();
     for line in bytes.split(|byte| *byte == b'\n') {
-        let _ = log::connection_of(line);
         let read = match profile::is_line(line) && !log::is_line(line) {
             true => profile::parse_line(line, &accept_all, out),
             false => reader.parse_line(line, &accept_all, out),

@@ -86,13 +86,14 @@ def image(stage, version, machine):
     }
     config = json.dumps(config).encode()
     name = hashlib.sha256(config).hexdigest() + ".json"
-    manifest = [{"Config": name, "RepoTags": [f"docward:{version}"], "Layers": ["layer.tar"]}]
+    manifest = [{"Config": name, "RepoTags": [f"docward:{version}"], "Layers": ["layer.tar.gz"]}]
     files = {
         "manifest.json": (json.dumps(manifest).encode(), 0o644),
         name: (config, 0o644),
-        "layer.tar": (layer, 0o644),
+        "layer.tar.gz": (gzip.compress(layer, mtime=0), 0o644),
     }
-    return f"docward-{version}-image-{machine}.tar.gz", gzip.compress(tar(files), mtime=0)
+    # Not compressed as a whole: podman 4 loads no such file.
+    return f"docward-{version}-image-{machine}.tar", tar(files)
 
 
 def wheel(stage, version, machine):

@@ -30,7 +30,7 @@ macro_rules! file {
     };
 }
 
-const FILES: [File; 17] = [
+const FILES: [File; 18] = [
     file!("/", "index.html", HTML),
     file!("application.js", SCRIPT),
     file!("connections.js", SCRIPT),
@@ -45,6 +45,7 @@ const FILES: [File; 17] = [
     file!("rule.js", SCRIPT),
     file!("rules.js", SCRIPT),
     file!("server.js", SCRIPT),
+    file!("slowest.js", SCRIPT),
     file!("status.js", SCRIPT),
     file!("tail.js", SCRIPT),
     file!("text.js", SCRIPT),

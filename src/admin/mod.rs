@@ -18,6 +18,7 @@ mod rules;
 mod server;
 mod settings;
 mod slots;
+mod slowest;
 mod status;
 mod write_timeout;
 

@@ -6,7 +6,7 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use super::authorization::{authorize, error};
-use super::{Sources, connections, console, decisions, explain, health, metrics, modes, rules, status};
+use super::{Sources, connections, console, decisions, explain, health, metrics, modes, rules, slowest, status};
 
 /// The longest request body in bytes: enough for a long pasted batch. Its evaluation may need some hundred times the
 /// memory, and time in proportion.
@@ -22,6 +22,7 @@ pub(super) fn router(sources: Sources) -> Router {
         .route("/api/rules", get(rules::rules))
         .route("/api/modes", get(modes::list).post(modes::change))
         .route("/api/connections", get(connections::list).post(connections::close))
+        .route("/api/slowest", get(slowest::list))
         .route("/api/decisions", get(decisions::follow))
         .route("/api/explain", post(explain::explain))
         .fallback(async || error(StatusCode::NOT_FOUND, "path not found"))

@@ -7,9 +7,11 @@
 //! Readers skip documents that they do not know. Documents start with their length, so a truncated file is readable up
 //! to the last whole one.
 
+use std::collections::HashMap;
+
 use super::Answer;
-use super::recorded::{Client, Content, RecordedCommand, kept};
-use crate::command::{CommandClass, classify};
+use super::recorded::{Client, Content, RecordedCommand, Unreadable, Wanted, kept};
+use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
 /// The longest record in bytes: a message of 48 MB and the fields around its command.
@@ -151,7 +153,54 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
     let content = Content::Command(kept(command, database));
-    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false })
+    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, answer: None })
+}
+
+/// Reads the records of a capture and joins each command with its reply.
+#[derive(Debug, Default)]
+pub struct CaptureReader {
+    /// By connection: the command whose reply has not been read yet, and its number.
+    pending: HashMap<i64, (u64, RecordedCommand)>,
+    number: u64,
+}
+
+impl CaptureReader {
+    /// Reads one record and adds the commands that are now complete to `out`.
+    ///
+    /// # Errors
+    /// [`Unreadable`] if it is not a document.
+    pub fn parse_record(
+        &mut self,
+        record: &[u8],
+        wanted: &Wanted<'_>,
+        out: &mut Vec<RecordedCommand>,
+    ) -> Result<(), Unreadable> {
+        let record = Document::parse(record).map_err(|error| Unreadable(error.to_string()))?;
+        let connection = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
+        if let Some(reply) = record.get("reply").and_then(Value::as_document) {
+            let pending = self.pending.remove(&connection);
+            out.extend(pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::read(reply)), ..command }));
+            return Ok(());
+        }
+        let command = record.get("command").and_then(Value::as_document);
+        let Some(first) = command.and_then(Document::first) else { return Ok(()) };
+        out.extend(self.pending.remove(&connection).map(|(_, command)| command));
+        let database = command.and_then(|command| command.get("$db")).and_then(Value::as_str).unwrap_or_default();
+        let namespace = Namespace { database, collection: first.value.as_str().unwrap_or_default() };
+        if wanted(namespace, classify(first.key), command.map(Document::as_bytes).unwrap_or_default()) {
+            self.number += 1;
+            let number = self.number;
+            self.pending.extend(parse_record(record).map(|command| (connection, (number, command))));
+        }
+        Ok(())
+    }
+
+    /// Adds the commands that have no reply to `out`.
+    pub fn finish(&mut self, out: &mut Vec<RecordedCommand>) {
+        let mut left: Vec<(u64, RecordedCommand)> = self.pending.drain().map(|(_, pending)| pending).collect();
+        left.sort_unstable_by_key(|(number, _)| *number);
+        out.extend(left.into_iter().map(|(_, command)| command));
+    }
 }
 
 /// A copy of a command with only its name, target and database.

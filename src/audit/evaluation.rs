@@ -1,36 +1,123 @@
-//! Evaluates recorded commands with rules: a dry run of each statement alone, as if it were sent now.
+//! Evaluates recorded commands with rules: a dry run of each statement, as if it were sent now. What earlier statements
+//! have stored decides whether the condition that a rule adds would have matched.
 
 use super::recorded::{Client, Content, Hidden, REST_UNKNOWN, RecordedCommand};
-use super::shape;
-use super::tally::{Effect, Noted, Tally};
-use crate::command::{CommandClass, Namespace, StatementKind, classify};
-use crate::document::{CowDocument, Document, Value};
+use super::stored::Stored;
+use super::tally::{Effect, ExampleText, Noted, Tally};
+use super::target::{Target, evaluates_statement, kinds_of_class, target};
+use super::write::{Change, Write};
+use super::{matching, shape};
+use crate::command::{CommandClass, Namespace};
+use crate::document::{CowDocument, Document};
 use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, dry_run, statements};
-use crate::patterns::Concern;
-use crate::rules::{Rule, RuleSet};
+use crate::rules::{Mode, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
 /// The most characters in an example's text.
 const MAX_SHELL: usize = 400;
+/// The reasons of statements that would not have matched.
+const OTHER_VERSION: &str = "the stored document had another version";
+const CHANGED_SINCE: &str = "the document was changed after this connection had read it";
+const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's condition";
 
 /// Counts the effects that rules would have had.
 #[derive(Debug)]
 pub struct Audit<'r> {
-    rules: &'r RuleSet,
-    tally: Tally,
+    evaluation: Evaluation<'r>,
+    stored: Stored,
 }
 
 impl<'r> Audit<'r> {
     #[must_use]
     pub fn new(rules: &'r RuleSet) -> Self {
-        let mut tally = Tally::default();
-        tally.rules.resize_with(rules.rules().len(), Default::default);
-        Self { rules, tally }
+        Self { evaluation: Evaluation::new(rules), stored: Stored::default() }
     }
 
     /// Whether rules can match such a command, see [`Wanted`](super::Wanted).
     #[must_use]
     pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        self.evaluation.wants(namespace, class, command)
+    }
+
+    /// Counts one command.
+    pub fn take(&mut self, recorded: &RecordedCommand) {
+        self.evaluation.count_command(recorded);
+        let evaluation = &mut self.evaluation;
+        self.stored.follow(recorded, |part, stored| evaluation.take(part, recorded, stored));
+    }
+
+    /// The counts.
+    #[must_use]
+    pub fn finish(self) -> Tally {
+        self.evaluation.finish().0
+    }
+}
+
+/// A command with at most one statement, or what is known of a hidden one.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Part<'c> {
+    Command(&'c CowDocument<'static>),
+    Hidden(&'c Hidden),
+}
+
+impl Stored {
+    /// Calls `evaluate` with each statement of a command, and then carries the statement out.
+    pub(super) fn follow(&mut self, recorded: &RecordedCommand, mut evaluate: impl FnMut(Part<'_>, &Self)) {
+        let command = match &recorded.content {
+            Content::Hidden(hidden) => {
+                evaluate(Part::Hidden(hidden), self);
+                if hidden.class != CommandClass::Insert {
+                    self.forget(&format!("{}.{}", hidden.database, hidden.collection));
+                }
+                return;
+            }
+            Content::Command(command) => command,
+        };
+        let mut each = statements(command.as_document()).peekable();
+        if each.peek().is_none() {
+            evaluate(Part::Command(command), self);
+            return self.carry_out(command.as_document(), recorded, true);
+        }
+        for one in each {
+            evaluate(Part::Command(&one), self);
+            self.carry_out(one.as_document(), recorded, false);
+        }
+    }
+
+    fn carry_out(&mut self, command: Document<'_>, recorded: &RecordedCommand, is_single: bool) {
+        let Some((namespace, class, _)) = target(command) else { return };
+        let name = namespace.to_string();
+        let connection = recorded.client.connection;
+        match (Write::from_command(command), class) {
+            (Some(write), _) => self.apply(&name, &write, recorded.answer.as_ref(), (connection, is_single)),
+            (None, CommandClass::Find | CommandClass::Aggregate) => self.read(&name, command, connection),
+            (None, CommandClass::BulkWrite) => self.forget(&name),
+            (None, _) => {}
+        }
+    }
+}
+
+/// Counts the effects that rules would have had on statements, with the documents that are known to be stored.
+#[derive(Debug)]
+pub(super) struct Evaluation<'r> {
+    rules: &'r RuleSet,
+    /// The rules with those in shadow mode enforced, if there are any.
+    enforced: Option<RuleSet>,
+    tally: Tally,
+    /// By rule: rewritten statements of which it is known that they would have matched.
+    confirmed: Vec<u64>,
+}
+
+impl<'r> Evaluation<'r> {
+    pub(super) fn new(rules: &'r RuleSet) -> Self {
+        let mut tally = Tally::default();
+        tally.rules.resize_with(rules.rules().len(), Default::default);
+        let any_shadow = rules.rules().iter().any(|rule| rule.mode == Mode::Shadow);
+        let enforced = any_shadow.then(|| rules.with_shadow_enforced().ok()).flatten();
+        Self { rules, enforced, tally, confirmed: vec![0; rules.rules().len()] }
+    }
+
+    pub(super) fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         match class {
             CommandClass::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
             CommandClass::Explain | CommandClass::BulkWrite | CommandClass::DropDatabase => return true,
@@ -41,27 +128,22 @@ impl<'r> Audit<'r> {
         class != CommandClass::Harmless && self.rules.rules_for(namespace.database, namespace.collection).is_some()
     }
 
-    /// Counts one command.
-    pub fn take(&mut self, recorded: &RecordedCommand) {
+    pub(super) fn count_command(&mut self, recorded: &RecordedCommand) {
         self.tally.commands += 1;
         recorded.milliseconds.into_iter().for_each(|at| self.tally.see(at));
         self.tally.users_unknown |= recorded.client.users.is_none();
-        match &recorded.content {
-            Content::Hidden(hidden) => self.hidden(hidden, &recorded.client),
-            Content::Command(command) => {
-                let mut each = statements(command.as_document()).peekable();
-                if each.peek().is_none() {
-                    self.statement(command, recorded);
-                }
-                each.for_each(|one| self.statement(&one, recorded));
-            }
+    }
+
+    pub(super) fn take(&mut self, part: Part<'_>, recorded: &RecordedCommand, stored: &Stored) {
+        match part {
+            Part::Command(command) => self.statement(command, recorded, stored),
+            Part::Hidden(hidden) => self.hidden(hidden, &recorded.client),
         }
     }
 
-    /// The counts.
-    #[must_use]
-    pub fn finish(self) -> Tally {
-        self.tally
+    /// The counts, and by rule the rewritten statements of which it is known that they would have matched.
+    pub(super) fn finish(self) -> (Tally, Vec<u64>) {
+        (self.tally, self.confirmed)
     }
 
     fn hidden(&mut self, hidden: &Hidden, client: &Client) {
@@ -85,32 +167,48 @@ impl<'r> Audit<'r> {
                     namespace: &text,
                     reason: hidden.reason,
                 };
-                tally.note(&noted, class_name(hidden.class).to_owned(), || None);
+                tally.note(&noted, class_name(hidden.class).to_owned(), ExampleText::default);
             }
         }
     }
 
-    /// Evaluates a command with at most one statement.
-    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand) {
+    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand, stored: &Stored) {
         let document = command.as_document();
-        let client = &recorded.client;
-        let users = Some(client.users.clone().unwrap_or_default());
-        let mut client_state =
-            ClientState { app_name: client.app.as_deref().map(Into::into), users, ..ClientState::default() };
-        let now = Now { milliseconds: recorded.milliseconds.unwrap_or_default() };
-        let dry_run = dry_run(document, self.rules, now, &mut client_state);
+        let run = |rules| {
+            let app_name = recorded.client.app.as_deref().map(Into::into);
+            let users = Some(recorded.client.users.clone().unwrap_or_default());
+            let mut client_state = ClientState { app_name, users, ..ClientState::default() };
+            dry_run(document, rules, Now { milliseconds: recorded.milliseconds.unwrap_or_default() }, &mut client_state)
+        };
+        let dry_run = run(self.rules);
+        let in_shadow = |outcome: &RuleOutcome| outcome.kind == OutcomeKind::ShadowRewrite;
+        let enforced = self.enforced.as_ref().filter(|_| dry_run.outcomes.iter().any(in_shadow)).map(run);
+        let sent = enforced.as_ref().unwrap_or(&dry_run);
         let seen = EvaluatedCommand {
             command: document,
             target: target(document),
-            client,
+            client: &recorded.client,
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
+            sent: match &sent.outcome {
+                DryRunOutcome::Rewritten(sent) => sent,
+                _ => &[],
+            },
         };
-        dry_run.outcomes.iter().for_each(|outcome| self.note_outcome(outcome, &dry_run, &seen));
+        // Several rules can rewrite one statement; the first one counts what it would not have matched.
+        let rewrites = |outcome: &RuleOutcome| Effect::from_outcome(outcome.kind) == Effect::Rewritten;
+        let first = dry_run.outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
+        for outcome in &dry_run.outcomes {
+            let matched = match seen.matched(self.rules.rule(outcome.rule), stored) {
+                Matched::Not(..) if first != Some(outcome.rule) => Matched::Unknown,
+                matched => matched,
+            };
+            self.note_outcome(outcome, &dry_run, matched, &seen);
+        }
         self.note_passed(&dry_run, &seen);
     }
 
-    fn note_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, seen: &EvaluatedCommand<'_>) {
+    fn note_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, matched: Matched, seen: &EvaluatedCommand<'_>) {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
             || dry_run.needs.iter().any(|need| matches!(need, Need::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
@@ -118,6 +216,14 @@ impl<'r> Audit<'r> {
             _ if seen.hides_from(rule) => (Effect::CannotTell, REST_UNKNOWN),
             // The result of a lookup decides whether it is rewritten.
             Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on stored documents"),
+            Effect::Rewritten => match matched {
+                Matched::Not(effect, reason) => (effect, reason),
+                Matched::Yes => {
+                    self.confirmed.get_mut(rule.id.index()).into_iter().for_each(|count| *count += 1);
+                    (Effect::Rewritten, outcome.reason.as_str())
+                }
+                Matched::Unknown => (Effect::Rewritten, outcome.reason.as_str()),
+            },
             effect => (effect, outcome.reason.as_str()),
         };
         seen.note(&mut self.tally, rule, effect, (&outcome.namespace, reason), outcome.statements);
@@ -158,6 +264,8 @@ struct EvaluatedCommand<'s> {
     client: &'s Client,
     at: Option<u64>,
     partial: bool,
+    /// What is sent instead, if rules rewrite it.
+    sent: &'s [CowDocument<'static>],
 }
 
 impl EvaluatedCommand<'_> {
@@ -168,94 +276,62 @@ impl EvaluatedCommand<'_> {
         self.partial && (comment || self.target.is_some_and(whole))
     }
 
+    /// Whether the statement that is sent would have matched the document that the client's own filter matched.
+    fn matched(&self, rule: &Rule, stored: &Stored) -> Matched {
+        let ([sent], Some((namespace, ..)), Some(original)) =
+            (self.sent, self.target, Write::from_command(self.command))
+        else {
+            return Matched::Unknown;
+        };
+        let Some(sent) = Write::from_command(sent.as_document()) else { return Matched::Unknown };
+        let name = namespace.to_string();
+        let Some(document) = stored.selected(&name, original.filter) else { return Matched::Unknown };
+        if original.upsert || matching::matches(original.filter, &document) == Some(false) {
+            return Matched::Unknown;
+        }
+        let is_version = rule.pattern.name() == "replacement";
+        let adds_condition = sent.filter.as_bytes() != original.filter.as_bytes();
+        let replaces = matches!(original.change, Change::Replacement(_));
+        if is_version
+            && adds_condition
+            && replaces
+            && stored.is_changed_since_read(&name, original.filter, self.client.connection)
+        {
+            return Matched::Not(Effect::Conflict, CHANGED_SINCE);
+        }
+        match matching::matches(sent.filter, &document) {
+            Some(true) if adds_condition => Matched::Yes,
+            Some(false) if is_version => Matched::Not(Effect::Conflict, OTHER_VERSION),
+            Some(false) => Matched::Not(Effect::NoMatch, NOT_SATISFIED),
+            _ => Matched::Unknown,
+        }
+    }
+
     fn note(&self, tally: &mut Tally, rule: &Rule, effect: Effect, (namespace, reason): (&str, &str), statements: u64) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
         let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
         let noted = Noted { effect, statements, app, users, at: self.at, namespace, reason };
-        tally.note(&noted, shape(self.command), || text(self.command));
+        let is_sent = matches!(effect, Effect::Rewritten | Effect::Conflict | Effect::NoMatch);
+        tally.note(&noted, shape(self.command), || {
+            let sent = is_sent.then(|| self.sent.iter().map(|sent| text(sent.as_document())).collect());
+            let sent: Option<Vec<String>> = sent.flatten();
+            let sent = sent.filter(|sent| !sent.is_empty()).map(|sent| sent.join("; "));
+            ExampleText { shell: text(self.command), sent }
+        });
     }
 }
 
-/// The namespace and class of a command, and the kind of its statement.
-type Target<'c> = (Namespace<'c>, CommandClass, Option<StatementKind>);
+/// Whether a rewritten statement would have matched.
+#[derive(Debug, Clone, Copy)]
+enum Matched {
+    Yes,
+    Not(Effect, &'static str),
+    Unknown,
+}
 
 /// Whether the bytes contain the name; can be true although the command does not use it.
 fn has(command: &[u8], name: &[u8]) -> bool {
     memchr::memmem::find(command, name).is_some()
-}
-
-/// Whether a rule evaluates statements of `kind`, or a command of this class.
-fn evaluates_statement(
-    rule: &Rule,
-    namespace: Namespace<'_>,
-    class: CommandClass,
-    kind: Option<StatementKind>,
-) -> bool {
-    rule.pattern.evaluates_command(class, kind)
-        || kind.is_some_and(|kind| rule.pattern.concern(kind, namespace) != Concern::Nothing)
-}
-
-/// The target of a command with one statement.
-fn target(command: Document<'_>) -> Option<Target<'_>> {
-    let first = command.first()?;
-    let class = classify(first.key);
-    if class == CommandClass::BulkWrite {
-        return bulk_target(command);
-    }
-    let namespace = Namespace { database: command.get("$db")?.as_str()?, collection: first.value.as_str()? };
-    Some((namespace, class, kind(command, class)))
-}
-
-/// The target of a bulkWrite with one op.
-fn bulk_target(command: Document<'_>) -> Option<Target<'_>> {
-    let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;
-    let first = op.first()?;
-    let place = usize::try_from(first.value.as_integer()?).ok()?;
-    let named = command.get("nsInfo")?.as_array()?.values().nth(place)?.as_document()?;
-    let kind = match first.key {
-        b"insert" => StatementKind::Insert,
-        b"delete" => StatementKind::Delete,
-        _ => kind_of_change(op.get("updateMods")?),
-    };
-    Some((Namespace::parse(named.get("ns")?.as_str()?)?, CommandClass::BulkWrite, Some(kind)))
-}
-
-fn kind(command: Document<'_>, class: CommandClass) -> Option<StatementKind> {
-    let change = match class {
-        CommandClass::Insert => return Some(StatementKind::Insert),
-        CommandClass::Delete => return Some(StatementKind::Delete),
-        CommandClass::FindAndModify if command.get("remove").and_then(Value::as_flag) == Some(true) => {
-            return Some(StatementKind::Delete);
-        }
-        CommandClass::FindAndModify => command.get("update"),
-        CommandClass::Update => {
-            let list = command.get("updates").and_then(Value::as_array)?;
-            list.values().next()?.as_document()?.get("u")
-        }
-        _ => return None,
-    };
-    change.map(kind_of_change)
-}
-
-fn kind_of_change(change: Value<'_>) -> StatementKind {
-    match change.as_document() {
-        None => StatementKind::Pipeline,
-        Some(document) if document.first().is_some_and(|first| first.key.starts_with(b"$")) => StatementKind::Operators,
-        Some(_) => StatementKind::Replacement,
-    }
-}
-
-/// The kinds of statements that a command of this class can have.
-fn kinds_of_class(class: CommandClass) -> &'static [StatementKind] {
-    use StatementKind::{Delete, Insert, Operators, Pipeline, Replacement};
-    match class {
-        CommandClass::Insert => &[Insert],
-        CommandClass::Update => &[Operators, Replacement, Pipeline],
-        CommandClass::Delete => &[Delete],
-        CommandClass::FindAndModify => &[Operators, Replacement, Pipeline, Delete],
-        CommandClass::BulkWrite => &[Insert, Operators, Replacement, Pipeline, Delete],
-        _ => &[],
-    }
 }
 
 fn class_name(class: CommandClass) -> &'static str {

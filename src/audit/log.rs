@@ -69,18 +69,6 @@ pub fn is_line(line: &[u8]) -> bool {
     memmem::find(line, b"\"ctx\":").is_some() && memmem::find(line, b"\"msg\":").is_some()
 }
 
-/// The connection of a line, as a number. One reader must read all lines of a connection, in order.
-#[must_use]
-pub fn connection_of(line: &[u8]) -> u64 {
-    /// `ctx` is near the start: only time, severity, component and number precede it.
-    const NEAR: usize = 256;
-    let near = line.get(..NEAR).unwrap_or(line);
-    let start = memmem::find(near, b"\"ctx\":\"").map_or(0, |at| at + 7);
-    let name = near.get(start..).unwrap_or_default();
-    let end = memchr::memchr(b'"', name).unwrap_or(name.len());
-    fnv_hash(name.get(..end).unwrap_or_default())
-}
-
 /// Reads lines of a log.
 #[derive(Debug, Default)]
 pub struct LogReader {
@@ -219,7 +207,7 @@ impl LogReader {
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
         let Read { client, milliseconds, took, .. } = read;
-        out.push(RecordedCommand { client, milliseconds, took, content, partial: false });
+        out.push(RecordedCommand { client, milliseconds, took, content, partial: false, answer: None });
         Ok(())
     }
 
@@ -276,7 +264,14 @@ impl PendingStatements {
         let namespace = Namespace { database: &database, collection: &collection };
         if self.truncated > 0 {
             let content = hidden(namespace, class_of(form), Some(self.truncated), TRUNCATED);
-            out.push(RecordedCommand { client: client.clone(), milliseconds, took, content, partial: false });
+            out.push(RecordedCommand {
+                client: client.clone(),
+                milliseconds,
+                took,
+                content,
+                partial: false,
+                answer: None,
+            });
         }
         if self.statements.is_empty() {
             return;
@@ -290,6 +285,7 @@ impl PendingStatements {
             took,
             content: Content::Command(command),
             partial,
+            answer: None,
         }));
     }
 }

@@ -1,5 +1,6 @@
 //! A recorded command, as far as its source contains it.
 
+use super::Answer;
 use crate::command::{CommandClass, Form, Namespace, classify};
 use crate::document::{CowDocument, Document, Element, Value};
 
@@ -14,6 +15,8 @@ pub struct RecordedCommand {
     pub content: Content,
     /// Only the statements are known, not the command's other fields, such as its comment.
     pub partial: bool,
+    /// The server's answer; only captures have it.
+    pub answer: Option<Answer>,
 }
 
 /// The sender.

@@ -88,16 +88,25 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
     line(
         &mut out,
         format_args!(
-            "{:width$}  {:>12}  {:>13}  {:>11}  {:>8}  {:>8}  {:>10}",
-            "rule", "would reject", "would rewrite", "cannot tell", "warns", "excepted", "passed"
+            "{:width$}  {:>12}  {:>13}  {:>8}  {:>8}  {:>11}  {:>8}  {:>8}  {:>10}",
+            "rule",
+            "would reject",
+            "would rewrite",
+            "conflict",
+            "no match",
+            "cannot tell",
+            "warns",
+            "excepted",
+            "passed"
         ),
     );
     for (rule, tally) in rules {
-        let Counts { rejected, rewritten, warned, cannot_tell, excepted, passed, .. } = tally.counts;
+        let Counts { rejected, rewritten, conflict, no_match, warned, cannot_tell, excepted, passed, .. } =
+            tally.counts;
         line(
             &mut out,
             format_args!(
-                "{:width$}  {rejected:>12}  {rewritten:>13}  {cannot_tell:>11}  {warned:>8}  {excepted:>8}  {passed:>10}",
+                "{:width$}  {rejected:>12}  {rewritten:>13}  {conflict:>8}  {no_match:>8}  {cannot_tell:>11}  {warned:>8}  {excepted:>8}  {passed:>10}",
                 rule.name.value
             ),
         );
@@ -131,13 +140,18 @@ fn write_details(rule: &Rule, tally: &RuleTally, out: &mut String) {
 }
 
 fn example_text(example: &Example, out: &mut String) {
-    let Example { namespace, shape, statements, reason, shell, .. } = example;
+    let Example { namespace, shape, statements, reason, text, .. } = example;
     let effect = words(example.effect);
     let reason = if reason.is_empty() { String::new() } else { format!(": {reason}") };
     let what = one_line(&format!("{namespace} {shape}{reason}"));
     line(out, format_args!("  {effect} {statements} × {what}"));
-    if let Some(shell) = shell {
-        line(out, format_args!("      {}", one_line(shell)));
+    match (&text.shell, &text.sent) {
+        (Some(shell), Some(sent)) => {
+            line(out, format_args!("    - {}", one_line(shell)));
+            line(out, format_args!("    + {}", one_line(sent)));
+        }
+        (Some(shell), None) => line(out, format_args!("      {}", one_line(shell))),
+        (None, _) => {}
     }
 }
 

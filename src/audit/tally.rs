@@ -150,8 +150,16 @@ pub struct Example {
     pub last: Option<u64>,
     /// The reason of the effect; empty for rewrites.
     pub reason: String,
-    /// The first of them in mongosh syntax, if values may be shown.
+    #[serde(flatten)]
+    pub text: ExampleText,
+}
+
+/// The first statement of an example in mongosh syntax, if values may be shown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct ExampleText {
     pub shell: Option<String>,
+    /// What would be sent instead, if the rules rewrite it.
+    pub sent: Option<String>,
 }
 
 /// One rule's counts.
@@ -188,8 +196,8 @@ impl RuleTally {
         self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.effect, noted.statements));
     }
 
-    /// Counts statements. Calls `shell` for the text of a new shape.
-    pub fn note(&mut self, noted: &Noted<'_>, shape: String, shell: impl FnOnce() -> Option<String>) {
+    /// Counts statements. Calls `text` for the text of a new shape.
+    pub fn note(&mut self, noted: &Noted<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
         self.count(noted);
         let same =
             |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;
@@ -206,7 +214,7 @@ impl RuleTally {
                 users: noted.users.map(joined),
                 last: noted.at,
                 reason: noted.reason.to_owned(),
-                shell: shell(),
+                text: text(),
             });
         }
     }

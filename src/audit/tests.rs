@@ -244,6 +244,7 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
         took: None,
         content: Content::Command(command),
         partial: false,
+        answer: None,
     });
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
@@ -264,7 +265,7 @@ fn counts_are_bounded_and_can_be_merged() {
             namespace: "d.c",
             reason: "",
         };
-        tally.note(&noted, format!("shape{number}"), || None);
+        tally.note(&noted, format!("shape{number}"), ExampleText::default);
     };
     let (mut one, mut other) = (RuleTally::default(), RuleTally::default());
     (0..1000).for_each(|number| note(&mut one, number));
@@ -298,22 +299,44 @@ fn shapes_have_names_and_no_values() {
 
 /// The proposal for these commands, all from one connection.
 fn proposed(commands: &[&str]) -> String {
+    let recorded: Vec<RecordedCommand> = commands.iter().map(|text| recorded(text, 1, None)).collect();
+    proposed_for(&recorded)
+}
+
+fn recorded(text: &str, connection: u64, answer: Option<Answer>) -> RecordedCommand {
+    let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
+    let client = Client { app: Some("shop\n- x".to_owned()), connection, ..Client::default() };
+    let content = Content::Command(command);
+    RecordedCommand { client, milliseconds: None, took: None, content, partial: false, answer }
+}
+
+fn proposed_for(traffic: &[RecordedCommand]) -> String {
     let mut habits = Habits::default();
-    for text in commands {
-        let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
-        let client = Client { app: Some("shop\n- x".to_owned()), ..Client::default() };
-        let content = Content::Command(command);
-        habits.take(&RecordedCommand { client, milliseconds: None, took: None, content, partial: false });
+    traffic.iter().for_each(|one| habits.take(one));
+    let candidates = Candidates::from_habits(&habits);
+    let mut evaluation = candidates.evaluation();
+    traffic.iter().for_each(|one| evaluation.take(one));
+    let evaluated = evaluation.finish();
+    let mut proposal = candidates.choose(evaluated);
+    if let Some(rules) = proposal.rules() {
+        let mut audit = Audit::new(rules);
+        traffic.iter().for_each(|one| audit.take(one));
+        let tally = audit.finish();
+        proposal.remove_breaking(tally);
     }
-    let text = propose(&habits, &["a.log".to_owned()]);
+    let text = proposal.to_text(&["a.log".to_owned()]);
     let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);
     assert!(loaded.is_ok() || text.contains("No rule proposed"), "{text}\n{}", loaded.unwrap_err());
     text
 }
 
+const SAVE: &str = "db.c.replaceOne({_id: 1}, {a: 1, version: 4})";
+const READ: &str = "db.c.find({_id: 1})";
+
 #[test]
 fn habits_become_rules_that_load() {
     let pushes = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}})"; 25];
+    let upserts = vec!["db.c.updateOne({o: 1}, {$push: {l: 1}}, {upsert: true})"; 25];
     let sliced = [&pushes[..], &["db.c.updateOne({o: 1}, {$push: {l: {$each: [1], $slice: 5}}})"]].concat();
     for (commands, expected, absent) in [
         (
@@ -321,11 +344,9 @@ fn habits_become_rules_that_load() {
             "other than _id, after the same connection had read it",
             "check_version",
         ),
-        (
-            vec!["db.c.replaceOne({_id: 1}, {a: 1, version: 4})"],
-            "replacement: { policy: check_version, version: version }",
-            "reject",
-        ),
+        (vec![READ, SAVE, READ, SAVE], "    replacement: { policy: check_version, version: version }", "Not proposed"),
+        // The version of the stored document is not known.
+        (vec![SAVE], "    replacement: { policy: merge }", "\n    replacement: { policy: check_version"),
         (vec!["db.c.replaceOne({_id: 1, version: 3}, {a: 1, version: 4})"], "No rule proposed", "replacement:"),
         (vec!["db.c.updateOne({_id: 1}, {$inc: {n: -2}})"], "bounds: { field: n, min: 0 }", "replacement:"),
         (vec!["db.c.updateOne({_id: 1, n: {$gte: 2}}, {$inc: {n: -2}})"], "No rule proposed", "bounds:"),
@@ -335,13 +356,9 @@ fn habits_become_rules_that_load() {
             "replacement:",
         ),
         (vec!["db.c.updateOne({_id: 1}, {$inc: {n: 2}})"], "No rule proposed", "bounds:"),
-        (pushes, "bucket: { array: l, count: l_count, limit: 100 }", "replacement:"),
+        (pushes, "limits: { items: { l: 1000 } }", "bucket:"),
+        (upserts, "bucket: { array: l, count: l_count, limit: 100 }", "limits:"),
         (sliced, "No rule proposed", "bucket:"),
-        (
-            vec!["db.c.updateOne({_id: 1}, {$set: {updated_at: ISODate('2026-01-01T00:00:00Z')}})"],
-            "timestamps: { source: updated_at",
-            "replacement:",
-        ),
         (vec!["db.c.deleteMany({})"], "deny: { operations: [delete], when: { filter: empty } }", "update,"),
         (
             vec!["db.c.updateMany({}, {$set: {a: 1}})", "db.c.deleteMany({})"],
@@ -351,6 +368,96 @@ fn habits_become_rules_that_load() {
     ] {
         let text = proposed(&commands);
         assert!(text.contains(expected) && !text.contains(absent), "{commands:?}\n{text}");
+    }
+}
+
+#[test]
+fn a_time_without_late_writes_gives_no_rule() {
+    let set = |time: &str| {
+        format!("db.c.updateOne({{_id: 1}}, {{$set: {{updated_at: ISODate('2026-01-01T00:00:{time}Z')}}}})")
+    };
+    let times = |times: &[&str]| times.iter().map(|time| set(time)).collect::<Vec<_>>();
+    let on_time = times(&["00", "10", "20", "19.900", "30"]);
+    let late = times(&["00", "20", "10", "30", "25"]);
+    let of = |commands: &[String]| proposed(&commands.iter().map(String::as_str).collect::<Vec<_>>());
+    assert!(of(&on_time).contains("No rule proposed"), "{}", of(&on_time));
+    assert!(of(&late).contains("timestamps: { source: updated_at"), "{}", of(&late));
+}
+
+#[test]
+fn a_rule_that_breaks_the_application_is_not_proposed() {
+    // It counts its own version up.
+    let saves: Vec<String> = (1..9).map(|n| format!("db.c.replaceOne({{_id: 1}}, {{a: 1, version: {n}}})")).collect();
+    let counting: Vec<&str> = saves.iter().flat_map(|save| [READ, save.as_str()]).collect();
+    // It changes the document by an update between reading and saving it.
+    let views = "db.c.updateOne({_id: 1}, {$inc: {views: 1}})";
+    let between = [READ, views, SAVE].repeat(5);
+    // It saves the same document again without reading it.
+    let again = [READ, SAVE, SAVE, SAVE].to_vec();
+    for commands in [counting, between, again] {
+        let text = proposed(&commands);
+        assert!(text.contains("would meet a version conflict"), "{commands:?}\n{text}");
+        assert!(text.contains("\n    replacement: { policy: merge }"), "{commands:?}\n{text}");
+    }
+    // A save that removes a field would keep it with merge.
+    let removing = ["db.c.insertOne({_id: 1, a: 1, b: 1})", "db.c.replaceOne({_id: 1}, {a: 2})"];
+    let text = proposed(&removing);
+    assert!(text.contains("No rule proposed") && text.contains("remove a field ('b')"), "{text}");
+    // A temperature is below zero.
+    let cold = ["db.c.updateOne({_id: 1}, {$inc: {n: -1}})", "db.c.insertOne({_id: 2, n: -5})"];
+    let text = proposed(&cold);
+    assert!(text.contains("No rule proposed") && text.contains("it would reject 1 of 2 statements"), "{text}");
+    // A decrement below zero that succeeded is rare for a stock, and normal for a balance that may be negative.
+    let sold = |stock: usize| {
+        [
+            vec![format!("db.c.insertOne({{_id: 1, n: {stock}}})")],
+            vec!["db.c.updateOne({_id: 1}, {$inc: {n: -1}})".to_owned(); 10],
+        ]
+        .concat()
+    };
+    for (stock, expected) in [(9, "1 would change nothing"), (3, "7 of 10 statements would change nothing")] {
+        let text = proposed(&sold(stock).iter().map(String::as_str).collect::<Vec<_>>());
+        assert!(text.contains(expected) && text.contains("No rule proposed") == (stock == 3), "{text}");
+    }
+    // A pipeline cannot be analysed.
+    let pipeline =
+        ["db.c.updateOne({_id: 1}, {$inc: {n: -1}})", "db.c.updateOne({_id: 1}, [{$set: {n: {$max: ['$n', 0]}}}])"];
+    let text = proposed(&pipeline);
+    assert!(text.contains("    unsupported: allow\n    bounds:") && text.contains("# Not proposed: bounds"), "{text}");
+}
+
+#[test]
+fn an_audit_counts_conflicts_with_what_is_stored() {
+    let rules = rules("mode: shadow\n    replacement: { policy: check_version, version: version }");
+    let failed = Answer { write_errors: vec![121], ..Answer::default() };
+    let unmatched = Answer { n: Some(0), ..Answer::default() };
+    let save = |version: i32| format!("db.c.replaceOne({{_id: 1}}, {{version: {version}}})");
+    let mut audit = Audit::new(&rules);
+    for (text, connection, answer) in [
+        ("db.c.insertOne({_id: 1, version: 1})".to_owned(), 1, None),
+        (save(1), 1, None),
+        // Neither changed anything.
+        (save(7), 2, Some(failed)),
+        (save(8), 2, Some(unmatched)),
+        (READ.to_owned(), 1, None),
+        (READ.to_owned(), 2, None),
+        (save(1), 1, None),
+        // A lost update: the other connection has saved it since.
+        (save(1), 2, None),
+        (READ.to_owned(), 2, None),
+        (save(1), 2, None),
+    ] {
+        audit.take(&recorded(&text, connection, answer));
+    }
+    let tally = audit.finish();
+    let Counts { rewritten, conflict, .. } = tally.rules[0].counts;
+    assert_eq!((rewritten, conflict), (3, 3));
+    let text = report::to_text(&tally, &rules, &[]);
+    for part in [
+        "    - db.c.replaceOne({_id: 1}, {version: 1})\n    + db.c.replaceOne({_id: 1, version: 1}, {version: 2})\n",
+        "reports a conflict for 3",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
     }
 }
 

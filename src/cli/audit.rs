@@ -10,7 +10,7 @@ use clap::Args;
 use super::output::print;
 use super::traffic::{self, Worker};
 use super::{Format, fail, load_rules};
-use crate::audit::{Audit, RecordedCommand, Tally, report};
+use crate::audit::{Audit, RecordedCommand, report};
 use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
@@ -32,12 +32,11 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
         Ok(rules) => rules,
         Err(code) => return code,
     };
-    let (workers, sources) = match traffic::read_files(&arguments.files, || Audit::new(&rules)) {
+    let (audit, sources) = match traffic::read_files(&arguments.files, Audit::new(&rules)) {
         Ok(read) => read,
         Err(error) => return fail(&format!("{error:#}"), 1),
     };
-    let mut tally = Tally::default();
-    workers.into_iter().for_each(|worker| tally.merge(worker.finish()));
+    let tally = audit.finish();
     let text = match arguments.format {
         Format::Text => report::to_text(&tally, &rules, &sources),
         Format::Json => format!("{:#}\n", report::to_json(&tally, &rules, &sources)),

@@ -26,6 +26,7 @@ use crate::audit::capture::servers_record;
 use crate::player::Target;
 use crate::proxy::{Proxy, QueuedRecord, RecordCounts, Recorder, Sink};
 use crate::service::ConnectionString;
+use crate::text::counted;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -78,7 +79,8 @@ fn conclude(file: &std::path::Path, written: &RecordingState, dropped: u64) -> E
     let RecordingState { commands, bytes, is_full, error } = written;
     let full = if *is_full { ", because the file has reached --max-size" } else { "" };
     let place = file.display();
-    let counts = format!("recorded {commands} commands ({bytes} bytes) in {place}; {dropped} were not recorded{full}");
+    let recorded = counted(*commands, "command");
+    let counts = format!("recorded {recorded} ({bytes} bytes) in {place}; {dropped} were not recorded{full}");
     let printed = print_line(&counts);
     match error {
         Some(error) => fail(&format!("{place}: {error}; the capture is incomplete"), 1),

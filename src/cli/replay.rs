@@ -23,6 +23,7 @@ use crate::player::{Pace, Player, Target, stored};
 use crate::replay::report::{PlayedAt, ReplayReport, to_html, to_json, to_text};
 use crate::replay::{Action, Comparison, Outcome, Recorded, Speed};
 use crate::service::ConnectionString;
+use crate::text::counted;
 
 /// Rounds of a comparison: the targets take turns, so that a disturbance does not affect only one of them.
 const ROUNDS: u64 = 20;
@@ -153,7 +154,9 @@ fn announce(arguments: &Arguments, survey: &Source, players: &[Player]) {
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();
     logging::note(&format!(
-        "sending {commands} commands of {connections} connections, recorded in {seconds:.1} s, to {} at {}",
+        "sending {} of {}, recorded in {seconds:.1} s, to {} at {}",
+        counted(commands, "command"),
+        counted(connections as u64, "connection"),
         targets.join(" and "),
         arguments.speed
     ));
@@ -265,10 +268,12 @@ impl Playing {
                 self.ended = true;
                 break;
             };
-            if action.in_transaction {
-                open.insert(action.stream);
-            } else {
-                open.remove(&action.stream);
+            if let Some(session) = action.transaction {
+                if action.in_transaction {
+                    open.insert(session)
+                } else {
+                    open.remove(&session)
+                };
             }
             self.player.dispatch(action).await;
             dispatched += 1;

@@ -3,12 +3,13 @@
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use anyhow::{Result, bail};
 use clap::Args;
 
 use super::output::print;
 use super::traffic::{self, Worker};
 use super::{fail, logging};
-use crate::audit::{Habits, RecordedCommand, propose};
+use crate::audit::{Audit, CandidateEvaluation, Candidates, Habits, RecordedCommand};
 use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
@@ -20,18 +21,38 @@ pub struct Arguments {
 
 /// Exits with 0 if the files could be read.
 pub(super) fn run(arguments: &Arguments) -> ExitCode {
-    let (workers, sources) = match traffic::read_files(&arguments.files, Habits::default) {
-        Ok(read) => read,
-        Err(error) => return fail(&format!("{error:#}"), 1),
-    };
+    match proposal(&arguments.files) {
+        Ok(text) => print(text.as_bytes()).into(),
+        Err(error) => fail(&format!("{error:#}"), 1),
+    }
+}
+
+/// Reads the files three times: for the habits of the applications, for each candidate rule, and for the chosen rules
+/// together.
+fn proposal(files: &[PathBuf]) -> Result<String> {
+    for file in files {
+        // What cannot be opened is an error below.
+        if file.metadata().is_ok_and(|data| !data.is_file()) {
+            bail!(
+                "{} is not a file; suggest reads its sources more than once, so write a stream to a file first",
+                file.display()
+            );
+        }
+    }
+    let (habits, sources) = traffic::read_files(files, Habits::default())?;
     for source in sources.iter().filter(|source| source.unreadable > 0 || source.note.is_some()) {
         let note = source.note.as_deref().unwrap_or_default();
         logging::note(&format!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable));
     }
-    let mut habits = Habits::default();
-    workers.into_iter().for_each(|worker| habits.merge(worker));
+    let candidates = Candidates::from_habits(&habits);
+    let evaluated = traffic::read_files(files, candidates.evaluation())?.0.finish();
+    let mut proposal = candidates.choose(evaluated);
+    if let Some(rules) = proposal.rules() {
+        let tally = traffic::read_files(files, Audit::new(rules))?.0.finish();
+        proposal.remove_breaking(tally);
+    }
     let names: Vec<String> = sources.into_iter().map(|source| source.name).collect();
-    print(propose(&habits, &names).as_bytes()).into()
+    Ok(proposal.to_text(&names))
 }
 
 impl Worker for Habits {
@@ -41,5 +62,15 @@ impl Worker for Habits {
 
     fn take(&mut self, recorded: &RecordedCommand) {
         Habits::take(self, recorded);
+    }
+}
+
+impl Worker for CandidateEvaluation<'_> {
+    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        CandidateEvaluation::wants(self, namespace, class, command)
+    }
+
+    fn take(&mut self, recorded: &RecordedCommand) {
+        CandidateEvaluation::take(self, recorded);
     }
 }

@@ -1,7 +1,7 @@
-//! Reads recorded traffic from files for `audit` and `suggest`, and distributes the entries to two workers. All entries of
-//! a connection go to the same worker, in order.
+//! Reads recorded traffic from files for `audit` and `suggest`. One thread reads the files, another one interprets the
+//! entries, in their order: what a statement does depends on the earlier ones of all connections.
 //!
-//! Memory is bounded for any file: lines pass through short queues in batches. [`entries`] reads the files,
+//! Memory is bounded for any file: entries pass through a short queue in batches. [`entries`] reads the files,
 //! `crate::audit` interprets the entries.
 
 pub(super) mod entries;
@@ -9,24 +9,22 @@ pub(super) mod entries;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
 use self::entries::{Entries, FileKind};
+use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::ReportSource;
-use crate::audit::{RecordedCommand, Unreadable, capture, log, profile};
-use crate::command::{CommandClass, Namespace, classify};
-use crate::document::{Document, Value, peek};
+use crate::audit::{RecordedCommand, Unreadable, profile};
+use crate::command::{CommandClass, Namespace};
 
-/// Worker threads, in addition to the reading thread.
-const WORKERS: usize = 2;
 /// The size of a batch in bytes.
 const BATCH: usize = 256 * 1024;
-/// The most batches in the queue of a worker.
+/// The most batches in the queue of the worker.
 const QUEUE: usize = 4;
 
-/// Processes recorded commands; each thread has its own.
+/// Processes recorded commands.
 pub(super) trait Worker: Send {
     /// See [`crate::audit::Wanted`].
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
@@ -44,45 +42,34 @@ struct EntryBatch {
 /// For each file, the number of unreadable entries and the error of the first one.
 type Faults = Vec<(u64, Option<String>)>;
 
-/// Reads the files and returns the workers and the files' properties.
+/// Reads the files with the worker; returns the worker and the files' properties.
 ///
 /// # Errors
 /// A file cannot be opened or read, or its kind is unknown.
-pub(super) fn read_files<W: Worker>(files: &[PathBuf], make: impl Fn() -> W) -> Result<(Vec<W>, Vec<ReportSource>)> {
+pub(super) fn read_files<W: Worker>(files: &[PathBuf], worker: W) -> Result<(W, Vec<ReportSource>)> {
     let progress = progress(files)?;
-    let workers: Vec<W> = (0..WORKERS).map(|_| make()).collect();
-    let (workers, mut sources) = std::thread::scope(|scope| {
-        let mut queues = Vec::new();
-        let mut running = Vec::new();
-        for worker in workers {
-            let (queue, batches) = sync_channel(QUEUE);
-            queues.push(queue);
-            running.push(scope.spawn(move || work(worker, &batches, files.len())));
-        }
+    let (worker, faults, mut sources) = std::thread::scope(|scope| {
+        let (queue, batches) = sync_channel(QUEUE);
+        let running = scope.spawn(move || work(worker, &batches, files.len()));
         let read: Result<Vec<ReportSource>> = files
             .iter()
             .enumerate()
             .map(|(source, path)| {
-                read_file(source, path, &queues, &progress).with_context(|| path.display().to_string())
+                read_file(source, path, &queue, &progress).with_context(|| path.display().to_string())
             })
             .collect();
-        drop(queues);
-        let done: Vec<(W, Faults)> = running.into_iter().filter_map(|worker| worker.join().ok()).collect();
-        read.map(|sources| (done, sources))
+        drop(queue);
+        let done = running.join();
+        let sources = read?;
+        let (worker, faults) = done.ok().context("the worker thread failed; its error is above")?;
+        anyhow::Ok((worker, faults, sources))
     })?;
     progress.finish_and_clear();
-    if workers.len() != WORKERS {
-        bail!("a worker thread failed; its error is above");
+    for (source, (count, first)) in sources.iter_mut().zip(faults) {
+        source.unreadable += count;
+        source.note = source.note.take().or(first);
     }
-    let mut made = Vec::new();
-    for (worker, faults) in workers {
-        made.push(worker);
-        for (source, (count, first)) in sources.iter_mut().zip(faults) {
-            source.unreadable += count;
-            source.note = source.note.take().or(first);
-        }
-    }
-    Ok((made, sources))
+    Ok((worker, sources))
 }
 
 /// A progress bar, visible only on a terminal.
@@ -100,74 +87,43 @@ fn progress(files: &[PathBuf]) -> Result<ProgressBar> {
 fn read_file(
     source: usize,
     path: &Path,
-    queues: &[SyncSender<EntryBatch>],
+    queue: &SyncSender<EntryBatch>,
     progress: &ProgressBar,
 ) -> Result<ReportSource> {
-    let mut sharing = Sharing { source, queues, batches: queues.iter().map(|_| Vec::new()).collect(), turn: 0 };
     let entries = Entries::open(path, |file| Box::new(progress.wrap_read(file)))?;
     let kind = entries.kind;
+    let mut batch = Vec::new();
+    let send = |bytes: &mut Vec<u8>| {
+        let bytes = std::mem::take(bytes);
+        queue.send(EntryBatch { source, kind, bytes }).ok().context("the worker thread failed")
+    };
     let mut found = entries.describe(path)?;
-    let read = entries.read(&mut |_, entry| sharing.share(kind, entry))?;
-    sharing.send_all(kind)?;
+    let read = entries.read(&mut |_, entry| {
+        if kind == FileKind::Log && memchr::memmem::find(entry, b"\"Slow query\"").is_none() {
+            return Ok(());
+        }
+        batch.extend_from_slice(entry);
+        if kind != FileKind::Capture {
+            batch.push(b'\n');
+        }
+        if batch.len() >= BATCH { send(&mut batch) } else { Ok(()) }
+    })?;
+    send(&mut batch)?;
     found.unreadable = read.too_long;
     found.note = read.flaw.map(|flaw| flaw.to_string());
     Ok(found)
 }
 
-/// Distributes entries to workers.
-struct Sharing<'q> {
-    source: usize,
-    queues: &'q [SyncSender<EntryBatch>],
-    /// Unsent entries for each worker.
-    batches: Vec<Vec<u8>>,
-    turn: u64,
-}
-
-impl Sharing<'_> {
-    /// All entries of a connection go to the same worker.
-    fn share(&mut self, kind: FileKind, entry: &[u8]) -> Result<()> {
-        match kind {
-            FileKind::Log if memchr::memmem::find(entry, b"\"Slow query\"").is_none() => Ok(()),
-            FileKind::Log => self.give(log::connection_of(entry), kind, &[entry, b"\n"]),
-            FileKind::Capture => {
-                let connection =
-                    peek(entry).find(|element| element.key == b"conn").and_then(|conn| conn.value.as_raw_i64());
-                self.give(connection.unwrap_or_default().cast_unsigned(), kind, &[entry])
-            }
-            FileKind::Profile | FileKind::Empty => {
-                self.turn += 1;
-                self.give(self.turn, kind, &[entry, b"\n"])
-            }
-        }
-    }
-
-    fn give(&mut self, worker: u64, kind: FileKind, parts: &[&[u8]]) -> Result<()> {
-        let worker = (worker % self.queues.len() as u64) as usize;
-        let Some(batch) = self.batches.get_mut(worker) else { return Ok(()) };
-        parts.iter().for_each(|part| batch.extend_from_slice(part));
-        if batch.len() >= BATCH { self.send(worker, kind) } else { Ok(()) }
-    }
-
-    fn send_all(&mut self, kind: FileKind) -> Result<()> {
-        (0..self.queues.len()).try_for_each(|worker| self.send(worker, kind))
-    }
-
-    fn send(&mut self, worker: usize, kind: FileKind) -> Result<()> {
-        let (Some(batch), Some(queue)) = (self.batches.get_mut(worker), self.queues.get(worker)) else { return Ok(()) };
-        let batch = EntryBatch { source: self.source, kind, bytes: std::mem::take(batch) };
-        queue.send(batch).ok().context("a worker thread failed")
-    }
-}
-
-/// Runs one worker until the traffic ends.
+/// Runs the worker until the traffic ends.
 fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
     let mut faults: Faults = vec![(0, None); sources];
-    let mut logs = LogReader::default();
+    let (mut logs, mut captures) = (LogReader::default(), CaptureReader::default());
     let mut current = None;
     let mut out = Vec::new();
     for batch in batches {
         if current != Some(batch.source) {
             logs.finish(&mut out);
+            captures.finish(&mut out);
             current = Some(batch.source);
         }
         let mut fault = |unreadable: Unreadable| {
@@ -184,13 +140,14 @@ fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize
             let read = match batch.kind {
                 FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
                 FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut out),
-                FileKind::Capture => record(entry, &wanted, &mut out),
+                FileKind::Capture => captures.parse_record(entry, &wanted, &mut out),
             };
             read.err().into_iter().for_each(&mut fault);
             out.drain(..).for_each(|recorded| worker.take(&recorded));
         }
     }
     logs.finish(&mut out);
+    captures.finish(&mut out);
     out.iter().for_each(|recorded| worker.take(recorded));
     (worker, faults)
 }
@@ -204,20 +161,4 @@ fn split(batch: &[u8], kind: FileKind) -> (&[u8], &[u8]) {
         }
     };
     batch.split_at(end.clamp(1, batch.len()))
-}
-
-fn record(
-    bytes: &[u8],
-    wanted: &dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool,
-    out: &mut Vec<RecordedCommand>,
-) -> Result<(), Unreadable> {
-    let record = Document::parse(bytes).map_err(|error| Unreadable(error.to_string()))?;
-    let command = record.get("command").and_then(Value::as_document);
-    let Some(first) = command.and_then(Document::first) else { return Ok(()) };
-    let database = command.and_then(|command| command.get("$db")).and_then(Value::as_str).unwrap_or_default();
-    let namespace = Namespace { database, collection: first.value.as_str().unwrap_or_default() };
-    if wanted(namespace, classify(first.key), command.map(Document::as_bytes).unwrap_or_default()) {
-        out.extend(capture::parse_record(record));
-    }
-    Ok(())
 }

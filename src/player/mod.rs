@@ -4,6 +4,7 @@
 //! [`stored`] compares the documents of two targets.
 
 mod connection;
+mod limited;
 mod login;
 mod playing;
 mod progress;

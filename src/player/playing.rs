@@ -9,8 +9,9 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
+use super::limited::Limited;
 use super::progress::Progress;
-use super::stream::{Dispatched, Limited, Shared, Stream};
+use super::stream::{Dispatched, Shared, Stream};
 use super::{Target, TargetError};
 use crate::command::Reply;
 use crate::document::OwnedValue;
@@ -129,7 +130,7 @@ impl Player {
         Played { tally: progress.tally(), seconds: progress.played().as_secs_f64() }
     }
 
-    /// Ends the sessions of the replay, which closes its cursors and aborts its transactions.
+    /// Kills the sessions of the replay, which closes its cursors and aborts its transactions.
     pub async fn finish(&mut self, sessions: Vec<[u8; 16]>) {
         self.streams.clear();
         let ending = async {
@@ -137,7 +138,7 @@ impl Player {
             let Ok(mut connection) = self.shared.target.connect(None).await else { return };
             for part in sessions.chunks(SESSIONS) {
                 let reply = connection.command("admin", |w| {
-                    w.array("endSessions", |a| {
+                    w.array("killSessions", |a| {
                         part.iter().for_each(|id| a.nested(|w| w.value("id", OwnedValue::uuid(*id).as_value())));
                     });
                 });

@@ -1,6 +1,6 @@
 //! What the streams of a player share: counts, cursors, and which actions are not answered yet.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,7 @@ pub(super) struct Progress {
 struct State {
     tally: Tally,
     /// Actions that were dispatched and not answered, with those that wait for them.
-    pending: HashMap<u64, Vec<oneshot::Sender<()>>>,
+    pending: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
     /// Of these the last ones of streams.
     pending_ends: BTreeSet<u64>,
     /// First actions of streams, which wait until no earlier one of `pending_ends` is left.
@@ -52,7 +52,7 @@ impl Progress {
         let now = Instant::now();
         let state = State {
             tally: Tally::default(),
-            pending: HashMap::new(),
+            pending: BTreeMap::new(),
             pending_ends: BTreeSet::new(),
             beginning: Vec::new(),
             cursors: HashMap::new(),
@@ -190,8 +190,13 @@ impl Progress {
         }
     }
 
-    /// Releases those that wait for an action.
-    pub(super) fn release(&self, action: u64) {
+    /// The lowest number of the actions that are dispatched and not answered.
+    pub(super) fn earliest(&self) -> Option<u64> {
+        self.lock().pending.first_key_value().map(|(number, _)| *number)
+    }
+
+    /// Releases those that wait for an action. Returns [`Self::earliest`].
+    pub(super) fn release(&self, action: u64) -> Option<u64> {
         let mut state = self.lock();
         state.pending.remove(&action);
         if state.pending_ends.remove(&action) {
@@ -205,6 +210,7 @@ impl Progress {
         if state.pending.is_empty() {
             self.idle.notify_waiters();
         }
+        state.pending.first_key_value().map(|(number, _)| *number)
     }
 
     /// How long the target has not answered.

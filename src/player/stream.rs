@@ -1,12 +1,13 @@
 //! Sends the actions of one recorded connection, in order.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
+use super::limited::Limited;
 use super::progress::{Done, Progress};
 use super::{Connection, Target, TargetError};
 use crate::replay::{Action, Outcome};
@@ -39,31 +40,15 @@ pub(super) struct Shared {
     pub(super) limited: Option<Limited>,
 }
 
-/// Connections that streams take in turn.
-#[derive(Debug)]
-pub(super) struct Limited {
-    permits: Arc<Semaphore>,
-    /// Connections that no stream uses, with the application's name that they were opened with.
-    idle: Mutex<Vec<(Option<Box<str>>, Connection)>>,
-}
-
-impl Limited {
-    pub(super) fn to(connections: usize) -> Self {
-        Self { permits: Arc::new(Semaphore::new(connections)), idle: Mutex::default() }
-    }
-}
-
 /// One recorded connection.
 pub(super) struct Stream {
     shared: Arc<Shared>,
     connection: Option<Connection>,
-    permit: Option<OwnedSemaphorePermit>,
-    app: Option<Box<str>>,
 }
 
 impl Stream {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, connection: None, permit: None, app: None }
+        Self { shared, connection: None }
     }
 
     /// Sends actions until there are no more.
@@ -81,7 +66,8 @@ impl Stream {
             if self.shared.progress.failure().is_none() {
                 self.perform(dispatched).await;
             }
-            self.shared.progress.release(number);
+            let earliest = self.shared.progress.release(number);
+            self.shared.limited.iter().for_each(|limited| limited.advance(earliest));
         }
     }
 
@@ -100,15 +86,18 @@ impl Stream {
             self.shared.progress.without_cursor(action);
             return;
         }
-        let keeps = action.in_transaction;
-        self.take_connection(&action).await;
+        if let Some(limited) = &self.shared.limited {
+            self.connection = limited.take(&action, || self.shared.progress.earliest()).await;
+        }
+        self.connect(&action).await;
         let behind = due.map_or(Duration::ZERO, |due| due.elapsed());
         let sent = Instant::now();
         let outcome = self.send(&action, &cursors).await;
-        self.shared.progress.done(action, Done { outcome, took: sent.elapsed(), behind });
-        if !keeps {
-            self.give_back();
+        let took = sent.elapsed();
+        if let Some(limited) = &self.shared.limited {
+            limited.give_back(&action, self.connection.take());
         }
+        self.shared.progress.done(action, Done { outcome, took, behind });
     }
 
     async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<Outcome> {
@@ -127,19 +116,7 @@ impl Stream {
     }
 
     /// Leaves `connection` unset if none can be opened.
-    async fn take_connection(&mut self, action: &Action) {
-        if let Some(limited) = &self.shared.limited
-            && self.permit.is_none()
-        {
-            self.permit = limited.permits.clone().acquire_owned().await.ok();
-            let mut idle = limited.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            let same = idle.iter().position(|(app, _)| *app == action.app);
-            self.connection = same.map(|at| idle.swap_remove(at).1);
-            if self.connection.is_none() && idle.len() > limited.permits.available_permits() {
-                idle.pop();
-            }
-        }
-        self.app.clone_from(&action.app);
+    async fn connect(&mut self, action: &Action) {
         let mut pause = PAUSE;
         for attempt in 1..=TRIES {
             if self.connection.is_some() {
@@ -163,15 +140,5 @@ impl Stream {
                 }
             }
         }
-    }
-
-    /// With a limited number of connections another stream may have it now.
-    fn give_back(&mut self) {
-        let Some(limited) = &self.shared.limited else { return };
-        if let Some(connection) = self.connection.take() {
-            let mut idle = limited.idle.lock().unwrap_or_else(PoisonError::into_inner);
-            idle.push((self.app.take(), connection));
-        }
-        self.permit = None;
     }
 }

@@ -40,6 +40,7 @@ pub use telemetry::decisions::Decision;
 pub use telemetry::history::{History, MINUTES};
 pub use telemetry::meter::{CommandMeasures, LookupMeasures, Measures};
 pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
+pub use telemetry::slowest::SlowStatement;
 pub use telemetry::spans::{Span, SpanDecision, Tracer};
 pub(crate) use transport::socket::Stream;
 pub use transport::tls::{FromFiles, ListenerFiles, ListenerTls, PemSource, TlsError, UpstreamTls};

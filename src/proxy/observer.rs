@@ -20,6 +20,7 @@ use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
+use crate::proxy::telemetry::slowest::SlowStatement;
 use crate::service::{Leases, WorkerStatus};
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
@@ -76,6 +77,13 @@ impl<P: Interceptor> Observer<P> {
     pub fn open_connections(&self) -> Vec<OpenConnection> {
         let traffic = &self.process.traffic;
         traffic.open_connections.list(&traffic.meter)
+    }
+
+    /// Returns the statements that took longest in the last hour, the slowest first; empty if nothing is measured.
+    #[must_use]
+    pub fn slowest(&self) -> Vec<SlowStatement> {
+        let meter = &self.process.traffic.meter;
+        meter.slowest().map(|slowest| slowest.list(meter.now())).unwrap_or_default()
     }
 
     /// Closes a client connection; returns it as it was, or `None` if there is no connection with this number.

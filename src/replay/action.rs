@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 
+use super::SessionId;
 use crate::command::CommandName;
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer};
 use crate::wire::op_msg;
@@ -30,7 +31,9 @@ pub struct Action {
     pub ends_stream: bool,
     /// The actions that opened the cursors which this one names, in the order of the command.
     pub cursors: SmallVec<[u64; 1]>,
-    /// The transaction that it belongs to goes on after it.
+    /// The session of the transaction that it belongs to.
+    pub transaction: Option<SessionId>,
+    /// The transaction goes on after it.
     pub in_transaction: bool,
     pub(super) command: CowDocument<'static>,
 }

@@ -19,7 +19,7 @@ pub use action::Action;
 pub use comparison::{Comparison, Difference, Outcome, StoredDifference, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{LeftOut, Planned, Planner, RecordedReply};
+pub use planner::{LeftOut, Planned, Planner, RecordedReply, SessionId};
 pub use report::Recorded;
 pub use tally::{CommandTally, Tally};
 pub use timeline::Timeline;

@@ -20,7 +20,7 @@ use crate::document::{CowDocument, Document, Element, Value, Writer};
 const MAX_WRITTEN: usize = 1000;
 
 /// The bytes of a session's id.
-type SessionId = [u8; 16];
+pub type SessionId = [u8; 16];
 
 /// Why a recorded command is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -195,6 +195,7 @@ impl Planner {
             return Err(LeftOut::Server);
         }
         let session = session_of(command);
+        let in_transaction = command.get("autocommit").and_then(Value::as_bool) == Some(false);
         let ends_transaction = matches!(first.key, b"commitTransaction" | b"abortTransaction");
         if ends_transaction && session.is_none() {
             return Err(LeftOut::Session);
@@ -222,7 +223,8 @@ impl Planner {
             begins_stream,
             ends_stream: self.ends.get(&stream) == Some(&number),
             cursors,
-            in_transaction: !ends_transaction && command.get("autocommit").and_then(Value::as_bool) == Some(false),
+            transaction: session.filter(|_| in_transaction).map(|session| self.fresh(session)),
+            in_transaction: in_transaction && !ends_transaction,
             command: self.playable(command),
         })
     }

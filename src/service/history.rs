@@ -83,7 +83,7 @@ impl KeepHistory {
         let lost = turn.lease.lost_token(0).and_then(time_of);
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
-        prepare::switch_on(turn.client, history, creates).await?;
+        let exists = prepare::switch_on(turn.client, history, creates).await?;
         let entries = Entries { client: turn.client, history };
         prepare::expire(&entries).await?;
         let position = match stored {
@@ -95,7 +95,7 @@ impl KeepHistory {
             None => begin(turn, &entries, lost).await?.into(),
         };
         let stream = Stream::open(turn.client, 0, Some(position), &history.of, pipeline(), options()).await?;
-        let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, prepared: Instant::now() };
+        let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
         stream.follow(turn, recorder).await
     }
 }
@@ -148,7 +148,9 @@ struct Recorder<'w> {
     entries: Entries<'w>,
     added: Vec<NewEntry>,
     bytes: usize,
-    /// When pre-images were last switched on.
+    /// Whether the collection existed at `prepared`.
+    exists: bool,
+    /// When it was last seen that pre-images are on.
     prepared: Instant,
 }
 
@@ -194,16 +196,17 @@ impl Changes for Recorder<'_> {
                 stored.reason
             );
         }
-        // A server may not report that it was switched off.
-        if stored.without_pre_image > 0 && self.prepared.elapsed() > PREPARE_AGAIN {
+        // A server may not report that they were switched off, or that the collection was created without them.
+        if !self.exists || self.prepared.elapsed() > PREPARE_AGAIN {
             self.altered().await?;
         }
         Ok(())
     }
 
     async fn altered(&mut self) -> Result<(), Stop> {
+        self.exists = prepare::switch_on(self.turn.client, self.entries.history, false).await?;
         self.prepared = Instant::now();
-        prepare::switch_on(self.turn.client, self.entries.history, false).await
+        Ok(())
     }
 
     async fn end(&mut self, ended: &Change<'_>) -> Result<(), Stop> {

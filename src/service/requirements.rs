@@ -81,6 +81,7 @@ pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
             for text in found.iter().filter(|text| !logged.contains(*text)) {
                 tracing::error!("{text}");
             }
+            tracing::debug!(lacking = found.len(), "checked whether the server has what the rules need");
             (logged, checked) = (found, Some(current));
         }
         sleep(RETRY_INTERVAL).await;

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use bson::{Document, doc};
-use mongodb::Client;
+use bson::spec::BinarySubtype;
+use bson::{Binary, Bson, Document, doc};
 use serde_json::Value;
 use support::mongod::{Kind, Mongod};
-use support::process::{docward, repository};
+use support::process::{docward, repository, run};
 use support::proxy::Docward;
+use support::raw::Client;
 
 const RULES: &str = "\
 version: 1
@@ -42,11 +43,12 @@ fn record(upstream: &str, file: &Path, work: impl FnOnce(&str)) {
 }
 
 /// Runs a script in mongosh.
-fn shell(address: &str, script: &str, environment: &[(&str, &str)]) -> std::process::Child {
+fn shell(address: &str, script: &str, environment: &[(&str, &str)]) {
     let mut command = Command::new(executable());
     command.args(["--quiet", "--norc", &direct(address), "--file"]).arg(repository(script));
     command.envs(environment.iter().copied()).stdin(Stdio::null()).stdout(Stdio::null());
-    command.spawn().unwrap()
+    let status = run(&mut command);
+    assert!(status.success(), "{script} {environment:?}: {status}");
 }
 
 fn executable() -> PathBuf {
@@ -65,14 +67,15 @@ fn applications(address: &str) {
         ("tests/command_line/replay/bank.js", vec![("PHASE", "setup")]),
         ("bench/shell/run.js", with(&[("PHASE", "setup")])),
     ] {
-        assert!(shell(address, script, &environment).wait().unwrap().success());
+        shell(address, script, &environment);
     }
-    let mut shells = Vec::new();
-    for worker in ["0", "1"] {
-        shells.push(shell(address, "tests/command_line/replay/bank.js", &[("WORKER", worker)]));
-        shells.push(shell(address, "bench/shell/run.js", &with(&[("PHASE", "traffic"), ("WORKER", worker)])));
-    }
-    assert!(shells.into_iter().all(|mut shell| shell.wait().unwrap().success()));
+    std::thread::scope(|scope| {
+        for worker in ["0", "1"] {
+            let traffic = with(&[("PHASE", "traffic"), ("WORKER", worker)]);
+            scope.spawn(move || shell(address, "tests/command_line/replay/bank.js", &[("WORKER", worker)]));
+            scope.spawn(move || shell(address, "bench/shell/run.js", &traffic));
+        }
+    });
 }
 
 /// Hashes of what is stored, as far as it does not depend on the order in which concurrent shells are answered.
@@ -129,6 +132,45 @@ fn two_shell_applications_store_the_same_at_every_speed() {
     }
 }
 
+/// Sessions of drivers take any connection of the pool, so the statements of a transaction come from several of them.
+#[test]
+fn transactions_on_several_connections_are_played_on_few() {
+    let (recorded, target) = (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    recorded.command("bank", doc! {"create": "transfers"});
+    record(&recorded.uri(), &capture, |address| {
+        let mut clients: Vec<Client> = (0..6).map(|_| Client::connect(address)).collect();
+        let session = |id: u8| doc! {"id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![id; 16] }};
+        let mut send = |client: usize, id: u8, begins: bool, mut command: Document| {
+            command.extend(doc! {"lsid": session(id), "txnNumber": 1_i64, "autocommit": false});
+            if begins {
+                command.insert("startTransaction", true);
+            }
+            let database = if command.contains_key("insert") { "bank" } else { "admin" };
+            let reply = clients[client].command(database, command);
+            assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+        };
+        let insert = |id: i32| doc! {"insert": "transfers", "documents": [{"_id": id}]};
+        // The first connections end within their transactions; the last transaction does not end at all.
+        (0..2).for_each(|n| send(n, n as u8, true, insert(n as i32)));
+        send(2, 2, true, insert(20));
+        (0..2).for_each(|n| send(n + 3, n as u8, false, insert(n as i32 + 10)));
+        (0..2).for_each(|n| send(n + 3, n as u8, false, doc! {"commitTransaction": 1}));
+        let reply = clients[5].command("bank", insert(30));
+        assert_eq!(reply.get_f64("ok").unwrap(), 1.0, "{reply}");
+    });
+    for connections in ["1", "2", "6"] {
+        target.command("bank", doc! {"dropDatabase": 1});
+        target.command("bank", doc! {"create": "transfers"});
+        let arguments = ["--speed", "max", "--connections", connections];
+        let report = replay(&[&capture], &target.uri(), &arguments, 0);
+        assert_eq!(report["targets"][0]["failed"], 0, "{report:#}");
+        let stored = target.command("bank", doc! {"distinct": "transfers", "key": "_id"});
+        assert_eq!(stored.get_array("values").unwrap(), &[0, 1, 10, 11, 30].map(Bson::Int32), "{report:#}");
+    }
+}
+
 #[test]
 fn a_comparison_names_what_differs() {
     let (recorded, one, other) =
@@ -138,7 +180,7 @@ fn a_comparison_names_what_differs() {
     record(&recorded.uri(), &capture, |address| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let client = Client::with_uri_str(direct(address)).await.unwrap();
+            let client = mongodb::Client::with_uri_str(direct(address)).await.unwrap();
             let accounts = client.database("bank").collection::<Document>("accounts");
             for id in 0..30 {
                 accounts.insert_one(doc! {"_id": id, "owner": "a", "balance": 1}).await.unwrap();
@@ -187,7 +229,7 @@ fn a_replay_logs_in_and_refuses_the_recorded_deployment() {
     record(&protected.uri(), &capture, |address| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let client = Client::with_uri_str(user(address, "secret") + "&appName=billing").await.unwrap();
+            let client = mongodb::Client::with_uri_str(user(address, "secret") + "&appName=billing").await.unwrap();
             client.database(&database).collection("a").insert_one(doc! {"_id": 1}).await.unwrap();
         });
     });
@@ -230,7 +272,7 @@ fn a_log_is_played_as_far_as_it_contains_commands() {
     }
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
-        let client = Client::with_uri_str(direct(&recorded.address())).await.unwrap();
+        let client = mongodb::Client::with_uri_str(direct(&recorded.address())).await.unwrap();
         let orders = client.database("shop").collection::<Document>("orders");
         for id in 0..10 {
             orders.update_one(doc! {"_id": id}, doc! {"$inc": {"n": id}}).await.unwrap();
@@ -262,7 +304,7 @@ fn files_and_targets_that_cannot_be_used_are_named() {
     record(&mongod.uri(), &capture, |address| {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let client = Client::with_uri_str(direct(address)).await.unwrap();
+            let client = mongodb::Client::with_uri_str(direct(address)).await.unwrap();
             client.database(&database).collection("a").insert_one(doc! {"_id": 1}).await.unwrap();
         });
     });
@@ -299,7 +341,7 @@ fn a_recording_is_rotated_and_replayed_from_all_its_files() {
         let mut recorder = arguments.iter().fold(start, |start, argument| start.argument(*argument)).start();
         let runtime = tokio::runtime::Runtime::new().unwrap();
         runtime.block_on(async {
-            let client = Client::with_uri_str(direct(&recorder.address())).await.unwrap();
+            let client = mongodb::Client::with_uri_str(direct(&recorder.address())).await.unwrap();
             let notes = client.database("notes").collection::<Document>("notes");
             for id in 0..count {
                 notes.insert_one(doc! {"_id": id, "text": "x".repeat(1000)}).await.unwrap();

@@ -1,5 +1,5 @@
-// What rules stopped, by rule, application and verdict; the page of an application; connections, and closing one; rules
-// that are no longer loaded.
+// What rules stopped, by rule, application and verdict; the page of an application; connections, and closing one; slow
+// statements; rules that are no longer loaded.
 
 import assert from "node:assert/strict";
 import { readFileSync, renameSync, writeFileSync } from "node:fs";
@@ -16,6 +16,7 @@ export default async function (browser, { admin, token, uri, rules }) {
   await filters(page);
   await applicationPage(page);
   await closes(page, shop);
+  await slowest(page, desk);
   await removedRulesAreFolded(page, rules);
   await Promise.all([shop.close(), desk.close()]);
   assertQuiet(complaints, /status of 401/);
@@ -66,6 +67,16 @@ async function applicationPage(page) {
   await live(page);
   await shows(page.locator("#application-page"), "open connection");
   assert.equal(await page.locator("#application").inputValue(), "shop");
+}
+
+async function slowest(page, desk) {
+  const books = desk.db("shop").collection("books");
+  await books.find({ title: "Dune", $where: "sleep(40) || true" }).toArray();
+  await books.find({ n: { $gte: 0 }, $where: "sleep(300) || true" }).toArray();
+  const found = page.locator("#slowest-rows tr", { hasText: "find({n: {$gte}, $where})" });
+  await found.waitFor();
+  const text = await found.textContent();
+  assert.ok(text.includes("shop.books") && text.includes("desk <b>") && text.includes("127.0.0.1:"), text);
 }
 
 async function closes(page, shop) {

@@ -105,3 +105,40 @@ fn closing_requires_a_configured_token() {
     let answer = request(&docward.admin_address(), "POST", "/api/connections", &headers, r#"{"connection": 1}"#);
     assert_eq!(answer.status, 403);
 }
+
+#[test]
+fn the_slowest_statements_are_listed_with_their_clients() {
+    let docward = docward(&[]);
+    let mut client = shop(&docward);
+    // One through the rule, the other one forwarded.
+    let slow = |milliseconds: i32| format!("sleep({milliseconds}) || true");
+    for id in 0..2 {
+        client.command("listed", doc! { "insert": "c", "documents": [{ "_id": id, "n": 1 }] });
+        client.command("listed", doc! { "insert": "free", "documents": [{ "_id": id }] });
+    }
+    client.command("listed", doc! { "find": "free", "filter": { "_id": 0, "$where": slow(700) } });
+    client.command("listed", doc! { "find": "free", "filter": { "_id": 0, "$where": slow(300) } });
+    let statement = doc! { "q": { "_id": 1, "$where": slow(400) }, "u": { "$set": { "n": 2 } } };
+    let mut sent = doc! { "update": "c" };
+    sent.insert("$db", "listed");
+    client.exchange(&Message::new(sent).sequence("updates", vec![statement]));
+    client.wait_until_counted();
+    let authorization = format!("Bearer {TOKEN}");
+    let headers = [("Host", "localhost"), ("Authorization", authorization.as_str())];
+    let answer = request(&docward.admin_address(), "GET", "/api/slowest", &headers, "");
+    let listed: Value = serde_json::from_str(&answer.body).unwrap();
+    let statements = listed["statements"].as_array().unwrap();
+    let found = |shape: &str| {
+        let same: Vec<_> = statements.iter().filter(|one| one["shape"] == shape).collect();
+        assert_eq!(same.len(), 1, "{shape}: {listed:#}");
+        same[0].clone()
+    };
+    let (find, update) = (found("find({_id, $where})"), found("updateOne({_id, $where}, {$set: {n}})"));
+    assert_eq!((&find["namespace"], &find["app"]), (&"listed.free".into(), &"shop".into()));
+    assert_eq!((&update["namespace"], &update["app"]), (&"listed.c".into(), &"shop".into()));
+    for (one, least) in [(&find, 700.0), (&update, 400.0)] {
+        let times = [&one["milliseconds"], &one["servers"]].map(|time| time.as_f64().unwrap());
+        assert!(times[1] >= least && times[0] >= times[1], "{one}");
+    }
+    assert!(statements.iter().is_sorted_by(|a, b| a["milliseconds"].as_f64() >= b["milliseconds"].as_f64()));
+}

@@ -374,10 +374,10 @@ fn shadow_mode_counts_and_delays_nothing() {
     let rules = rules("concurrent: 1, per: app, wait: 200ms").replace("name: share", "name: share, mode: shadow");
     let docward = Docward::before(&mongod.uri()).rules(&rules).admin().start();
     let asked = Instant::now();
-    for find in slow_finds(&docward.address(), "a", 3, 1000) {
+    for find in slow_finds(&docward.address(), "a", 3, 3000) {
         assert_eq!(code(&find.join().unwrap()), 0);
     }
-    assert!(asked.elapsed() < Duration::from_millis(2500), "{:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_millis(8000), "{:?}", asked.elapsed());
     let count =
         |name: &str| metric(&docward, &format!("docward_throttle_{name}_total{{rule=\"share\",mode=\"shadow\"}}"));
     wait_for(&docward, HELD, 0.0);

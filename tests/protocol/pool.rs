@@ -200,6 +200,35 @@ async fn change_streams_leave_connections_to_others() {
     }
 }
 
+/// The cursor is known although its reply is compressed in one way for docward and in another for the client.
+#[test]
+fn change_streams_of_other_compressors_leave_connections_to_others() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    mongod.command("shop", doc! {"insert": "free", "documents": [{"_id": 1}]});
+    let upstream = format!("{}&compressors=snappy", mongod.uri());
+    let docward = pooled(&upstream, "4").argument("--pool-max-wait").argument("60s").start();
+    let compressed = |message: &Message, id| message.to_frame(id, 0).compressed(2).to_bytes();
+    let mut streams = Vec::new();
+    let started = Instant::now();
+    for _ in 0..8 {
+        let mut client = Client::connect(&docward.address());
+        client.command("admin", doc! {"hello": 1, "compression": ["zlib"]});
+        let pipeline = vec![doc! {"$changeStream": {}}];
+        let watch = doc! {"aggregate": "free", "pipeline": pipeline, "cursor": {}, "$db": "shop"};
+        client.send_bytes(&compressed(&Message::new(watch), 7));
+        let (_, reply) = client.receive().decompressed();
+        let reply = Message::parse(&reply).body().clone();
+        let cursor = reply.get_document("cursor").unwrap().get_i64("id").unwrap();
+        let more = doc! {"getMore": cursor, "collection": "free", "$db": "shop"};
+        client.send_bytes(&compressed(&Message::new(more), 8));
+        streams.push(client);
+    }
+    let mut plain = Client::connect(&docward.address());
+    assert_eq!(plain.command("shop", doc! {"count": "free"}).get_i32("n").unwrap(), 1);
+    // The server waits a second for data. None of these waited for that.
+    assert!(started.elapsed() < Duration::from_millis(900), "{:?}", started.elapsed());
+}
+
 #[test]
 fn a_request_that_waits_too_long_is_rejected_as_overload() {
     let mongod = Mongod::start(Kind::Standalone);
@@ -454,6 +483,20 @@ async fn clients_survive_a_restart_of_the_server() {
         }
     };
     assert_eq!(tokio::time::timeout(TIMEOUT, found).await.unwrap(), 1);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn core_dumps_contain_no_memory_if_docward_keeps_keys() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let filter = |builder: Builder| {
+        let docward = builder.start();
+        let filter = std::fs::read_to_string(format!("/proc/{}/coredump_filter", docward.pid())).unwrap();
+        u32::from_str_radix(filter.trim(), 16).unwrap()
+    };
+    assert_eq!(filter(pooled(&mongod.uri(), "2")), 0);
+    assert_ne!(filter(pooled(&mongod.uri(), "2").argument("--pool-credentials").argument("forget")), 0);
+    assert_ne!(filter(Docward::before(&mongod.uri()).rules(RULES)), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 //! connections.
 
 use std::num::NonZeroU32;
+use std::sync::Mutex;
 
 use aws_lc_rs::{digest, hmac, pbkdf2};
 use base64::Engine as _;
@@ -27,25 +28,69 @@ fn attributes(reply: &Document) -> (String, impl Fn(char) -> String) {
     (text, part)
 }
 
+/// A user's side of logins. Derives the key once for a salt, as drivers do.
+pub struct Scram {
+    user: String,
+    password: String,
+    /// The salt and the rounds, and the client key.
+    derived: Mutex<Option<(String, NonZeroU32, hmac::Tag)>>,
+}
+
+impl Scram {
+    #[must_use]
+    pub fn new(user: &str, password: &str) -> Scram {
+        Scram { user: user.to_owned(), password: password.to_owned(), derived: Mutex::new(None) }
+    }
+
+    fn bare(&self) -> String {
+        format!("n={},r=docwardtest", self.user)
+    }
+
+    /// The first message. `two_steps`: the login has no third step without content, as drivers have it.
+    #[must_use]
+    pub fn start(&self, two_steps: bool) -> Document {
+        let first = payload(format!("n,,{}", self.bare()));
+        let mut start = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": first };
+        if two_steps {
+            start.insert("options", doc! { "skipEmptyExchange": true });
+        }
+        start
+    }
+
+    /// The second message, from the reply to the first one.
+    #[must_use]
+    pub fn proof(&self, reply: &Document) -> Document {
+        let (first, part) = attributes(reply);
+        let key = self.key(part('s'), part('i').parse().unwrap());
+        let sign = |key: &[u8], text: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text);
+        let without_proof = format!("c=biws,r={}", part('r'));
+        let stored = digest::digest(&digest::SHA256, key.as_ref());
+        let signature = sign(stored.as_ref(), format!("{},{first},{without_proof}", self.bare()).as_bytes());
+        let proof: Vec<u8> = key.as_ref().iter().zip(signature.as_ref()).map(|(key, sign)| key ^ sign).collect();
+        let last = payload(format!("{without_proof},p={}", STANDARD.encode(proof)));
+        let conversation = reply.get_i32("conversationId").unwrap();
+        doc! { "saslContinue": 1, "conversationId": conversation, "payload": last }
+    }
+
+    fn key(&self, salt: String, rounds: NonZeroU32) -> hmac::Tag {
+        let mut derived = self.derived.lock().unwrap();
+        if let Some((_, _, key)) = derived.as_ref().filter(|(known, count, _)| *known == salt && *count == rounds) {
+            return *key;
+        }
+        let mut salted = [0; 32];
+        let bytes = STANDARD.decode(&salt).unwrap();
+        pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &bytes, self.password.as_bytes(), &mut salted);
+        let key = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, &salted), b"Client Key");
+        *derived = Some((salt, rounds, key));
+        key
+    }
+}
+
 /// Logs in a user of `admin`; panics if the server refuses.
 pub fn log_in(client: &mut Client, user: &str, password: &str) {
-    let bare = format!("n={user},r=docwardtest");
-    let start = doc! { "saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload(format!("n,,{bare}")) };
-    let reply = client.command("admin", start);
-    let (first, part) = attributes(&reply);
-    let (salt, rounds) = (STANDARD.decode(part('s')).unwrap(), part('i').parse::<NonZeroU32>().unwrap());
-    let mut salted = [0; 32];
-    pbkdf2::derive(pbkdf2::PBKDF2_HMAC_SHA256, rounds, &salt, password.as_bytes(), &mut salted);
-    let sign = |key: &[u8], text: &[u8]| hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text);
-    let key = sign(&salted, b"Client Key");
-    let without_proof = format!("c=biws,r={}", part('r'));
-    let stored = digest::digest(&digest::SHA256, key.as_ref());
-    let signature = sign(stored.as_ref(), format!("{bare},{first},{without_proof}").as_bytes());
-    let proof: Vec<u8> = key.as_ref().iter().zip(signature.as_ref()).map(|(key, sign)| key ^ sign).collect();
-    let last = payload(format!("{without_proof},p={}", STANDARD.encode(proof)));
-    let mut go_on = doc! { "saslContinue": 1, "conversationId": reply.get_i32("conversationId").unwrap() };
-    go_on.insert("payload", last);
-    let mut reply = client.command("admin", go_on);
+    let scram = Scram::new(user, password);
+    let reply = client.command("admin", scram.start(false));
+    let mut reply = client.command("admin", scram.proof(&reply));
     while reply.get_bool("done").is_ok_and(|done| !done) {
         let conversation = reply.get_i32("conversationId").unwrap();
         let nothing = payload(String::new());

@@ -7,6 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, ExitStatus, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,10 @@ use tokio::sync::MutexGuard;
 
 /// Long enough for a machine that gives a test a tenth of a core; anything slower is an error.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The limit for a program that works for a while, such as a shell with its script. One that hangs is killed then, so that
+/// its test fails and does not hang too.
+const LONG: Duration = Duration::from_secs(300);
 
 /// The limit for immediate effects on such a machine. Shorter than docward's own timeouts: `proxy` starts it with
 /// long timeouts for a first message.
@@ -39,7 +44,7 @@ pub fn docward_executable() -> PathBuf {
 
 /// Runs docward to its end.
 pub fn docward(arguments: &[&str]) -> Output {
-    Command::new(docward_executable()).args(arguments).output().unwrap()
+    docward_with_input(arguments, "")
 }
 
 /// Runs docward to its end, with this standard input.
@@ -48,7 +53,34 @@ pub fn docward_with_input(arguments: &[&str], input: &str) -> Output {
     command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     child.stdin.take().unwrap().write_all(input.as_bytes()).unwrap();
-    child.wait_with_output().unwrap()
+    within(LONG, child)
+}
+
+/// Waits for a child's end, and kills it after this time.
+fn within(limit: Duration, child: Child) -> Output {
+    let pid = child.id();
+    let (ended, waits) = channel::<()>();
+    let guard = std::thread::spawn(move || {
+        if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+            kill(pid, "KILL");
+        }
+    });
+    let output = child.wait_with_output().unwrap();
+    drop(ended);
+    guard.join().unwrap();
+    output
+}
+
+/// Runs a command to its end; panics if it takes longer than docward and shells may.
+pub fn run(command: &mut Command) -> ExitStatus {
+    within(LONG, command.spawn().unwrap()).status
+}
+
+/// Sends a signal by its name without SIG.
+fn kill(pid: u32, name: &str) {
+    let kill = format!("kill -{name} {pid}");
+    let status = Command::new("sh").arg("-c").arg(&kill).status().unwrap();
+    assert!(status.success(), "{kill} failed");
 }
 
 /// A TCP port of the loopback interface that is and stays free: it is below the range that systems use for outgoing
@@ -161,9 +193,7 @@ impl ChildGuard {
 
     /// Sends a signal by its name without SIG: `TERM`, `HUP`, `STOP`, `CONT`.
     pub fn signal(&self, name: &str) {
-        let kill = format!("kill -{name} {}", self.pid());
-        let status = Command::new("sh").arg("-c").arg(kill).status().unwrap();
-        assert!(status.success(), "kill -{name} {} failed", self.pid());
+        kill(self.pid(), name);
         if name == "STOP" {
             // `kill` does not wait: on a busy machine threads go on for a while.
             let stopped = poll(TIMEOUT, || self.threads().iter().all(|state| "TtZX".contains(*state)).then_some(()));

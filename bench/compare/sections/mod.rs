@@ -7,6 +7,7 @@ mod idle;
 mod pool;
 mod server;
 mod shell;
+mod storm;
 
 use anyhow::Result;
 
@@ -14,7 +15,7 @@ use super::report::Report;
 
 type Section = fn() -> Result<Option<Report>>;
 
-pub(crate) const SECTIONS: [(&str, Section); 12] = [
+pub(crate) const SECTIONS: [(&str, Section); 13] = [
     ("unmatched", canned::unmatched),
     ("latency", canned::latency),
     ("rewritten", canned::rewritten),
@@ -25,6 +26,7 @@ pub(crate) const SECTIONS: [(&str, Section); 12] = [
     ("sequence", server::sequence),
     ("mixed", server::mixed),
     ("pool", pool::pool),
+    ("storm", storm::storm),
     ("shell", shell::shells),
     ("replay", shell::replay),
 ];

@@ -7,6 +7,7 @@ import { timeElement } from "./pieces.js";
 import { startPlayground } from "./playground.js";
 import { showRules, startRules } from "./rules.js";
 import { RequestError, ask, token } from "./server.js";
+import { showSlowest } from "./slowest.js";
 import { setNotices, setState, showHour, showNotices, showStatus } from "./status.js";
 import { followDecisions, offerRules, startTail } from "./tail.js";
 import { setClock, time, visible } from "./text.js";
@@ -49,8 +50,9 @@ async function refresh() {
   timer = undefined;
   asking = true;
   try {
-    const [status, rules, open] = await Promise.all([ask("api/status"), ask("api/rules"), ask("api/connections")]);
-    show(status, rules, open);
+    const paths = ["api/status", "api/rules", "api/connections", "api/slowest"];
+    const [status, rules, open, slowest] = await Promise.all(paths.map(ask));
+    show(status, rules, open, slowest);
     followDecisions();
   } catch (error) {
     fail(error);
@@ -60,7 +62,7 @@ async function refresh() {
   }
 }
 
-function show(status, rules, open) {
+function show(status, rules, open, slowest) {
   setClock(status.now);
   lastSeen = status.now;
   document.body.classList.remove("stale");
@@ -72,6 +74,7 @@ function show(status, rules, open) {
   showHour(rules);
   showRules(rules);
   showConnections(open);
+  showSlowest(slowest);
   showApplications(rules);
   offerRules(rules.rules.map((rule) => rule.name));
 }

@@ -14,6 +14,7 @@ use futures_util::task::AtomicWaker;
 use crate::command::{CommandName, command_names};
 use crate::engine::ClientState;
 use crate::proxy::telemetry::meter::{Meter, Moment, Side};
+use crate::proxy::telemetry::slowest::LatestRequest;
 
 /// Parts of the table, so that worker threads seldom wait for each other.
 const PARTS: usize = 16;
@@ -72,6 +73,7 @@ pub struct OpenConnection {
 pub(in crate::proxy) struct Registration {
     table: Arc<ConnectionTable>,
     entry: Arc<Entry>,
+    pub(in crate::proxy) latest: LatestRequest,
 }
 
 impl ConnectionTable {
@@ -91,7 +93,7 @@ impl ConnectionTable {
             task: AtomicWaker::new(),
         });
         self.part(entry.number).insert(entry.number, entry.clone());
-        Box::new(Registration { table: self.clone(), entry })
+        Box::new(Registration { table: self.clone(), entry, latest: LatestRequest::default() })
     }
 
     /// Returns all connections.

@@ -77,7 +77,8 @@ where
         }
         self.carry_out(frame, &mut waiting).await?;
         self.pending.keep(waiting.permits);
-        self.pending.record_evaluated(&self.listener_context.process.traffic.meter, began, waiting.nanoseconds);
+        let meter = &self.listener_context.process.traffic.meter;
+        self.pending.record_evaluated(meter, began, waiting.nanoseconds, self.client.sender());
         self.note_command(began);
         Ok(())
     }

@@ -13,6 +13,7 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
+use crate::proxy::telemetry::slowest::LatestRequest;
 use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -46,8 +47,8 @@ pub(in crate::proxy) enum Reply {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
-    /// It may contain the id of a cursor that waits for data.
-    Cursor,
+    /// It may contain the id of a cursor that waits for data. It is compressed for the client as given.
+    Cursor(Option<Compressor>),
     /// It does not go to the client.
     Discard,
     Convert(Option<Compressor>),
@@ -63,6 +64,8 @@ pub(in crate::proxy) struct Requests<'r, P, U: ServerSocket> {
     pub(in crate::proxy) pooling: Option<&'r mut Pooling<U>>,
     pub(in crate::proxy) transactions: &'r Transactions,
     pub(in crate::proxy) meter: &'r Meter,
+    /// Set if statements are measured.
+    pub(in crate::proxy) latest: Option<&'r mut LatestRequest>,
 }
 
 impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
@@ -143,6 +146,9 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
             self.transactions.note(head);
         }
         self.pending.command = self.meter.command(header, head);
+        if let Some(latest) = &mut self.latest {
+            latest.remember(head);
+        }
         self.pending.span = self.meter.open_forwarded(head);
         if let Triage::Authenticate { .. } = triage {
             self.client_state.forget_users();
@@ -158,7 +164,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
                     let opens_cursor = self.pooling.as_deref_mut().is_some_and(Pooling::takes_cursor);
                     let action = match (logs_in, opens_cursor) {
                         (true, _) => ReplyAction::Login,
-                        (false, true) => ReplyAction::Cursor,
+                        (false, true) => ReplyAction::Cursor(came),
                         (false, false) => ReplyAction::Forward,
                     };
                     self.pending.push(header.request_id, action);
@@ -218,11 +224,15 @@ pub(in crate::proxy) fn sort_reply(
         }
         ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
         ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
-        ReplyAction::Cursor if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor),
+        ReplyAction::Cursor(goes) if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor(goes)),
         ReplyAction::Discard => FrameClass::Whole(Reply::Discard),
-        ReplyAction::Convert(goes) if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) => {
+        ReplyAction::Convert(goes) | ReplyAction::Cursor(goes)
+            if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
+        {
             FrameClass::Whole(Reply::Convert(goes))
         }
-        ReplyAction::Convert(_) | ReplyAction::Login | ReplyAction::Cursor | ReplyAction::Forward => FrameClass::Stream,
+        ReplyAction::Convert(_) | ReplyAction::Cursor(_) | ReplyAction::Login | ReplyAction::Forward => {
+            FrameClass::Stream
+        }
     })
 }

@@ -10,6 +10,7 @@ use smallvec::SmallVec;
 use crate::command::CommandName;
 use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
+use crate::proxy::telemetry::slowest::Sender;
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
@@ -24,8 +25,8 @@ pub(in crate::proxy) enum ReplyAction {
     Hello(Option<Compressor>),
     /// Reply to a login step: docward checks whether the login succeeded.
     Login,
-    /// Reply that may contain the id of a cursor that waits for data.
-    Cursor,
+    /// Reply that may contain the id of a cursor that waits for data: it is compressed for the client as given.
+    Cursor(Option<Compressor>),
     /// Reply to docward's own message: it does not go to the client.
     Discard,
     /// The request was forwarded with a different compression: the reply is compressed for the client as given.
@@ -192,24 +193,38 @@ impl PendingReplies {
     }
 
     /// Records that the replies that began in what was read at `came` have been sent.
-    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment) {
+    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment, sender: Option<Sender<'_>>) {
         if self.answered.is_empty() {
             return;
         }
         let now = meter.now();
+        // Of several requests in flight only the latest is remembered.
+        let is_latest = self.answered.len() == 1 && self.queue.is_empty();
         for (timing, span) in std::mem::take(&mut self.answered) {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meter.record(timing.command, own, Some(upstream), span);
+            if is_latest && let Some(sender) = sender {
+                meter.note_slow(now, timing.command, (own, upstream), sender);
+            }
         }
     }
 
     /// Records a message that was evaluated from `began` on, of which docward waited `waited` nanoseconds for a
     /// server. If its reply is still pending, its measurement continues.
-    pub(in crate::proxy) fn record_evaluated(&mut self, meter: &Meter, began: Moment, waited: u64) {
+    pub(in crate::proxy) fn record_evaluated(
+        &mut self,
+        meter: &Meter,
+        began: Moment,
+        waited: u64,
+        sender: Option<Sender<'_>>,
+    ) {
         let Some(now) = meter.measuring_now() else { return };
         let own = now.since(began).saturating_sub(waited);
         if !self.mark_sent(now, own, waited) {
             meter.record(self.command, own, (waited > 0).then_some(waited), self.span.take());
+            if let Some(sender) = sender {
+                meter.note_slow(now, self.command, (own, waited), sender);
+            }
         }
     }
 

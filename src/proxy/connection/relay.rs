@@ -356,6 +356,7 @@ where
                 pooling: self.pooling.as_deref_mut(),
                 transactions: &self.listener_context.process.drain.transactions,
                 meter: &self.listener_context.process.traffic.meter,
+                latest: self.client.registration.as_deref_mut().map(|registration| &mut registration.latest),
             };
             let part = self.client.requests.next(&mut rest, |header, head| sorter.sort(header, head));
             if let Some(stream) = self.pooling.as_mut().and_then(|pooling| pooling.install(&mut self.negotiation)) {
@@ -434,7 +435,7 @@ where
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().is_some_and(|pooling| pooling.takes_cursor());
         let treatment = match same {
-            true if opens_cursor => ReplyAction::Cursor,
+            _ if opens_cursor => ReplyAction::Cursor(came),
             true => ReplyAction::Forward,
             false => ReplyAction::Convert(came),
         };
@@ -462,7 +463,8 @@ where
                 let came = self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
                 self.client.count_read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
-                self.pending.record_answered(&self.listener_context.process.traffic.meter, came);
+                let meter = &self.listener_context.process.traffic.meter;
+                self.pending.record_answered(meter, came, self.client.sender());
                 self.note_command(came);
                 Ok(StepProgress::Moved)
             }
@@ -506,11 +508,12 @@ where
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
-                StreamPart::Whole(Reply::Cursor, frame) => {
+                StreamPart::Whole(Reply::Cursor(goes), frame) => {
+                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
                         pooling.note_waiting_cursor(cursor);
                     }
-                    self.client.send(cx, &frame)?;
+                    self.client.send(cx, &pack(frame, goes))?;
                 }
                 StreamPart::Whole(Reply::Discard, _) => {}
                 StreamPart::Whole(Reply::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {

@@ -125,7 +125,12 @@ impl<P: Interceptor> Deployment<P> {
 
     /// Starts the monitors of all current members and seeds.
     pub(in crate::proxy) fn watch(&self, monitors: &mut Monitors) {
-        monitors.watch(&self.membership.monitored_addresses(&self.listener_context.process.members.topology.members()));
+        let members = self.listener_context.process.members.topology.members();
+        let addresses = self.membership.monitored_addresses(&members);
+        monitors.watch(&addresses);
+        if let Some(pools) = &self.dispatcher.connection_setup.pools {
+            pools.keep(&addresses);
+        }
     }
 
     /// Applies a hello result.

@@ -14,6 +14,7 @@ use crate::document;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
+use crate::proxy::telemetry::slowest::{Sender, Slowest};
 use crate::proxy::telemetry::spans::{Opened, Tracer};
 use crate::wire::op_msg::BODY_AT;
 use crate::wire::{Header, OpCode};
@@ -42,6 +43,11 @@ impl Moment {
         self.0.saturating_sub(earlier)
     }
 
+    #[cfg(test)]
+    pub(in crate::proxy) fn after(self, nanoseconds: u64) -> Self {
+        Self(self.0 + nanoseconds)
+    }
+
     /// Nanoseconds from `earlier` to this moment.
     pub(in crate::proxy) fn since(self, earlier: Self) -> u64 {
         self.0.saturating_sub(earlier.0)
@@ -56,6 +62,7 @@ pub(in crate::proxy) struct Meter(Option<Meters>);
 struct Meters {
     began: Instant,
     shards: Sharded<Shard>,
+    slowest: Slowest,
     tracer: Option<Arc<Tracer>>,
 }
 
@@ -116,7 +123,7 @@ pub struct LookupMeasures {
 
 impl Meter {
     pub(in crate::proxy) fn running(tracer: Option<Arc<Tracer>>) -> Self {
-        Self(Some(Meters { began: Instant::now(), shards: Sharded::new(Shard::new), tracer }))
+        Self(Some(Meters { began: Instant::now(), shards: Sharded::new(Shard::new), slowest: Slowest::new(), tracer }))
     }
 
     /// The current moment; reads the clock only if something is measured.
@@ -134,6 +141,25 @@ impl Meter {
         };
         count.fetch_add(bytes as u64, Ordering::Relaxed);
         meters.now()
+    }
+
+    /// Keeps a statement if it is among the slowest. `own` and `upstream` are nanoseconds, as in [`Self::record`].
+    pub(in crate::proxy) fn note_slow(
+        &self,
+        now: Moment,
+        command: CommandName,
+        (own, upstream): (u64, u64),
+        sender: Sender<'_>,
+    ) {
+        let took = own + upstream;
+        if let Some(slowest) = self.slowest().filter(|slowest| slowest.admits(took, now)) {
+            slowest.note(now, (took, upstream), command, sender);
+        }
+    }
+
+    /// The slowest statements; `None`: nothing is measured.
+    pub(in crate::proxy) fn slowest(&self) -> Option<&Slowest> {
+        self.0.as_ref().map(|meters| &meters.slowest)
     }
 
     /// Whether anything is measured.

@@ -6,4 +6,5 @@ pub(super) mod meter;
 pub(super) mod outcome_counters;
 pub(super) mod rate_limit;
 pub(super) mod sharded;
+pub(super) mod slowest;
 pub(super) mod spans;

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{PlayedAt, ReplayReport, charts, code_name, duration};
 use crate::plot::number;
+use crate::text::counted;
 
 /// Commands with a chart of their own.
 const CHARTS: usize = 12;
@@ -55,17 +56,17 @@ fn summary(report: &ReplayReport, out: &mut String) {
     }));
     table(out, &["", "commands", "time", "commands/s", "failed", "without a reply", "late"], &rows);
     let limit = report.connections.map_or_else(String::new, |limit| format!(", at most {limit} at a time"));
-    let connections = recorded.connections;
     note(
         out,
         &format!(
-            "Speed {}. {connections} recorded connections{limit}. A command is late if it was sent more than 100 ms after its time.",
-            report.speed
+            "Speed {}. {}{limit}. A command is late if it was sent more than 100 ms after its time.",
+            report.speed,
+            counted(recorded.connections as u64, "recorded connection")
         ),
     );
     report.stopped.iter().for_each(|stopped| note(out, &format!("Stopped: {stopped}.")));
     for (reason, count) in &report.left_out {
-        note(out, &format!("Not sent: {count} commands: {}.", reason.reason()));
+        note(out, &format!("Not sent: {}: {}.", counted(*count, "command"), reason.reason()));
     }
 }
 

@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::{ReplayReport, code_name, duration};
 use crate::plot::number;
+use crate::text::counted;
 
 /// Returns the report as text.
 #[must_use]
@@ -12,9 +13,9 @@ pub fn to_text(report: &ReplayReport) -> String {
     let recorded = &report.recorded;
     let _ = writeln!(
         out,
-        "recorded: {} commands on {} connections in {:.1} s ({} commands/s)",
-        recorded.commands,
-        recorded.connections,
+        "recorded: {} on {} in {:.1} s ({} commands/s)",
+        counted(recorded.commands, "command"),
+        counted(recorded.connections as u64, "connection"),
         recorded.seconds(),
         number((recorded.commands as f64 / recorded.seconds().max(1e-3)).round())
     );
@@ -22,9 +23,9 @@ pub fn to_text(report: &ReplayReport) -> String {
         let tally = &played.tally;
         let _ = writeln!(
             out,
-            "{}: {} commands in {:.1} s at {} ({} commands/s), {} failed",
+            "{}: {} in {:.1} s at {} ({} commands/s), {} failed",
             played.target,
-            tally.count(),
+            counted(tally.count(), "command"),
             played.seconds,
             report.speed,
             number(played.rate().round()),
@@ -45,7 +46,7 @@ pub fn to_text(report: &ReplayReport) -> String {
         let _ = writeln!(out, "stopped: {stopped}");
     }
     for (reason, count) in &report.left_out {
-        let _ = writeln!(out, "not sent: {count} commands: {}", reason.reason());
+        let _ = writeln!(out, "not sent: {}: {}", counted(*count, "command"), reason.reason());
     }
     latencies(report, &mut out);
     for played in &report.played {

@@ -71,7 +71,6 @@ pub(super) struct Stored {
     pub(super) entries: usize,
     /// Entries whose state is not known.
     pub(super) unknown: u64,
-    pub(super) without_pre_image: u64,
     /// Why a state is not known.
     pub(super) reason: Cow<'static, str>,
 }
@@ -124,7 +123,7 @@ impl Entries<'_> {
             }
             let duplicate = self.insert_storable(rest, &mut entries).await?;
             for entry in &entries[..duplicate] {
-                stored.add(entry, &rest[entry.change]);
+                stored.add(entry);
                 is_first |= entry.previous.revision == 0;
             }
             known.extend(last);
@@ -408,11 +407,10 @@ impl NewEntry {
 }
 
 impl Stored {
-    fn add(&mut self, entry: &Encoded, change: &NewEntry) {
+    fn add(&mut self, entry: &Encoded) {
         self.entries += 1;
         if let Some(why) = &entry.unknown {
             self.unknown += 1;
-            self.without_pre_image += u64::from(matches!(change.before, Before::Unknown(_)));
             self.reason = why.clone();
         }
     }

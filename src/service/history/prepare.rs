@@ -50,13 +50,13 @@ pub(in crate::service) fn command(of: &Collection) -> String {
 }
 
 /// Switches pre-images on. `creates`: if the collection is missing, it is created with them, so that they exist from
-/// its first change on.
-pub(super) async fn switch_on(client: &Client, history: &History, creates: bool) -> Result<(), Stop> {
+/// its first change on. Returns whether the collection exists.
+pub(super) async fn switch_on(client: &Client, history: &History, creates: bool) -> Result<bool, Stop> {
     let of = &history.of;
     let setting = doc! {"enabled": true};
     let change = match pre_images(client, of).await? {
-        PreImages::On => return Ok(()),
-        PreImages::Missing if !creates => return Ok(()),
+        PreImages::On => return Ok(true),
+        PreImages::Missing if !creates => return Ok(false),
         PreImages::Missing => doc! {"create": &of.name, "changeStreamPreAndPostImages": setting},
         PreImages::Off => doc! {"collMod": &of.name, "changeStreamPreAndPostImages": setting},
         PreImages::Unsupported => {
@@ -67,7 +67,7 @@ pub(super) async fn switch_on(client: &Client, history: &History, creates: bool)
     match client.database(&of.database).run_command(change).await {
         Ok(_) => {
             tracing::info!("switched on pre-images of {of}");
-            Ok(())
+            Ok(true)
         }
         Err(error) if is_unauthorized(&error) => Err(Stop::Unsupported(format!(
             "pre-images of {of} are off, and docward's own user (--service) may not switch them on; grant it collMod and \
@@ -76,7 +76,7 @@ pub(super) async fn switch_on(client: &Client, history: &History, creates: bool)
         ))),
         // Created meanwhile, so that they only have to be switched on; or dropped meanwhile.
         Err(error) if has_code(&error, NAMESPACE_EXISTS) => Box::pin(switch_on(client, history, false)).await,
-        Err(error) if has_code(&error, NAMESPACE_NOT_FOUND) => Ok(()),
+        Err(error) if has_code(&error, NAMESPACE_NOT_FOUND) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

@@ -3,6 +3,7 @@
 use super::*;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 use support::frame::{EXHAUST_ALLOWED, Message};
+use support::http;
 
 /// Every read preference reaches the same member as without docward, and drivers follow elections.
 #[tokio::test(flavor = "multi_thread")]
@@ -90,6 +91,33 @@ async fn added_members_get_a_listener_and_removed_ones_lose_it() {
     tokio::task::block_in_place(|| set.step_down());
     things.insert_one(doc! { "_id": 2 }).await.unwrap();
     tokio::task::block_in_place(|| assert_stayed_with(&set, &docward, "follows"));
+}
+
+#[test]
+fn the_pools_of_a_removed_member_are_closed() {
+    let mut set = ReplicaSet::start(2);
+    let docward = Docward::before(&set.uri()).listeners(2).argument("--pool-size").argument("4").admin().start();
+    // A member that the connection string names stays known.
+    let removed = set.add();
+    let hosts = await_hosts(&docward, 3);
+    let pools = || {
+        let page = http::get(&docward.admin_address(), "/metrics").body;
+        let lines = page.lines().filter(|line| line.starts_with("docward_pool_opened_total{"));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let clients: Vec<_> = hosts.iter().map(|host| Client::connect(host)).collect();
+    for mut client in clients {
+        let find = doc! { "find": "things", "$readPreference": { "mode": "nearest" } };
+        assert_eq!(client.command("x", find).get_f64("ok").unwrap(), 1.0);
+    }
+    assert_eq!(pools().len(), 3);
+    let address = set.member(removed).address();
+    set.remove(removed);
+    let gone = poll(TIMEOUT, || {
+        let pools = pools();
+        (pools.len() == 2 && !pools.iter().any(|line| line.contains(&address))).then_some(())
+    });
+    assert!(gone.is_some(), "{:?}", pools());
 }
 
 #[tokio::test(flavor = "multi_thread")]

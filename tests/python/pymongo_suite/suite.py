@@ -102,8 +102,10 @@ def unrelated_rules(without=()):
     """All of rules/ in one text, moved to databases that nothing else uses; `without` these patterns."""
     files = [file for file in RULE_FILES if file.stem not in without]
     bodies = [file.read_text().split("\nrules:\n", 1)[1] for file in files]
-    moved, places = re.subn(r"\b(namespace|into): (\w+\.)", r"\1: unrelated_\2", "".join(bodies))
-    if places != len(re.findall(r"\b(?:namespace|into): ", "".join(bodies))):
+    together = "".join(bodies)
+    moved, places = re.subn(r"\b(namespace|into): (\w+\.)", r"\1: unrelated_\2", together)
+    # An `into` without a database names a collection beside the rule's own.
+    if places != len(re.findall(r"\bnamespace: |\binto: \w+\.", together)):
         raise RuntimeError("a rule in rules/ has a namespace that is not written as database.collection")
     return "version: 1\nrules:\n" + moved
 

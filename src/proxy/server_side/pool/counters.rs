@@ -53,12 +53,10 @@ pub struct PoolStatus {
 }
 
 impl PoolCounters {
-    pub(super) fn opened(&self) {
+    /// Counts a connection as opened, and as closed when the result is dropped.
+    pub(super) fn open(self: &Arc<Self>) -> OpenGuard {
         self.opened.fetch_add(1, Ordering::Relaxed);
-    }
-
-    pub(super) fn closed(&self, count: usize) {
-        self.closed.fetch_add(count as u64, Ordering::Relaxed);
+        OpenGuard { counters: self.clone() }
     }
 
     pub(super) fn overloaded(&self) {
@@ -110,6 +108,18 @@ impl PoolCounters {
             status.oldest_wait = status.oldest_wait.max(load.oldest_wait);
         }
         status
+    }
+}
+
+/// Counts a connection of a pool.
+#[derive(Debug)]
+pub(super) struct OpenGuard {
+    counters: Arc<PoolCounters>,
+}
+
+impl Drop for OpenGuard {
+    fn drop(&mut self) {
+        self.counters.closed.fetch_add(1, Ordering::Relaxed);
     }
 }
 

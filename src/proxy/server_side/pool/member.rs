@@ -178,6 +178,18 @@ impl<S: ServerSocket> Member<S> {
         self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).contains(cursor)
     }
 
+    /// Whether clients or requests use it. It is held by the registry, and by each of its pools.
+    pub(super) fn has_clients(self: &Arc<Self>) -> bool {
+        let pools = self.lock();
+        Arc::strong_count(self) > 1 + pools.len() || pools.values().any(|pool| Arc::strong_count(pool) > 1)
+    }
+
+    /// Closes all connections: the member has left the replica set.
+    pub(super) fn end(&self) {
+        let pools = std::mem::take(&mut *self.lock());
+        pools.values().for_each(|pool| pool.end());
+    }
+
     /// Closes idle connections when their time has come. Removes pools without connections and clients.
     pub(super) fn sweep(&self) {
         self.all().iter().for_each(|pool| pool.sweep());

@@ -22,6 +22,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
+use self::counters::OpenGuard;
 use self::member::Member;
 use self::open::OpenError;
 use self::queue::{Bounds, Grant, Lane, Queue};
@@ -69,7 +70,7 @@ pub(in crate::proxy) trait ServerSocket: AsyncRead + AsyncWrite + Unpin + Send +
 impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ServerSocket for S {}
 
 /// What is known of a pooled connection beside its socket.
-#[derive(Debug, Clone)]
+#[derive(Debug)]
 pub(in crate::proxy) struct Details {
     /// Compressors that the server accepts on it.
     pub(in crate::proxy) compressors: Vec<Compressor>,
@@ -78,6 +79,7 @@ pub(in crate::proxy) struct Details {
     epoch: u64,
     /// It is logged in as the pool's user, or the pool has none.
     pub(in crate::proxy) is_ready: bool,
+    _counted: OpenGuard,
 }
 
 /// A connection of a pool.
@@ -203,7 +205,6 @@ impl<S: ServerSocket> Pool<S> {
                         return Ok(Taken::Now(self.lease(lane, Some(idle.connection))));
                     }
                     queue.put_back(lane, None);
-                    self.member.counters().closed(1);
                 }
             }
         }
@@ -256,8 +257,9 @@ impl<S: ServerSocket> Pool<S> {
             }
             self.member.counters().logged_in_by_key();
         }
-        self.member.counters().opened();
-        let details = Details { compressors, opened: Instant::now(), epoch, is_ready: is_ready || lane != Lane::Login };
+        let counted = self.member.counters().open();
+        let is_ready = is_ready || lane != Lane::Login;
+        let details = Details { compressors, opened: Instant::now(), epoch, is_ready, _counted: counted };
         Ok(PooledConnection { stream, details })
     }
 
@@ -336,7 +338,6 @@ impl<S: ServerSocket> Pool<S> {
             let mut queue = self.lock();
             (queue.remove_idle(expired), queue.remove_waiting(|waiter| waiter.lease.is_closed()))
         };
-        self.member.counters().closed(closed.len());
         drop((closed, given_up));
         self.give_up_slow_logins();
     }
@@ -370,9 +371,6 @@ impl<S: ServerSocket> Pool<S> {
         loop {
             let mut queue = self.lock();
             if let Some((lane, connection)) = returned.take() {
-                if connection.is_none() {
-                    self.member.counters().closed(1);
-                }
                 queue.put_back(lane, connection.map(|connection| Idle { connection, since: Instant::now() }));
             }
             let stuck = queue.drain_stuck();

@@ -27,6 +27,9 @@ pub(in crate::proxy) struct Pools {
 
 impl Pools {
     pub(in crate::proxy) fn new(upstream: Arc<Upstream>, settings: PoolSettings) -> Arc<Self> {
+        if settings.keep_credentials {
+            empty_core_dumps();
+        }
         Arc::new(Self { upstream, settings, members: Mutex::default() })
     }
 
@@ -40,6 +43,20 @@ impl Pools {
     /// Records the reply to docward's monitor; `None`: the member does not answer.
     pub(in crate::proxy) fn observed(&self, address: &Address, hello: Option<MemberHello>) {
         self.member(address).observed(hello);
+    }
+
+    /// Forgets the members that are not in `addresses` as soon as they have no clients.
+    pub(in crate::proxy) fn keep(&self, addresses: &[Address]) {
+        let mut left = Vec::new();
+        self.lock().retain(|address, member| {
+            let stays = addresses.contains(address) || member.has_clients();
+            if !stays {
+                left.push(member.clone());
+            }
+            stays
+        });
+        // Their connections are closed outside the lock.
+        left.iter().for_each(|member| member.end());
     }
 
     /// Closes idle connections when their time has come, as long as the pools exist elsewhere.
@@ -75,5 +92,18 @@ impl Pools {
 
     fn lock(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member<Stream>>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Excludes all memory from core dumps of this process: it can contain the keys of users. See core(5),
+/// "Controlling which mappings are written to the core dump".
+fn empty_core_dumps() {
+    const FILTER: &str = "/proc/self/coredump_filter";
+    if cfg!(target_os = "linux")
+        && let Err(error) = std::fs::write(FILTER, "0")
+    {
+        tracing::warn!(
+            "pool: core dumps of docward can contain keys of users ({FILTER}: {error}); disable core dumps, or set credentials: forget"
+        );
     }
 }

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 
 use super::known_rules::{Key, KnownRules, MAX_PER_VERDICT};
-use crate::audit::{Noted, RuleTally};
+use crate::audit::{ExampleText, Noted, RuleTally};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::History;
 use crate::proxy::telemetry::rate_limit::Allowance;
@@ -76,7 +76,7 @@ impl RuleCounts {
         self.history.add(minute, noted.effect, noted.statements);
         let noted = &Noted { at: Some(milliseconds_since_epoch(now)), ..*noted };
         match shape {
-            Some(shape) => self.tally.note(noted, shape, || None),
+            Some(shape) => self.tally.note(noted, shape, ExampleText::default),
             None => self.tally.count(noted),
         }
         self.limits.entry(verdict).or_default().take(MAX_PER_VERDICT)

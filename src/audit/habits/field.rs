@@ -4,7 +4,7 @@ use crate::document::{Kind, Value};
 
 /// The probable purpose of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(super) enum Purpose {
+pub(in crate::audit) enum Purpose {
     /// A counter of changes, for optimistic concurrency.
     Version,
     /// When the document changed at its source.

@@ -1,0 +1,32 @@
+//! The statements that took longest in the last hour.
+
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse, Response};
+use serde_json::{Value, json};
+
+use super::{Sources, milliseconds};
+use crate::proxy::SlowStatement;
+
+const NANOSECONDS_PER_MILLISECOND: f64 = 1e6;
+
+/// docs/observability.md documents the fields.
+pub(super) async fn list(State(sources): State<Sources>) -> Response {
+    let listed: Vec<Value> = sources.observer.slowest().iter().map(to_json).collect();
+    Json(json!({"now": milliseconds(std::time::SystemTime::now()), "statements": listed})).into_response()
+}
+
+fn to_json(statement: &SlowStatement) -> Value {
+    let SlowStatement { at, took, servers, shape, namespace, app, users, client } = statement;
+    let rounded = |nanoseconds: u64| (nanoseconds as f64 / NANOSECONDS_PER_MILLISECOND * 10.0).round() / 10.0;
+    json!({
+        "at": milliseconds(*at),
+        "milliseconds": rounded(*took),
+        "servers": rounded(*servers),
+        "shape": shape,
+        "namespace": namespace,
+        "app": app,
+        "users": users,
+        "client": client,
+    })
+}

@@ -1,0 +1,74 @@
+//! Arrays that applications push to, and whether anything is ever removed from them.
+
+use std::collections::{BTreeMap, HashMap, HashSet};
+
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
+use crate::audit::recorded::fnv_hash;
+use crate::audit::write::{Change, Write};
+use crate::document::{Document, Kind};
+
+/// The arrays of one collection.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Arrays {
+    pub(in crate::audit) pushes: BTreeMap<String, Pushes>,
+    /// Fields that are overwritten or unset, and arrays from which elements are removed.
+    shrinking: HashSet<String>,
+}
+
+/// `$push` without `$slice`, and `$addToSet`.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Pushes {
+    pub(in crate::audit) evidence: Evidence,
+    /// By filter.
+    per_document: HashMap<u64, u64>,
+    /// The most pushes to one document.
+    pub(in crate::audit) most: u64,
+    /// Pushes that insert a document if there is none.
+    pub(in crate::audit) upserts: u64,
+}
+
+impl Arrays {
+    /// Whether elements are never removed from an array.
+    pub(in crate::audit) fn only_grows(&self, array: &str) -> bool {
+        !self.shrinking.contains(array)
+    }
+
+    pub(super) fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+        if let Change::Replacement(document) = write.change {
+            let arrays = document.elements().filter(|element| element.value.kind == Kind::Array);
+            return arrays.for_each(|element| self.shrink(element.key));
+        }
+        for operator in ["$set", "$pull", "$pullAll", "$pop", "$unset"] {
+            write.operator(operator).for_each(|element| self.shrink(element.key));
+        }
+        for element in write.operator("$push").chain(write.operator("$addToSet")) {
+            let is_sliced = element.value.as_document().is_some_and(|push: Document<'_>| push.get("$slice").is_some());
+            if is_sliced {
+                self.shrink(element.key);
+            } else if let Ok(field) = std::str::from_utf8(element.key)
+                && (self.pushes.len() < MAX_FIELDS || self.pushes.contains_key(field))
+            {
+                self.pushes.entry(field.to_owned()).or_default().push(write, seen);
+            }
+        }
+    }
+
+    fn shrink(&mut self, field: &[u8]) {
+        if self.shrinking.len() < MAX_FIELDS {
+            self.shrinking.insert(String::from_utf8_lossy(field).into_owned());
+        }
+    }
+}
+
+impl Pushes {
+    fn push(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+        seen.count(&mut self.evidence);
+        self.upserts += u64::from(write.upsert);
+        let key = fnv_hash(write.filter.as_bytes());
+        if self.per_document.len() < MAX_DOCUMENTS || self.per_document.contains_key(&key) {
+            let count = self.per_document.entry(key).or_default();
+            *count += 1;
+            self.most = self.most.max(*count);
+        }
+    }
+}

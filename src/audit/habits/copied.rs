@@ -1,0 +1,115 @@
+//! Values of one collection's documents that inserts into another collection repeat beside a reference.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::{Evidence, Seen};
+use crate::audit::recorded::fnv_hash;
+use crate::document::{Document, Element, Kind, Value};
+
+/// The most kinds of copies that are counted.
+const MAX_KINDS: usize = 1000;
+/// The most elements of an array that are looked at.
+const MAX_ELEMENTS: usize = 3;
+/// The most different values that are counted.
+const MAX_DISTINCT: usize = 100;
+/// The shortest text that counts as a copy.
+const MIN_TEXT: usize = 2;
+
+/// One kind of copy.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::audit) struct CopyKind {
+    /// The collection of the originals.
+    pub(in crate::audit) from: String,
+    /// The collection with the copies.
+    pub(in crate::audit) into: String,
+    /// The field with the original's `_id`.
+    pub(in crate::audit) key: String,
+    /// The field of the original.
+    pub(in crate::audit) original: String,
+    /// The field with the copy.
+    pub(in crate::audit) copy: String,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Copied {
+    pub(in crate::audit) kinds: BTreeMap<CopyKind, Copies>,
+}
+
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Copies {
+    /// Inserts with the same value as the original.
+    pub(in crate::audit) evidence: Evidence,
+    /// Inserts with another value.
+    pub(in crate::audit) different: u64,
+    values: HashSet<u64>,
+}
+
+impl Copies {
+    /// The number of different values that were copied.
+    pub(in crate::audit) fn distinct(&self) -> usize {
+        self.values.len()
+    }
+}
+
+impl Copied {
+    pub(super) fn insert(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+        self.references(document, "", seen);
+        for element in document.elements() {
+            let Ok(name) = std::str::from_utf8(element.key) else { continue };
+            let prefix = format!("{name}.");
+            if let Some(nested) = element.value.as_document() {
+                self.references(nested, &prefix, seen);
+            }
+            let elements = element.value.as_array().unwrap_or(Document::EMPTY);
+            let nested = elements.values().take(MAX_ELEMENTS).filter_map(Value::as_document);
+            nested.for_each(|nested| self.references(nested, &prefix, seen));
+        }
+    }
+
+    /// Looks for references and copies among the fields of one document.
+    fn references(&mut self, fields: Document<'_>, prefix: &str, seen: &Seen<'_>) {
+        let can_refer = |element: &Element<'_>| {
+            let kind = element.value.kind;
+            let is_own_id = prefix.is_empty() && element.key == b"_id";
+            matches!(kind, Kind::Int32 | Kind::Int64 | Kind::String | Kind::ObjectId | Kind::Binary) && !is_own_id
+        };
+        for key in fields.elements().filter(can_refer) {
+            for (from, original) in seen.stored.with_id(key.value) {
+                let texts = || fields.elements().filter(|copy| copy.key != key.key && is_text(copy.value));
+                for (copy, of) in texts().flat_map(|copy| {
+                    let originals = original.elements().filter(|of| of.key != b"_id" && is_text(of.value));
+                    originals.map(move |of| (copy, of))
+                }) {
+                    let text = |bytes: &[u8], prefix: &str| format!("{prefix}{}", String::from_utf8_lossy(bytes));
+                    let kind = CopyKind {
+                        from: from.to_owned(),
+                        into: seen.namespace.to_owned(),
+                        key: text(key.key, prefix),
+                        original: text(of.key, ""),
+                        copy: text(copy.key, prefix),
+                    };
+                    self.count(kind, copy.value, of.value, seen);
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, kind: CopyKind, copy: Value<'_>, original: Value<'_>, seen: &Seen<'_>) {
+        let is_full = self.kinds.len() >= MAX_KINDS;
+        match self.kinds.get_mut(&kind) {
+            Some(copies) if copy != original => copies.different += 1,
+            None if copy != original || is_full => {}
+            _ => {
+                let copies = self.kinds.entry(kind).or_default();
+                seen.count(&mut copies.evidence);
+                if copies.values.len() < MAX_DISTINCT {
+                    copies.values.insert(fnv_hash(copy.bytes));
+                }
+            }
+        }
+    }
+}
+
+fn is_text(value: Value<'_>) -> bool {
+    value.as_str().is_some_and(|text| text.chars().count() >= MIN_TEXT)
+}

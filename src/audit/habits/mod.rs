@@ -1,0 +1,293 @@
+//! Counts what applications do to each collection, as far as a rule could prevent it. The size is bounded for any
+//! traffic. [`super::Candidates`] makes rules of it.
+
+mod arrays;
+mod copied;
+mod field;
+mod jobs;
+mod numbers;
+mod paths;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+pub(super) use arrays::{Arrays, Pushes};
+pub(super) use copied::{Copied, Copies, CopyKind};
+pub(super) use field::Purpose;
+pub(super) use jobs::{Claims, Jobs};
+pub(super) use numbers::{Counted, Numbered, Numbers};
+pub(super) use paths::{Nodes, Paths};
+
+use self::field::purpose;
+use super::evaluation::Part;
+use super::recorded::{Content, RecordedCommand, fnv_hash};
+use super::shape;
+use super::stored::{Fact, Known, Stored};
+use super::tally::{Effect, ExampleText, Noted, RuleTally};
+use super::write::{Change, Write, has_operators};
+use crate::command::{CommandClass, Namespace, classify};
+use crate::document::{CowDocument, Document, Value};
+
+/// The most collections counted; further ones are ignored.
+const MAX_COLLECTIONS: usize = 10_000;
+/// The most fields counted for one habit of one collection.
+const MAX_FIELDS: usize = 50;
+/// The most documents counted for one habit.
+const MAX_DOCUMENTS: usize = 10_000;
+/// The most applications whose last read of a largest number is kept.
+const MAX_READERS: usize = 4096;
+
+/// Times of application servers differ by less, in milliseconds; a write with an older time is late.
+const MAX_SKEW: i64 = 1000;
+
+/// The counts of all collections.
+#[derive(Debug, Default)]
+pub struct Habits {
+    pub(super) counts: Counts,
+    stored: Stored,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    pub(super) collections: BTreeMap<String, Collection>,
+    pub(super) copied: Copied,
+    /// By application: the collection and field of which it last read the largest number.
+    largest_reads: HashMap<u64, (String, String)>,
+}
+
+/// The counts of one collection.
+#[derive(Debug, Default)]
+pub(super) struct Collection {
+    /// Replacements of whole documents.
+    pub(super) replacements: Evidence,
+    /// Replacements after the same connection had read the document.
+    pub(super) after_reading: u64,
+    /// Replacements with a condition other than `_id`.
+    pub(super) conditional: u64,
+    /// Replacements that remove a field.
+    pub(super) removing: u64,
+    /// Fields that they remove.
+    pub(super) removed: BTreeSet<String>,
+    /// By field: decrements without a lower bound in the filter.
+    pub(super) decrements: BTreeMap<String, Evidence>,
+    pub(super) arrays: Arrays,
+    /// By field: writes that contain it.
+    pub(super) fields: BTreeMap<(Purpose, String), Evidence>,
+    /// By field with a time: writes with an older time than the stored one.
+    pub(super) late: BTreeMap<String, Evidence>,
+    /// Updates with an empty filter.
+    pub(super) empty_updates: Evidence,
+    /// Deletes with an empty filter.
+    pub(super) empty_deletes: Evidence,
+    pub(super) numbers: Numbers,
+    pub(super) jobs: Jobs,
+    pub(super) paths: Paths,
+}
+
+/// Counts by application, with example shapes.
+pub(super) type Evidence = RuleTally;
+
+/// A write, and what is known about its document.
+pub(super) struct Seen<'s> {
+    recorded: &'s RecordedCommand,
+    namespace: &'s str,
+    command: Document<'s>,
+    filter: Document<'s>,
+    stored: &'s Stored,
+    /// The document before the write.
+    before: Option<Known<'s>>,
+    /// The same connection had read the document.
+    was_read: bool,
+}
+
+impl Seen<'_> {
+    /// Whether the client cannot know the document that it writes. Then it does not remove fields on purpose.
+    fn is_changed_since_read(&self) -> bool {
+        let connection = self.recorded.client.connection;
+        self.before.is_some() && self.stored.is_changed_since_read(self.namespace, self.filter, connection)
+    }
+
+    fn count(&self, evidence: &mut Evidence) {
+        let (app, namespace) = (self.recorded.client.app.as_deref(), self.namespace);
+        let noted = Noted { effect: Effect::Passed, statements: 1, app, users: None, at: None, namespace, reason: "" };
+        evidence.note(&noted, shape(self.command), ExampleText::default);
+    }
+
+    fn count_field<K: Ord>(&self, fields: &mut BTreeMap<K, Evidence>, field: K) {
+        if fields.len() < MAX_FIELDS || fields.contains_key(&field) {
+            self.count(fields.entry(field).or_default());
+        }
+    }
+}
+
+impl Habits {
+    /// Whether a command is relevant: it reads or writes application data.
+    #[must_use]
+    pub fn wants(namespace: Namespace<'_>, class: CommandClass) -> bool {
+        let is_relevant = matches!(
+            class,
+            CommandClass::Insert
+                | CommandClass::Update
+                | CommandClass::Delete
+                | CommandClass::FindAndModify
+                | CommandClass::Find
+                | CommandClass::Aggregate
+                | CommandClass::BulkWrite
+        );
+        is_relevant
+            && !matches!(namespace.database, "config" | "local" | "docward")
+            && (namespace.database != "admin" || class == CommandClass::BulkWrite)
+            && !namespace.collection.starts_with("system.")
+    }
+
+    /// Counts one command.
+    pub fn take(&mut self, recorded: &RecordedCommand) {
+        let Self { counts, stored } = self;
+        let is_single = match &recorded.content {
+            Content::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
+            Content::Hidden(_) => true,
+        };
+        stored.follow(recorded, |part, stored| match part {
+            Part::Command(command) => counts.command(command, recorded, stored, is_single),
+            Part::Hidden(_) => {}
+        });
+    }
+}
+
+impl Counts {
+    fn command(
+        &mut self,
+        command: &CowDocument<'static>,
+        recorded: &RecordedCommand,
+        stored: &Stored,
+        is_single: bool,
+    ) {
+        let document = command.as_document();
+        let Some(first) = document.first() else { return };
+        let (Some(database), Some(collection)) = (document.get("$db").and_then(Value::as_str), first.value.as_str())
+        else {
+            return;
+        };
+        let class = classify(first.key);
+        if !Habits::wants(Namespace { database, collection }, class) {
+            return;
+        }
+        let namespace = format!("{database}.{collection}");
+        let client = &recorded.client;
+        // An application can use several connections.
+        let sender = client.app.as_deref().map_or(client.connection, |app| fnv_hash(app.as_bytes()));
+        if class == CommandClass::Find {
+            if let Some(field) = numbers::largest_read(document) {
+                if self.largest_reads.len() >= MAX_READERS {
+                    self.largest_reads.clear();
+                }
+                self.largest_reads.insert(sender, (namespace, field.to_owned()));
+            }
+            return;
+        }
+        let Some(write) = Write::from_command(document) else { return };
+        if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
+            return;
+        }
+        let seen = Seen {
+            recorded,
+            namespace: &namespace,
+            command: document,
+            filter: write.filter,
+            stored,
+            before: stored.selected(&namespace, write.filter),
+            was_read: stored.last_read(&namespace, write.filter, client.connection).is_some(),
+        };
+        let failed = is_single && recorded.answer.as_ref().is_some_and(|answer| !answer.is_ok());
+        let habits = self.collections.entry(namespace.clone()).or_default();
+        match write.change {
+            Change::Insert(document) => {
+                let read = self.largest_reads.remove(&sender).filter(|(of, _)| *of == namespace);
+                habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
+                if !failed {
+                    habits.paths.insert(document, &seen);
+                    self.copied.insert(document, &seen);
+                }
+            }
+            // A counter of its own gives the number.
+            Change::Operators(_) if class == CommandClass::FindAndModify && write.operator("$inc").next().is_some() => {
+                self.largest_reads.remove(&sender);
+                habits.write(&write, &seen);
+            }
+            _ if failed => {}
+            _ => habits.write(&write, &seen),
+        }
+    }
+}
+
+impl Collection {
+    fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+        let is_delete = matches!(write.change, Change::Delete);
+        if write.filter.is_empty() {
+            seen.count(if is_delete { &mut self.empty_deletes } else { &mut self.empty_updates });
+        }
+        self.jobs.write(write, seen);
+        self.arrays.write(write, seen);
+        match write.change {
+            Change::Operators(_) => {
+                self.decrements(write, seen);
+                write.operator("$set").for_each(|element| self.purpose(element.key, element.value, seen));
+                if seen.was_read {
+                    self.numbers.update(write, seen);
+                }
+            }
+            Change::Replacement(document) => self.replacement(document, write, seen),
+            Change::Insert(_) | Change::Other | Change::Delete => {}
+        }
+    }
+
+    fn replacement(&mut self, document: Document<'_>, write: &Write<'_>, seen: &Seen<'_>) {
+        seen.count(&mut self.replacements);
+        self.after_reading += u64::from(seen.was_read);
+        self.conditional += u64::from(write.is_conditional());
+        document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
+        let before = seen.before.iter().flat_map(Known::elements);
+        let mut removed = before
+            .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
+            .filter_map(|element| std::str::from_utf8(element.key).ok())
+            .filter(|name| seen.before.is_some_and(|before| matches!(before.fact(name), Fact::Value(_))))
+            .peekable();
+        let removes = !seen.is_changed_since_read() && removed.peek().is_some();
+        self.removing += u64::from(removes);
+        for name in removed.filter(|_| removes) {
+            if self.removed.len() < MAX_FIELDS {
+                self.removed.insert(name.to_owned());
+            }
+        }
+    }
+
+    fn decrements(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+        for element in write.operator("$inc") {
+            let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
+            let Ok(field) = std::str::from_utf8(element.key) else { continue };
+            if down && !write.filter.get(field).is_some_and(has_lower_bound) {
+                seen.count_field(&mut self.decrements, field.to_owned());
+            }
+        }
+    }
+
+    fn purpose(&mut self, field: &[u8], value: Value<'_>, seen: &Seen<'_>) {
+        let Ok(name) = std::str::from_utf8(field) else { return };
+        let Some(purpose) = purpose(name, value) else { return };
+        seen.count_field(&mut self.fields, (purpose, name.to_owned()));
+        let stored = seen.before.and_then(|before| before.fact(name).value()?.as_date());
+        let is_late =
+            value.as_date().zip(stored).is_some_and(|(written, stored)| stored.saturating_sub(written) > MAX_SKEW);
+        if purpose == Purpose::Time && is_late {
+            seen.count_field(&mut self.late, name.to_owned());
+        }
+    }
+}
+
+/// Whether a condition limits how small a number can be.
+fn has_lower_bound(condition: Value<'_>) -> bool {
+    const BOUNDS: [&[u8]; 4] = [b"$gte", b"$gt", b"$eq", b"$in"];
+    match condition.as_document().filter(|document| has_operators(*document)) {
+        Some(operators) => operators.elements().any(|element| BOUNDS.contains(&element.key)),
+        None => true,
+    }
+}

@@ -1,0 +1,102 @@
+//! Numbers that applications compute from what they have read: the largest number plus one for an insert, and counters
+//! that are read and set.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
+use crate::audit::stored;
+use crate::audit::write::{Change, Write};
+use crate::document::{Document, Kind, Value};
+
+/// The numbers of one collection.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Numbers {
+    /// By field: the largest number that was inserted.
+    largest: BTreeMap<String, i64>,
+    pub(in crate::audit) numbered: BTreeMap<String, Numbered>,
+    pub(in crate::audit) counted: BTreeMap<String, Counted>,
+}
+
+/// Inserts after the same application had read the document with the largest number.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Numbered {
+    pub(in crate::audit) evidence: Evidence,
+    /// Inserts with the largest number + 1.
+    pub(in crate::audit) next: u64,
+    /// Inserts with a number that another document had, or that failed because of a duplicate key.
+    pub(in crate::audit) duplicates: u64,
+    /// Inserts with any other number.
+    pub(in crate::audit) other: u64,
+}
+
+/// Updates that set a number after the same connection had read the document.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Counted {
+    pub(in crate::audit) evidence: Evidence,
+    /// Updates that made the number smaller.
+    pub(in crate::audit) down: u64,
+    per_document: HashMap<u64, u64>,
+    /// The most updates of one document.
+    pub(in crate::audit) most: u64,
+}
+
+/// The field of which a find reads the largest number.
+pub(super) fn largest_read(find: Document<'_>) -> Option<&str> {
+    let mut sort = find.get("sort").and_then(Value::as_document)?.elements();
+    let (first, None) = (sort.next()?, sort.next()) else { return None };
+    let is_one = find.get("limit").and_then(Value::as_integer).is_some_and(|limit| limit.abs() == 1);
+    let descends = first.value.as_integer() == Some(-1);
+    std::str::from_utf8(first.key).ok().filter(|_| is_one && descends)
+}
+
+impl Numbers {
+    /// Counts an insert. `field`: the field of which the sender had read the largest number.
+    pub(super) fn insert(&mut self, document: Document<'_>, field: Option<&str>, seen: &Seen<'_>) {
+        const DUPLICATE_KEY: i32 = 11000;
+        let number_in = |field: &str| document.get(field).filter(|v| v.kind.is_number()).and_then(Value::as_integer);
+        if let Some((field, number)) = field.and_then(|field| Some((field, number_in(field)?)))
+            && (self.numbered.len() < MAX_FIELDS || self.numbered.contains_key(field))
+        {
+            let largest = self.largest.get(field).copied();
+            let numbered = self.numbered.entry(field.to_owned()).or_default();
+            seen.count(&mut numbered.evidence);
+            let failed =
+                seen.recorded.answer.as_ref().is_some_and(|answer| answer.write_errors.contains(&DUPLICATE_KEY));
+            match largest {
+                _ if failed => numbered.duplicates += 1,
+                Some(largest) if number == largest => numbered.duplicates += 1,
+                Some(largest) if largest.checked_add(1) == Some(number) => numbered.next += 1,
+                Some(_) => numbered.other += 1,
+                None => {}
+            }
+            self.largest.entry(field.to_owned()).or_insert(number);
+        }
+        for (field, largest) in &mut self.largest {
+            *largest = (*largest).max(number_in(field).unwrap_or(*largest));
+        }
+    }
+
+    /// Counts an update of a document that the same connection had read.
+    pub(super) fn update(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+        let (Change::Operators(_), Some(before), Some(id)) = (write.change, &seen.before, write.id()) else { return };
+        for element in write.operator("$set") {
+            let Ok(field) = std::str::from_utf8(element.key) else { continue };
+            let whole = |value: Value<'_>| value.as_integer().filter(|_| value.kind != Kind::DateTime);
+            let stored = before.fact(field).value().and_then(whole);
+            let Some((stored, set)) = stored.zip(whole(element.value)) else { continue };
+            let is_checked = write.filter.get(field).is_some();
+            if stored == set || is_checked || (self.counted.len() >= MAX_FIELDS && !self.counted.contains_key(field)) {
+                continue;
+            }
+            let counted = self.counted.entry(field.to_owned()).or_default();
+            seen.count(&mut counted.evidence);
+            counted.down += u64::from(set < stored);
+            let key = stored::key(seen.namespace, id);
+            if counted.per_document.len() < MAX_DOCUMENTS || counted.per_document.contains_key(&key) {
+                let count = counted.per_document.entry(key).or_default();
+                *count += 1;
+                counted.most = counted.most.max(*count);
+            }
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Trees: documents with the path of their ancestors.
+
+use std::collections::BTreeMap;
+
+use super::{Evidence, MAX_FIELDS, Seen};
+use crate::audit::stored::Fact;
+use crate::document::{Document, Kind, Value};
+
+/// The paths of one collection.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Paths {
+    /// By the fields of path and parent.
+    pub(in crate::audit) found: BTreeMap<(String, String), Nodes>,
+}
+
+/// Inserted nodes that have a parent.
+#[derive(Debug, Default)]
+pub(in crate::audit) struct Nodes {
+    pub(in crate::audit) evidence: Evidence,
+    /// Nodes whose path is in the form of a `tree` rule, by separator.
+    pub(in crate::audit) fitting: BTreeMap<char, u64>,
+    /// Nodes whose path contains the parent in another form, and the form of the last one.
+    pub(in crate::audit) other: u64,
+    pub(in crate::audit) form: &'static str,
+}
+
+/// The field that a `tree` rule adds if the application stores only the path.
+const PARENT: &str = "parent";
+
+impl Paths {
+    pub(super) fn insert(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+        let texts =
+            document.elements().filter(|e| e.key != b"_id" && matches!(e.value.kind, Kind::String | Kind::Array));
+        for path in texts {
+            let Ok(field) = std::str::from_utf8(path.key) else { continue };
+            let others = document.elements().filter(|e| e.key != b"_id" && e.key != path.key);
+            let parents = others.filter_map(|parent| Some((std::str::from_utf8(parent.key).ok()?, parent.value)));
+            let mut with_parent =
+                parents.filter_map(|(name, parent)| Some((name, place(field, path.value, parent, seen)?)));
+            let only_path = || Some((PARENT, place_by_path(field, path.value, seen)?));
+            let Some((parent, place)) = with_parent.next().or_else(only_path) else { continue };
+            let key = (field.to_owned(), parent.to_owned());
+            if self.found.len() >= MAX_FIELDS && !self.found.contains_key(&key) {
+                continue;
+            }
+            let nodes = self.found.entry(key).or_default();
+            seen.count(&mut nodes.evidence);
+            match place {
+                Form::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
+                Form::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+            }
+        }
+    }
+}
+
+/// How a path contains the parent.
+enum Form {
+    Fits(char),
+    Other(&'static str),
+}
+
+/// `None` if the path has nothing to do with the value.
+fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+    let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
+    if let Some(ancestors) = path.as_array() {
+        return (ancestors.values().last() == Some(parent)).then_some(Form::Other("an array of the ancestors"));
+    }
+    let text = path.as_str()?;
+    let name = text_of(parent)?;
+    let separator = text.chars().last().filter(char::is_ascii_punctuation);
+    if let Some(separator) = separator
+        && let Some(above) = text.strip_suffix(separator).and_then(|text| text.strip_suffix(name.as_str()))
+        && above.starts_with(separator)
+        && above.ends_with(separator)
+    {
+        let root = separator.to_string();
+        let expected = match known {
+            Some(Fact::Value(value)) if value.kind != Kind::Null => value.as_str().map(str::to_owned),
+            Some(Fact::Value(_) | Fact::Missing) => Some(root),
+            Some(Fact::Unknown) | None => None,
+        };
+        let fits = expected.is_none_or(|expected| expected == above);
+        return Some(if fits {
+            Form::Fits(separator)
+        } else {
+            Form::Other("a text that does not continue the parent's")
+        });
+    }
+    let above = known?.value()?.as_str()?;
+    let continues = !above.is_empty() && text.len() > above.len() && text.starts_with(above);
+    continues.then_some(Form::Other("a text without a separator at both ends, or with the node itself"))
+}
+
+/// The same for documents that have no field with the parent.
+fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+    let text = path.as_str()?;
+    let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
+    let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;
+    let parent = segments.rsplit(separator).next()?;
+    let parent = crate::document::OwnedValue::string(parent);
+    // Without a known parent it can be any text.
+    seen.stored.document(seen.namespace, parent.as_value())?;
+    place(field, path, parent.as_value(), seen)
+}
+
+/// The text of an `_id` in a path.
+fn text_of(id: Value<'_>) -> Option<String> {
+    match id.kind {
+        Kind::String => id.as_str().filter(|text| !text.is_empty()).map(str::to_owned),
+        Kind::Int32 | Kind::Int64 => id.as_integer().map(|number| number.to_string()),
+        Kind::ObjectId => Some(id.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
+        _ => None,
+    }
+}

@@ -1,0 +1,358 @@
+//! Proposes a rule file from [`Habits`]: each rule in `mode: shadow`, with its evidence as a comment above it.
+//!
+//! [`found`] makes candidates. Each is evaluated with the traffic that gave the reason for it ([`CandidateEvaluation`]);
+//! one that would break the application becomes a comment with the reason ([`verdict`]). [`Proposal`] is the file.
+
+mod found;
+mod verdict;
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use self::verdict::Verdict;
+use super::evaluation::{Evaluation, Part};
+use super::habits::Habits;
+use super::recorded::RecordedCommand;
+use super::stored::Stored;
+use super::tally::Tally;
+use super::target::target;
+use crate::command::{CommandClass, Namespace};
+use crate::config::Source;
+use crate::rules::RuleSet;
+use crate::text::one_line;
+
+const OPENING: &str = "version: 1\nrules:\n";
+
+/// A rule that the traffic gives a reason for, in one or more variants.
+#[derive(Debug)]
+struct Candidate {
+    namespace: String,
+    /// What it is: the name of its rule ends with it.
+    what: &'static str,
+    evidence: Vec<String>,
+    /// The best one first.
+    variants: Vec<Variant>,
+    /// Other collections whose statements it evaluates.
+    others: Vec<String>,
+    /// What to change in the application, if no variant fits.
+    hint: Option<String>,
+}
+
+/// One way to write a rule.
+#[derive(Debug)]
+struct Variant {
+    what: &'static str,
+    /// `replacement: { policy: merge }`
+    pattern: String,
+    note: String,
+    /// It is proposed only if recorded statements show that it works.
+    needs_confirmation: bool,
+    /// Why it cannot be proposed, if that is known already.
+    excluded: Option<String>,
+    /// The variant before it with `unsupported: allow`.
+    allows: bool,
+    rules: Option<RuleSet>,
+}
+
+impl Candidate {
+    fn new(namespace: &str, what: &'static str, evidence: Vec<String>) -> Self {
+        let namespace = namespace.to_owned();
+        Self { namespace, what, evidence, variants: Vec::new(), others: Vec::new(), hint: None }
+    }
+
+    fn add(&mut self, pattern: String, note: String) {
+        self.add_named(self.what, pattern, note);
+    }
+
+    fn add_named(&mut self, what: &'static str, pattern: String, note: String) {
+        // Of the other patterns, a statement that cannot be analysed can spoil the stored documents.
+        let can_allow = matches!(what, "replacement" | "bounds" | "limits" | "timestamps" | "sequence" | "copies");
+        let allowing = can_allow.then(|| (format!("unsupported: allow\n    {pattern}"), note.clone(), true));
+        for (pattern, note, allows) in [(pattern, note, false)].into_iter().chain(allowing) {
+            let rules = load(&rule("candidate", &self.namespace, &pattern, "enforce"));
+            let excluded = rules.is_none().then(|| "it does not load".to_owned());
+            self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
+        }
+    }
+
+    fn add_confirmed(&mut self, pattern: String, note: String) {
+        let before = self.variants.len();
+        self.add(pattern, note);
+        self.variants.iter_mut().skip(before).for_each(|variant| variant.needs_confirmation = true);
+    }
+
+    /// Adds a variant that cannot be proposed.
+    fn exclude(&mut self, pattern: &str, reason: String) {
+        let (what, pattern, note) = (self.what, pattern.to_owned(), String::new());
+        let (excluded, rules) = (Some(reason), None);
+        let (needs_confirmation, allows) = (false, false);
+        self.variants.push(Variant { what, pattern, note, needs_confirmation, excluded, allows, rules });
+    }
+}
+
+/// The rules that the traffic gives a reason for.
+#[derive(Debug)]
+pub struct Candidates {
+    candidates: Vec<Candidate>,
+}
+
+impl Candidates {
+    #[must_use]
+    pub fn from_habits(habits: &Habits) -> Self {
+        Self { candidates: found::candidates(habits) }
+    }
+
+    /// Evaluates the candidates with the same traffic.
+    #[must_use]
+    pub fn evaluation(&self) -> CandidateEvaluation<'_> {
+        let mut evaluation = CandidateEvaluation::default();
+        for candidate in &self.candidates {
+            for rules in candidate.variants.iter().filter_map(|variant| variant.rules.as_ref()) {
+                let number = evaluation.evaluations.len();
+                evaluation.evaluations.push(Evaluation::new(rules));
+                for namespace in candidate.others.iter().chain([&candidate.namespace]) {
+                    evaluation.by_namespace.entry(namespace.as_str()).or_default().push(number);
+                }
+            }
+        }
+        evaluation
+    }
+
+    /// Chooses the first variant of each candidate that does not break the application.
+    #[must_use]
+    pub fn choose(self, evaluated: EvaluatedCandidates) -> Proposal {
+        let mut evaluated = evaluated.0.into_iter();
+        let mut proposal = Proposal { proposed: Vec::new(), declined: Vec::new(), rules: None };
+        for Candidate { namespace, evidence, variants, hint, .. } in self.candidates {
+            let (mut chosen, mut declined) = (None, Vec::new());
+            for variant in variants {
+                let result = variant.rules.as_ref().and_then(|_| evaluated.next());
+                let verdict = Verdict::new(result.unwrap_or_default());
+                match variant.excluded.clone().or_else(|| verdict.reason_against(variant.needs_confirmation)) {
+                    _ if chosen.is_some() => {}
+                    None => chosen = Some((variant, verdict)),
+                    Some(_) if variant.allows => {}
+                    Some(reason) => declined.push((variant, reason)),
+                }
+            }
+            let name = |what: &str| name(&namespace, what);
+            let is_chosen = chosen.is_some();
+            for (variant, reason) in declined {
+                let (evidence, hint) = if is_chosen { (Vec::new(), None) } else { (evidence.clone(), hint.clone()) };
+                let (name, pattern) = (name(variant.what), variant.pattern);
+                let namespace = namespace.clone();
+                proposal.declined.push(Declined { name, namespace, pattern, evidence, reason, hint });
+            }
+            if let Some((variant, verdict)) = chosen {
+                let mut evidence = evidence;
+                evidence.extend((!variant.note.is_empty()).then_some(variant.note));
+                evidence.push(verdict.summary());
+                let (name, pattern) = (name(variant.what), variant.pattern);
+                proposal.proposed.push(Proposed { name, namespace, pattern, evidence });
+            }
+        }
+        proposal.combine();
+        proposal
+    }
+}
+
+/// Evaluates candidates, each as if its rule was the only one.
+#[derive(Debug, Default)]
+pub struct CandidateEvaluation<'c> {
+    evaluations: Vec<Evaluation<'c>>,
+    by_namespace: HashMap<&'c str, Vec<usize>>,
+    stored: Stored,
+}
+
+/// The results, in the order of the variants.
+#[derive(Debug)]
+pub struct EvaluatedCandidates(Vec<(Tally, Vec<u64>)>);
+
+impl CandidateEvaluation<'_> {
+    /// Whether a candidate can match such a command, or it shows what is stored.
+    #[must_use]
+    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        Habits::wants(namespace, class) || self.evaluations.iter().any(|one| one.wants(namespace, class, command))
+    }
+
+    /// Counts one command.
+    pub fn take(&mut self, recorded: &RecordedCommand) {
+        let Self { evaluations, by_namespace, stored } = self;
+        stored.follow(recorded, |part, stored| {
+            let namespace = match part {
+                Part::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
+                Part::Command(command) => match target(command.as_document()) {
+                    Some((namespace, class, _))
+                        if Habits::wants(namespace, class) && class != CommandClass::Aggregate =>
+                    {
+                        Some(namespace.to_string())
+                    }
+                    _ => None,
+                },
+            };
+            match namespace.map(|namespace| by_namespace.get(namespace.as_str()).map_or(&[][..], Vec::as_slice)) {
+                Some(numbers) => {
+                    for number in numbers {
+                        let one = evaluations.get_mut(*number);
+                        one.into_iter().for_each(|one| one.take(part, recorded, stored));
+                    }
+                }
+                // Such a command can reach any collection.
+                None => evaluations.iter_mut().for_each(|one| one.take(part, recorded, stored)),
+            }
+        });
+    }
+
+    /// The results.
+    #[must_use]
+    pub fn finish(self) -> EvaluatedCandidates {
+        EvaluatedCandidates(self.evaluations.into_iter().map(Evaluation::finish).collect())
+    }
+}
+
+/// A rule file.
+#[derive(Debug)]
+pub struct Proposal {
+    proposed: Vec<Proposed>,
+    declined: Vec<Declined>,
+    /// The proposed rules, enforced.
+    rules: Option<RuleSet>,
+}
+
+/// A rule with its evidence.
+#[derive(Debug)]
+struct Proposed {
+    /// `orders-replacement`
+    name: String,
+    namespace: String,
+    pattern: String,
+    evidence: Vec<String>,
+}
+
+/// A rule that is not proposed.
+#[derive(Debug)]
+struct Declined {
+    name: String,
+    namespace: String,
+    pattern: String,
+    /// Empty if another rule is proposed for the same habit.
+    evidence: Vec<String>,
+    reason: String,
+    hint: Option<String>,
+}
+
+impl Proposal {
+    /// The proposed rules as if they were enforced, to evaluate them together; `None` if there are none.
+    #[must_use]
+    pub fn rules(&self) -> Option<&RuleSet> {
+        self.rules.as_ref()
+    }
+
+    /// Removes the rules that break the application together with the others. `tally` belongs to [`Self::rules`].
+    pub fn remove_breaking(&mut self, tally: Tally) {
+        let reasons = tally.rules.into_iter().map(|tally| {
+            let verdict = Verdict::new((Tally { rules: vec![tally], ..Tally::default() }, Vec::new()));
+            verdict.reason_against(false)
+        });
+        let mut kept = Vec::new();
+        for (proposed, reason) in std::mem::take(&mut self.proposed).into_iter().zip(reasons) {
+            match reason {
+                None => kept.push(proposed),
+                Some(reason) => self.declined.push(proposed.decline(format!("with the other rules, {reason}"))),
+            }
+        }
+        self.proposed = kept;
+    }
+
+    /// Gives the rules unique names and removes those that contradict earlier ones.
+    fn combine(&mut self) {
+        let mut names = HashMap::new();
+        let mut body = String::new();
+        let mut kept = Vec::new();
+        for mut proposed in std::mem::take(&mut self.proposed) {
+            let count: &mut u32 = names.entry(proposed.name.clone()).or_insert(0);
+            *count += 1;
+            if *count > 1 {
+                proposed.name = format!("{}-{count}", proposed.name);
+            }
+            let rule = rule(&proposed.name, &proposed.namespace, &proposed.pattern, "enforce");
+            if let Some(rules) = load(&format!("{body}{rule}")) {
+                body.push_str(&rule);
+                self.rules = Some(rules);
+                kept.push(proposed);
+            } else {
+                self.declined.push(proposed.decline("it contradicts the rules above".to_owned()));
+            }
+        }
+        self.proposed = kept;
+    }
+
+    /// A rule file that loads, or only comments if there is nothing to propose.
+    #[must_use]
+    pub fn to_text(&self, sources: &[String]) -> String {
+        let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
+        if self.proposed.is_empty() {
+            let reason = if self.declined.is_empty() { "the traffic gives no reason for one" } else { "see below" };
+            comment(&mut out, "", &format!("No rule proposed: {reason}."));
+        } else {
+            let mode = "All rules are in shadow mode: they count decisions and change nothing. Remove `mode` to enforce a rule.";
+            comment(&mut out, "", mode);
+            out.push_str(OPENING);
+        }
+        for Proposed { name, namespace, pattern, evidence } in &self.proposed {
+            out.push('\n');
+            evidence.iter().for_each(|line| comment(&mut out, "  ", line));
+            out.push_str(&rule(name, namespace, pattern, "shadow"));
+        }
+        for Declined { name, namespace, pattern, evidence, reason, hint } in &self.declined {
+            out.push('\n');
+            let what = pattern.lines().last().and_then(|line| line.trim_start().split(':').next()).unwrap_or_default();
+            comment(&mut out, "", &format!("Not proposed: {what} on {namespace}, because {reason}."));
+            evidence.iter().chain(hint).for_each(|line| comment(&mut out, "", line));
+            let rule = rule(name, namespace, pattern, "shadow");
+            let is_rule = pattern.contains(':');
+            rule.lines().filter(|_| is_rule).for_each(|line| _ = writeln!(out, "# {line}"));
+        }
+        out
+    }
+}
+
+impl Proposed {
+    fn decline(self, reason: String) -> Declined {
+        let Self { name, namespace, pattern, evidence } = self;
+        Declined { name, namespace, pattern, evidence, reason, hint: None }
+    }
+}
+
+fn comment(out: &mut String, indentation: &str, line: &str) {
+    // Writing to a String cannot fail.
+    let _ = writeln!(out, "{indentation}# {}", one_line(line));
+}
+
+fn load(rules: &str) -> Option<RuleSet> {
+    let text = format!("{OPENING}{rules}");
+    RuleSet::from_sources(vec![Source { name: "suggest".to_owned(), text }]).ok()
+}
+
+/// `orders-replacement`
+fn name(namespace: &str, what: &str) -> String {
+    let collection = namespace.split_once('.').map_or(namespace, |(_, collection)| collection);
+    let kebab: String = collection.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    let kebab = kebab.trim_matches('-').to_ascii_lowercase();
+    if kebab.is_empty() { what.to_owned() } else { format!("{kebab}-{what}") }
+}
+
+fn rule(name: &str, namespace: &str, pattern: &str, mode: &str) -> String {
+    format!("  - name: {name}\n    namespace: {}\n    mode: {mode}\n    {pattern}\n", quoted(namespace))
+}
+
+/// `text` as a YAML string. JSON strings are valid YAML.
+fn quoted(text: &str) -> String {
+    let plain = text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.'));
+    let word = text.starts_with(|c: char| c.is_ascii_alphabetic());
+    if plain && word { text.to_owned() } else { serde_json::Value::from(text).to_string() }
+}
+
+fn times(count: u64) -> String {
+    if count == 1 { "once".to_owned() } else { format!("{count} times") }
+}

@@ -1,0 +1,344 @@
+//! What the stored documents contain, as far as recorded writes show it. Replies of a capture show which writes failed
+//! or matched nothing. The size is bounded for any traffic.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+
+use super::Answer;
+use super::matching::matches;
+use super::recorded::fnv_hash;
+use super::write::{Change, Write, id_of};
+use crate::document::{Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
+
+/// The most documents known of one collection; then the oldest are forgotten.
+const MAX_DOCUMENTS: usize = 5000;
+/// The longest document that is kept, in bytes.
+const MAX_LENGTH: usize = 16 << 10;
+/// The deepest path that is followed.
+const MAX_DEPTH: usize = 8;
+/// The most bytes of all documents; then all are forgotten.
+const MAX_BYTES: usize = 64 << 20;
+/// The most collections with known documents.
+const MAX_COLLECTIONS: usize = 1000;
+/// The most connections whose reads are kept.
+const MAX_READERS: usize = 4096;
+/// The most reads kept for one connection.
+const MAX_READS: usize = 32;
+
+/// The documents that are known.
+#[derive(Debug, Default)]
+pub(super) struct Stored {
+    collections: HashMap<String, StoredCollection>,
+    bytes: usize,
+    /// The number of commands so far.
+    tick: u64,
+    /// By connection: its last reads, as keys of documents or collections with their ticks.
+    reads: HashMap<u64, VecDeque<(u64, u64)>>,
+}
+
+#[derive(Debug, Default)]
+struct StoredCollection {
+    documents: HashMap<u64, StoredDocument>,
+    /// The keys of the documents in the order in which they became known; of removed ones too.
+    order: VecDeque<u64>,
+    /// The keys in `order`.
+    ordered: HashSet<u64>,
+    /// The lengths of all documents.
+    bytes: usize,
+    /// By top-level field: when a write changed it in a document that is not known.
+    unsettled: HashMap<Vec<u8>, u64>,
+}
+
+#[derive(Debug)]
+struct StoredDocument {
+    fields: Vec<u8>,
+    /// Fields that are not in `fields` are missing.
+    whole: bool,
+    /// Top-level fields whose values are not known.
+    unknown: Vec<Vec<u8>>,
+    /// When it became known.
+    since: u64,
+    /// The last change after its insert.
+    changed: Option<Moment>,
+}
+
+/// A document of which at least a part is known.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Known<'s> {
+    document: &'s StoredDocument,
+    collection: &'s StoredCollection,
+}
+
+/// What is known of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fact<'s> {
+    Value(Value<'s>),
+    Missing,
+    Unknown,
+}
+
+impl<'s> Fact<'s> {
+    pub(super) fn value(self) -> Option<Value<'s>> {
+        match self {
+            Self::Value(value) => Some(value),
+            Self::Missing | Self::Unknown => None,
+        }
+    }
+}
+
+impl<'s> Known<'s> {
+    pub(super) fn fact(&self, path: &str) -> Fact<'s> {
+        let StoredDocument { fields, whole, unknown, since, .. } = self.document;
+        let root = path.split('.').next().unwrap_or(path).as_bytes();
+        let unsettled = self.collection.unsettled.get(root).is_some_and(|at| at > since);
+        if unsettled || unknown.iter().any(|one| one == root) {
+            return Fact::Unknown;
+        }
+        match Path::parse(path).zip(Document::parse(fields).ok()).map(|(path, fields)| path.lookup(fields)) {
+            Some(Lookup::Found(value)) => Fact::Value(value),
+            Some(Lookup::Missing) if *whole => Fact::Missing,
+            _ => Fact::Unknown,
+        }
+    }
+
+    /// Its top-level fields, as far as they are known.
+    pub(super) fn elements(&self) -> impl Iterator<Item = Element<'s>> + use<'s> {
+        Document::parse(&self.document.fields).unwrap_or(Document::EMPTY).elements()
+    }
+}
+
+/// Identifies a document. Numbers of one value are one `_id`.
+pub(super) fn key(namespace: &str, id: Value<'_>) -> u64 {
+    let number = id.as_integer().filter(|_| id.kind.is_number()).map(i64::to_le_bytes);
+    let bytes = number.as_ref().map_or(id.bytes, |bytes| bytes.as_slice());
+    fnv_hash(&[namespace.as_bytes(), &[0, u8::from(number.is_some())], bytes].concat())
+}
+
+impl Stored {
+    /// The document with this `_id`.
+    pub(super) fn document(&self, namespace: &str, id: Value<'_>) -> Option<Known<'_>> {
+        let collection = self.collections.get(namespace)?;
+        let document = collection.documents.get(&key(namespace, id))?;
+        Some(Known { document, collection })
+    }
+
+    /// The document that a filter selects by `_id`.
+    pub(super) fn selected(&self, namespace: &str, filter: Document<'_>) -> Option<Known<'_>> {
+        self.document(namespace, id_of(filter)?)
+    }
+
+    /// The documents of all collections with this `_id`.
+    pub(super) fn with_id(&self, id: Value<'_>) -> impl Iterator<Item = (&str, Known<'_>)> {
+        self.collections.iter().filter_map(move |(namespace, collection)| {
+            let document = collection.documents.get(&key(namespace, id))?;
+            Some((namespace.as_str(), Known { document, collection }))
+        })
+    }
+
+    /// Remembers what a find or aggregate of a connection reads: a document, or any documents of the collection.
+    pub(super) fn read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
+        self.tick += 1;
+        let filter = command.get("filter").and_then(Value::as_document);
+        let key = filter.and_then(id_of).map_or_else(|| fnv_hash(namespace.as_bytes()), |id| key(namespace, id));
+        if self.reads.len() >= MAX_READERS && !self.reads.contains_key(&connection) {
+            self.reads.clear();
+        }
+        let reads = self.reads.entry(connection).or_default();
+        if reads.len() >= MAX_READS {
+            reads.pop_front();
+        }
+        reads.push_back((key, self.tick));
+    }
+
+    /// When the connection last read the document that this filter selects by `_id`, as far as it is known.
+    pub(super) fn last_read(&self, namespace: &str, filter: Document<'_>, connection: u64) -> Option<u64> {
+        let key = key(namespace, id_of(filter)?);
+        let reads = self.reads.get(&connection)?;
+        reads.iter().rev().find(|(read, _)| *read == key).map(|(_, at)| *at)
+    }
+
+    /// Whether the document was changed after the connection had read it, or by the connection itself without a read
+    /// since then.
+    pub(super) fn is_changed_since_read(&self, namespace: &str, filter: Document<'_>, connection: u64) -> bool {
+        let Some(known) = self.selected(namespace, filter) else { return false };
+        let Some(changed) = known.document.changed else { return false };
+        let collection = fnv_hash(namespace.as_bytes());
+        let reads = self.reads.get(&connection);
+        // A read of other documents of the collection may have returned this one too.
+        let other = reads.and_then(|reads| reads.iter().rev().find(|(read, _)| *read == collection));
+        let read = self.last_read(namespace, filter, connection).max(other.map(|(_, at)| *at));
+        match read {
+            Some(read) => changed.tick > read,
+            None => changed.connection == connection,
+        }
+    }
+
+    /// Forgets the documents of a collection, which a write of unknown content may have changed.
+    pub(super) fn forget(&mut self, namespace: &str) {
+        self.collections.remove(namespace);
+    }
+
+    /// Carries out a write of a connection. `is_single`: its command has no other statement, so the reply belongs to it.
+    pub(super) fn apply(
+        &mut self,
+        namespace: &str,
+        write: &Write<'_>,
+        answer: Option<&Answer>,
+        (connection, is_single): (u64, bool),
+    ) {
+        self.tick += 1;
+        let failed = answer.is_some_and(|answer| !answer.is_ok());
+        let unmatched = answer.is_some_and(|answer| answer.n == Some(0)) && !write.upsert;
+        if is_single && (failed || unmatched) {
+            return;
+        }
+        if self.bytes > MAX_BYTES || self.collections.len() > MAX_COLLECTIONS {
+            *self = Self { tick: self.tick, reads: std::mem::take(&mut self.reads), ..Self::default() };
+        }
+        let now = Moment { tick: self.tick, connection };
+        let is_certain = is_single && answer.is_some_and(|answer| answer.n.is_some_and(|n| n > 0));
+        let collection = self.collections.entry(namespace.to_owned()).or_default();
+        let before = collection.bytes;
+        match write.id().map(|id| (key(namespace, id), id)) {
+            Some((key, id)) if !failed => collection.write((key, id), write, is_certain, now),
+            Some((key, _)) => _ = collection.remove(key),
+            None => collection.write_unknown(write, now),
+        }
+        self.bytes = (self.bytes + collection.bytes).saturating_sub(before);
+    }
+}
+
+impl StoredCollection {
+    fn remove(&mut self, key: u64) -> Option<StoredDocument> {
+        let removed = self.documents.remove(&key)?;
+        self.bytes = self.bytes.saturating_sub(removed.fields.len());
+        Some(removed)
+    }
+
+    /// A write to a document that its `_id` selects.
+    fn write(&mut self, (key, id): (u64, Value<'_>), write: &Write<'_>, is_certain: bool, now: Moment) {
+        let matched = match self.documents.get(&key) {
+            _ if is_certain || matches!(write.change, Change::Insert(_)) => Some(true),
+            Some(document) => matches(write.filter, &Known { document, collection: self }),
+            None => (!write.is_conditional()).then_some(true),
+        };
+        match (matched, write.change) {
+            (Some(false), _) => {}
+            (Some(true), Change::Insert(document) | Change::Replacement(document)) => {
+                let fields = match document.get("_id") {
+                    Some(_) => document.as_bytes().to_vec(),
+                    None => edit::append(document, |w| w.value("_id", id)),
+                };
+                let changed = matches!(write.change, Change::Replacement(_)).then_some(now);
+                self.learn(key, StoredDocument { changed, ..StoredDocument::new(fields, true, now) });
+            }
+            (_, Change::Operators(operators)) => {
+                let new = || StoredDocument::new(crate::document::document(|w| w.value("_id", id)), false, now);
+                let mut document = self.remove(key).unwrap_or_else(new);
+                document.changed = Some(now);
+                for (operator, element) in operators.elements().flat_map(|operator| {
+                    let fields = operator.value.as_document().unwrap_or(Document::EMPTY);
+                    fields.elements().map(move |element| (operator.key, element))
+                }) {
+                    let known = matched == Some(true) && !self.unsettled.contains_key(root(element.key));
+                    document.operate(operator, element, known);
+                }
+                self.learn(key, document);
+            }
+            (_, Change::Delete | Change::Other | Change::Replacement(_) | Change::Insert(_)) => _ = self.remove(key),
+        }
+    }
+
+    fn learn(&mut self, key: u64, document: StoredDocument) {
+        self.remove(key);
+        if document.fields.len() > MAX_LENGTH {
+            return;
+        }
+        self.bytes += document.fields.len();
+        self.documents.insert(key, document);
+        if self.ordered.insert(key) {
+            self.order.push_back(key);
+        }
+        while self.order.len() > MAX_DOCUMENTS {
+            let Some(oldest) = self.order.pop_front() else { return };
+            self.ordered.remove(&oldest);
+            self.remove(oldest);
+        }
+    }
+
+    /// A write to documents that are not known.
+    fn write_unknown(&mut self, write: &Write<'_>, now: Moment) {
+        match write.change {
+            // Without `_id` the driver or the server adds one.
+            Change::Insert(_) => {}
+            Change::Operators(_) => {
+                write.paths().for_each(|path| _ = self.unsettled.insert(root(path).to_vec(), now.tick));
+            }
+            Change::Replacement(_) | Change::Other | Change::Delete => *self = Self::default(),
+        }
+        const MAX_UNSETTLED: usize = 1000;
+        if self.unsettled.len() > MAX_UNSETTLED {
+            *self = Self::default();
+        }
+    }
+}
+
+/// When and by which connection a write is carried out.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    tick: u64,
+    connection: u64,
+}
+
+impl StoredDocument {
+    fn new(fields: Vec<u8>, whole: bool, now: Moment) -> Self {
+        Self { fields, whole, unknown: Vec::new(), since: now.tick, changed: None }
+    }
+
+    /// Applies one operator to one field. `known`: it is certain that the operator was applied.
+    fn operate(&mut self, operator: &[u8], element: Element<'_>, known: bool) {
+        if operator == b"$setOnInsert" {
+            return;
+        }
+        let written = known.then(|| self.written(operator, element)).flatten();
+        let root = root(element.key);
+        match written {
+            Some(fields) => {
+                self.fields = fields;
+                if root == element.key {
+                    self.unknown.retain(|one| one != root);
+                }
+            }
+            None if self.unknown.iter().any(|one| one == root) => {}
+            None => self.unknown.push(root.to_vec()),
+        }
+    }
+
+    /// The document after the operator; `None` if it is not known.
+    fn written(&self, operator: &[u8], element: Element<'_>) -> Option<Vec<u8>> {
+        let text = std::str::from_utf8(element.key).ok()?;
+        let is_position = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit());
+        if text.split('.').any(is_position) || text.split('.').count() > MAX_DEPTH {
+            return None;
+        }
+        let path = Path::parse(text)?;
+        let fields = Document::parse(&self.fields).ok()?;
+        let stored = path.lookup(fields);
+        let unknown = self.unknown.iter().any(|one| one == root(element.key));
+        match (operator, stored) {
+            (_, Lookup::Blocked(_)) => None,
+            (b"$set", _) if !unknown || path.is_top_level() => Some(edit::set(fields, &path, element.value)),
+            (b"$unset", _) if path.is_top_level() && self.whole => Some(edit::without(fields, path.as_str())),
+            (b"$inc", Lookup::Found(value)) if !unknown && value.kind != Kind::DateTime => {
+                let sum = value.as_integer()?.checked_add(element.value.as_integer()?)?;
+                Some(edit::set(fields, &path, OwnedValue::integer(sum).as_value()))
+            }
+            (b"$inc", Lookup::Missing) if !unknown && self.whole => Some(edit::set(fields, &path, element.value)),
+            _ => None,
+        }
+    }
+}
+
+/// The top-level field of a path.
+fn root(path: &[u8]) -> &[u8] {
+    path.split(|byte| *byte == b'.').next().unwrap_or(path)
+}

@@ -1,0 +1,105 @@
+//! A limited number of connections, which streams take in turn.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::oneshot;
+
+use super::Connection;
+use crate::replay::{Action, SessionId};
+
+/// Gives each action a place among at most `places`, the earliest first.
+///
+/// A transaction keeps its place between its actions, on whatever streams they are: other actions may wait in the server
+/// for its end, and would take all places from it. If all places are kept, the earliest action of all takes one of them,
+/// because the transactions may wait for it.
+#[derive(Debug)]
+pub(super) struct Limited {
+    state: Mutex<State>,
+}
+
+#[derive(Debug)]
+struct State {
+    places: usize,
+    /// Places of actions that are being performed.
+    used: usize,
+    /// Sessions whose transaction keeps a place.
+    kept: BTreeSet<SessionId>,
+    /// Actions that wait for a place, by number.
+    waiting: BTreeMap<u64, oneshot::Sender<()>>,
+    /// Connections that no stream uses, with the application's name that they were opened with.
+    idle: Vec<(Option<Box<str>>, Connection)>,
+}
+
+impl Limited {
+    pub(super) fn to(places: usize) -> Self {
+        let state = State { places, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
+        Self { state: Mutex::new(state) }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for a place, and returns an idle connection of the same application if there is one. `earliest`: the
+    /// lowest number of the actions that are not answered.
+    pub(super) async fn take(&self, action: &Action, earliest: impl FnOnce() -> Option<u64>) -> Option<Connection> {
+        let waits = self.lock().request(action.number, action.transaction);
+        if let Some(waits) = waits {
+            self.advance(earliest());
+            // An error means that the player is gone.
+            let _ = waits.await;
+        }
+        let mut state = self.lock();
+        let same = state.idle.iter().position(|(app, _)| *app == action.app);
+        let connection = same.map(|at| state.idle.swap_remove(at).1);
+        if connection.is_none() && state.idle.len() + state.used > state.places {
+            state.idle.pop();
+        }
+        connection
+    }
+
+    /// Gives the place back after an action, unless its transaction keeps it.
+    pub(super) fn give_back(&self, action: &Action, connection: Option<Connection>) {
+        let mut state = self.lock();
+        state.idle.extend(connection.map(|connection| (action.app.clone(), connection)));
+        state.used -= 1;
+        match action.transaction.filter(|_| action.in_transaction) {
+            Some(session) => _ = state.kept.insert(session),
+            None => state.serve(),
+        }
+    }
+
+    /// Notes which action is now the earliest that is not answered.
+    pub(super) fn advance(&self, earliest: Option<u64>) {
+        let mut state = self.lock();
+        if state.waiting.first_key_value().is_some_and(|(number, _)| Some(*number) == earliest) && state.used == 0 {
+            state.kept.pop_first();
+            state.serve();
+        }
+    }
+}
+
+impl State {
+    /// Takes a place, or waits for one.
+    fn request(&mut self, number: u64, transaction: Option<SessionId>) -> Option<oneshot::Receiver<()>> {
+        let kept = transaction.is_some_and(|session| self.kept.remove(&session));
+        if kept || self.used + self.kept.len() < self.places {
+            self.used += 1;
+            return None;
+        }
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.insert(number, sender);
+        Some(receiver)
+    }
+
+    /// Gives free places to those that wait.
+    fn serve(&mut self) {
+        while self.used + self.kept.len() < self.places
+            && let Some((_, sender)) = self.waiting.pop_first()
+        {
+            self.used += 1;
+            let _ = sender.send(());
+        }
+    }
+}
