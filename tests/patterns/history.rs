@@ -3,6 +3,7 @@
 
 mod gaps;
 mod reading;
+mod takeover;
 mod unusual;
 
 use std::collections::BTreeMap;
@@ -14,7 +15,7 @@ use bson::{Bson, DateTime, Document, doc};
 use mongodb::{ClientSession, Collection, Database};
 use support::driver::{all, code, message};
 use support::mongod::{Kind, Mongod};
-use support::process::TIMEOUT;
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 
 /// Time for a killed worker's lease to expire, its successor to start, and a machine under load.
