@@ -138,8 +138,10 @@ fn who_waits_too_long_gets_an_overload_error_and_the_first_is_served_first() {
     let labels = reply.get_array("errorLabels").unwrap();
     assert_eq!(labels, &["SystemOverloadedError", "RetryableError", "NoWritesPerformed"].map(bson::Bson::from));
     assert!(reply.get_str("errmsg").unwrap().contains("rule 'share' rejects this find"), "{reply}");
-    // From another application.
+    // From another application, which does not wait.
+    let waited = metric(&docward, "docward_throttle_waited_total{");
     assert_eq!(code(&connect(&address, "b").command("shop", find())), 0);
+    assert_eq!(metric(&docward, "docward_throttle_waited_total{"), waited);
     holder.receive();
     assert_eq!(metric(&docward, "docward_throttle_rejected_total{"), 1.0);
     // Each is sent after the one before waits.

@@ -3,6 +3,7 @@
 use super::*;
 
 const DOCUMENTS: i32 = 20;
+const TAKEOVERS: usize = 5;
 
 /// Waits until the process has become the worker this many times.
 fn wait_until_it_works(docward: &Docward, times: usize) {
@@ -33,16 +34,17 @@ async fn a_worker_that_wakes_up_without_its_lease_stores_nothing_wrong() {
         }
     });
     let mut both = [(first, 1), (second, 0)];
-    for _ in 0..4 {
+    for _ in 0..TAKEOVERS {
         let [(worker, _), (other, times)] = &mut both;
-        tokio::time::sleep(Duration::from_millis(700)).await;
+        // It still stores the changes of the time without a worker.
+        tokio::time::sleep(Duration::from_millis(200)).await;
         worker.signal("STOP");
         *times += 1;
         wait_until_it_works(other, *times);
         // The other one has stored changes that the stopped one has read, or was storing.
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         worker.signal("CONT");
-        tokio::time::sleep(Duration::from_millis(1500)).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
         both.reverse();
     }
     done.store(true, Ordering::Relaxed);
@@ -65,5 +67,5 @@ async fn a_worker_that_wakes_up_without_its_lease_stores_nothing_wrong() {
         assert_eq!(found, expected, "{of}");
     }
     assert_eq!(markers(&direct).await.len(), 1, "no gap");
-    println!("{count} changes, {} takeovers", 4);
+    println!("{count} changes, {TAKEOVERS} takeovers");
 }
