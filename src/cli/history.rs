@@ -16,6 +16,7 @@ use crate::patterns::history::History;
 use crate::rules::{Mode, RuleSet};
 use crate::service::history::read::{Reader, Revision, StateAt};
 use crate::shell::{self, ShellContext};
+use crate::suggest;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -44,10 +45,10 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         Err(text) => return fail(&text, EXIT_USAGE),
     };
     connection.run(async |rules, service| {
-        let Some((rule, history)) = find_rule(&rules, &namespace) else {
-            return fail(&format!("no `history` rule in --rules is for the collection {namespace}"), EXIT_USAGE);
+        let Some(history) = find_rule(&rules, &namespace) else {
+            return fail(&no_rule(&rules, &namespace), EXIT_USAGE);
         };
-        let shown = match Reader::new(&service, rule, history, id) {
+        let shown = match Reader::new(&service, history, id) {
             Err(text) => Err(text),
             Ok(reader) => match at {
                 None => list(&reader, format).await,
@@ -61,34 +62,48 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 fn parse_id(text: &str) -> Result<OwnedValue, String> {
     let context = ShellContext { database: "", now: milliseconds_now() };
     let parsed = shell::named_value("_id", text, context).map_err(|error| {
-        let help = "write it in mongosh syntax: 17, '\"text\"', 'ObjectId(\"65a1…\")'";
-        format!("{text}: {error}; {help}")
+        let hexadecimal = text.len() == 24 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let help = match hexadecimal {
+            true => format!("for an ObjectId write 'ObjectId(\"{text}\")', for a string '\"{text}\"'"),
+            false => "write it in mongosh syntax or as Extended JSON: 17, '\"text\"', 'ObjectId(\"65a1…\")'".to_owned(),
+        };
+        format!("ID {text}: {error}; {help}")
     })?;
-    parsed.as_document().get("_id").map(OwnedValue::from).ok_or_else(|| format!("{text}: this is not a value"))
+    parsed.as_document().get("_id").map(OwnedValue::from).ok_or_else(|| format!("ID {text}: this is not a value"))
+}
+
+/// The rules with the pattern.
+fn histories(rules: &RuleSet) -> impl Iterator<Item = (Mode, &History)> {
+    rules.rules().iter().filter_map(|rule| match &rule.pattern {
+        AnyPattern::History(history) => Some((rule.mode, history)),
+        _ => None,
+    })
 }
 
 /// The rule for the collection: an enforced one, if there are several.
-fn find_rule<'r>(rules: &'r RuleSet, namespace: &str) -> Option<(&'r str, &'r History)> {
-    let of = |mode: Option<Mode>| {
-        rules.rules().iter().filter(move |rule| mode.is_none_or(|mode| rule.mode == mode)).find_map(|rule| match &rule
-            .pattern
-        {
-            AnyPattern::History(history) if history.of.to_string() == namespace => {
-                Some((rule.name.value.as_str(), history))
-            }
-            _ => None,
-        })
+fn find_rule<'r>(rules: &'r RuleSet, namespace: &str) -> Option<&'r History> {
+    let all = || histories(rules).filter(|(_, history)| history.of.to_string() == namespace);
+    let enforced = all().find(|(mode, _)| *mode == Mode::Enforce);
+    enforced.or_else(|| all().next()).map(|(_, history)| history)
+}
+
+fn no_rule(rules: &RuleSet, namespace: &str) -> String {
+    let names: Vec<String> = histories(rules).map(|(_, history)| history.of.to_string()).collect();
+    let rest = match (names.is_empty(), suggest::nearest(namespace, names.iter().map(String::as_str))) {
+        (true, _) => "; --rules has none, and docward history reads what such a rule has stored".to_owned(),
+        (false, Some(near)) => format!("; did you mean {near}?"),
+        (false, None) => format!("; --rules has rules for {}", names.join(", ")),
     };
-    of(Some(Mode::Enforce)).or_else(|| of(None))
+    format!("no `history` rule is for the collection {namespace}{rest}")
 }
 
 async fn list(reader: &Reader<'_>, format: Format) -> Result<ExitCode, String> {
     let mut found = 0;
-    if matches!(format, Format::Text) {
-        _ = print_line("revision  time                      operation  changed fields");
-    }
-    reader
+    let unfinished = reader
         .revisions(|revision| {
+            if found == 0 && matches!(format, Format::Text) {
+                _ = print_line("revision  time                      operation  changed fields");
+            }
             found += 1;
             _ = print_line(&match format {
                 Format::Text => as_line(&revision),
@@ -96,20 +111,24 @@ async fn list(reader: &Reader<'_>, format: Format) -> Result<ExitCode, String> {
             });
         })
         .await?;
-    match found {
-        0 => Err("no change of this document is recorded".to_owned()),
-        _ => Ok(ExitCode::SUCCESS),
+    match (found, unfinished) {
+        (0, None) => Err("no change of this document is recorded".to_owned()),
+        (0, Some(why)) => Err(format!("no change of this document is recorded; {why}")),
+        (_, None) => Ok(ExitCode::SUCCESS),
+        (_, Some(why)) => Err(format!("the list may lack the last changes: {why}")),
     }
 }
 
 fn as_line(revision: &Revision) -> String {
     let Revision { revision, at, operation, changed, unknown } = revision;
-    let changed = match (changed, unknown) {
-        (_, Some(why)) => format!("not known: {why}"),
-        (None, None) => "not known: the next state is not".to_owned(),
-        (Some(changed), None) => changed.join(", "),
+    let number = revision.map_or("-".to_owned(), |revision| revision.to_string());
+    let changed = match (revision, changed, unknown) {
+        (None, _, Some(why)) => format!("changes before are not recorded: {why}"),
+        (Some(_), _, Some(why)) => format!("not known: {why}"),
+        (_, None, None) => "not known: the next state is not".to_owned(),
+        (_, Some(changed), None) => changed.join(", "),
     };
-    format!("{revision:<8}  {:<24}  {operation:<9}  {changed}", iso(*at)).trim_end().to_owned()
+    format!("{number:<8}  {:<24}  {operation:<9}  {changed}", iso(*at)).trim_end().to_owned()
 }
 
 fn as_json(revision: &Revision) -> Value {

@@ -344,7 +344,7 @@ async fn serve(
         notify_manager(&[NotifyState::Stopping, NotifyState::ExtendTimeoutUsec(timeouts)]);
     };
     // Stops at the start of the drain, so that another process can continue with the work at once.
-    let workers = worker::run(&service, rules.clone(), async { _ = drained.await });
+    let workers = worker::run(&service, rules.clone(), drain_timeout, async { _ = drained.await });
     let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), workers) };
     tokio::select! {
         _ = serving => {}

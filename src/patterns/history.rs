@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::collection::Collection;
-use super::{AnyPattern, Concern, Context, Pattern, Privilege, RuleView, Verdict};
+use super::{AnyPattern, Concern, Context, Pattern, Privilege, Requirement, RuleView, Verdict};
 use crate::command::{Namespace, Statement, StatementKind};
 use crate::config::keys::{self, Declaration, Form, Keys, Kind, Setting, Shape, TEXT, Text, Whole};
 use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
@@ -132,6 +132,10 @@ impl Pattern for History {
             Privilege { database: into.database.clone(), collection: into.name.clone(), actions: keeps },
             Privilege::new("docward", "leases", &["find", "insert", "update"]),
         ]
+    }
+
+    fn requirements(&self) -> Vec<Requirement> {
+        vec![Requirement::OwnConnection, Requirement::PreImages]
     }
 
     fn concern(&self, _: StatementKind, namespace: Namespace<'_>) -> Concern {

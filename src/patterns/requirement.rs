@@ -13,6 +13,8 @@ pub enum Requirement {
     OwnConnection,
     Transactions,
     ChangeStreams,
+    /// The documents before changes, in change streams.
+    PreImages,
 }
 
 /// The operators and the first version of MongoDB that has each
@@ -44,13 +46,14 @@ impl Requirement {
             Self::OwnConnection => Release { name: "4.4", wire_version: 9 },
             Self::Transactions => Release { name: "4.0", wire_version: 7 },
             Self::ChangeStreams => Release { name: "3.6", wire_version: 6 },
+            Self::PreImages => Release { name: "6.0", wire_version: 17 },
         }
     }
 
     /// Returns whether a standalone server lacks it.
     #[must_use]
     pub fn needs_a_set(self) -> bool {
-        matches!(self, Self::Transactions | Self::ChangeStreams)
+        matches!(self, Self::Transactions | Self::ChangeStreams | Self::PreImages)
     }
 }
 
@@ -62,6 +65,7 @@ impl fmt::Display for Requirement {
             Self::OwnConnection => f.write_str("docward's own connection")?,
             Self::Transactions => f.write_str("transactions")?,
             Self::ChangeStreams => f.write_str("change streams")?,
+            Self::PreImages => f.write_str("change streams with pre-images")?,
         }
         write!(f, " (MongoDB {} or later)", self.since().name)
     }

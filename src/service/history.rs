@@ -1,13 +1,14 @@
 //! Keeps the previous states of changed documents. For each rule, one worker among all docward processes follows the
 //! changes of the collection and stores an entry for each.
 //!
-//! An entry is `{_id: {of, revision}, at, operation, document, change}`. `revision` counts the changes of a document,
-//! and `change` is the change's position in the stream. A change whose position is not after that of the document's
+//! An entry is `{_id: {of, revision}, since, at, operation, document, change}`. `revision` counts the changes of a
+//! document, and `change` is the change's position in the stream. `document` was its state from `since` until `at`. A change whose position is not after that of the document's
 //! last entry is already stored. Entries of a document are stored in the order of its changes. So it does not matter
 //! whether a worker is killed after it stored entries and before it stored its progress, or whether two workers store
 //! the same entries for a moment: the second one meets a duplicate key and reads what is stored.
 //!
-//! A time whose changes are not known has a marker `{_id: {gap}, at, operation, since, reason}`.
+//! A time whose changes are not known has a marker `{_id: {gap}, since, until, operation, reason}`. Each history begins
+//! with one, so that an emptied collection is no history. Markers do not expire.
 //!
 //! `entries` stores entries, `prepare` prepares the collections, [`read`] reads old states.
 
@@ -27,7 +28,7 @@ use super::worker::stream::{Change, Changes, Stream, time_of, unreadable};
 use super::worker::{Stop, Task, Turn, Words};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::patterns::history::History;
-use entries::{Before, Entries, NewEntry};
+use entries::{Before, Entries, Gap, LARGEST_DOCUMENT, NO_ROOM, NewEntry};
 
 /// Changes that are stored together, at most.
 const BATCH: usize = 500;
@@ -42,9 +43,9 @@ pub(super) struct KeepHistory {
     pub(super) history: History,
 }
 
-/// The lease's label; `keep` may change without a new beginning.
-fn label(rule: &str, history: &History) -> String {
-    format!("history {rule}: {} -> {}", history.of, history.into)
+/// The lease's label; the rule's name and `keep` may change without a new beginning.
+fn label(history: &History) -> String {
+    format!("history {} -> {}", history.of, history.into)
 }
 
 impl Task for KeepHistory {
@@ -62,7 +63,7 @@ impl Task for KeepHistory {
     }
 
     fn label(&self) -> String {
-        label(&self.rule, &self.history)
+        label(&self.history)
     }
 
     /// With another `keep`, only this part of the work begins again.
@@ -80,35 +81,59 @@ impl KeepHistory {
         let Self { rule, history } = self;
         let stored = turn.lease.token(0);
         let lost = turn.lease.lost_token(0).and_then(time_of);
-        prepare::require_support(turn.deployment)?;
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
         let exists = prepare::switch_on(turn.client, history, creates).await?;
-        prepare::expire(turn.client, history).await?;
-        let mut options = ChangeStreamOptions::default();
-        options.full_document_before_change = Some(FullDocumentBeforeChangeType::WhenAvailable);
-        // Without the new state, which can be as large as the previous one.
-        let pipeline = vec![doc! {"$project": {
-            "operationType": 1, "ns": 1, "clusterTime": 1, "wallTime": 1, "document": "$documentKey._id",
-            "before": "$fullDocumentBeforeChange",
-        }}];
-        let stream = Stream::open(turn, 0, &history.of, pipeline, options).await?;
         let entries = Entries { client: turn.client, history };
-        if let Some(token) = stream.beginning()? {
-            if stored.is_none() {
-                let at = time_of(&token).ok_or_else(|| Stop::Failed("a resume token has no time".to_owned()))?;
-                let reason = match lost {
-                    Some(_) => "the changes of this time were no longer available",
-                    None => "the history begins",
-                };
-                entries.mark(at, end_of_second(at), "gap", lost, reason).await?;
+        prepare::expire(&entries).await?;
+        let position = match stored {
+            Some(position) => {
+                let time = time_of(&position).ok_or_else(|| Stop::Failed("the stored position has no time".to_owned()));
+                entries.require_beginning(time?).await?;
+                position
             }
-            // A successor must not begin later.
-            turn.lease.store_token(0, token).await?;
-        }
+            None => begin(turn, &entries, lost).await?.into(),
+        };
+        let stream = Stream::open(turn.client, 0, Some(position), &history.of, pipeline(), options()).await?;
         let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
         stream.follow(turn, recorder).await
     }
+}
+
+/// Marks the beginning of the history, or the end of the gap since the cluster time `lost`, and returns it. Changes
+/// after it have pre-images.
+async fn begin(turn: Turn<'_>, entries: &Entries<'_>, lost: Option<Timestamp>) -> Result<Timestamp, Stop> {
+    let (time, _) = prepare::server_time(turn.client).await?;
+    let reason = match lost {
+        Some(_) => "the changes of this time were no longer available",
+        None => "the history begins",
+    };
+    entries.mark(&Gap { end: time, until: end_of_second(time), operation: "gap", since: lost, reason }).await?;
+    // A successor must not begin later.
+    turn.lease.store_token(0, time.into()).await?;
+    Ok(time)
+}
+
+/// The events of a change stream without the new state, which can be as large as the previous one. An event must not be
+/// larger than a document, and has the `_id` three times: once with two digits for each byte.
+fn pipeline() -> Vec<bson::Document> {
+    let bytes = doc! {"$add": [
+        {"$bsonSize": "$fullDocumentBeforeChange"},
+        {"$multiply": [3, {"$bsonSize": "$documentKey"}]},
+    ]};
+    let fits = doc! {"$lte": [bytes, LARGEST_DOCUMENT]};
+    vec![doc! {"$project": {
+        "operationType": 1, "ns": 1, "clusterTime": 1, "wallTime": 1, "document": "$documentKey._id",
+        "before": {"$cond": [fits, "$fullDocumentBeforeChange", "too large"]},
+    }}]
+}
+
+fn options() -> ChangeStreamOptions {
+    let mut options = ChangeStreamOptions::default();
+    options.full_document_before_change = Some(FullDocumentBeforeChangeType::WhenAvailable);
+    // Somebody may switch pre-images off, or create the collection without them.
+    options.show_expanded_events = Some(true);
+    options
 }
 
 /// Cluster times have whole seconds. Nothing is known for certain before the end of that second.
@@ -135,15 +160,17 @@ impl Changes for Recorder<'_> {
 
     fn add(&mut self, change: &Change<'_>) -> Result<(), Stop> {
         let of = change.event.get("document").ok_or_else(unreadable)?;
-        let before = match (change.event.get("before").filter(|value| value.kind == Kind::Document), change.operation) {
-            (Some(document), _) => Before::State(OwnedValue::from(document)),
-            (None, "insert") => Before::Absent,
-            (None, _) => Before::Unknown("the server had no pre-image of this change"),
+        let before = match (change.event.get("before"), change.operation) {
+            (Some(document), _) if document.kind == Kind::Document => Before::State(OwnedValue::from(document)),
+            (Some(large), _) if large.kind == Kind::String => Before::Unknown(NO_ROOM.into()),
+            (_, "insert") => Before::Absent,
+            _ => Before::Unknown("the server had no pre-image of this change".into()),
         };
         self.bytes += change.event.as_bytes().len();
         self.added.push(NewEntry {
             of: of.into(),
             position: change.position.clone(),
+            time: change.time,
             at: wall_time(change),
             operation: change.operation.to_owned(),
             before,
@@ -169,19 +196,24 @@ impl Changes for Recorder<'_> {
                 stored.reason
             );
         }
-        // They may have been switched off meanwhile, and a collection that was created meanwhile has none.
+        // A server may not report that they were switched off, or that the collection was created without them.
         if !self.exists || self.prepared.elapsed() > PREPARE_AGAIN {
-            self.exists = prepare::switch_on(self.turn.client, self.entries.history, false).await?;
-            self.prepared = Instant::now();
+            self.altered().await?;
         }
         Ok(())
     }
 
+    async fn altered(&mut self) -> Result<(), Stop> {
+        self.exists = prepare::switch_on(self.turn.client, self.entries.history, false).await?;
+        self.prepared = Instant::now();
+        Ok(())
+    }
+
     async fn end(&mut self, ended: &Change<'_>) -> Result<(), Stop> {
-        let at = DateTime::from_millis(wall_time(ended));
+        let until = DateTime::from_millis(wall_time(ended));
         let reason =
-            format!("a {} of {}: its documents have no previous states", ended.operation, self.entries.history.of);
-        self.entries.mark(ended.time, at, ended.operation, None, &reason).await
+            &format!("a {} of {}: its documents have no previous states", ended.operation, self.entries.history.of);
+        self.entries.mark(&Gap { end: ended.time, until, operation: ended.operation, since: None, reason }).await
     }
 }
 

@@ -9,16 +9,15 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
-use super::history::prepare::{self, PreImages, pre_images, require_support};
+use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{Name, collections, first_batch, listing_error};
 use super::requirements::lacking;
-use super::worker::Deployment;
 use super::{MongoService, access};
 use crate::config::{Code, Diagnostic, Located, NamespacePattern};
 use crate::patterns::history::History;
 use crate::patterns::{AnyPattern, Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
 use crate::rules::Mode;
-use crate::rules::{Rule, RuleSet};
+use crate::rules::{Rule, RuleId, RuleSet};
 use crate::suggest;
 
 /// NamespaceNotFound, CommandNotSupportedOnView: these have no indexes and need none.
@@ -37,7 +36,9 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     let named = enabled().flat_map(|rule| &rule.namespaces).map(|namespace| &namespace.value);
     let named: Vec<_> = named.chain(needed.iter().filter_map(|(_, index)| index.collection.as_ref())).collect();
     let present = collections(&client, &named).await?;
-    let lacking = lacking(service, rules).await?.into_iter().map(|lacking| {
+    let lacking = lacking(service, rules).await?;
+    let without: Vec<RuleId> = lacking.iter().map(|lacking| lacking.rule).collect();
+    let lacking = lacking.into_iter().map(|lacking| {
         let name = &rules.rule(lacking.rule).name;
         let message = format!("`{}` {}", name.value, lacking.text);
         Diagnostic::warning(Code::LackingServer, name.span, message).help(lacking.help)
@@ -53,7 +54,7 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
             found.extend(other_versions(&client, rule, &expected, &present).await?);
         }
     }
-    for rule in enabled() {
+    for rule in enabled().filter(|rule| !without.contains(&rule.id)) {
         if let AnyPattern::History(history) = &rule.pattern {
             found.extend(no_history(&client, rule, history).await.map_err(|error| error.kind.to_string())?);
         }
@@ -61,20 +62,13 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     Ok(found)
 }
 
-/// Returns a warning if the deployment cannot keep the rule's history.
+/// Returns a warning if a deployment that has what the pattern needs cannot keep the rule's history.
 async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<Option<Diagnostic>, Error> {
     let name = &rule.name.value;
     let warning = |why: &str, help: &str| {
         let message = format!("`{name}`: the history of {} cannot be kept: {why}", history.of);
         Some(Diagnostic::warning(Code::NoHistory, rule.name.span, message).help(help))
     };
-    let deployment = Deployment::ask(client).await?;
-    if !deployment.has_change_streams {
-        return Ok(warning("the deployment is a standalone, without change streams", "start mongod with --replSet"));
-    }
-    if require_support(deployment).is_err() {
-        return Ok(warning("pre-images of changes need MongoDB 6.0 or later", "upgrade the server"));
-    }
     let (action, why): (&[&str], _) = match pre_images(client, &history.of).await? {
         PreImages::On => return Ok(None),
         PreImages::Off => (&["collMod"], "pre-images are off, and docward's own user may not switch them on"),

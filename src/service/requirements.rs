@@ -115,11 +115,21 @@ fn by_hello(server: Capabilities, needed: &[(&Rule, Requirement)]) -> Vec<Lackin
 
 impl Lacking {
     fn new(rule: &Rule, needed: Requirement, reason: &str, help: &'static str) -> Self {
-        Self { rule: rule.id, text: format!("needs {needed}, and {reason}"), help }
+        Self { rule: rule.id, text: text(needed, reason), help }
     }
 }
 
+fn text(needed: Requirement, reason: &str) -> String {
+    format!("needs {needed}, and {reason}")
+}
+
 impl Capabilities {
+    /// What the server lacks, and what to do.
+    pub(super) fn lacks_any(self, needed: &[Requirement]) -> Option<(String, &'static str)> {
+        let lacks = |needed: &Requirement| self.lacks(*needed).map(|(reason, help)| (text(*needed, &reason), help));
+        needed.iter().find_map(lacks)
+    }
+
     /// The reason why the server lacks this, and what to do.
     fn lacks(self, needed: Requirement) -> Option<(String, &'static str)> {
         let Self { wire_version, is_set } = self;
@@ -162,7 +172,10 @@ fn explained(needed: Requirement) -> Option<impl Fn(&str) -> Document> {
             (vec![doc! { "$project": { "a": { "$setField": set } } }], false)
         }
         Requirement::Operator(name) => (vec![doc! { "$project": { "a": { name: "$$ROOT" } } }], false),
-        Requirement::OwnConnection | Requirement::Transactions | Requirement::ChangeStreams => return None,
+        Requirement::OwnConnection
+        | Requirement::Transactions
+        | Requirement::ChangeStreams
+        | Requirement::PreImages => return None,
     };
     Some(move |collection: &str| match updates {
         true => {
@@ -191,5 +204,8 @@ mod tests {
         let standalone = Some("the upstream is a standalone server".to_owned());
         assert_eq!(lacks(17, false, Requirement::Transactions), standalone);
         assert_eq!(lacks(17, true, Requirement::ChangeStreams), None);
+        assert_eq!(lacks(17, true, Requirement::PreImages), None);
+        let older = Some("the server is older (its maxWireVersion is 13)".to_owned());
+        assert_eq!(lacks(13, true, Requirement::PreImages), older);
     }
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bson::{Document, Timestamp, doc};
+use bson::{Timestamp, doc};
 use futures_util::future::BoxFuture;
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
@@ -26,7 +26,8 @@ use super::MongoService;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
 use super::mongo::{Server, is_passing};
-use crate::patterns::AnyPattern;
+use super::observed_servers::{Capabilities, ObservedServers};
+use crate::patterns::{AnyPattern, Requirement};
 use crate::rules::Mode;
 use crate::rules::RuleSet;
 use lease::{Candidate, WorkerLease};
@@ -43,7 +44,7 @@ const ERROR_RETRY: Duration = Duration::from_secs(1);
 const UNSUPPORTED_RETRY: Duration = Duration::from_secs(60);
 /// After this time without an error, the same error is logged again.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
-/// How long releasing the leases may take at shutdown.
+/// How long releasing the leases may take; at shutdown at most as long as the drain.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Why a worker stopped.
@@ -58,6 +59,8 @@ pub(super) enum Stop {
     /// The deployment does not support the work: why, and what to do.
     Unsupported(String),
     /// A server or network error; a retry may help.
+    Driver(Error),
+    /// The same as text.
     Failed(String),
 }
 
@@ -67,7 +70,20 @@ impl From<Error> for Stop {
         const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
         match &*error.kind {
             ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
-            kind => Self::Failed(kind.to_string()),
+            _ => Self::Driver(error),
+        }
+    }
+}
+
+impl Stop {
+    /// The text for an operator.
+    pub(super) fn describe(self, observed: &ObservedServers) -> String {
+        match self {
+            Self::Lost => "another process holds the lease".to_owned(),
+            Self::Driver(error) => observed.describe(&error),
+            Self::Failed(text) | Self::HistoryLost(text) | Self::Unsupported(text) | Self::Ended { why: text, .. } => {
+                text
+            }
         }
     }
 }
@@ -109,29 +125,11 @@ pub(super) trait Task: Send + Sync {
 pub(super) struct Turn<'w> {
     pub(super) client: &'w Client,
     pub(super) lease: &'w WorkerLease,
-    pub(super) deployment: Deployment,
     pub(super) progress: &'w Progress,
 }
 
-/// What the deployment is, by its reply to hello.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Deployment {
-    pub(super) wire_version: i32,
-    /// A replica set or a sharded cluster.
-    pub(super) has_change_streams: bool,
-}
-
-impl Deployment {
-    pub(super) async fn ask(client: &Client) -> Result<Self, Error> {
-        let hello: Document = client.database("admin").run_command(doc! {"hello": 1}).await?;
-        let is_router = hello.get_str("msg").is_ok_and(|text| text == "isdbgrid");
-        let has_change_streams = hello.contains_key("setName") || is_router;
-        Ok(Self { wire_version: hello.get_i32("maxWireVersion").unwrap_or(0), has_change_streams })
-    }
-}
-
-/// The tasks of all enforced rules.
-fn tasks(rules: &RuleSet) -> impl Iterator<Item = Box<dyn Task>> {
+/// The tasks of all enforced rules, and what they need of the server.
+fn tasks(rules: &RuleSet) -> impl Iterator<Item = (Box<dyn Task>, Vec<Requirement>)> {
     rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| {
         let name = rule.name.value.clone();
         let task: Box<dyn Task> = match &rule.pattern {
@@ -139,12 +137,18 @@ fn tasks(rules: &RuleSet) -> impl Iterator<Item = Box<dyn Task>> {
             AnyPattern::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
             _ => return None,
         };
-        Some(task)
+        Some((task, rule.pattern.requirements()))
     })
 }
 
-/// Works for all enforced rules until `shutdown` is ready. It follows reloads of the rule set.
-pub async fn run(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown: impl Future<Output = ()>) {
+/// Works for all enforced rules until `shutdown` is ready, and then ends within `drain_timeout`. It follows reloads of
+/// the rule set.
+pub async fn run(
+    service: &MongoService,
+    rules: Arc<ArcSwap<RuleSet>>,
+    drain_timeout: Duration,
+    shutdown: impl Future<Output = ()>,
+) {
     let mut candidates =
         Candidates { server: service.server(), shown: service.progress().clone(), running: HashMap::new() };
     let follow_rules = async {
@@ -162,7 +166,7 @@ pub async fn run(service: &MongoService, rules: Arc<ArcSwap<RuleSet>>, shutdown:
         () = shutdown => {}
         () = follow_rules => {}
     }
-    candidates.stop_all().await;
+    candidates.stop_all(RELEASE_TIMEOUT.min(drain_timeout)).await;
 }
 
 /// One tokio task for each rule and its settings.
@@ -181,35 +185,37 @@ struct Running {
 
 impl Candidates {
     async fn follow(&mut self, rules: &RuleSet) {
-        let wanted: HashMap<_, _> = tasks(rules).map(|task| ((task.label(), task.settings()), task)).collect();
+        let wanted: HashMap<_, _> =
+            tasks(rules).map(|(task, needed)| ((task.label(), task.settings()), (task, needed))).collect();
         let gone: Vec<_> = self.running.keys().filter(|label| !wanted.contains_key(*label)).cloned().collect();
         let gone = gone.iter().filter_map(|label| self.running.remove(label)).collect();
-        stop(gone).await;
-        for (label, task) in wanted {
+        stop(gone, RELEASE_TIMEOUT).await;
+        for (label, (task, requirements)) in wanted {
             self.running.entry(label).or_insert_with(|| {
                 let (sender, stopped) = watch::channel(());
                 let progress = self.shown.add(task.rule(), task.words().pattern);
-                let worker = Worker { task, server: self.server.clone(), progress };
+                let worker = Worker { task, requirements, server: self.server.clone(), progress };
                 Running { stop: sender, task: tokio::spawn(worker.run(stopped)) }
             });
         }
     }
 
-    async fn stop_all(mut self) {
-        stop(self.running.drain().map(|(_, running)| running).collect()).await;
+    async fn stop_all(mut self, longest: Duration) {
+        stop(self.running.drain().map(|(_, running)| running).collect(), longest).await;
     }
 }
 
 /// Stops workers concurrently, which release their leases.
-async fn stop(workers: Vec<Running>) {
+async fn stop(workers: Vec<Running>, longest: Duration) {
     let tasks: Vec<_> = workers.into_iter().map(|Running { stop, task }| (drop(stop), task).1).collect();
     // A lease that is not released expires.
-    let _ = timeout(RELEASE_TIMEOUT, futures_util::future::join_all(tasks)).await;
+    let _ = timeout(longest, futures_util::future::join_all(tasks)).await;
 }
 
 /// Does one task while it holds the task's lease.
 struct Worker {
     task: Box<dyn Task>,
+    requirements: Vec<Requirement>,
     server: Arc<Server>,
     progress: Arc<Progress>,
 }
@@ -244,7 +250,10 @@ impl Worker {
                     (Duration::ZERO, String::new())
                 }
                 Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
-                Stop::Failed(text) => (ERROR_RETRY, format!("{} for now: {text}", words.undone)),
+                stop @ (Stop::Driver(_) | Stop::Failed(_)) => {
+                    let text = stop.describe(&self.server.observed);
+                    (ERROR_RETRY, format!("{} for now: {text}", words.undone))
+                }
             };
             self.progress.stopped(&text);
             // A repeated error is logged once.
@@ -259,17 +268,16 @@ impl Worker {
     /// Acquires the lease and works until something stops it.
     async fn turn(&self, candidate: &Candidate) -> Result<Infallible, Stop> {
         let client = &self.server.client().map_err(|error| Stop::Failed(error.to_string()))?;
-        let deployment = Deployment::ask(client).await?;
-        if !deployment.has_change_streams {
-            let why = "change streams need a replica set, and the upstream is a standalone; start mongod with \
-                       --replSet, or set the rule to `mode: disabled`";
-            return Err(Stop::Unsupported(why.to_owned()));
+        let hello = client.database("admin").run_command(doc! {"hello": 1}).await?;
+        if let Some((why, help)) = Capabilities::from_hello(&hello).lacks_any(&self.requirements) {
+            return Err(Stop::Unsupported(format!("the rule {why}; {help}")));
         }
         let lease = &candidate.acquire(client).await?;
-        self.progress.started();
-        tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
+        if self.progress.started() {
+            tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
+        }
         let worked = async {
-            let result = self.task.work(Turn { client, lease, deployment, progress: &self.progress }).await;
+            let result = self.task.work(Turn { client, lease, progress: &self.progress }).await;
             match &result {
                 Err(Stop::HistoryLost(_)) => lease.forget().await?,
                 Err(Stop::Ended { stream, next, .. }) => lease.begin_again(*stream, *next).await?,

@@ -139,11 +139,11 @@ impl<'t> Parser<'t> {
         }
     }
 
-    /// Parses one value in mongosh syntax, up to the end of the text.
+    /// Parses one value in mongosh syntax or in Extended JSON, up to the end of the text.
     pub(super) fn read_only_value(mut self) -> Result<Term, ShellError> {
         let term = self.values.value()?;
         match self.values.scanner.peek()? {
-            (Token::End, _) => Ok(term),
+            (Token::End, _) => extended::convert(term, self.text),
             (other, span) => Err(ShellError::expected(span, "the end of the value", &other.describe())),
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Finding {
 }
 
 impl Finding {
-    fn new(kind: &'static str, pattern: &str, what: impl Into<String>) -> Finding {
+    pub(super) fn new(kind: &'static str, pattern: &str, what: impl Into<String>) -> Finding {
         Finding { kind, pattern: pattern.to_owned(), what: what.into() }
     }
 

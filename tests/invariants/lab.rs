@@ -7,6 +7,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
 use super::case::{Session, Step};
+use super::follow::into;
 use super::rules::{Rule, rule_file};
 use support::driver::ok;
 use support::mongod::{Kind, Mongod};
@@ -99,11 +100,14 @@ impl Lab {
 impl Drop for Lab {
     /// Drops the collections, because thousands of them would slow the server down.
     fn drop(&mut self) {
+        // Its workers would create the collections of histories again.
+        self.docward.kill();
         let mut client = Client::connect(&server().address());
         for (collection, _) in &self.sets {
             for database in [PROTECTED, PLAIN] {
                 client.command(database, doc! { "drop": collection });
             }
+            client.command(PROTECTED, doc! { "drop": into(collection) });
         }
     }
 }

@@ -15,6 +15,7 @@ mod check;
 mod corpus;
 mod dice;
 mod explained;
+mod follow;
 mod generate;
 mod lab;
 mod patterns;
@@ -31,6 +32,7 @@ use std::time::{Duration, Instant, SystemTime};
 use case::Case;
 use check::Finding;
 use dice::Dice;
+use follow::Follower;
 use lab::{BothSides, Lab};
 
 /// Sets of rules per docward.
@@ -114,6 +116,9 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                 let mut both_sides = lab.both_sides();
                 for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
                     let mut slow = 0;
+                    let is_kept = rules.iter().any(|rule| rule.name() == "history");
+                    let history = is_kept.then(|| Follower::start(collection));
+                    let mut last = None;
                     for number in 0..CASES {
                         // Stops using rules that are slow repeatedly, so that others get their time.
                         let done = book.cases.load(Ordering::Relaxed) as u64 >= limit;
@@ -133,6 +138,10 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                         {
                             book.note(seed, &case, finding);
                         }
+                        last = Some((seed, case));
+                    }
+                    if let (Some((seed, case)), Some(wrong)) = (last, history.and_then(Follower::wrong)) {
+                        book.note(seed, &case, Finding::new("broken", "history", wrong));
                     }
                 }
             });

@@ -8,8 +8,8 @@ use bson::Document;
 use super::case::Statement;
 use super::dice::Dice;
 use super::patterns::{
-    Bounds, Bucket, Copies, Defaults, Deny, Limits, Queue, Replacement, SchemaVersion, Sequence, Throttle, Timestamps,
-    Together, Tree,
+    Bounds, Bucket, Copies, Defaults, Deny, History, Limits, Queue, Replacement, SchemaVersion, Sequence, Throttle,
+    Timestamps, Together, Tree,
 };
 use super::values::as_number;
 
@@ -93,6 +93,7 @@ pub(super) enum Rule {
     Deny(Deny),
     Defaults(Defaults),
     Throttle(Throttle),
+    History(History),
 }
 
 impl std::ops::Deref for Rule {
@@ -114,6 +115,7 @@ impl std::ops::Deref for Rule {
             Rule::Deny(rule) => rule,
             Rule::Defaults(rule) => rule,
             Rule::Throttle(rule) => rule,
+            Rule::History(rule) => rule,
         }
     }
 }
@@ -137,7 +139,9 @@ impl Rule {
                 105 => Rule::Copies(Copies),
                 106..109 => Rule::Deny(Deny::random(dice)),
                 109 => Rule::Defaults(Defaults),
-                _ => Rule::Throttle(Throttle::random(dice)),
+                110..113 => Rule::Throttle(Throttle::random(dice)),
+                // Each has its own worker.
+                _ => Rule::History(History),
             };
             if chosen.is_none_or(|name| name == rule.name()) || dice.percent(10) {
                 return rule;

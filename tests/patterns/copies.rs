@@ -436,5 +436,5 @@ async fn lost_history_and_dropped_collections_are_repaired() {
 async fn a_standalone_is_a_clear_error() {
     let mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, &rule("d", "enforce"));
-    docward.wait_for_log("change streams need a replica set");
+    docward.wait_for_log("and the upstream is a standalone server");
 }

@@ -1,8 +1,12 @@
 //! The pattern `history` in front of a real replica set: every previous state is kept once and in order, also if
 //! workers die, and is lost without the rule; `docward history` shows old states.
 
+mod gaps;
+mod reading;
+mod takeover;
+mod unusual;
+
 use std::collections::BTreeMap;
-use std::process::{Command, Output};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -11,7 +15,7 @@ use bson::{Bson, DateTime, Document, doc};
 use mongodb::{ClientSession, Collection, Database};
 use support::driver::{all, code, message};
 use support::mongod::{Kind, Mongod};
-use support::process::{TIMEOUT, docward_executable, poll};
+use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
 
 /// Time for a killed worker's lease to expire, its successor to start, and a machine under load.
@@ -336,6 +340,15 @@ async fn kept(database: &Database, last: i64) -> Vec<i64> {
     }
 }
 
+/// The keys and the seconds of the index that removes old entries.
+async fn expiry(database: &Database) -> Option<(Document, Bson)> {
+    let indexes = database.run_command(doc! {"listIndexes": "orders_history"}).await.unwrap();
+    let indexes = indexes.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
+    let mut found = indexes.iter().filter_map(Bson::as_document);
+    let index = found.find(|index| index.get_str("name").unwrap() == "docward_keep")?;
+    Some((index.get_document("key").unwrap().clone(), index.get("expireAfterSeconds").unwrap().clone()))
+}
+
 #[tokio::test]
 async fn old_states_are_removed() {
     let mongod = Mongod::shared();
@@ -359,102 +372,18 @@ async fn old_states_are_removed() {
     change(10).await;
     assert_eq!(kept(&direct, 20).await, [16, 17, 18, 19, 20]);
     // A duration: the server removes entries by an index.
-    let expiry = async || {
-        let indexes = direct.run_command(doc! {"listIndexes": "orders_history"}).await.unwrap();
-        let indexes = indexes.get_document("cursor").unwrap().get_array("firstBatch").unwrap().clone();
-        let found =
-            indexes.iter().filter_map(Bson::as_document).find(|index| index.get_str("name").unwrap() == "docward_keep");
-        found
-            .map(|index| (index.get_document("key").unwrap().clone(), index.get("expireAfterSeconds").unwrap().clone()))
-    };
     for (keep, seconds) in [("90d", Some(90 * 86_400)), ("1h", Some(3600)), ("4", None)] {
         docward.rewrite_rules(&rule(direct.name(), "enforce", keep));
         docward.signal("HUP");
         let expected = seconds.map(|seconds| (doc! {"at": 1}, Bson::Int32(seconds)));
         let deadline = Instant::now() + WITHIN;
-        while expiry().await != expected && Instant::now() < deadline {
+        while expiry(&direct).await != expected && Instant::now() < deadline {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
-        assert_eq!(expiry().await, expected, "{keep}");
+        assert_eq!(expiry(&direct).await, expected, "{keep}");
     }
     change(1).await;
     assert_eq!(kept(&direct, 21).await, [18, 19, 20, 21]);
-}
-
-/// Waits until there is a marker of this operation.
-async fn expect_marker(database: &Database, operation: &str) -> Document {
-    let deadline = Instant::now() + WITHIN;
-    loop {
-        let found = markers(database).await;
-        if let Some(marker) = found.iter().rev().find(|marker| marker.get_str("operation").unwrap() == operation) {
-            return marker.clone();
-        }
-        assert!(Instant::now() < deadline, "{found:?}");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-}
-
-#[tokio::test]
-async fn what_is_not_known_is_marked() {
-    let mongod = Mongod::shared();
-    let direct = mongod.client().await.database(&mongod.fresh_database());
-    let mut docward = start(mongod, direct.name(), "100");
-    let set = async |n: i32| {
-        let set = doc! {"$set": {"n": n}};
-        orders(&direct).update_one(doc! {"_id": 1}, set).upsert(true).await.unwrap();
-    };
-    set(0).await;
-    set(1).await;
-    expect_entries(&direct, 2).await;
-    // Somebody switches pre-images off; docward switches them on again.
-    tokio::time::sleep(Duration::from_secs(6)).await;
-    let off = doc! {"collMod": "orders", "changeStreamPreAndPostImages": {"enabled": false}};
-    direct.run_command(off).await.unwrap();
-    set(2).await;
-    docward.wait_for_log("previous states are unknown");
-    // The first time was at the start.
-    let switched_on = format!("switched on pre-images of {}.orders", direct.name());
-    let times = || docward.log().iter().filter(|line| line.contains(&switched_on)).count();
-    poll(WITHIN, || (times() == 2).then_some(())).expect("pre-images are not switched on again");
-    set(3).await;
-    let found = expect_entries(&direct, 4).await;
-    assert!(found[2].get_str("unknown").unwrap().contains("no pre-image") && !found[2].contains_key("document"));
-    assert_eq!(found[3].get_document("document").unwrap(), &doc! {"_id": 1, "n": 2});
-
-    // A drop leaves no states of the documents. The revisions continue.
-    orders(&direct).drop().await.unwrap();
-    let marker = expect_marker(&direct, "drop").await;
-    assert!(marker.get_str("reason").unwrap().contains("a drop of"), "{marker}");
-    docward.wait_for_log("the history has a gap");
-    set(4).await;
-    expect_entries(&direct, 5).await;
-    poll(WITHIN, || (times() == 3).then_some(())).expect("pre-images are not switched on after a drop");
-    set(5).await;
-    set(6).await;
-    let found = expect_entries(&direct, 7).await;
-    assert_eq!(short(&found)[6], (7, "update", Some(&doc! {"_id": 1, "n": 5})));
-
-    // The oplog no longer has the changes since the last position.
-    assert!(docward.terminate().success());
-    set(7).await;
-    let leases = mongod.client().await.database("docward").collection::<Document>("leases");
-    let ours = doc! {"_id": {"$regex": direct.name()}};
-    let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
-    let token = lease.get_document("tokens").unwrap().get_document("0").unwrap().get_str("_data").unwrap();
-    let lost = format!("{}0000000100000001{}", &token[..2], &token[18..]);
-    leases.update_one(ours, doc! {"$set": {"tokens.0._data": lost}}).await.unwrap();
-    let docward = Docward::start(mongod, &rule(direct.name(), "enforce", "100"));
-    docward.wait_for_log("the history has a gap");
-    let deadline = Instant::now() + WITHIN;
-    while markers(&direct).await.len() < 3 && Instant::now() < deadline {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let found = markers(&direct).await;
-    let gap = found.last().unwrap();
-    assert!(gap.contains_key("since") && gap.get_str("reason").unwrap().contains("no longer available"), "{found:?}");
-    set(8).await;
-    let found = expect_entries(&direct, 8).await;
-    assert_eq!(short(&found)[7], (8, "update", Some(&doc! {"_id": 1, "n": 7})));
 }
 
 #[tokio::test]
@@ -479,104 +408,46 @@ async fn the_largest_documents_are_recorded_or_marked() {
     docward.wait_for_log("the document has no room in an entry");
 }
 
-fn history(mongod: &Mongod, rules: &str, arguments: &[&str]) -> Output {
-    let folder = tempfile::tempdir().unwrap();
-    let file = folder.path().join("rules.yaml");
-    std::fs::write(&file, rules).unwrap();
-    let mut command = Command::new(docward_executable());
-    command.arg("history").args(arguments).args(["--upstream", &mongod.uri()]).arg("--rules").arg(file);
-    command.output().unwrap()
-}
-
-/// The state at a time, or why there is none.
-fn state_at(mongod: &Mongod, rules: &str, namespace: &str, id: &str, at: DateTime) -> Result<String, String> {
-    let at = at.try_to_rfc3339_string().unwrap();
-    let output = history(mongod, rules, &[namespace, id, "--at", &at]);
-    match output.status.code() {
-        Some(0) => Ok(String::from_utf8(output.stdout).unwrap().trim_end().to_owned()),
-        _ => Err(String::from_utf8(output.stderr).unwrap()),
-    }
-}
-
-#[tokio::test]
-async fn the_subcommand_lists_changes_and_prints_old_states() {
-    let mongod = Mongod::shared();
-    let direct = mongod.client().await.database(&mongod.fresh_database());
-    let id = doc! {"_id": {"country": "it", "no": 7}};
-    let typed = "{country: \"it\", no: 7}";
-    let full = |rest: Document| {
-        let mut document = id.clone();
-        document.extend(rest);
-        document
-    };
-    orders(&direct).insert_one(full(doc! {"status": "new"})).await.unwrap();
-    let before_the_history = DateTime::now();
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    let mut docward = start(mongod, direct.name(), "4");
-    tokio::time::sleep(Duration::from_millis(1100)).await;
-    let now = async || {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        let now = DateTime::now();
-        tokio::time::sleep(Duration::from_millis(20)).await;
-        now
-    };
-    let at_first = now().await;
-    orders(&direct).update_one(id.clone(), doc! {"$set": {"total": 12, "at": DateTime::from_millis(0)}}).await.unwrap();
-    let at_total = now().await;
-    orders(&direct).replace_one(id.clone(), doc! {"total": 2.5, "note": "x"}).await.unwrap();
-    let at_note = now().await;
-    orders(&direct).delete_one(id.clone()).await.unwrap();
-    let at_nothing = now().await;
-    orders(&direct).insert_one(full(doc! {"status": "again"})).await.unwrap();
-    let at_last = now().await;
-    let (rules, namespace) = (rule(direct.name(), "enforce", "4"), format!("{}.orders", direct.name()));
-    let at = |at: DateTime| state_at(mongod, &rules, &namespace, typed, at);
-    let document = |rest: &str| Ok(format!("{{\"_id\":{{\"country\":\"it\",\"no\":7}},{rest}}}"));
-    // No later change: the stored document, once all changes are recorded.
-    assert_eq!(at(at_last), document("\"status\":\"again\""));
-    assert!(at(at_nothing).unwrap_err().contains("the document did not exist at"));
-    assert_eq!(at(at_note), document("\"total\":2.5,\"note\":\"x\""));
-    // The server adds new fields in the order of their names.
-    let total = "\"status\":\"new\",\"at\":{\"$date\":\"1970-01-01T00:00:00Z\"},\"total\":12";
-    assert_eq!(at(at_total), document(total));
-    assert_eq!(at(at_first), document("\"status\":\"new\""));
-    assert!(at(before_the_history).unwrap_err().contains("the history begins"));
-
-    let output = history(mongod, &rules, &[&namespace, typed]);
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let words: Vec<Vec<&str>> = printed.lines().map(|line| line.split_whitespace().collect()).collect();
-    let line = |at: usize| (words[at][0], words[at][2], words[at][3..].join(" "));
-    assert_eq!(line(1), ("1", "update", "at, total".to_owned()));
-    assert_eq!(line(2), ("2", "replace", "at, note, status, total".to_owned()));
-    assert_eq!(line(3), ("3", "delete", "note, total".to_owned()));
-    assert_eq!(line(4), ("4", "insert", "status".to_owned()));
-    let output = history(mongod, &rules, &[&namespace, typed, "--format", "json"]);
-    let printed = String::from_utf8(output.stdout).unwrap();
-    let listed: Vec<serde_json::Value> = printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    assert_eq!((listed.len(), &listed[3]["changed"]), (4, &serde_json::json!(["status"])));
-
-    // The oldest state is removed: what was before is not known, what was after it is.
-    orders(&direct).update_one(id.clone(), doc! {"$set": {"status": "more"}}).await.unwrap();
-    kept(&direct, 5).await;
-    assert!(at(at_first).unwrap_err().contains("revisions before 2 are no longer kept"));
-    assert_eq!(at(at_note), document("\"total\":2.5,\"note\":\"x\""));
-
-    let other = history(mongod, &rules, &[&namespace, "8"]);
-    assert_eq!(other.status.code(), Some(1));
-    for wrong in [&[namespace.as_str(), "abc"][..], &["no.rule", "8"]] {
-        assert_eq!(history(mongod, &rules, wrong).status.code(), Some(64), "{wrong:?}");
-    }
-    // Without a worker nothing is known of the time after its position.
-    assert!(docward.terminate().success());
-    orders(&direct).update_one(id.clone(), doc! {"$set": {"status": "later"}}).await.unwrap();
-    let error = at(DateTime::now()).unwrap_err();
-    assert!(error.contains("changes are recorded only until"), "{error}");
-}
-
 #[tokio::test]
 async fn a_standalone_is_a_clear_error() {
     let mongod = Mongod::start(Kind::Standalone);
     let docward = Docward::start(&mongod, &rule("d", "enforce", "5"));
-    let line = docward.wait_for_log("change streams need a replica set");
+    let line = docward.wait_for_log("and the upstream is a standalone server");
     assert!(line.contains("the history is not kept"), "{line}");
+}
+
+#[tokio::test]
+async fn errors_are_short_and_logged_once() {
+    let mut mongod = Mongod::start(Kind::ReplicaSet);
+    let direct = mongod.client().await.database("d");
+    let docward = start(&mongod, "d", "5");
+    // The server rejects every entry.
+    let validator = doc! {"collMod": "orders_history", "validator": {"never": true}};
+    direct.run_command(validator).await.unwrap();
+    orders(&direct).insert_one(doc! {"_id": 1}).await.unwrap();
+    docward.wait_for_log("orders_history cannot be written");
+    tokio::time::sleep(Duration::from_secs(4)).await;
+    let count = |text: &str| docward.log().iter().filter(|line| line.contains(text)).count();
+    assert_eq!((count("cannot be written"), count(WORKS)), (1, 1), "{:?}", docward.log());
+    direct.run_command(doc! {"collMod": "orders_history", "validator": {}}).await.unwrap();
+    docward.wait_for_log("the error has passed");
+    expect_entries(&direct, 1).await;
+    mongod.kill();
+    let line = docward.wait_for_log("connection refused");
+    assert!(line.contains("the history is not kept for now: 127.0.0.1") && line.len() < 250, "{line}");
+}
+
+#[tokio::test]
+async fn a_drain_does_not_wait_longer_for_workers_than_for_clients() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let rules = rule("d", "enforce", "5");
+    let mut docward =
+        Docward::before(&mongod.uri()).rules(&rules).argument("--drain-timeout").argument("500ms").start();
+    docward.wait_for_log(WORKS);
+    mongod.signal("STOP");
+    let asked = Instant::now();
+    docward.terminate();
+    let took = asked.elapsed();
+    mongod.signal("CONT");
+    assert!(took < Duration::from_millis(1500), "{took:?}");
 }

@@ -42,6 +42,7 @@ pub struct Builder {
     /// The limit of open files; the system's if it is not set.
     file_limit: Option<u32>,
     passed: Option<TcpListener>,
+    ignores_test_pool: bool,
     folder: TempDir,
 }
 
@@ -63,6 +64,7 @@ impl Docward {
             listeners: 1,
             file_limit: None,
             passed: None,
+            ignores_test_pool: false,
             folder: tempfile::Builder::new().prefix("docward-test-").tempdir().unwrap(),
         }
     }
@@ -200,6 +202,13 @@ impl Builder {
         self
     }
 
+    /// Without the pool of `DOCWARD_TEST_POOL`: the test needs more server connections at a time.
+    #[must_use]
+    pub fn without_test_pool(mut self) -> Builder {
+        self.ignores_test_pool = true;
+        self
+    }
+
     /// The listening address, instead of a free port of 127.0.0.1.
     #[must_use]
     pub fn listen(mut self, address: &str) -> Builder {
@@ -284,7 +293,7 @@ impl Builder {
 
     /// The pool of `DOCWARD_TEST_POOL`, the number of connections: `make test-pool` runs tests of other subjects with one.
     fn pool(&self) -> Vec<String> {
-        let is_set = self.arguments.iter().any(|argument| argument == "--pool-size");
+        let is_set = self.ignores_test_pool || self.arguments.iter().any(|argument| argument == "--pool-size");
         let size = std::env::var("DOCWARD_TEST_POOL").ok().filter(|_| self.subcommand == "serve" && !is_set);
         size.map_or_else(Vec::new, |size| vec!["--pool-size".to_owned(), size])
     }

@@ -74,7 +74,8 @@ pub(super) async fn open<'w>(
     let has_copies = sources.iter().any(|source| matches!(source, IdSource::Copy(_)));
     let mut options = ChangeStreamOptions::default();
     options.full_document = has_copies.then_some(FullDocumentType::UpdateLookup);
-    let stream = Stream::open(turn, number, collection, pipeline(repairer.copies, &sources), options).await?;
+    let pipeline = pipeline(repairer.copies, &sources);
+    let stream = Stream::open(turn.client, number, turn.lease.token(number), collection, pipeline, options).await?;
     Ok((stream, ChangeBatch { repairer, sources, added: Added::default() }))
 }
 

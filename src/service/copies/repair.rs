@@ -76,10 +76,7 @@ pub async fn run(
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Repairer { client, copies, rule }, dry_run, report).await;
-    result.map_err(|stop| match stop {
-        Stop::Failed(text) | Stop::HistoryLost(text) | Stop::Unsupported(text) | Stop::Ended { why: text, .. } => text,
-        Stop::Lost => "the repair was interrupted".to_owned(),
-    })
+    result.map_err(|stop| stop.describe(&server.observed))
 }
 
 pub(super) async fn repair(

@@ -1,23 +1,30 @@
 //! Stores entries, each once and in the order of the changes.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 
 use bson::{Bson, DateTime, RawDocumentBuf, Timestamp, doc};
 use mongodb::Client;
 
+use super::end_of_second;
+use super::prepare::expire;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::id::Id;
+use crate::service::listing::first_batch;
 use crate::service::worker::Stop;
 
 /// The server's limit of a stored document.
-const LARGEST_DOCUMENT: usize = 16 << 20;
+pub(super) const LARGEST_DOCUMENT: i32 = 16 << 20;
 /// Bytes of entries in one insert; the server accepts 16 MiB, and one entry may be that large.
 const INSERT_BYTES: usize = 8 << 20;
 /// Attempts after a duplicate key. Another worker can only cause one for each change, for a moment.
 const MAX_ATTEMPTS: u32 = 20;
 const DUPLICATE_KEY: i32 = 11000;
-const NO_ROOM: &str = "the document has no room in an entry: together they are larger than 16 MiB";
+/// BadValue, Overflow (too many levels), DollarPrefixedFieldName, DottedFieldName, BSONObjectTooLarge, KeyTooLong, and
+/// an insert of a document that is too large.
+const UNSTORABLE: [i32; 7] = [2, 15, 52, 57, 10334, 17280, 17419];
+pub(super) const NO_ROOM: &str = "the document has no room in an entry: together they are larger than 16 MiB";
 
 /// The entries of one rule.
 pub(super) struct Entries<'m> {
@@ -30,6 +37,7 @@ pub(super) struct NewEntry {
     /// The document's `_id`.
     pub(super) of: OwnedValue,
     pub(super) position: Vec<u8>,
+    pub(super) time: Timestamp,
     /// Milliseconds since 1970 UTC.
     pub(super) at: i64,
     pub(super) operation: String,
@@ -42,7 +50,19 @@ pub(super) enum Before {
     /// There was none.
     Absent,
     /// Why it is not known.
-    Unknown(&'static str),
+    Unknown(Cow<'static, str>),
+}
+
+/// A time whose changes are not known.
+pub(super) struct Gap<'g> {
+    /// The cluster time of its end.
+    pub(super) end: Timestamp,
+    /// The same by the clock.
+    pub(super) until: DateTime,
+    pub(super) operation: &'g str,
+    /// The cluster time of its beginning, if it is known.
+    pub(super) since: Option<Timestamp>,
+    pub(super) reason: &'g str,
 }
 
 /// What was stored.
@@ -52,11 +72,18 @@ pub(super) struct Stored {
     /// Entries whose state is not known.
     pub(super) unknown: u64,
     /// Why a state is not known.
-    pub(super) reason: &'static str,
+    pub(super) reason: Cow<'static, str>,
 }
 
-/// An entry as BSON, and why its previous state is not known.
-type Encoded = (Vec<u8>, Option<&'static str>);
+/// An entry as BSON.
+struct Encoded {
+    bytes: Vec<u8>,
+    /// The index of its change.
+    change: usize,
+    previous: Last,
+    /// Why its previous state is not known.
+    unknown: Option<Cow<'static, str>>,
+}
 
 /// The last entry of a document.
 #[derive(Clone, Default)]
@@ -64,6 +91,15 @@ struct Last {
     /// Zero: there is none.
     revision: i64,
     position: Vec<u8>,
+    /// Milliseconds since 1970 UTC, if there is one.
+    at: Option<i64>,
+}
+
+/// Why the server rejected an entry.
+enum Rejected {
+    Duplicate,
+    /// The server cannot store the document.
+    Unstorable(String),
 }
 
 impl Entries<'_> {
@@ -73,26 +109,25 @@ impl Entries<'_> {
         let mut rest = changes.as_slice();
         let mut attempts = 0;
         let mut known = HashMap::new();
+        let mut is_first = false;
         loop {
             let mut last = self.last(rest).await?;
             let mut entries = Vec::new();
             for (at, change) in rest.iter().enumerate() {
                 let last = last.entry(Id::from(change.of.as_value())).or_default();
                 if change.position > last.position {
-                    *last = Last { revision: last.revision + 1, position: change.position.clone() };
-                    entries.push((at, change.entry(last.revision)));
+                    entries.push(change.entry(at, last.clone()));
+                    let position = change.position.clone();
+                    *last = Last { revision: last.revision + 1, position, at: Some(change.at) };
                 }
             }
-            let inserted = self.insert(&entries).await?;
-            for (_, (_, why)) in entries.iter().take(inserted) {
-                stored.entries += 1;
-                if let Some(why) = why {
-                    stored.unknown += 1;
-                    stored.reason = why;
-                }
+            let duplicate = self.insert_storable(rest, &mut entries).await?;
+            for entry in &entries[..duplicate] {
+                stored.add(entry);
+                is_first |= entry.previous.revision == 0;
             }
             known.extend(last);
-            let Some((duplicate, _)) = entries.get(inserted) else { break };
+            let Some(Encoded { change: duplicate, .. }) = entries.get(duplicate) else { break };
             // Another worker stored this change, or an earlier one of the document, meanwhile.
             attempts = if *duplicate == 0 { attempts + 1 } else { 0 };
             if attempts == MAX_ATTEMPTS {
@@ -107,7 +142,52 @@ impl Entries<'_> {
         if let Keep::Revisions(kept) = self.history.keep {
             self.remove(&changes, &known, kept).await?;
         }
+        // A collection that was dropped has the last entry of no document.
+        if let Some(change) = changes.first().filter(|_| is_first) {
+            self.require_beginning(change.time).await?;
+        }
         Ok(stored)
+    }
+
+    /// Marks that the states before this time are not known, if there is no marker: somebody has dropped the collection.
+    pub(super) async fn require_beginning(&self, time: Timestamp) -> Result<(), Stop> {
+        let find = doc! {"find": &self.history.into.name, "filter": markers(), "limit": 1, "projection": {"_id": 1}};
+        let found = self.client.database(&self.history.into.database).run_command(find).await?;
+        if first_batch(&found).next().is_some() {
+            return Ok(());
+        }
+        let into = &self.history.into;
+        tracing::warn!("{into} was dropped or emptied; the states before are not known, which is marked in it");
+        let reason = &format!("{into} was dropped or emptied");
+        self.mark(&Gap { end: time, until: end_of_second(time), operation: "gap", since: None, reason }).await?;
+        Box::pin(expire(self)).await
+    }
+
+    /// Inserts entries in order up to the first duplicate, and returns how many. Without the state, if the server cannot
+    /// store it; a change that it cannot store at all is marked.
+    async fn insert_storable(&self, changes: &[NewEntry], entries: &mut [Encoded]) -> Result<usize, Stop> {
+        let mut done = 0;
+        loop {
+            let (inserted, rejected) = self.insert(&entries[done..]).await?;
+            done += inserted;
+            let why = match rejected {
+                Some(Rejected::Unstorable(why)) => why,
+                Some(Rejected::Duplicate) | None => return Ok(done),
+            };
+            let entry = &mut entries[done];
+            let change = &changes[entry.change];
+            let why = format!("the server cannot store the state in an entry: {why}");
+            if entry.unknown.is_none() {
+                let why: Cow<'static, str> = Cow::Owned(why);
+                entry.bytes = change.encode(&entry.previous, &Before::Unknown(why.clone()));
+                entry.unknown = Some(why);
+                continue;
+            }
+            let until = DateTime::from_millis(change.at);
+            let gap = Gap { end: change.time, until, operation: &change.operation, since: None, reason: &why };
+            self.mark(&gap).await?;
+            done += 1;
+        }
     }
 
     /// The last entries of the changed documents.
@@ -125,7 +205,7 @@ impl Entries<'_> {
                 of_document,
                 {"$sort": {"_id": -1}},
                 {"$limit": 1},
-                {"$project": {"_id": 0, "revision": "$_id.revision", "change": 1}},
+                {"$project": {"_id": 0, "revision": "$_id.revision", "change": 1, "at": 1}},
             ],
             "as": "last",
         };
@@ -160,19 +240,20 @@ impl Entries<'_> {
                         self.history.into
                     )));
                 };
-                found.insert(id, Last { revision, position: position.to_vec() });
+                let at = last.get("at").and_then(Value::as_date);
+                found.insert(id, Last { revision, position: position.to_vec(), at });
             }
         }
         Ok(found)
     }
 
-    /// Inserts entries in order up to the first duplicate. Returns how many.
-    async fn insert(&self, entries: &[(usize, Encoded)]) -> Result<usize, Stop> {
+    /// Inserts entries in order up to the first that the server rejects. Returns how many, and why.
+    async fn insert(&self, entries: &[Encoded]) -> Result<(usize, Option<Rejected>), Stop> {
         let mut inserted = 0;
         while inserted < entries.len() {
             let mut bytes = 0;
-            let fits = |(_, (entry, _)): &&(usize, Encoded)| {
-                bytes += entry.len();
+            let fits = |entry: &&Encoded| {
+                bytes += entry.bytes.len();
                 bytes <= INSERT_BYTES
             };
             let count = entries[inserted..].iter().take_while(fits).count().max(1);
@@ -180,7 +261,7 @@ impl Entries<'_> {
             let command = document(|w| {
                 w.string("insert", &self.history.into.name);
                 w.array("documents", |a| {
-                    now.iter().for_each(|(_, (bytes, _))| a.value(Value { kind: Kind::Document, bytes }));
+                    now.iter().for_each(|entry| a.value(Value { kind: Kind::Document, bytes: &entry.bytes }));
                 });
                 // An entry without the one before it would hide that change for ever.
                 w.boolean("ordered", true);
@@ -188,15 +269,21 @@ impl Entries<'_> {
             });
             let reply = self.run(command).await?;
             let errors = reply.get_array("writeErrors").ok();
-            match errors.and_then(|errors| errors.first()?.as_document()) {
-                None => inserted += count,
-                Some(error) if error.get_i32("code").is_ok_and(|code| code == DUPLICATE_KEY) => {
-                    return Ok(inserted + usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0));
+            let Some(error) = errors.and_then(|errors| errors.first()?.as_document()) else {
+                inserted += count;
+                continue;
+            };
+            let rejected = match error.get_i32("code").unwrap_or(0) {
+                DUPLICATE_KEY => Rejected::Duplicate,
+                code if UNSTORABLE.contains(&code) => {
+                    Rejected::Unstorable(error.get_str("errmsg").unwrap_or_default().to_owned())
                 }
-                Some(error) => return Err(self.failed(error)),
-            }
+                _ => return Err(self.failed(error)),
+            };
+            inserted += usize::try_from(error.get_i32("index").unwrap_or(0)).unwrap_or(0);
+            return Ok((inserted, Some(rejected)));
         }
-        Ok(inserted)
+        Ok((inserted, None))
     }
 
     /// Removes all but the newest `kept` entries of the changed documents.
@@ -235,16 +322,10 @@ impl Entries<'_> {
         errors.and_then(|errors| errors.first()?.as_document()).map_or(Ok(()), |error| Err(self.failed(error)))
     }
 
-    /// Marks that changes until `at` are not known, since the beginning or since the cluster time `since`.
-    pub(super) async fn mark(
-        &self,
-        end: Timestamp,
-        at: DateTime,
-        operation: &str,
-        since: Option<Timestamp>,
-        reason: &str,
-    ) -> Result<(), Stop> {
-        let mut marker = doc! {"_id": {"gap": end}, "at": at, "operation": operation, "reason": reason};
+    /// Stores a marker.
+    pub(super) async fn mark(&self, gap: &Gap<'_>) -> Result<(), Stop> {
+        let Gap { end, until, operation, since, reason } = *gap;
+        let mut marker = doc! {"_id": {"gap": end}, "until": until, "operation": operation, "reason": reason};
         if let Some(since) = since {
             marker.insert("since", DateTime::from_millis(i64::from(since.time) * 1000));
         }
@@ -277,6 +358,13 @@ impl Entries<'_> {
 pub(super) const MIN: Value<'static> = Value { kind: Kind::MinKey, bytes: &[] };
 pub(super) const MAX: Value<'static> = Value { kind: Kind::MaxKey, bytes: &[] };
 
+/// The filter of all markers. The server compares the types of values before their names, so MinKey and MaxKey would
+/// include entries.
+pub(super) fn markers() -> bson::Document {
+    let gap = |at| doc! {"gap": Timestamp { time: at, increment: at }};
+    doc! {"_id": {"$gte": gap(0), "$lte": gap(u32::MAX)}}
+}
+
 /// Writes the fields of an entry's `_id`.
 pub(super) fn write_id(w: &mut Writer<'_>, of: Value<'_>, revision: Value<'_>) {
     w.value("of", of);
@@ -284,26 +372,46 @@ pub(super) fn write_id(w: &mut Writer<'_>, of: Value<'_>, revision: Value<'_>) {
 }
 
 impl NewEntry {
-    /// Returns the entry, and why its state is not known.
-    fn entry(&self, revision: i64) -> Encoded {
-        let write = |before: &Before| {
-            document(|w| {
-                w.nested("_id", |w| write_id(w, self.of.as_value(), OwnedValue::integer(revision).as_value()));
-                w.slot("at").date(self.at);
-                w.string("operation", &self.operation);
-                match before {
-                    Before::State(document) => w.value("document", document.as_value()),
-                    Before::Absent => {}
-                    Before::Unknown(why) => w.string("unknown", why),
-                }
-                w.value("change", OwnedValue::binary(&self.position).as_value());
-            })
-        };
-        let entry = write(&self.before);
-        match self.before {
-            Before::Unknown(why) => (entry, Some(why)),
-            _ if entry.len() > LARGEST_DOCUMENT => (write(&Before::Unknown(NO_ROOM)), Some(NO_ROOM)),
-            _ => (entry, None),
+    /// Returns the entry after `previous`. `change`: its index.
+    fn entry(&self, change: usize, previous: Last) -> Encoded {
+        let bytes = self.encode(&previous, &self.before);
+        match &self.before {
+            Before::Unknown(why) => Encoded { bytes, change, previous, unknown: Some(why.clone()) },
+            _ if i32::try_from(bytes.len()).is_ok_and(|bytes| bytes <= LARGEST_DOCUMENT) => {
+                Encoded { bytes, change, previous, unknown: None }
+            }
+            _ => {
+                let bytes = self.encode(&previous, &Before::Unknown(NO_ROOM.into()));
+                Encoded { bytes, change, previous, unknown: Some(NO_ROOM.into()) }
+            }
+        }
+    }
+
+    fn encode(&self, previous: &Last, before: &Before) -> Vec<u8> {
+        let revision = OwnedValue::integer(previous.revision + 1);
+        document(|w| {
+            w.nested("_id", |w| write_id(w, self.of.as_value(), revision.as_value()));
+            if let Some(since) = previous.at {
+                w.slot("since").date(since);
+            }
+            w.slot("at").date(self.at);
+            w.string("operation", &self.operation);
+            match before {
+                Before::State(document) => w.value("document", document.as_value()),
+                Before::Absent => {}
+                Before::Unknown(why) => w.string("unknown", &**why),
+            }
+            w.value("change", OwnedValue::binary(&self.position).as_value());
+        })
+    }
+}
+
+impl Stored {
+    fn add(&mut self, entry: &Encoded) {
+        self.entries += 1;
+        if let Some(why) = &entry.unknown {
+            self.unknown += 1;
+            self.reason = why.clone();
         }
     }
 }

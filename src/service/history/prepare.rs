@@ -1,17 +1,16 @@
 //! Prepares the collections of a `history` rule: pre-images of the changed one, and the expiry of states.
 
-use bson::{Document, doc};
+use bson::{DateTime, Document, Timestamp, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
+use super::entries::{Entries, Gap};
 use crate::patterns::Collection;
 use crate::patterns::history::{History, Keep};
 use crate::service::listing::first_batch;
 use crate::service::mongo::is_unauthorized;
-use crate::service::worker::{Deployment, Stop};
+use crate::service::worker::Stop;
 
-/// MongoDB 6.0.
-const PRE_IMAGES: i32 = 17;
 /// The TTL index of `keep: 90d`.
 const EXPIRY: &str = "docward_keep";
 
@@ -27,17 +26,6 @@ pub(in crate::service) enum PreImages {
     Missing,
     /// A view or a time series.
     Unsupported,
-}
-
-/// # Errors
-/// The server is too old.
-pub(in crate::service) fn require_support(deployment: Deployment) -> Result<(), Stop> {
-    if deployment.wire_version >= PRE_IMAGES {
-        return Ok(());
-    }
-    let why =
-        "pre-images of changes need MongoDB 6.0 or later; upgrade the server, or set the rule to `mode: disabled`";
-    Err(Stop::Unsupported(why.to_owned()))
 }
 
 /// Returns whether the server keeps pre-images of the collection.
@@ -86,14 +74,24 @@ pub(super) async fn switch_on(client: &Client, history: &History, creates: bool)
              createCollection, or run {}",
             command(of)
         ))),
-        // Created meanwhile: this time they are only switched on.
-        Err(error) if has_code(&error, NAMESPACE_EXISTS) => Err(Stop::Failed(format!("{of} was created meanwhile"))),
+        // Created meanwhile, so that they only have to be switched on; or dropped meanwhile.
+        Err(error) if has_code(&error, NAMESPACE_EXISTS) => Box::pin(switch_on(client, history, false)).await,
+        Err(error) if has_code(&error, NAMESPACE_NOT_FOUND) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
 
+/// Returns the cluster time and the clock of the server.
+pub(super) async fn server_time(client: &Client) -> Result<(Timestamp, DateTime), Stop> {
+    let hello = client.database("admin").run_command(doc! {"hello": 1}).await?;
+    let missing = |error| Stop::Failed(format!("the server's reply to hello: {error}"));
+    let time = hello.get_timestamp("operationTime").map_err(missing)?;
+    Ok((time, *hello.get_datetime("localTime").map_err(missing)?))
+}
+
 /// Creates, changes or drops the index by which the server removes old entries.
-pub(super) async fn expire(client: &Client, history: &History) -> Result<(), Stop> {
+pub(super) async fn expire(entries: &Entries<'_>) -> Result<(), Stop> {
+    let Entries { client, history } = entries;
     let History { into, keep, .. } = history;
     let database = client.database(&into.database);
     let list = doc! {"listIndexes": &into.name, "cursor": {"batchSize": 100}};
@@ -102,29 +100,47 @@ pub(super) async fn expire(client: &Client, history: &History) -> Result<(), Sto
         listed => listed?,
     };
     let index = first_batch(&listed).find(|index| index.get_str("name").is_ok_and(|name| name == EXPIRY));
-    let change = match (keep, index) {
-        (Keep::Revisions(_), None) => return Ok(()),
-        (Keep::Revisions(_), Some(_)) => doc! {"dropIndexes": &into.name, "index": EXPIRY},
-        (Keep::For(time), found) => {
-            // The settings have at most 32 bits.
-            let seconds = i32::try_from(time.as_secs()).unwrap_or(i32::MAX);
-            let set = found.and_then(|index| index.get("expireAfterSeconds"));
-            let set = set.and_then(|set| set.as_i64().or_else(|| set.as_i32().map(i64::from)));
-            match found {
-                Some(_) if set == Some(i64::from(seconds)) => return Ok(()),
-                Some(_) => {
-                    let index = doc! {"name": EXPIRY, "expireAfterSeconds": seconds};
-                    doc! {"collMod": &into.name, "index": index}
-                }
-                None => {
-                    let index = doc! {"key": {"at": 1}, "name": EXPIRY, "expireAfterSeconds": seconds};
-                    doc! {"createIndexes": &into.name, "indexes": [index]}
-                }
-            }
+    let set = index.and_then(|index| index.get("expireAfterSeconds"));
+    let set = set.and_then(|set| set.as_i64().or_else(|| set.as_i32().map(i64::from)));
+    // The settings have at most 32 bits.
+    let wanted = match keep {
+        Keep::Revisions(_) => None,
+        Keep::For(time) => Some(i32::try_from(time.as_secs()).unwrap_or(i32::MAX)),
+    };
+    if index.is_some() == wanted.is_some() && set == wanted.map(i64::from) {
+        return Ok(());
+    }
+    if let Some(seconds) = set.filter(|set| wanted.is_none_or(|wanted| i64::from(wanted) > *set)) {
+        mark_expired(entries, seconds).await?;
+    }
+    let change = match (wanted, index) {
+        (None, _) => doc! {"dropIndexes": &into.name, "index": EXPIRY},
+        (Some(seconds), Some(_)) => {
+            doc! {"collMod": &into.name, "index": {"name": EXPIRY, "expireAfterSeconds": seconds}}
+        }
+        (Some(seconds), None) => {
+            let index = doc! {"key": {"at": 1}, "name": EXPIRY, "expireAfterSeconds": seconds};
+            doc! {"createIndexes": &into.name, "indexes": [index]}
         }
     };
-    database.run_command(change).await?;
-    Ok(())
+    let command = change.keys().next().cloned().unwrap_or_default();
+    match database.run_command(change).await {
+        Err(error) if is_unauthorized(&error) => Err(Stop::Failed(format!(
+            "the index {EXPIRY} of {into} does not fit the rule's `keep`, and docward's own user (--service) may not \
+             change it: grant it {command} on {into}, or drop the index"
+        ))),
+        done => Ok(done.map(|_| ())?),
+    }
+}
+
+/// Marks the time whose entries were removed with a shorter `keep`.
+async fn mark_expired(entries: &Entries<'_>, seconds: i64) -> Result<(), Stop> {
+    let (_, now) = server_time(entries.client).await?;
+    let until = DateTime::from_millis(now.timestamp_millis() - seconds * 1000);
+    let time = u32::try_from(until.timestamp_millis() / 1000).unwrap_or(0);
+    let end = Timestamp { time, increment: 0 };
+    let reason = &format!("states were only kept for {seconds} s then");
+    entries.mark(&Gap { end, until, operation: "expire", since: None, reason }).await
 }
 
 fn has_code(error: &Error, code: i32) -> bool {

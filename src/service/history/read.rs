@@ -1,36 +1,42 @@
 //! Reads the entries of a document, for `docward history`.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, RawDocumentBuf, Timestamp, doc};
+use mongodb::error::Error;
 use mongodb::{Client, Cursor};
 use tokio::time::{Instant, sleep};
 
-use super::entries::{MAX, MIN, raw, write_id};
+use super::entries::{MAX, MIN, markers, raw, write_id};
 use super::label;
 use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
-use crate::service::worker::Stop;
+use crate::service::mongo::Server;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
 
 /// How long a read of an old state waits for the worker, which may not have recorded the last changes yet.
 const WAIT: Duration = Duration::from_secs(15);
+/// The same for the list, which only lacks the fields of the last change without it. The worker stores its position each
+/// second.
+const LIST_WAIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// One change of a document.
+/// One change of a document, or a time whose changes are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Revision {
-    pub revision: i64,
-    /// Milliseconds since 1970 UTC.
+    /// `None` for a time whose changes are not known.
+    pub revision: Option<i64>,
+    /// Milliseconds since 1970 UTC; the end of such a time.
     pub at: i64,
-    /// "insert", "update", "replace" or "delete".
+    /// "insert", "update", "replace" or "delete"; for such a time "drop", "gap" and others.
     pub operation: String,
     /// The top-level fields that the change added, changed or removed; `None` if a state is not known.
     pub changed: Option<Vec<String>>,
-    /// Why the state before the change is not known.
+    /// Why the state before the change, or the changes of such a time, are not known.
     pub unknown: Option<String>,
 }
 
@@ -47,7 +53,7 @@ pub enum StateAt {
 /// The history of one document.
 pub struct Reader<'r> {
     client: Client,
-    rule: &'r str,
+    server: Arc<Server>,
     history: &'r History,
     of: OwnedValue,
 }
@@ -102,14 +108,20 @@ impl Entry {
         }
     }
 
+    /// The beginning of the time in which the document had this state, if an earlier change is known.
+    fn since(&self) -> Option<i64> {
+        self.document().get("since").and_then(Value::as_date)
+    }
+
     /// Describes the change, which left the document in the state `after`.
-    fn revision_with(&self, after: &StateAt) -> Revision {
+    fn revision_with(&self, after: Option<&StateAt>) -> Revision {
         let (before, operation) = (self.before(), self.text("operation").unwrap_or_default());
+        let fields = before.fields().zip(after.and_then(StateAt::fields));
         Revision {
-            revision: self.revision(),
+            revision: Some(self.revision()),
             at: self.at(),
             operation: operation.to_owned(),
-            changed: before.fields().zip(after.fields()).map(|(before, after)| changed(before, after)),
+            changed: fields.map(|(before, after)| changed(before, after)),
             unknown: self.text("unknown").map(str::to_owned),
         }
     }
@@ -119,32 +131,87 @@ impl Entry {
     }
 }
 
+/// A marker as it is stored.
+struct Marker {
+    end: Timestamp,
+    /// Milliseconds since 1970 UTC.
+    until: i64,
+    operation: String,
+    reason: String,
+}
+
+impl Marker {
+    fn read(stored: &bson::Document) -> Option<Self> {
+        let text = |field| stored.get_str(field).unwrap_or_default().to_owned();
+        Some(Self {
+            end: stored.get_document("_id").ok()?.get_timestamp("gap").ok()?,
+            until: stored.get_datetime("until").ok()?.timestamp_millis(),
+            operation: text("operation"),
+            reason: text("reason"),
+        })
+    }
+
+    fn describe(&self) -> String {
+        let end = to_iso(self.until).unwrap_or_default();
+        format!("changes before {end} are not recorded: {}", self.reason)
+    }
+
+    fn revision(&self) -> Revision {
+        Revision {
+            revision: None,
+            at: self.until,
+            operation: self.operation.clone(),
+            changed: None,
+            unknown: Some(self.reason.clone()),
+        }
+    }
+}
+
 impl<'r> Reader<'r> {
     /// # Errors
     /// docward's own connection cannot be used, as text.
-    pub fn new(service: &MongoService, rule: &'r str, history: &'r History, of: OwnedValue) -> Result<Self, String> {
-        let client = service.server().client().map_err(|error| error.to_string())?;
-        Ok(Self { client, rule, history, of })
+    pub fn new(service: &MongoService, history: &'r History, of: OwnedValue) -> Result<Self, String> {
+        let server = service.server();
+        let client = server.client().map_err(|error| error.to_string())?;
+        Ok(Self { client, server, history, of })
     }
 
-    /// Reports each kept revision, the oldest first.
+    /// Reports each kept revision, the oldest first, and the times after the first one whose changes are not known.
+    /// Returns why the fields of the last change are not known.
     ///
     /// # Errors
     /// The server or network error as text.
-    pub async fn revisions(&self, mut report: impl FnMut(Revision)) -> Result<(), String> {
+    pub async fn revisions(&self, mut report: impl FnMut(Revision)) -> Result<Option<String>, String> {
+        let (current, read_at) = self.current().await?;
+        let recorded = self.wait_until_recorded(read_at, LIST_WAIT).await?;
+        // A marker of an earlier gap cannot appear any more.
+        let markers = self.markers().await?;
+        let mut markers = markers.iter().peekable();
         let mut found = self.find(&doc! {}).await?;
         let mut last: Option<Entry> = None;
-        while let Some(entry) = next(&mut found).await? {
-            if let Some(previous) = &last {
-                report(previous.revision_with(&entry.before()));
+        while let Some(entry) = self.next(&mut found).await? {
+            let mut after = Some(entry.before());
+            while let Some(marker) = markers.next_if(|marker| Some(marker.end) <= entry.time()) {
+                if let Some(last) = last.take() {
+                    report(last.revision_with(None));
+                    after = None;
+                }
+                if after.is_none() {
+                    report(marker.revision());
+                }
+            }
+            if let Some(last) = last {
+                report(last.revision_with(after.as_ref()));
             }
             last = Some(entry);
         }
-        if let Some(last) = last {
-            let current = self.current().await?.0;
-            report(last.revision_with(&current.map_or(StateAt::Absent, StateAt::Document)));
-        }
-        Ok(())
+        let Some(last) = last else { return Ok(None) };
+        // A change after the read has another state before it.
+        let is_current = recorded.is_ok() && last.time() <= read_at && markers.peek().is_none();
+        let current = current.map_or(StateAt::Absent, StateAt::Document);
+        report(last.revision_with(Some(&current).filter(|_| is_current)));
+        markers.for_each(|marker| report(marker.revision()));
+        Ok(recorded.err())
     }
 
     /// Returns the document as it was at `at`, in milliseconds since 1970 UTC.
@@ -152,12 +219,24 @@ impl<'r> Reader<'r> {
     /// # Errors
     /// The server or network error as text.
     pub async fn at(&self, at: i64) -> Result<StateAt, String> {
+        let hello = self.client.database("admin").run_command(doc! {"hello": 1}).await;
+        let hello = hello.map_err(|error| self.describe(error))?;
+        let now = *hello.get_datetime("localTime").map_err(|error| error.to_string())?;
+        if at > now.timestamp_millis() {
+            let now = to_iso(now.timestamp_millis()).unwrap_or_default();
+            return Ok(StateAt::Unknown(format!("it is in the future; the server's time is {now}")));
+        }
+        if let Keep::For(kept) = self.history.keep
+            && now.saturating_duration_since(bson::DateTime::from_millis(at)) >= kept
+        {
+            return Ok(StateAt::Unknown(format!("states are kept for {kept:?} only")));
+        }
         if let Some(entry) = self.first_after(at).await? {
             return self.before(&entry, at).await;
         }
         let (current, read_at) = self.current().await?;
         // The document may have changed after `at`, and the worker not have recorded it yet.
-        let recorded = self.wait_until_recorded(read_at).await?;
+        let recorded = self.wait_until_recorded(read_at, WAIT).await?;
         if let Some(entry) = self.first_after(at).await? {
             return self.before(&entry, at).await;
         }
@@ -175,38 +254,41 @@ impl<'r> Reader<'r> {
         if let Some(why) = self.unknown_since(at, entry.time()).await? {
             return Ok(StateAt::Unknown(why));
         }
-        let revision = entry.revision();
-        if revision > 1 && matches!(self.history.keep, Keep::Revisions(_)) {
-            let mut previous = self.find(&doc! {"_id.revision": revision - 1}).await?;
-            if next(&mut previous).await?.is_none_or(|previous| previous.at() > at) {
-                return Ok(StateAt::Unknown(format!("revisions before {revision} are no longer kept")));
-            }
+        if entry.since().is_some_and(|since| since > at) {
+            return Ok(StateAt::Unknown(format!("revisions before {} are no longer kept", entry.revision())));
         }
         Ok(entry.before())
     }
 
     /// Returns why changes between `at` and the cluster time `until` may not be recorded.
     async fn unknown_since(&self, at: i64, until: Option<Timestamp>) -> Result<Option<String>, String> {
-        if let Keep::For(kept) = self.history.keep {
-            let hello = self.client.database("admin").run_command(doc! {"hello": 1}).await;
-            let hello = hello.map_err(|error| error.kind.to_string())?;
-            let now = hello.get_datetime("localTime").map_err(|error| error.to_string())?;
-            if now.saturating_duration_since(bson::DateTime::from_millis(at)) >= kept {
-                return Ok(Some(format!("states are kept for {kept:?} only")));
-            }
+        let mut markers = self.markers().await?;
+        if markers.is_empty() {
+            return Ok(Some(format!(
+                "{} has no beginning of a history: docward serve has not recorded anything yet, or somebody has emptied it",
+                self.history.into
+            )));
         }
-        let until = until.map_or(Bson::MaxKey, Bson::Timestamp);
-        let markers = doc! {
-            "_id": {"$gte": {"gap": Timestamp { time: 0, increment: 0 }}, "$lte": {"gap": until}},
-            "at": {"$gt": bson::DateTime::from_millis(at)},
-        };
-        let command = doc! {"find": &self.history.into.name, "filter": markers, "sort": {"_id": 1}, "limit": 1};
+        markers.retain(|marker| until.is_none_or(|until| marker.end <= until) && marker.until > at);
+        Ok(markers.first().map(Marker::describe))
+    }
+
+    /// All markers, sorted by time.
+    async fn markers(&self) -> Result<Vec<Marker>, String> {
+        let command = doc! {"find": &self.history.into.name, "filter": markers(), "sort": {"_id": 1}};
         let database = self.client.database(&self.history.into.database);
-        let mut found = database.run_cursor_command(command).await.map_err(|error| error.kind.to_string())?;
-        Ok(next(&mut found).await?.map(|marker| {
-            let end = to_iso(marker.at()).unwrap_or_default();
-            format!("changes before {end} are not recorded: {}", marker.text("reason").unwrap_or_default())
-        }))
+        let mut found = database.run_cursor_command(command).await.map_err(|error| self.describe(error))?;
+        let mut markers = Vec::new();
+        while found.advance().await.map_err(|error| self.describe(error))? {
+            let marker = found.deserialize_current().map_err(|error| self.describe(error))?;
+            markers.extend(Marker::read(&marker));
+        }
+        Ok(markers)
+    }
+
+    /// The text of an error.
+    fn describe(&self, error: Error) -> String {
+        self.server.observed.describe(&error)
     }
 
     /// Returns the document as it is, and the cluster time of the read.
@@ -218,9 +300,9 @@ impl<'r> Reader<'r> {
             w.boolean("singleBatch", true);
             w.nested("readConcern", |w| w.string("level", "majority"));
         });
-        let command = raw(command).map_err(text)?;
+        let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
         let database = self.client.database(&self.history.of.database);
-        let reply = database.run_raw_command(command).await.map_err(|error| error.kind.to_string())?;
+        let reply = database.run_raw_command(command).await.map_err(|error| self.describe(error))?;
         let found = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         let found = found.ok().and_then(|found| found.first()).and_then(Bson::as_document);
         let found = found.map(RawDocumentBuf::try_from).transpose().map_err(|error| error.to_string())?;
@@ -228,18 +310,22 @@ impl<'r> Reader<'r> {
     }
 
     /// Waits until the worker has recorded all changes up to this time. The inner error: it has not.
-    async fn wait_until_recorded(&self, time: Option<Timestamp>) -> Result<Result<(), String>, String> {
+    async fn wait_until_recorded(
+        &self,
+        time: Option<Timestamp>,
+        longest: Duration,
+    ) -> Result<Result<(), String>, String> {
         let leases = self.client.database("docward").collection::<bson::Document>("leases");
         let begun = Instant::now();
         loop {
-            let lease = leases.find_one(doc! {"_id": label(self.rule, self.history)}).await;
-            let lease = lease.map_err(|error| error.kind.to_string())?;
+            let lease = leases.find_one(doc! {"_id": label(self.history)}).await;
+            let lease = lease.map_err(|error| self.describe(error))?;
             let token = lease.as_ref().and_then(|lease| lease.get_document("tokens").ok()?.get("0"));
             let recorded = token.and_then(time_of);
             if recorded.zip(time).is_some_and(|(recorded, time)| recorded >= time) {
                 return Ok(Ok(()));
             }
-            if begun.elapsed() > WAIT {
+            if begun.elapsed() > longest {
                 return Ok(Err(match recorded {
                     Some(recorded) => {
                         let until = to_iso(i64::from(recorded.time) * 1000).unwrap_or_default();
@@ -254,7 +340,7 @@ impl<'r> Reader<'r> {
 
     async fn first_after(&self, at: i64) -> Result<Option<Entry>, String> {
         let after = doc! {"at": {"$gt": bson::DateTime::from_millis(at)}};
-        next(&mut self.find(&after).await?).await
+        self.next(&mut self.find(&after).await?).await
     }
 
     /// Finds the document's entries that match `more`, sorted by revision.
@@ -273,19 +359,12 @@ impl<'r> Reader<'r> {
             w.nested("sort", |w| w.int32("_id", 1));
         });
         let database = self.client.database(&self.history.into.database);
-        let found = database.run_raw_cursor_command(raw(command).map_err(text)?).await;
-        found.map_err(|error| error.kind.to_string())
+        let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
+        database.run_raw_cursor_command(command).await.map_err(|error| self.describe(error))
     }
-}
 
-async fn next(found: &mut Cursor<bson::Document>) -> Result<Option<Entry>, String> {
-    let more = found.advance().await.map_err(|error| error.kind.to_string())?;
-    Ok(more.then(|| Entry(found.current().to_owned())))
-}
-
-fn text(stop: Stop) -> String {
-    match stop {
-        Stop::Failed(text) => text,
-        other => format!("{other:?}"),
+    async fn next(&self, found: &mut Cursor<bson::Document>) -> Result<Option<Entry>, String> {
+        let more = found.advance().await.map_err(|error| self.describe(error))?;
+        Ok(more.then(|| Entry(found.current().to_owned())))
     }
 }

@@ -109,7 +109,7 @@ impl WorkerLease {
             match timeout_at(valid_until, self.change(vec![doc! {"$set": {"until": from_now()}}])).await {
                 Ok(Ok(())) => valid_until = asked + LEASE,
                 // There is time for another attempt.
-                Ok(Err(Stop::Failed(_))) => {}
+                Ok(Err(Stop::Driver(_))) => {}
                 Ok(Err(stop)) => return stop,
                 Err(_) => return Stop::Failed("the lease could not be renewed in time".to_owned()),
             }

@@ -17,7 +17,7 @@ pub struct Progress {
 #[derive(Debug, Default)]
 struct State {
     is_worker: bool,
-    /// Empty if nothing is wrong.
+    /// Empty if nothing is wrong. It stays until the next turn gets further than this.
     error: String,
     /// For each change stream the time up to which its changes are processed.
     processed: Vec<SystemTime>,
@@ -79,8 +79,13 @@ impl Progress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub(super) fn started(&self) {
-        *self.state() = State { is_worker: true, ..State::default() };
+    /// The worker begins. Returns whether the turn before ended without an error.
+    pub(super) fn started(&self) -> bool {
+        let mut state = self.state();
+        let error = std::mem::take(&mut state.error);
+        let is_well = error.is_empty();
+        *state = State { is_worker: true, error, ..State::default() };
+        is_well
     }
 
     /// The worker does not work for now; `error` is empty if nothing is wrong.
@@ -90,12 +95,15 @@ impl Progress {
 
     /// All changes of the stream up to this time are processed.
     pub(super) fn processed(&self, stream: usize, until: SystemTime) {
-        let state = &mut self.state().processed;
-        if state.len() <= stream {
-            // A stream that has not reported yet began now.
-            state.resize(stream + 1, until);
+        let mut state = self.state();
+        if !std::mem::take(&mut state.error).is_empty() {
+            tracing::info!(rule = self.rule, "the error has passed: the worker continues");
         }
-        state[stream] = until;
+        if state.processed.len() <= stream {
+            // A stream that has not reported yet began now.
+            state.processed.resize(stream + 1, until);
+        }
+        state.processed[stream] = until;
     }
 
     pub(super) fn add_changes(&self, changes: usize) {
@@ -110,7 +118,7 @@ impl Progress {
         let state = self.state();
         let last = || state.processed.iter().min().copied();
         let shown = match &*state {
-            State { is_worker: true, .. } => {
+            State { is_worker: true, error, .. } if error.is_empty() => {
                 // The server's clock may be ahead.
                 let lag = last().and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default();
                 WorkerState::Works { lag }

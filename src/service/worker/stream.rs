@@ -11,16 +11,22 @@ use bson::{Bson, Document as Query, RawDocumentBuf, Timestamp};
 use mongodb::Client;
 use mongodb::change_stream::ChangeStream;
 use mongodb::change_stream::event::ResumeToken;
-use mongodb::error::ErrorKind;
+use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ChangeStreamOptions, ReadPreference, SelectionCriteria};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use super::{Stop, Turn, is_passing};
 use crate::document::{Document, Value};
 use crate::patterns::Collection;
 
-/// Unauthorized and AuthenticationFailed, which do not depend on the token.
+/// Unauthorized and AuthenticationFailed, which do not depend on the position.
 const DENIED: [i32; 2] = [13, 18];
+/// An event is larger than the server can send.
+const TOO_LARGE: i32 = 10334;
+/// How often a stream is opened at a position that the server rejects with an error of unknown meaning. Giving up the
+/// position cannot be undone.
+const ATTEMPTS: u32 = 3;
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a task does with changes.
 pub(in crate::service) trait Changes {
@@ -39,6 +45,12 @@ pub(in crate::service) trait Changes {
     /// Processes the added changes.
     fn process(&mut self) -> impl Future<Output = Result<(), Stop>> + Send;
 
+    /// The collection was created or its options changed; all changes before are processed. Only streams with
+    /// `show_expanded_events` report it.
+    fn altered(&mut self) -> impl Future<Output = Result<(), Stop>> + Send {
+        async { Ok(()) }
+    }
+
     /// The collection was dropped or renamed; all changes before are processed.
     fn end(&mut self, ended: &Change<'_>) -> impl Future<Output = Result<(), Stop>> + Send {
         let _ = ended;
@@ -52,7 +64,7 @@ pub(in crate::service) struct Change<'c> {
     /// "insert", "update", "replace", "delete", or what ended the collection.
     pub(in crate::service) operation: &'c str,
     pub(in crate::service) time: Timestamp,
-    /// Unique among all changes of a collection, and larger than those of earlier changes.
+    /// Unique among all changes of a document, and larger than those of earlier changes.
     pub(in crate::service) position: Vec<u8>,
 }
 
@@ -64,17 +76,17 @@ pub(in crate::service) struct Stream {
 }
 
 impl Stream {
-    /// Opens the stream at the stored position, or at the current time.
+    /// Opens the stream of this number at a stored position, or at the current time.
     pub(in crate::service) async fn open(
-        turn: Turn<'_>,
+        client: &Client,
         number: usize,
+        position: Option<Bson>,
         collection: &Collection,
         pipeline: Vec<Query>,
         mut options: ChangeStreamOptions,
     ) -> Result<Self, Stop> {
-        let stored = turn.lease.token(number);
-        let resumes = stored.is_some();
-        let (time, token) = match stored {
+        let resumes = position.is_some();
+        let (time, token) = match position {
             Some(Bson::Timestamp(time)) => (Some(time), None),
             token => (None, token),
         };
@@ -85,18 +97,28 @@ impl Stream {
         options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
         options.start_at_operation_time = time;
         options.resume_after = token;
-        let documents =
-            Client::database(turn.client, &collection.database).collection::<RawDocumentBuf>(&collection.name);
-        let changes = documents.watch().pipeline(pipeline).with_options(options).await.map_err(|error| {
-            match &*error.kind {
-                // Other errors of the token show when a stream is opened without it.
-                ErrorKind::Command(command) if resumes && !is_passing(&error) && !DENIED.contains(&command.code) => {
-                    Stop::HistoryLost(error.kind.to_string())
-                }
-                _ => error.into(),
+        let documents = client.database(&collection.database).collection::<RawDocumentBuf>(&collection.name);
+        let open = |options| documents.watch().pipeline(pipeline.clone()).with_options(options);
+        let mut attempts = 0;
+        loop {
+            let error = match open(options.clone()).await {
+                Ok(changes) => return Ok(Self { number, changes: changes.with_type() }),
+                Err(error) => error,
+            };
+            if !resumes || !may_be_the_position(&error) {
+                return Err(stopped(error));
             }
-        })?;
-        Ok(Self { number, changes: changes.with_type() })
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                options.start_at_operation_time = None;
+                options.resume_after = None;
+                return Err(match open(options).await {
+                    Ok(_) => Stop::HistoryLost(error.kind.to_string()),
+                    Err(other) => other.into(),
+                });
+            }
+            sleep(PAUSE).await;
+        }
     }
 
     /// The position at which the stream began, if known before its first change.
@@ -123,21 +145,30 @@ impl Stream {
                         next.await
                     }
                 }
-            }?;
+            }
+            .map_err(stopped)?;
             match found {
                 Some(event) => {
                     let change = Change::read(&event)?;
-                    if !["insert", "update", "replace", "delete"].contains(&change.operation) {
-                        // Earlier changes are not sent again.
-                        pending.process(self.number, turn, &mut processor).await?;
-                        processor.end(&change).await?;
-                        let Timestamp { time, increment } = change.time;
-                        let next = Timestamp { time, increment: increment.saturating_add(1) };
-                        let why = format!("a {} of a collection", change.operation);
-                        return Err(Stop::Ended { stream: self.number, next, why });
+                    match change.operation {
+                        "insert" | "update" | "replace" | "delete" => {
+                            processor.add(&change)?;
+                            pending.add(&event, change.time)?;
+                        }
+                        "drop" | "rename" | "dropDatabase" | "invalidate" => {
+                            // Earlier changes are not sent again.
+                            pending.process(self.number, turn, &mut processor).await?;
+                            processor.end(&change).await?;
+                            let Timestamp { time, increment } = change.time;
+                            let next = Timestamp { time, increment: increment.saturating_add(1) };
+                            let why = format!("a {} of a collection", change.operation);
+                            return Err(Stop::Ended { stream: self.number, next, why });
+                        }
+                        _ => {
+                            pending.process(self.number, turn, &mut processor).await?;
+                            processor.altered().await?;
+                        }
                     }
-                    processor.add(&change)?;
-                    pending.add(&event, change.time)?;
                 }
                 None if !self.changes.is_alive() => {
                     return Err(Stop::HistoryLost("the change stream has ended".to_owned()));
@@ -192,7 +223,8 @@ impl<'c> Change<'c> {
         let event = Document::parse(event.as_bytes()).map_err(|_| unreadable())?;
         let operation = event.get("operationType").and_then(Value::as_str).ok_or_else(unreadable)?;
         let token = event.get("_id").and_then(Value::as_document).and_then(|token| token.get("_data"));
-        let position = token.and_then(Value::as_str).and_then(decode).ok_or_else(unreadable)?;
+        let token = token.and_then(Value::as_str).and_then(decode).ok_or_else(unreadable)?;
+        let position = position(&token).unwrap_or(token);
         Ok(Self { event, operation, time, position })
     }
 }
@@ -225,6 +257,45 @@ pub(in crate::service) fn time_of(position: &Bson) -> Option<Timestamp> {
     }
 }
 
+/// Whether the server may have rejected the position of a stream.
+fn may_be_the_position(error: &Error) -> bool {
+    let ErrorKind::Command(command) = &*error.kind else { return false };
+    let is_known = matches!(stopped(error.clone()), Stop::HistoryLost(_));
+    !is_known && !is_passing(error) && !DENIED.contains(&command.code)
+}
+
+fn stopped(error: Error) -> Stop {
+    match &*error.kind {
+        ErrorKind::Command(command) if command.code == TOO_LARGE => Stop::HistoryLost(format!(
+            "the server cannot report a change, because the document's _id is too large: {}",
+            error.kind
+        )),
+        _ => error.into(),
+    }
+}
+
+/// The part of a token's data that identifies the change of a document: the cluster time, the kind of token, and the
+/// position in a transaction. Members of different releases write different versions into tokens of one change.
+fn position(token: &[u8]) -> Option<Vec<u8>> {
+    let (time, rest) = token.split_at_checked(9)?;
+    let kind_and_number = after_number(rest)?;
+    let rest = after_number(after_number(kind_and_number)?)?;
+    Some([time, kind_and_number.strip_suffix(rest)?].concat())
+}
+
+/// The bytes after a whole number that is not negative (`src/mongo/db/storage/key_string.cpp` in the server).
+fn after_number(data: &[u8]) -> Option<&[u8]> {
+    const ZERO: u8 = 0x29;
+    const LONGEST: u8 = ZERO + 9;
+    let (kind, data) = data.split_first()?;
+    match *kind {
+        ZERO => Some(data),
+        // 0x2a begins fractions; the next ones are integers of one to eight bytes.
+        0x2b..=LONGEST => data.get(usize::from(*kind - 0x2a)..),
+        _ => None,
+    }
+}
+
 /// The cluster time of a token's data, which begins with it: as a type and eight bytes, so that tokens sort by time
 /// (`src/mongo/db/pipeline/resume_token.h` in the server).
 pub(in crate::service) fn time_of_token(data: &[u8]) -> Option<Timestamp> {
@@ -249,6 +320,25 @@ mod tests {
         assert_eq!(time_of(&Bson::Timestamp(time)), Some(time));
         for other in [doc! {"_data": "82"}, doc! {"_data": "8"}, doc! {"_data": "xx"}, doc! {}] {
             assert_eq!(time_of(&other.into()), None);
+        }
+    }
+
+    #[test]
+    fn a_change_has_the_same_position_in_tokens_of_all_versions() {
+        let uuid = "5A1004B2F4D7E0A5C94C6F8F1F3C0A6D2E7B91";
+        let token = |version: &str, kind: &str, number: &str, rest: &str| {
+            position(&decode(&format!("826922F2E000000005{version}{kind}{number}{rest}")).unwrap()).unwrap()
+        };
+        let first = token("2B02", "2C0100", "29", &format!("{uuid}46645F696400290004"));
+        assert_eq!(first, decode("826922F2E0000000052C010029").unwrap());
+        assert_eq!(token("2B04", "2C0100", "29", &format!("6E{uuid}46645F696400290004")), first);
+        assert_eq!(token("29", "2C0100", "29", "04"), first);
+        let second = token("2B02", "2C0100", "2B02", "04");
+        let later = token("2B02", "2C0100", "2C0200", "04");
+        assert!(first < second && second < later, "{second:?}");
+        assert_eq!(time_of_token(&first), Some(Timestamp { time: 0x6922_F2E0, increment: 5 }));
+        for unknown in ["", "82", "826922F2E000000005", "826922F2E0000000053C", "826922F2E0000000052B"] {
+            assert_eq!(position(&decode(unknown).unwrap()), None);
         }
     }
 

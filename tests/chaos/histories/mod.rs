@@ -12,6 +12,7 @@ mod bounds;
 mod bucket;
 mod copies;
 mod everyday;
+mod history;
 mod limits;
 mod queue;
 mod replacement;
@@ -79,7 +80,7 @@ trait Workload: Sync {
     fn anomaly(&self) -> &'static str;
 }
 
-const WORKLOADS: [&dyn Workload; 18] = [
+const WORKLOADS: [&dyn Workload; 19] = [
     &replacement::Reject,
     &replacement::Merge,
     &replacement::CheckVersion,
@@ -96,6 +97,7 @@ const WORKLOADS: [&dyn Workload; 18] = [
     &copies::Followed,
     &copies::Referenced,
     &tree::Tree,
+    &history::History,
     &everyday::Deny,
     &everyday::Defaults,
 ];
