@@ -116,7 +116,8 @@ impl Permits {
             return Asked::Now(permit);
         }
         let news = Arc::<Notify>::default();
-        permit.ticket = Some(queue.wait(statements, now, (!is_shadow).then(|| news.clone())));
+        let (until, waiter) = if is_shadow { (Some(now + limits.wait), None) } else { (None, Some(news.clone())) };
+        permit.ticket = Some(queue.wait(statements, now, until, waiter));
         let counts = state.counts(&permit.key.rule);
         if is_shadow {
             counts.shadow_waited += 1;

@@ -1,7 +1,7 @@
 //! Decides which message gets a permit, and when: first come, first served. It has no tasks and reads no clock: times
 //! are durations since some beginning, and the waiting message is a type parameter.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::num::NonZeroU32;
 use std::time::Duration;
 
@@ -22,6 +22,8 @@ struct Waiting<W> {
     ticket: u64,
     statements: u32,
     since: Duration,
+    /// When it leaves the queue without a permit.
+    until: Option<Duration>,
     waiter: W,
 }
 
@@ -33,12 +35,14 @@ pub(super) struct Queue<W> {
     /// When all statements so far would be done if they were done one after the other at the rate.
     done_at: Duration,
     waiting: VecDeque<Waiting<W>>,
+    /// Messages that have left the queue at their time: their tickets, and since when they had waited.
+    expired: HashMap<u64, Duration>,
     tickets: u64,
 }
 
 impl<W> Queue<W> {
     pub(super) fn new(bounds: Bounds) -> Self {
-        Self { bounds, held: 0, done_at: Duration::ZERO, waiting: VecDeque::new(), tickets: 0 }
+        Self { bounds, held: 0, done_at: Duration::ZERO, waiting: VecDeque::new(), expired: HashMap::new(), tickets: 0 }
     }
 
     /// Sets other bounds. Permits that are held stay held, also if they are more than the new bounds allow.
@@ -48,6 +52,7 @@ impl<W> Queue<W> {
 
     /// Gives a new message a permit, unless it must wait.
     pub(super) fn admit(&mut self, statements: u32, now: Duration) -> bool {
+        self.expire(now);
         let admitted = self.waiting.is_empty() && self.is_free(now);
         if admitted {
             self.hold(statements, now);
@@ -55,15 +60,25 @@ impl<W> Queue<W> {
         admitted
     }
 
-    /// Adds a message that [`Self::admit`] has not given a permit. Returns its ticket.
-    pub(super) fn wait(&mut self, statements: u32, now: Duration, waiter: W) -> u64 {
+    /// Adds a message that [`Self::admit`] has not given a permit. Returns its ticket. At `until` it leaves the queue by
+    /// itself, if it is given; those after it must not have an earlier one.
+    pub(super) fn wait(&mut self, statements: u32, now: Duration, until: Option<Duration>, waiter: W) -> u64 {
         self.tickets += 1;
-        self.waiting.push_back(Waiting { ticket: self.tickets, statements, since: now, waiter });
+        self.waiting.push_back(Waiting { ticket: self.tickets, statements, since: now, until, waiter });
         self.tickets
     }
 
-    /// Removes a message that waits. Returns since when it has waited; `None`: it has got its permit.
+    fn expire(&mut self, now: Duration) {
+        while let Some(first) = self.waiting.pop_front_if(|first| first.until.is_some_and(|until| until <= now)) {
+            self.expired.insert(first.ticket, first.since);
+        }
+    }
+
+    /// Removes a message that waits or has left the queue. Returns since when it has waited; `None`: it has got its permit.
     pub(super) fn give_up(&mut self, ticket: u64) -> Option<Duration> {
+        if let Some(since) = self.expired.remove(&ticket) {
+            return Some(since);
+        }
         self.waiting.remove(self.position(ticket)?).map(|waiting| waiting.since)
     }
 
@@ -74,6 +89,7 @@ impl<W> Queue<W> {
 
     /// The next message that gets a permit.
     pub(super) fn next(&mut self, now: Duration) -> Option<W> {
+        self.expire(now);
         if !self.is_free(now) {
             return None;
         }
@@ -116,7 +132,7 @@ impl<W> Queue<W> {
 
     /// Whether a new queue would do the same.
     pub(super) fn is_unused(&self, now: Duration) -> bool {
-        self.held == 0 && self.waiting.is_empty() && self.done_at <= now
+        self.held == 0 && self.waiting.is_empty() && self.expired.is_empty() && self.done_at <= now
     }
 
     /// A second without statements allows as many at once as the rate. A message with more is allowed too; those after
@@ -163,9 +179,9 @@ mod tests {
     fn the_first_that_waits_gets_the_next_permit() {
         let mut queue = queue(2, 0);
         assert!(queue.admit(1, at(0)) && queue.admit(1, at(0)) && !queue.admit(1, at(0)));
-        let first = queue.wait(1, at(1), 1);
-        queue.wait(1, at(2), 2);
-        queue.wait(1, at(3), 3);
+        let first = queue.wait(1, at(1), None, 1);
+        queue.wait(1, at(2), None, 2);
+        queue.wait(1, at(3), None, 3);
         assert_eq!(queue.next(at(4)), None);
         queue.release();
         assert_eq!((queue.next(at(5)), queue.next(at(5))), (Some(1), None));
@@ -176,10 +192,24 @@ mod tests {
     }
 
     #[test]
+    fn a_message_leaves_the_queue_at_its_time_without_a_permit() {
+        let mut queue = queue(1, 0);
+        assert!(queue.admit(1, at(0)));
+        let first = queue.wait(1, at(0), Some(at(200)), 1);
+        let second = queue.wait(1, at(100), Some(at(300)), 2);
+        queue.release();
+        assert_eq!((queue.next(at(250)), queue.waiting()), (Some(2), 0));
+        assert!(!queue.is_unused(at(250)));
+        assert_eq!((queue.give_up(first), queue.give_up(second)), (Some(at(0)), None));
+        queue.release();
+        assert!(queue.is_unused(at(250)));
+    }
+
+    #[test]
     fn a_rate_allows_a_second_at_once_and_then_one_after_the_other() {
         let mut queue = queue(0, 10);
         assert_eq!((0..20).filter(|_| queue.admit(1, at(0))).count(), 10);
-        let (first, second) = (queue.wait(1, at(0), 1), queue.wait(1, at(0), 2));
+        let (first, second) = (queue.wait(1, at(0), None, 1), queue.wait(1, at(0), None, 2));
         assert_eq!((queue.allowed_at(first), queue.allowed_at(second)), (Some(at(100)), Some(at(200))));
         assert_eq!((queue.next(at(99)), queue.next(at(100)), queue.next(at(100))), (None, Some(1), None));
         assert_eq!(queue.next(at(200)), Some(2));
@@ -192,7 +222,7 @@ mod tests {
     fn a_large_batch_is_sent_and_those_after_it_wait() {
         let mut queue = queue(0, 10);
         assert!(queue.admit(30, at(0)));
-        let ticket = queue.wait(1, at(0), 1);
+        let ticket = queue.wait(1, at(0), None, 1);
         assert_eq!(queue.allowed_at(ticket), Some(at(2100)));
         assert_eq!((queue.next(at(2099)), queue.next(at(2100))), (None, Some(1)));
     }
@@ -202,7 +232,7 @@ mod tests {
         let mut queue = queue(3, 0);
         (0..3).for_each(|_| assert!(queue.admit(1, at(0))));
         queue.set_bounds(Bounds { concurrent: NonZeroU32::new(1), rate: None });
-        queue.wait(1, at(0), 1);
+        queue.wait(1, at(0), None, 1);
         queue.release();
         queue.release();
         assert_eq!(queue.next(at(0)), None);
@@ -232,7 +262,7 @@ mod tests {
                             sent.push((now, statements));
                             held += 1;
                         } else {
-                            waiting.push((arrivals, queue.wait(statements, now, arrivals), statements));
+                            waiting.push((arrivals, queue.wait(statements, now, None, arrivals), statements));
                         }
                     }
                     2 if held > 0 => {
