@@ -243,14 +243,19 @@ impl Collection {
         self.arrays.write(write, seen);
         match write.change {
             Change::Operators(_) => {
+                self.paths.update(write, seen);
                 self.decrements(write, seen);
                 write.operator("$set").for_each(|element| self.purpose(element.key, element.value, seen));
                 if seen.was_read {
                     self.numbers.update(write, seen);
                 }
             }
-            Change::Replacement(document) => self.replacement(document, write, seen),
-            Change::Insert(_) | Change::Other | Change::Delete => {}
+            Change::Replacement(document) => {
+                self.paths.insert(document, seen);
+                self.replacement(document, write, seen);
+            }
+            Change::Delete => self.paths.delete(write, seen),
+            Change::Insert(_) | Change::Other => {}
         }
     }
 
