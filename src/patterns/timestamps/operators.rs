@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{Per, Time, TimestampType};
 use super::writes::{Change, Put, Write, WriteList, Writes};
+use super::{STALE, Timestamps};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
-use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
+use crate::patterns::{NoEffect, Rejection};
 
 /// A statement with protected writes.
 #[derive(Debug, Clone)]
@@ -147,6 +147,10 @@ impl OperatorsProcedure {
 impl Procedure for OperatorsProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start })
+    }
+
+    fn no_effect(&self) -> Option<NoEffect> {
+        Some(STALE)
     }
 }
 
