@@ -111,7 +111,7 @@ mod tests {
     use crate::wire::op_msg;
 
     fn answer(body: &bson::Document) -> Answer {
-        let mut writer = op_msg::Writer::new(1, 2, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(1, 2, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         Answer::of_reply(&writer.finish()).unwrap()
     }

@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 use super::active_rules::{require_rule, shown_time};
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config::{AdminKeys, ConfigFile};
-use super::connection::{Connection, exit_code};
+use super::connection::{ConnectionOptions, exit_code};
 use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// A mode on the command line.

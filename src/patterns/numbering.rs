@@ -33,7 +33,7 @@ pub trait Numbering: Debug + Sync {
 
     /// Returns the request for `count` numbers of the counter for a namespace. `brought` are numbers that statements
     /// already contain.
-    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> Lease;
+    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberBlock;
 
     /// Returns the number after the largest stored one, for [`Strategy::Optimistic`]; `None` if that is the largest
     /// possible number.
@@ -48,7 +48,7 @@ pub trait Numbering: Debug + Sync {
 
 /// Numbers of a counter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lease {
+pub struct NumberBlock {
     pub counter: Counter,
     /// The count of numbers that the message needs.
     pub count: u32,

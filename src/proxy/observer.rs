@@ -10,11 +10,11 @@ use tokio::sync::watch;
 use crate::proxy::connection::connection_counts::ConnectionCounts;
 use crate::proxy::connection::connection_table::OpenConnection;
 use crate::proxy::connection::context::ProcessContext;
-use crate::proxy::connection::limits::Limits;
+use crate::proxy::connection::limits::ConnectionLimits;
 use crate::proxy::connection::memory::MemoryUse;
 use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
+use crate::proxy::members::status::{MemberStatus, ProcessPhase, StatusBoard};
 use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
@@ -27,7 +27,7 @@ use crate::service::{Leases, WorkerStatus};
 pub struct Observer<P> {
     pub(super) process: Arc<ProcessContext<P>>,
     pub(super) board: Arc<StatusBoard>,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pools: Option<Arc<Pools>>,
     pub(super) query_address: Option<SocketAddr>,
 }
@@ -62,7 +62,7 @@ impl<P: Interceptor> Observer<P> {
     }
 
     #[must_use]
-    pub fn phase(&self) -> watch::Receiver<Phase> {
+    pub fn phase(&self) -> watch::Receiver<ProcessPhase> {
         self.board.phase()
     }
 

@@ -13,10 +13,10 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::audit::Answer;
-use crate::audit::capture::{Sender as From, is_recorded, outline, record, reply_record};
+use crate::audit::capture::{CapturedClient as From, is_recorded, outline, record, reply_record};
 use crate::command::CommandClass;
 use crate::engine::{
-    self, Admission, ClientState, Input, ListenerKind, Now, Plan, RuleOutcome, Step, Triage, class_of_head,
+    self, ClientState, Input, ListenerKind, Now, Plan, QueryAdmission, RuleOutcome, Step, Triage, class_of_head,
     command_of_frame, name_of_head, read_users, users_question,
 };
 use crate::proxy::interceptor::{Interceptor, Steps};
@@ -123,7 +123,7 @@ impl Interceptor for Recorder {
         }
     }
 
-    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission {
+    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission {
         self.rules.admit(frame, listener_kind)
     }
 

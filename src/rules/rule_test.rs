@@ -3,7 +3,9 @@
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
 use super::rule::{Expectation, RuleTest};
-use crate::config::keys::{Constraint, Form, Keys, List, Mapping, Setting, Shared, TEXT, Text, TextForm, Words};
+use crate::config::keys::{
+    Constraint, Keys, Keywords, Mapping, NamedForm, Setting, TEXT, Text, TextForm, ValueForm, ValueList,
+};
 use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span};
 use crate::shell::{self, ShellError};
 
@@ -11,13 +13,13 @@ use crate::shell::{self, ShellError};
 pub(super) const DATABASE: &str = "test";
 
 /// One element of `tests`.
-pub const TEST: Shared =
-    Shared { name: "test", meaning: "A command and its expected result.", form: || Form::Mapping(&KEYS) };
+pub const TEST: NamedForm =
+    NamedForm { name: "test", meaning: "A command and its expected result.", form: || ValueForm::Mapping(&KEYS) };
 const GIVEN: Setting<Text> = Setting::required("given", TEXT, "The command in mongosh syntax.")
     .examples(&["db.orders.replaceOne({_id: 1}, {status: \"paid\"})"]);
-const EXPECT: Setting<Words<bool>> = Setting::optional(
+const EXPECT: Setting<Keywords<bool>> = Setting::optional(
     "expect",
-    Words(&[
+    Keywords(&[
         ("rejected", true, "The statement is rejected."),
         ("unchanged", false, "The statement is forwarded unchanged."),
     ]),
@@ -52,7 +54,7 @@ pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str>
 /// The valid entries of `tests`; reports the mistakes in others.
 pub(super) fn read_all(
     settings: &mut MapReader<'_, '_, '_>,
-    tests: &Setting<List>,
+    tests: &Setting<ValueList>,
     database: Option<&str>,
     sources: &Sources,
 ) -> Vec<RuleTest> {

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::leases::{LeaseMeter, Leases};
-use crate::engine::lookup::{Counter, Lease, LookupError};
+use crate::engine::lookup::{Counter, LookupError, NumberBlock};
 
 /// Round trips that one lease should last for: each has its cost, including the store's disk.
 const ROUND_TRIPS: i64 = 32;
@@ -27,19 +27,19 @@ const ROUND_TRIPS: i64 = 32;
 const MAX_BLOCKS: i64 = 8;
 
 /// The store of counters.
-pub(super) trait Store: Send + Sync + 'static {
+pub(super) trait CounterStore: Send + Sync + 'static {
     /// Increments the counter by `count` and returns the last number of the block that docward now owns.
-    fn advance(&self, lease: &Lease, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+    fn advance(&self, lease: &NumberBlock, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 
     /// Raises the counter to at least `number` and returns its last number. The lease names the counter.
-    fn raise(&self, lease: &Lease, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+    fn raise(&self, lease: &NumberBlock, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 }
 
 /// A request to the store.
 #[derive(Debug)]
-enum Request {
-    Advance(Lease, i64),
-    Raise(Lease, i64),
+enum StoreRequest {
+    Advance(NumberBlock, i64),
+    Raise(NumberBlock, i64),
 }
 
 /// All counters of one process.
@@ -60,9 +60,9 @@ struct CounterNumbers {
     /// The counter's last known value: later blocks begin after it.
     last: Option<i64>,
     /// First come, first served; otherwise a large batch could wait forever.
-    waiting: VecDeque<Waiter>,
+    waiting: VecDeque<PendingRequest>,
     /// The lease of a caller that left few numbers: another such block is leased in advance.
-    low: Option<Lease>,
+    low: Option<NumberBlock>,
     /// Numbers requested since the current request to the store began.
     requested_meanwhile: i64,
     /// Numbers requested during the last round trip.
@@ -72,14 +72,14 @@ struct CounterNumbers {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    lease: Lease,
+struct PendingRequest {
+    lease: NumberBlock,
     answer: oneshot::Sender<Result<Vec<i64>, LookupError>>,
 }
 
 /// The requested amount of numbers, ascending.
 #[derive(Debug)]
-pub(super) enum Numbers {
+pub(super) enum Allocation {
     Ready(Vec<i64>),
     Pending(PendingLease),
 }
@@ -98,13 +98,13 @@ impl PendingLease {
     }
 }
 
-impl<S: Store> Allocator<S> {
+impl<S: CounterStore> Allocator<S> {
     pub(super) fn new(store: Arc<S>, runtime: Handle) -> Self {
         Self { store, runtime, counters: Mutex::default(), meter: Arc::default() }
     }
 
     /// Allocates `lease.count` numbers.
-    pub(super) fn numbers(&self, lease: Lease) -> Numbers {
+    pub(super) fn numbers(&self, lease: NumberBlock) -> Allocation {
         let counter = self.counter(&lease.counter);
         let mut locked = lock(&counter);
         let numbers = locked.serve(lease);
@@ -153,12 +153,12 @@ impl Drop for LeasePermit {
     }
 }
 
-async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut permit: LeasePermit) {
+async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<LeaseMeter>, mut permit: LeasePermit) {
     while let Some(request) = next_round(&permit.numbers) {
         let asked = Instant::now();
         let (answer, count) = match &request {
-            Request::Advance(lease, count) => (store.advance(lease, *count).await, *count),
-            Request::Raise(lease, number) => (store.raise(lease, *number).await, 0),
+            StoreRequest::Advance(lease, count) => (store.advance(lease, *count).await, *count),
+            StoreRequest::Raise(lease, number) => (store.raise(lease, *number).await, 0),
         };
         meter.note(asked, count, answer.is_ok());
         let mut numbers = lock(&permit.numbers);
@@ -182,7 +182,7 @@ async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut p
 
 /// Serves the callers that can be served. Returns the next request, or `None` if nothing is needed and the right to
 /// ask is returned.
-fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Request> {
+fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<StoreRequest> {
     let mut numbers = lock(numbers);
     numbers.serve_waiting();
     let request = numbers.request();
@@ -192,7 +192,7 @@ fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Request> {
 
 impl CounterNumbers {
     /// Numbers from the leftovers, or a place at the end of the queue.
-    fn serve(&mut self, lease: Lease) -> Numbers {
+    fn serve(&mut self, lease: NumberBlock) -> Allocation {
         let count = i64::from(lease.count);
         if self.asking {
             self.requested_meanwhile = self.requested_meanwhile.saturating_add(count);
@@ -203,11 +203,11 @@ impl CounterNumbers {
             if self.is_low(&lease) {
                 self.low = Some(lease);
             }
-            return Numbers::Ready(numbers);
+            return Allocation::Ready(numbers);
         }
         let (answer, numbers) = oneshot::channel();
-        self.waiting.push_back(Waiter { lease, answer });
-        Numbers::Pending(PendingLease(numbers))
+        self.waiting.push_back(PendingRequest { lease, answer });
+        Allocation::Pending(PendingLease(numbers))
     }
 
     fn serve_waiting(&mut self) {
@@ -233,7 +233,7 @@ impl CounterNumbers {
         }
     }
 
-    fn can_serve(&self, lease: &Lease) -> bool {
+    fn can_serve(&self, lease: &NumberBlock) -> bool {
         i64::from(lease.count) <= self.available() && lease.brought.iter().all(|number| self.last >= Some(*number))
     }
 
@@ -253,12 +253,12 @@ impl CounterNumbers {
 
     /// Whether less than half of a lease is left. Blocks of one are never leased in advance, since they must leave no
     /// gap.
-    fn is_low(&self, lease: &Lease) -> bool {
+    fn is_low(&self, lease: &NumberBlock) -> bool {
         lease.block > 1 && lease.count > 0 && 2 * self.available() < self.lease_size(lease)
     }
 
     /// The size of a lease: one block, or enough for several round trips.
-    fn lease_size(&self, lease: &Lease) -> i64 {
+    fn lease_size(&self, lease: &NumberBlock) -> i64 {
         let block = i64::from(lease.block);
         if block > 1 { self.pace.saturating_mul(ROUND_TRIPS).clamp(block, MAX_BLOCKS * block) } else { block }
     }
@@ -268,12 +268,12 @@ impl CounterNumbers {
     }
 
     /// The next request to the store, if any.
-    fn request(&mut self) -> Option<Request> {
+    fn request(&mut self) -> Option<StoreRequest> {
         let low = self.low.take();
-        let Some(Waiter { lease: first, .. }) = self.waiting.front() else {
+        let Some(PendingRequest { lease: first, .. }) = self.waiting.front() else {
             let lease = low.filter(|lease| self.is_low(lease))?;
             let count = self.lease_size(&lease);
-            return Some(Request::Advance(lease, count));
+            return Some(StoreRequest::Advance(lease, count));
         };
         let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
         let missing = wanted - self.available();
@@ -283,9 +283,9 @@ impl CounterNumbers {
         if let Some(number) = ahead().max()
             && (missing <= 0 || ahead().any(is_near))
         {
-            return Some(Request::Raise(first.clone(), number));
+            return Some(StoreRequest::Raise(first.clone(), number));
         }
-        Some(Request::Advance(first.clone(), missing.max(self.lease_size(first)).max(1)))
+        Some(StoreRequest::Advance(first.clone(), missing.max(self.lease_size(first)).max(1)))
     }
 
     fn available(&self) -> i64 {

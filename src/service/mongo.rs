@@ -16,13 +16,13 @@ use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 use tokio::runtime::Handle;
 
-use super::allocator::{Allocator, Numbers, Store};
+use super::allocator::{Allocation, Allocator, CounterStore};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::observed_servers::ObservedServers;
-use super::worker::{WorkerStatus, Workers};
+use super::worker::{WorkerStatus, WorkersShown};
 use super::{Leases, LookupReply, Service, listing};
-use crate::document::{Document, Kind, Lookup as PathLookup, Path};
-use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
+use crate::document::{Document, Kind, Path, PathLookup};
+use crate::engine::lookup::{Counter, Lookup, LookupError, LookupResult, Maximum, NumberBlock, Origin, SequenceStart};
 
 /// How long the driver searches for a primary; only a failed election takes longer.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
@@ -37,16 +37,16 @@ const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 /// Performs lookups with the official driver.
 #[derive(Debug)]
 pub struct MongoService {
-    server: Arc<Server>,
+    server: Arc<ServiceClient>,
     /// The driver's runtime. The caller's thread may end sooner, and a reply that moves between threads wakes one at
     /// each step.
     runtime: Handle,
-    allocator: Allocator<Server>,
-    workers: Arc<Workers>,
+    allocator: Allocator<ServiceClient>,
+    workers: Arc<WorkersShown>,
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServiceClient {
     options: ClientOptions,
     pub(super) observed: Arc<ObservedServers>,
     /// Created on first use.
@@ -83,7 +83,7 @@ impl MongoService {
         let observed = Arc::new(ObservedServers::default());
         let observer = observed.clone();
         options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
-        let server = Arc::new(Server { options, observed, client: Mutex::default() });
+        let server = Arc::new(ServiceClient { options, observed, client: Mutex::default() });
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
     }
@@ -103,12 +103,12 @@ impl MongoService {
     }
 
     /// Where background workers show their state.
-    pub(super) fn progress(&self) -> &Arc<Workers> {
+    pub(super) fn progress(&self) -> &Arc<WorkersShown> {
         &self.workers
     }
 
     /// The connection for long-running operations.
-    pub(super) fn server(&self) -> Arc<Server> {
+    pub(super) fn server(&self) -> Arc<ServiceClient> {
         self.server.clone()
     }
 }
@@ -117,8 +117,8 @@ impl Service for MongoService {
     fn find(&self, lookup: Lookup) -> LookupReply {
         match lookup {
             Lookup::Lease(lease) => match self.allocator.numbers(*lease) {
-                Numbers::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
-                Numbers::Pending(numbers) => {
+                Allocation::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
+                Allocation::Pending(numbers) => {
                     LookupReply::Pending(Box::pin(async { numbers.wait().await.map(LookupResult::Numbers) }))
                 }
             },
@@ -144,24 +144,24 @@ impl Service for MongoService {
 
 /// The change of a counter.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum CounterChange {
     /// Increment by this.
     By(i64),
     /// Raise to at least this.
     To(i64),
 }
 
-impl Store for Server {
-    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
-        self.apply(lease, Change::By(count)).await
+impl CounterStore for ServiceClient {
+    async fn advance(&self, lease: &NumberBlock, count: i64) -> Result<i64, LookupError> {
+        self.apply(lease, CounterChange::By(count)).await
     }
 
-    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
-        self.apply(lease, Change::To(number)).await
+    async fn raise(&self, lease: &NumberBlock, number: i64) -> Result<i64, LookupError> {
+        self.apply(lease, CounterChange::To(number)).await
     }
 }
 
-impl Server {
+impl ServiceClient {
     /// Returns when no server of the connection string can be reached.
     pub(super) async fn is_down(&self) {
         self.observed.are_down(&self.options.hosts).await;
@@ -187,9 +187,9 @@ impl Server {
     }
 
     /// Changes the counter and returns its new value; creates it if it is missing.
-    async fn apply(&self, lease: &Lease, by: Change) -> Result<i64, LookupError> {
+    async fn apply(&self, lease: &NumberBlock, by: CounterChange) -> Result<i64, LookupError> {
         with_timeout(async {
-            let continues = |origin: &Origin| origin.start == Start::AfterMax;
+            let continues = |origin: &Origin| origin.start == SequenceStart::AfterMax;
             let first = if lease.beginning.origins(&lease.counter.database).any(continues) {
                 // The protected collections are only searched if the counter does not exist yet.
                 match self.change(lease, by, None).await? {
@@ -206,7 +206,7 @@ impl Server {
     }
 
     /// The first number of a new counter: greater than those of all documents it numbers.
-    async fn first_number(&self, lease: &Lease) -> Result<i64, LookupError> {
+    async fn first_number(&self, lease: &NumberBlock) -> Result<i64, LookupError> {
         let mut largest = None;
         for origin in lease.beginning.origins(&lease.counter.database) {
             for (database, collection) in self.numbered(lease, origin).await? {
@@ -221,7 +221,11 @@ impl Server {
     }
 
     /// The collections that a rule numbers by this counter; for globs, those that docward's own user may access.
-    async fn numbered(&self, lease: &Lease, origin: &Origin) -> Result<BTreeSet<listing::Name>, LookupError> {
+    async fn numbered(
+        &self,
+        lease: &NumberBlock,
+        origin: &Origin,
+    ) -> Result<BTreeSet<listing::CollectionName>, LookupError> {
         let mut found = BTreeSet::new();
         for namespace in &origin.namespaces {
             match namespace.exact() {
@@ -241,7 +245,12 @@ impl Server {
     }
 
     /// Changes the counter and returns its new value; without `first`, only if it exists.
-    async fn change(&self, lease: &Lease, by: Change, first: Option<i64>) -> Result<Option<i64>, LookupError> {
+    async fn change(
+        &self,
+        lease: &NumberBlock,
+        by: CounterChange,
+        first: Option<i64>,
+    ) -> Result<Option<i64>, LookupError> {
         let filter = match first {
             Some(_) => doc! {"_id": &lease.counter.id},
             None => doc! {"_id": &lease.counter.id, "seq": {"$ne": Bson::Null}},
@@ -252,11 +261,11 @@ impl Server {
         };
         let seq = match by {
             // Beyond 64 bits the sum is a double, and the conversion fails.
-            Change::By(count) => doc! {"$let": {
+            CounterChange::By(count) => doc! {"$let": {
                 "vars": {"sum": {"$add": [seq, narrow(count)]}},
                 "in": {"$cond": [{"$gte": ["$$sum", BEYOND]}, {"$toLong": "$$sum"}, "$$sum"]},
             }},
-            Change::To(number) => doc! {"$max": [seq, narrow(number)]},
+            CounterChange::To(number) => doc! {"$max": [seq, narrow(number)]},
         };
         let update = vec![doc! {"$set": {"seq": seq}}];
         let Counter { database, collection, .. } = &lease.counter;
@@ -326,12 +335,12 @@ fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
     }
 }
 
-fn name(lease: &Lease) -> String {
+fn name(lease: &NumberBlock) -> String {
     let Counter { database, collection, id } = &lease.counter;
     format!("the counter {id:?} in {database}.{collection}")
 }
 
-fn not_whole(lease: &Lease) -> LookupError {
+fn not_whole(lease: &NumberBlock) -> LookupError {
     LookupError::Permanent(format!(
         "{} has a seq that is not a whole number; set it to the last number issued, for example \
          db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
@@ -341,7 +350,7 @@ fn not_whole(lease: &Lease) -> LookupError {
     ))
 }
 
-fn at_its_end(lease: &Lease) -> LookupError {
+fn at_its_end(lease: &NumberBlock) -> LookupError {
     LookupError::Permanent(format!("{} is at its end: too few whole numbers of 64 bits follow", name(lease)))
 }
 

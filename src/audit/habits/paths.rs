@@ -46,24 +46,24 @@ impl Paths {
             let nodes = self.found.entry(key).or_default();
             seen.count(&mut nodes.evidence);
             match place {
-                Form::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
-                Form::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                ParentForm::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
+                ParentForm::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
             }
         }
     }
 }
 
 /// How a path contains the parent.
-enum Form {
+enum ParentForm {
     Fits(char),
     Other(&'static str),
 }
 
 /// `None` if the path has nothing to do with the value.
-fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
-        return (ancestors.values().last() == Some(parent)).then_some(Form::Other("an array of the ancestors"));
+        return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
     }
     let text = path.as_str()?;
     let name = text_of(parent)?;
@@ -81,18 +81,18 @@ fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Op
         };
         let fits = expected.is_none_or(|expected| expected == above);
         return Some(if fits {
-            Form::Fits(separator)
+            ParentForm::Fits(separator)
         } else {
-            Form::Other("a text that does not continue the parent's")
+            ParentForm::Other("a text that does not continue the parent's")
         });
     }
     let above = known?.value()?.as_str()?;
     let continues = !above.is_empty() && text.len() > above.len() && text.starts_with(above);
-    continues.then_some(Form::Other("a text without a separator at both ends, or with the node itself"))
+    continues.then_some(ParentForm::Other("a text without a separator at both ends, or with the node itself"))
 }
 
 /// The same for documents that have no field with the parent.
-fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;

@@ -43,7 +43,7 @@ impl FileKind {
 }
 
 /// A file whose kind is known.
-pub(in crate::cli) struct Entries {
+pub(in crate::cli) struct TrafficEntries {
     pub(in crate::cli) kind: FileKind,
     reader: Box<dyn Read>,
     /// What has been read to detect the kind.
@@ -80,7 +80,7 @@ impl fmt::Display for Flaw {
 /// Receives the position of each entry, and the entry: a line without its break, or a record.
 type Receive<'r> = dyn FnMut(u64, &[u8]) -> Result<()> + 'r;
 
-impl Entries {
+impl TrafficEntries {
     /// Opens a file and detects its kind. `wrap` may observe what is read.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::document::{Kind, OwnedValue, Value, Writer};
 
 /// A node's `_id` that can be part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Id {
+pub(super) struct NodeId {
     pub(super) class: IdClass,
     /// The text in paths.
     pub(super) text: String,
@@ -34,7 +34,7 @@ impl IdClass {
     }
 }
 
-impl Id {
+impl NodeId {
     /// Reads an `_id`. Returns `None` if it cannot be part of a path: another type, an empty string, or a text that
     /// contains the separator.
     pub(super) fn read(value: Value<'_>, separator: char) -> Option<Self> {
@@ -119,9 +119,9 @@ mod tests {
     use super::*;
     use crate::document::{Document, document};
 
-    fn id(write: impl FnOnce(&mut Writer<'_>)) -> Option<Id> {
+    fn id(write: impl FnOnce(&mut Writer<'_>)) -> Option<NodeId> {
         let bytes = document(write);
-        Id::read(Document::parse(&bytes).unwrap().get("v").unwrap(), ',')
+        NodeId::read(Document::parse(&bytes).unwrap().get("v").unwrap(), ',')
     }
 
     #[test]
@@ -142,8 +142,8 @@ mod tests {
         for (found, class, text) in cases {
             let found = found.unwrap();
             assert_eq!((found.class, found.text.as_str()), (class, text));
-            assert_eq!(Id::read(found.value().as_value(), ','), Some(found.clone()));
-            assert!(Id::with_text(text).contains(&found));
+            assert_eq!(NodeId::read(found.value().as_value(), ','), Some(found.clone()));
+            assert!(NodeId::with_text(text).contains(&found));
         }
     }
 

@@ -30,7 +30,7 @@ enum CallOutcome {
 
 impl FakeStore {
     /// Handles one request according to the script.
-    async fn ask(&self, lease: &Lease, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
+    async fn ask(&self, lease: &NumberBlock, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let outcome = lock(&self.script).pop_front().unwrap_or(CallOutcome::Granted);
         tokio::task::yield_now().await;
@@ -48,20 +48,20 @@ impl FakeStore {
     }
 }
 
-impl Store for FakeStore {
-    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+impl CounterStore for FakeStore {
+    async fn advance(&self, lease: &NumberBlock, count: i64) -> Result<i64, LookupError> {
         self.last.store(count, Ordering::Relaxed);
         self.ask(lease, |seq| seq + count).await
     }
 
-    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
+    async fn raise(&self, lease: &NumberBlock, number: i64) -> Result<i64, LookupError> {
         self.ask(lease, |seq| seq.max(number)).await
     }
 }
 
-fn lease(counter: &str, count: u32, block: u32) -> Lease {
+fn lease(counter: &str, count: u32, block: u32) -> NumberBlock {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    Lease { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
+    NumberBlock { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
 }
 
 fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
@@ -72,13 +72,13 @@ fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
 /// Requests numbers immediately, and waits if necessary.
 fn numbers(
     allocator: &Allocator<FakeStore>,
-    lease: Lease,
+    lease: NumberBlock,
 ) -> impl Future<Output = Result<Vec<i64>, LookupError>> + use<> {
     let numbers = allocator.numbers(lease);
     async {
         match numbers {
-            Numbers::Ready(numbers) => Ok(numbers),
-            Numbers::Pending(numbers) => numbers.wait().await,
+            Allocation::Ready(numbers) => Ok(numbers),
+            Allocation::Pending(numbers) => numbers.wait().await,
         }
     }
 }
@@ -136,7 +136,7 @@ proptest! {
                     let (mut issued, mut kept) = (Vec::new(), Vec::new());
                     for (count, block, brought) in asks {
                         let began = order.fetch_add(1, Ordering::Relaxed);
-                        let lease = Lease { brought: brought.clone(), ..lease("k", count, block) };
+                        let lease = NumberBlock { brought: brought.clone(), ..lease("k", count, block) };
                         let Ok(numbers) = numbers(&allocator, lease).await else { continue };
                         let done = order.fetch_add(1, Ordering::Relaxed);
                         issued.extend(numbers.into_iter().map(|number| (number, began)));
@@ -176,10 +176,10 @@ async fn the_next_block_is_leased_when_less_than_half_is_left() {
         [(1, false, 1, 1), (1, true, 2, 1), (1, true, 3, 2), (2, true, 5, 2), (4, true, 9, 3), (20, false, 29, 5)]
     {
         let numbers = allocator.numbers(lease("k", count, 5));
-        assert_eq!(matches!(numbers, Numbers::Ready(_)), ready);
+        assert_eq!(matches!(numbers, Allocation::Ready(_)), ready);
         let numbers = match numbers {
-            Numbers::Ready(numbers) => numbers,
-            Numbers::Pending(numbers) => numbers.wait().await.unwrap(),
+            Allocation::Ready(numbers) => numbers,
+            Allocation::Pending(numbers) => numbers.wait().await.unwrap(),
         };
         assert_eq!(numbers, (last - i64::from(count) + 1..=last).collect::<Vec<_>>());
         settle().await;
@@ -283,7 +283,7 @@ async fn a_cancelled_caller_takes_no_numbers() {
 #[tokio::test]
 async fn a_supplied_number_raises_a_counter_that_was_set_back() {
     let allocator = allocator(&[]);
-    let supplied = |count, number| Lease { brought: vec![number], ..lease("k", count, 1) };
+    let supplied = |count, number| NumberBlock { brought: vec![number], ..lease("k", count, 1) };
     assert_eq!(numbers(&allocator, supplied(0, 50)).await, Ok(vec![]));
     lock(&allocator.store.seq).clear();
     assert_eq!(numbers(&allocator, supplied(1, 2)).await, Ok(vec![1]));
