@@ -184,8 +184,8 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
     loop {
         step = match step {
             Step::Exchange(_) => plan.next(Input::Reply(reply.to_vec()), &mut session),
-            Step::Lookup(Lookup::Lease(lease)) => {
-                let numbers = (1..=i64::from(lease.count)).collect();
+            Step::Lookup(Lookup::Numbers(request)) => {
+                let numbers = (1..=i64::from(request.count)).collect();
                 plan.next(Input::Found(Ok(LookupResult::Numbers(numbers))), &mut session)
             }
             Step::Permits(_) => plan.next(Input::Permits(Ok(())), &mut session),

@@ -106,7 +106,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<LookupResult, LookupEr
         (0, _) => Err(LookupError::Permanent("no".to_owned())),
         (1, _) => Err(LookupError::Unavailable("gone".to_owned())),
         (2, _) => Ok(LookupResult::Numbers(vec![1])),
-        (_, Lookup::Lease(lease)) => Ok(LookupResult::Numbers((1..=i64::from(lease.count)).collect())),
+        (_, Lookup::Numbers(request)) => Ok(LookupResult::Numbers((1..=i64::from(request.count)).collect())),
         (_, Lookup::Maximum(_)) => Ok(LookupResult::Maximum(Some(i64::MAX - 1))),
     }
 }

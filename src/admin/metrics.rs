@@ -329,10 +329,10 @@ impl ResponseData {
             [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
         page.counters("lookup_failures", "Failed lookups", failures)?;
-        let leases = self.observer.leases();
-        page.duration("lease", "Round trips to lease blocks of numbers", &leases.latency)?;
-        page.counter("lease_failures", "Failed round trips to lease blocks of numbers", leases.failed)?;
-        page.counter("leased_numbers", "Numbers leased from counters", leases.numbers)
+        let reservations = self.observer.reservations();
+        page.duration("lease", "Round trips to reserve blocks of numbers", &reservations.latency)?;
+        page.counter("lease_failures", "Failed round trips to reserve blocks of numbers", reservations.failed)?;
+        page.counter("leased_numbers", "Numbers reserved in counters", reservations.numbers)
     }
 
     fn workers(&self, page: &mut Page<'_>) -> fmt::Result {

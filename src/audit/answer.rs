@@ -56,7 +56,7 @@ impl Answer {
 
     /// Reads the fields of a capture's `reply`.
     #[must_use]
-    pub fn read(reply: Document<'_>) -> Self {
+    pub fn from_record(reply: Document<'_>) -> Self {
         let number = |name| reply.get(name).and_then(Value::as_integer);
         let errors = reply.get("errors").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         Self {
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!((failed.code, failed.is_ok()), (Some(26), false));
         for one in [written, found, failed] {
             let bytes = document(|w| one.write(w));
-            let read = Answer::read(Document::parse(&bytes).unwrap());
+            let read = Answer::from_record(Document::parse(&bytes).unwrap());
             assert_eq!(read, Answer { rules: Vec::new(), ..one });
         }
     }

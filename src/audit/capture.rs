@@ -114,7 +114,7 @@ impl<'r> Record<'r> {
             let microseconds =
                 reply.get("micros").and_then(Value::as_integer).and_then(|time| u64::try_from(time).ok());
             let microseconds = microseconds.unwrap_or_default();
-            return Some(Self::Reply { connection, microseconds, answer: Answer::read(reply) });
+            return Some(Self::Reply { connection, microseconds, answer: Answer::from_record(reply) });
         }
         let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64)?;
         let app = record.get("app").and_then(Value::as_str);
@@ -179,7 +179,9 @@ impl CaptureReader {
         let connection = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
         if let Some(reply) = record.get("reply").and_then(Value::as_document) {
             let pending = self.pending.remove(&connection);
-            out.extend(pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::read(reply)), ..command }));
+            out.extend(
+                pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::from_record(reply)), ..command }),
+            );
             return Ok(());
         }
         let command = record.get("command").and_then(Value::as_document);

@@ -93,7 +93,7 @@ impl KnownDocuments {
         let connection = recorded.client.connection;
         match (AuditedWrite::from_command(command), class) {
             (Some(write), _) => self.apply(&name, &write, recorded.answer.as_ref(), (connection, is_single)),
-            (None, CommandClass::Find | CommandClass::Aggregate) => self.read(&name, command, connection),
+            (None, CommandClass::Find | CommandClass::Aggregate) => self.note_read(&name, command, connection),
             (None, CommandClass::BulkWrite) => self.forget(&name),
             (None, _) => {}
         }

@@ -135,7 +135,7 @@ impl KnownDocuments {
     }
 
     /// Remembers what a find or aggregate of a connection reads: a document, or any documents of the collection.
-    pub(super) fn read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
+    pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
         let key = filter.and_then(id_of).map_or_else(|| fnv_hash(namespace.as_bytes()), |id| key(namespace, id));

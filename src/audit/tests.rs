@@ -23,7 +23,7 @@ fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -
 }
 
 /// The commands read from the lines: in mongosh syntax, or described if hidden.
-fn read(lines: &[String]) -> Vec<String> {
+fn read_commands(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
         reader.parse_line(line.as_bytes(), &everything, &mut out).unwrap();
@@ -81,7 +81,7 @@ fn statements_and_their_command_are_joined_by_connection() {
         (vec![counted], vec!["Update of 2 on c: the source does not contain its documents or statements"]),
         (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
     ] {
-        assert_eq!(read(&lines), expected, "{lines:#?}");
+        assert_eq!(read_commands(&lines), expected, "{lines:#?}");
     }
 }
 
@@ -91,8 +91,11 @@ fn missing_parts_of_a_log_entry_are_reported() {
     let inserted =
         line("a", "command", "d.c", insert, "").replace(r#""durationMillis""#, r#""ninserted":3,"durationMillis""#);
     let hint = line("a", "update", "d.c", r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true}"#, "");
-    assert_eq!(read(&[inserted]), ["Insert of 3 on c: the source does not contain its documents or statements"]);
-    assert_eq!(read(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
+    assert_eq!(
+        read_commands(&[inserted]),
+        ["Insert of 3 on c: the source does not contain its documents or statements"]
+    );
+    assert_eq!(read_commands(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
 }
 
 #[test]

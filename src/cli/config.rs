@@ -110,7 +110,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Every mistake in the file, with its place.
-    pub(super) fn read(path: &Path) -> Result<Self, Report> {
+    pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
     }
@@ -289,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("docward.yaml");
         std::fs::write(&path, text).unwrap();
-        ConfigFile::read(&path).map(|file| ConfigFile {
+        ConfigFile::read_file(&path).map(|file| ConfigFile {
             rules: file.rules.iter().map(|rules| rules.strip_prefix(folder.path()).unwrap().to_owned()).collect(),
             ..file
         })

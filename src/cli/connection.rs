@@ -66,7 +66,7 @@ impl ConnectionOptions {
     /// # Errors
     /// Every mistake in the file.
     pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
-        let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let file = self.config.as_deref().map(ConfigFile::read_file).transpose()?.unwrap_or_default();
         Ok(self.deployment.clone().over(ConfigFile {
             service: self.service.clone().or(file.service),
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },

@@ -33,7 +33,7 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
             Ok(counts) => {
                 let note = if job.dry_run { " (dry run: nothing was changed)" } else { "" };
                 let printed = print_line(&format!("{name}: {counts}{note}"));
-                if counts.refused == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
+                if counts.rejected == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
             }
             Err(text) => fail(&text, 1),
         }

@@ -135,7 +135,7 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
     Ok(replay.finish(arguments, stopped, &survey).await?)
 }
 
-/// A replay writes. Refuses to do so to the deployment that was recorded.
+/// Returns an error if the target is the deployment that was recorded: a replay writes.
 async fn check_deployment(
     flag: &str,
     target: &ReplayTarget,

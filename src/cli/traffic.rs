@@ -98,7 +98,7 @@ fn read_file(
         queue.send(EntryBatch { source, kind, bytes }).ok().context("the worker thread failed")
     };
     let mut found = entries.describe(path)?;
-    let read = entries.read(&mut |_, entry| {
+    let read = entries.read_all(&mut |_, entry| {
         if kind == FileKind::Log && memchr::memmem::find(entry, b"\"Slow query\"").is_none() {
             return Ok(());
         }

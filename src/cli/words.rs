@@ -93,13 +93,13 @@ pub(super) fn need(need: &AssumedLookup, outcome: &DryRunOutcome, database: &str
                         assumes none (set one with --as-user)"
                 .to_owned()
         }
-        AssumedLookup::Numbers(lease) => format!(
-            "docward leases {} from the counter '{}' in {}.{}; this output assumes {} the first",
-            if lease.count == 1 { "a number".to_owned() } else { format!("{} numbers", lease.count) },
-            lease.counter.id,
-            lease.counter.database,
-            lease.counter.collection,
-            if lease.count == 1 { "it is" } else { "they are" },
+        AssumedLookup::Numbers(request) => format!(
+            "docward reserves {} from the counter '{}' in {}.{}; this output assumes {} the first",
+            if request.count == 1 { "a number".to_owned() } else { format!("{} numbers", request.count) },
+            request.counter.id,
+            request.counter.database,
+            request.counter.collection,
+            if request.count == 1 { "it is" } else { "they are" },
         ),
         AssumedLookup::Maximum(maximum) => largest(maximum),
         AssumedLookup::Documents(question) => {

@@ -66,7 +66,7 @@ impl FileReader {
         if !self.seen.insert(real) {
             return;
         }
-        match read(path) {
+        match read_text(path) {
             Ok(text) => {
                 self.source(path, text);
             }
@@ -137,7 +137,7 @@ fn describe_kind(kind: fs::FileType) -> &'static str {
     }
 }
 
-fn read(path: &Path) -> Result<String, ReadFailure> {
+fn read_text(path: &Path) -> Result<String, ReadFailure> {
     let bytes = read_file(path, yaml::MAX_FILE_BYTES).map_err(|error| match error.kind() {
         io::ErrorKind::FileTooLarge => ReadFailure::TooLarge,
         _ => ReadFailure::Io(error),

@@ -43,8 +43,8 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
-    /// Leases that are still to be requested.
-    leases: Vec<CounterDemand<'f>>,
+    /// Numbers of counters that are still to be requested.
+    demands: Vec<CounterDemand<'f>>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
     tally: MergedResults,
@@ -79,7 +79,7 @@ impl<'f> BatchJob<'f> {
             command,
             batch,
             evaluated,
-            leases: Vec::new(),
+            demands: Vec::new(),
             groups: VecDeque::new(),
             tally: MergedResults::default(),
             transaction_begun: false,
@@ -88,7 +88,7 @@ impl<'f> BatchJob<'f> {
             check_limit: match_checks::CheckLimit::default(),
             without_effect: Vec::new(),
         });
-        job.leases = job.collect_leases();
+        job.demands = job.collect_demands();
         job
     }
 
@@ -98,7 +98,7 @@ impl<'f> BatchJob<'f> {
         self.number_and_send(port).await
     }
 
-    /// Leases the numbers that the statements need, then sends them.
+    /// Requests the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         self.lease_numbers(&port).await?;
         if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {

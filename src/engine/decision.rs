@@ -223,7 +223,7 @@ impl<'f> Incoming<'f> {
                 forward
             }
             CommandClass::Explain => self.explain(&command, client_state, outcomes)?,
-            class if class.reads() => self.read(&command, class, client_state, outcomes)?,
+            class if class.reads() => self.decide_read(&command, class, client_state, outcomes)?,
             class if class.defines() => self.definition(&command, class, client_state, outcomes)?,
             _ => forward,
         };
@@ -282,7 +282,7 @@ impl<'f> Incoming<'f> {
         })
     }
 
-    fn read(
+    fn decide_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
@@ -293,7 +293,7 @@ impl<'f> Incoming<'f> {
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
-                Kind::Binary => self.read_unnamed(command, class, client_state),
+                Kind::Binary => self.decide_unnamed_read(command, class, client_state),
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };

@@ -6,7 +6,7 @@
 
 use std::time::Duration;
 
-use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberBlock};
+use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::permits::PermitRequest;
 use super::plan::{Input, Plan, Step};
@@ -49,7 +49,7 @@ pub enum AssumedLookup {
     /// The authenticated users: assumed none.
     Users,
     /// Numbers of a sequence: assumed the first ones.
-    Numbers(NumberBlock),
+    Numbers(NumberRequest),
     /// The largest existing number: assumed none.
     Maximum(Maximum),
     /// The documents that this find returns: assumed none, unless the outcome is [`DryRunOutcome::Undecided`].
@@ -236,12 +236,12 @@ impl DryRunPlan<'_> {
 
     fn look_up(&mut self, lookup: Lookup) -> Result<LookupResult, LookupError> {
         Ok(match lookup {
-            Lookup::Lease(lease) => {
-                let first = lease.beginning.least(&lease.counter.database);
-                let free = (first..).filter(|number| !lease.brought.contains(number));
-                let numbers = free.take(lease.count as usize).collect();
-                if lease.count > 0 {
-                    self.needs.push(AssumedLookup::Numbers(*lease));
+            Lookup::Numbers(request) => {
+                let first = request.beginning.least(&request.counter.database);
+                let free = (first..).filter(|number| !request.brought.contains(number));
+                let numbers = free.take(request.count as usize).collect();
+                if request.count > 0 {
+                    self.needs.push(AssumedLookup::Numbers(*request));
                 }
                 LookupResult::Numbers(numbers)
             }

@@ -70,7 +70,7 @@ pub(super) struct NumberRule<'r> {
 }
 
 impl<'r> NumberRule<'r> {
-    fn of(rule: &'r Rule) -> Option<Self> {
+    fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
     }
 }
@@ -310,7 +310,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.brings_number.extend(NumberRule::of(rule));
+                self.brings_number.extend(NumberRule::new(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
                 if checks_match || no_effect.is_some() {
@@ -342,7 +342,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                 }
                 self.changed_by = Some(rule);
-                self.numbered_by.extend(NumberRule::of(rule));
+                self.numbered_by.extend(NumberRule::new(rule));
             }
             Verdict::Needs(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
                 Some((_, known)) => *known = procedure,

@@ -119,7 +119,7 @@ impl<'f> Incoming<'f> {
     }
 
     /// Decides on a read of a collection named by its UUID, which may be one whose reads a rule evaluates.
-    pub(super) fn read_unnamed(
+    pub(super) fn decide_unnamed_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,

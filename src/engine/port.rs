@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberBlock};
+use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::permits::PermitRequest;
 use super::plan::{Input, Step};
@@ -74,10 +74,10 @@ impl Port {
         })
     }
 
-    /// Leases numbers: as many as requested, ascending.
-    pub(super) fn lease(&self, lease: NumberBlock) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
-        let count = lease.count as usize;
-        self.look_up(Lookup::Lease(Box::new(lease)), move |result| match result {
+    /// Requests numbers: as many as requested, ascending.
+    pub(super) fn numbers(&self, request: NumberRequest) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
+        let count = request.count as usize;
+        self.look_up(Lookup::Numbers(Box::new(request)), move |result| match result {
             LookupResult::Numbers(numbers) if numbers.len() == count => Some(numbers),
             _ => None,
         })

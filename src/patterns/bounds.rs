@@ -397,7 +397,7 @@ impl Bounds {
             _ => None,
         };
         Some(CowDocument::build(|w| match whole {
-            // `$not` also matches values that are not numbers; the server then refuses to increment them.
+            // `$not` also matches values that are not numbers; the server then rejects the increment.
             Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
                 w.nested("$not", |w| w.value(opposite, limit.as_value()));
             }),

@@ -499,7 +499,7 @@ impl Bucket {
         count: Option<OwnedValue>,
         now: i64,
     ) -> CowDocument<'a> {
-        // The server refuses two operators on one path.
+        // The server rejects two operators on one path.
         let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != Touch::Apart);
         let opened = self.opened.as_ref().filter(|opened| image.at(opened) == ImageValue::Missing && !is_named(opened));
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
@@ -547,7 +547,7 @@ fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
 }
 
-/// Returns whether the filter has `$expr`: the server refuses upserts with it (224).
+/// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
 fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
     let branches = |value: Value<'_>| {
         let branches = value.as_array().unwrap_or(Document::EMPTY);

@@ -81,7 +81,7 @@ macro_rules! patterns {
             }
 
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
-            pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+            pub(crate) fn read_settings(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
                 $(if name == stringify!($key) {
                     return $key::$Type::read(settings, context).map(Self::$Type);
                 })*
@@ -104,7 +104,7 @@ macro_rules! patterns {
 
             /// Returns its position in the table: smaller is evaluated earlier.
             pub fn phase(&self) -> u8 {
-                Phase::of(self) as u8
+                Phase::of_pattern(self) as u8
             }
 
             /// Returns the key in rule files.
@@ -121,7 +121,7 @@ macro_rules! patterns {
         }
 
         impl Phase {
-            fn of(pattern: &AnyPattern) -> Self {
+            fn of_pattern(pattern: &AnyPattern) -> Self {
                 match pattern {
                     $(AnyPattern::$Type(_) => Self::$Type,)*
                 }

@@ -395,7 +395,7 @@ impl Queue {
 
     /// Evaluates an upsert that changes no stored job: adds the missing fields to the inserted document.
     fn enqueue<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
-        // The server refuses to insert such a document.
+        // The server rejects the insert of such a document.
         let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
         match image.at(&self.attempts) {
             ImageValue::Missing => {}

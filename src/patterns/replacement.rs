@@ -185,7 +185,7 @@ impl Pattern for Replacement {
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         let evaluated = match (&update.modification, &self.version_field) {
-            // mongod refuses to replace many documents and returns its own error.
+            // mongod rejects the replacement of many documents and returns its own error.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
             (Modification::ClientPipeline(stages), version_field) => {
@@ -326,7 +326,7 @@ impl Replacement {
         let is_redundant_id = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
         // The version that the document was read with must not be written back.
         let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
-        // The server treats an equal `_id` of another numeric type as the same, but refuses a $set of it.
+        // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
         let is_same_id = |field: &Element<'_>| {
             field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
         };

@@ -216,7 +216,7 @@ impl Sequence {
     /// filter's equalities, so a number in the filter counts as the replacement's.
     fn evaluate_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
         if update.multi {
-            // The server refuses this replacement, but it would not refuse a pipeline.
+            // The server rejects this replacement, but it would not reject a pipeline.
             return Verdict::Forward;
         }
         let own = match self.field().lookup(document) {

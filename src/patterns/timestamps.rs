@@ -230,7 +230,7 @@ impl Timestamps {
         document: Document<'_>,
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
-        // mongod refuses to replace many documents and returns its own error.
+        // mongod rejects the replacement of many documents and returns its own error.
         if update.multi {
             return Ok(Verdict::Forward);
         }

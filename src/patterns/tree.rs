@@ -213,7 +213,7 @@ impl Tree {
     }
 
     fn evaluate_insert<'a>(&self, operation: &Operation<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        if document.get("_id").is_some_and(|id| NodeId::read(id, self.layout.separator).is_none()) {
+        if document.get("_id").is_some_and(|id| NodeId::from_value(id, self.layout.separator).is_none()) {
             return Err(unusable_id(&self.layout));
         }
         let wanted = RequestedPosition::of_document(document, &self.layout)?;

@@ -28,7 +28,7 @@ impl Login {
     ///
     /// # Errors
     /// [`TargetError::Mechanism`]: a mechanism that replays do not support.
-    pub(super) fn of(options: &ClientOptions) -> Result<Option<Self>, TargetError> {
+    pub(super) fn from_options(options: &ClientOptions) -> Result<Option<Self>, TargetError> {
         let Some(credential) = &options.credential else { return Ok(None) };
         let mechanism = match &credential.mechanism {
             None => None,

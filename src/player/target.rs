@@ -66,7 +66,7 @@ impl ReplayTarget {
     pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, TargetError> {
         let upstream = Upstream::parse(uri, resolver).await?;
         let options = connection::options(uri, resolver).await.map_err(UpstreamError::from)?;
-        let login = Login::of(&options)?;
+        let login = Login::from_options(&options)?;
         let name = upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         Ok(Self { upstream, login, name, primary: Mutex::default() })
     }
@@ -140,7 +140,7 @@ impl ReplayTarget {
             let mut connection = PlayerConnection::new(self.upstream.connect(address).await?);
             let reply = connection.exchange(&self.hello(app.unwrap_or(APP))).await?;
             let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            let hello_reply = TargetHello::of(&reply);
+            let hello_reply = TargetHello::from_reply(&reply);
             if let Some(login) = self.login.as_ref().filter(|_| hello_reply.is_writable || self.upstream.direct) {
                 login.log_in(&mut connection, &reply).await?;
             }
@@ -168,7 +168,7 @@ impl ReplayTarget {
 }
 
 impl TargetHello {
-    fn of(reply: &Reply<'_>) -> Self {
+    fn from_reply(reply: &Reply<'_>) -> Self {
         let is_writable = reply.body.get("isWritablePrimary").and_then(Value::as_bool) == Some(true);
         let primary = reply.body.get("primary").and_then(Value::as_str);
         let others = primary.into_iter().chain(members(reply.body)).filter_map(Address::parse).collect();

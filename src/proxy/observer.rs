@@ -21,7 +21,7 @@ use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
 use crate::proxy::telemetry::slowest::SlowStatement;
-use crate::service::{Leases, WorkerStatus};
+use crate::service::{ReservationCounts, WorkerStatus};
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
@@ -123,10 +123,10 @@ impl<P: Interceptor> Observer<P> {
         self.process.rules.permits.status()
     }
 
-    /// Returns the blocks of numbers leased by docward's own user.
+    /// Returns the reservations of numbers by docward's own user.
     #[must_use]
-    pub fn leases(&self) -> Leases {
-        self.process.rules.service.leases()
+    pub fn reservations(&self) -> ReservationCounts {
+        self.process.rules.service.reservations()
     }
 
     /// Returns the background workers of rules, sorted by rule.

@@ -83,12 +83,13 @@ impl Sink {
         let before = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
         // A single record may be larger than the limit.
         let fits = before == 0 || before + size <= MAX_WAITING;
-        let refused = if fits { self.queue.send(Some(record)).err().and_then(|error| error.0) } else { Some(record) };
-        if let Some(record) = &refused {
+        let not_queued =
+            if fits { self.queue.send(Some(record)).err().and_then(|error| error.0) } else { Some(record) };
+        if let Some(record) = &not_queued {
             self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
             self.counts.drop_one(record);
         }
-        refused.is_none()
+        not_queued.is_none()
     }
 
     /// Marks the end of the records.

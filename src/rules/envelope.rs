@@ -103,7 +103,7 @@ pub(super) struct RuleFileContent {
 }
 
 /// Reads the rules of all files that could be read; adds mistakes to `found`.
-pub(super) fn read(sources: &Sources, found: &mut Vec<Diagnostic>) -> RuleFileContent {
+pub(super) fn read_rules(sources: &Sources, found: &mut Vec<Diagnostic>) -> RuleFileContent {
     let mut read = RuleFileContent { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
@@ -207,7 +207,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
         let known = namespaces.as_deref().unwrap_or_default();
         let settings_of = PatternSettings { place: settings.span, key, example: AnyPattern::example(name) };
         let mut context = ReadContext::for_settings(found, known, settings_of);
-        AnyPattern::read(name, settings, &mut context)
+        AnyPattern::read_settings(name, settings, &mut context)
     });
     let (name, mode) = (name?, mode?.value);
     Some(Rule {

@@ -61,7 +61,7 @@ pub(super) fn read_all(
     let listed = settings.list(tests).unwrap_or_default();
     let context = settings.context();
     let reader = TestReader { database: database.unwrap_or(DATABASE), sources };
-    listed.iter().filter_map(|test| reader.read(test, context)).collect()
+    listed.iter().filter_map(|test| reader.read_test(test, context)).collect()
 }
 
 struct TestReader<'s> {
@@ -70,7 +70,7 @@ struct TestReader<'s> {
 }
 
 impl TestReader<'_> {
-    fn read(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
+    fn read_test(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
         let mut test = context.map(node)?.declared(&KEYS);
         let given = test.get(&GIVEN);
         let expect = read_expectation(&mut test);

@@ -65,7 +65,7 @@ impl TestFiles {
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
             match config::parse(file, sources.text(file)) {
-                Ok(tree) => files.extend(read(file, &tree, &sources, &mut found)),
+                Ok(tree) => files.extend(read_test_file(file, &tree, &sources, &mut found)),
                 Err(mistake) => found.push(*mistake),
             }
         }
@@ -74,7 +74,7 @@ impl TestFiles {
     }
 }
 
-fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
+fn read_test_file(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
     if tree.value == NodeValue::Null {
         let start = Span::new(file, 0, 0);
         let mistake = Diagnostic::error(Code::InvalidTest, start, "this file has no content");

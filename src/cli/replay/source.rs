@@ -67,7 +67,7 @@ impl ActionSource {
             drop(opened);
             let path = path.clone();
             std::thread::spawn(move || {
-                if let Err(error) = read(&path, number as u64, &sender) {
+                if let Err(error) = read_entries(&path, number as u64, &sender) {
                     // An error means that the receiver is gone.
                     let _ = sender.blocking_send(Err(error));
                 }
@@ -152,7 +152,7 @@ impl Feed {
 }
 
 /// Reads one file to its end, or until the receiver is gone.
-fn read(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
+fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
     let name = path.display();
     let entries = TrafficEntries::open(path, |file| Box::new(file)).with_context(|| name.to_string())?;
     let kind = entries.kind;
@@ -164,7 +164,7 @@ fn read(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result
         commands.drain(..).filter_map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
     };
     let wanted = |_: Namespace<'_>, class: CommandClass, _: &[u8]| class != CommandClass::Hello;
-    let read = entries.read(&mut |position, entry| {
+    let read = entries.read_all(&mut |position, entry| {
         let parsed = match kind {
             FileKind::Capture => {
                 let record = Document::parse(entry).map_err(|error| {

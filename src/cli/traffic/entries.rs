@@ -132,7 +132,7 @@ impl TrafficEntries {
     ///
     /// # Errors
     /// The file cannot be read, or an error of `receive`.
-    pub(in crate::cli) fn read(self, receive: &mut Receive<'_>) -> Result<FileRead> {
+    pub(in crate::cli) fn read_all(self, receive: &mut Receive<'_>) -> Result<FileRead> {
         let Self { kind, mut reader, start } = self;
         match kind {
             FileKind::Capture => Ok(FileRead { too_long: 0, flaw: records(&mut reader, receive)? }),

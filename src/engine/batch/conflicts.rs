@@ -28,7 +28,7 @@ struct MatchedDocument(Option<CowDocument<'static>>);
 
 impl MatchedDocument {
     /// `None` if the reply cannot be parsed.
-    fn of(reply: &Reply<'_>) -> Option<Self> {
+    fn from_reply(reply: &Reply<'_>) -> Option<Self> {
         let first = reply.found()?.first().copied();
         Some(Self(first.map(|document| CowDocument::from_writer(document.as_bytes().to_vec()))))
     }
@@ -136,7 +136,7 @@ impl<'f> BatchJob<'f> {
         let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
         if reply.is_ok() {
-            return match MatchedDocument::of(&reply) {
+            return match MatchedDocument::from_reply(&reply) {
                 Some(found) => Flow::Continue(Some(found)),
                 None => close("the server's reply to a find cannot be parsed"),
             };

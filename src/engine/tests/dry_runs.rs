@@ -92,7 +92,7 @@ fn a_dry_run_reports_the_answers_it_made_up() {
         let needs = run_dry(rule, command, &mut ClientState::default()).needs;
         let name = |need: &AssumedLookup| match need {
             AssumedLookup::Users => "users".to_owned(),
-            AssumedLookup::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
+            AssumedLookup::Numbers(request) => format!("{} numbers of {}", request.count, request.counter.id),
             AssumedLookup::Maximum(maximum) => format!("the largest {}", maximum.field),
             AssumedLookup::Permit(request) => format!("a permit of {}", request.rule),
             AssumedLookup::Documents(find) | AssumedLookup::Match(find) => render(find.as_document(), "d"),

@@ -65,7 +65,7 @@ fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
 }
 
 /// Returns whether the server fails to write this path (`$[]`, `$[x]`) unless the version, or a field around it, is an
-/// array. Such a version cannot be incremented, and the server refuses an `$inc` beside such a path.
+/// array. Such a version cannot be incremented, and the server rejects an `$inc` beside such a path.
 fn needs_array(path: &[u8], version_field: &Path) -> bool {
     let Some(dot) = path.windows(3).position(|bytes| bytes == b".$[") else { return false };
     let array = path.get(..dot).unwrap_or_default();
@@ -73,7 +73,7 @@ fn needs_array(path: &[u8], version_field: &Path) -> bool {
 }
 
 /// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version
-/// is set field by field there, because the server refuses a path that two operators write.
+/// is set field by field there, because the server rejects a path that two operators write.
 fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, version_field) {
         return Ok(None);

@@ -6,7 +6,7 @@ use crate::command::{Insert, Modification, Namespace, Operation};
 use crate::document::{CowDocument, Document, OwnedValue, Path, Value, edit};
 use crate::effect::{self, Change, ImageValue};
 use crate::patterns::filter::remade;
-use crate::patterns::numbering::{Counter, NumberBlock, Numbering, ProvidedNumbers, Strategy};
+use crate::patterns::numbering::{Counter, NumberRequest, Numbering, ProvidedNumbers, Strategy};
 
 impl Numbering for Sequence {
     fn field(&self) -> &Path {
@@ -17,13 +17,13 @@ impl Numbering for Sequence {
         self.strategy
     }
 
-    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberBlock {
+    fn request(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberRequest {
         let counter = Counter {
             database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
             collection: self.collection.clone(),
             id: self.counter.clone(),
         };
-        NumberBlock { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
+        NumberRequest { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
     }
 
     fn after(&self, largest: Option<i64>) -> Option<i64> {

@@ -22,7 +22,7 @@ pub struct Sequence {
     pub start: SequenceStart,
     /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
     pub beginning: Beginning,
-    /// Numbers leased per round trip, at least 1.
+    /// Numbers reserved per round trip, at least 1.
     pub block: u32,
     pub strategy: Strategy,
     pub(super) on_upsert: bool,
@@ -73,7 +73,7 @@ const BLOCK: Setting<Whole> = Setting::with_default(
     "block",
     Whole(1..=MAX_BLOCK as i64),
     DeclaredScalar::Integer(1),
-    "Numbers leased per round trip. A crash leaves a gap, but causes no duplicates.",
+    "Numbers reserved per round trip. A crash leaves a gap, but causes no duplicates.",
 );
 const STRATEGY: Setting<Keywords<Strategy>> = Setting::with_default(
     "strategy",

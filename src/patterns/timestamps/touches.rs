@@ -138,7 +138,7 @@ impl Timestamps {
 }
 
 impl Touches<'_> {
-    /// Checks that no path is named by two operators: the server refuses that even in a `$setOnInsert` without an
+    /// Checks that no path is named by two operators: the server rejects that even in a `$setOnInsert` without an
     /// upsert.
     pub(super) fn check_idle(&self) -> Result<(), Rejection> {
         let overlaps = |one: &[u8], other: &[u8]| {

@@ -66,7 +66,7 @@ impl<'v> PathWrites<'v> {
     /// Sorts the writes.
     ///
     /// # Errors
-    /// There are two writes to one path, or one inside another: mongod refuses these too (ConflictingUpdateOperators).
+    /// There are two writes to one path, or one inside another: mongod rejects these too (ConflictingUpdateOperators).
     pub(super) fn new(mut writes: WriteList<'v>) -> Result<Self, Rejection> {
         writes.sort_unstable_by(|one, other| by_names(one.path, other.path));
         for pair in writes.windows(2) {

@@ -106,7 +106,7 @@ impl Intent {
     ) -> Result<(Self, InsertedId), Rejection> {
         let id = match Path::parse("_id").map(|path| owned(inserted.at(&path))) {
             Some(InsertedFields::Value(value)) => {
-                NodeId::read(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
+                NodeId::from_value(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
                 InsertedId::Known(value)
             }
             Some(InsertedFields::Missing) => InsertedId::Generated,
@@ -180,7 +180,7 @@ impl TreeFields {
     fn read_parent(&self, value: Value<'_>) -> Result<Option<NodeId>, Rejection> {
         match value.kind {
             ValueKind::Null => Ok(None),
-            _ => NodeId::read(value, self.separator).map(Some).ok_or_else(|| super::unusable_parent(self)),
+            _ => NodeId::from_value(value, self.separator).map(Some).ok_or_else(|| super::unusable_parent(self)),
         }
     }
 
@@ -248,7 +248,7 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
 }
 
 /// Checks that a statement with a new parent writes no part of the path. docward sets the whole path, which the server
-/// refuses beside a write to a part of it, or beside a `$rename` to it.
+/// rejects beside a write to a part of it, or beside a `$rename` to it.
 fn check_parts(operation: &Operation<'_>, layout: &TreeFields, gets_parent: bool) -> Result<(), Rejection> {
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
     let mut touched = touched(operators.as_document());

@@ -54,14 +54,14 @@ impl TreeFields {
         let raw_id = document.get("_id").map(OwnedValue::from).ok_or_else(|| broken(&self.path))?;
         let parent = match present(self.parent.lookup(document)) {
             None => None,
-            Some(value) => Some(NodeId::read(value, self.separator).ok_or_else(|| broken(&self.parent))?),
+            Some(value) => Some(NodeId::from_value(value, self.separator).ok_or_else(|| broken(&self.parent))?),
         };
         let path = match present(self.path.lookup(document)) {
             None if parent.is_none() => None,
             None => return Err(broken(&self.path)),
             Some(value) => Some(value.as_str().ok_or_else(|| broken(&self.path))?.to_owned()),
         };
-        Ok(TreeNode { id: NodeId::read(raw_id.as_value(), self.separator), raw_id, parent, path })
+        Ok(TreeNode { id: NodeId::from_value(raw_id.as_value(), self.separator), raw_id, parent, path })
     }
 
     /// Returns the path of a node's children: the node's own path and its `_id`.
@@ -180,7 +180,7 @@ impl TreeFields {
         CowDocument::build(|w| {
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 match operator.value.as_document() {
-                    // Servers before 5.0 refuse an operator without fields.
+                    // Servers before 5.0 reject an operator without fields.
                     Some(fields) if touched_only(fields, field) => {}
                     Some(fields) => w.nested(operator.key, |w| kept(w, fields)),
                     None => w.element(operator),

@@ -57,7 +57,7 @@ enum PlacementStage {
     Executed,
     /// The result is being read.
     ReadingResult,
-    /// The server refuses to create the document of this upsert.
+    /// The server rejects the insert of this upsert.
     Failing,
     Applied,
 }
@@ -221,10 +221,10 @@ impl Placing {
         let layout = &self.layout;
         let generated = || Some(NodeId { class: IdClass::ObjectId, text: String::new() });
         let own = match (operation, self.raw_id()) {
-            (_, Some(id)) => NodeId::read(id.as_value(), layout.separator),
+            (_, Some(id)) => NodeId::from_value(id.as_value(), layout.separator),
             (Operation::Insert(insert), None) => match insert.document.as_document().get("_id") {
                 None => generated(),
-                Some(id) => NodeId::read(id, layout.separator),
+                Some(id) => NodeId::from_value(id, layout.separator),
             },
             (_, None) => generated(),
         };
@@ -362,13 +362,15 @@ impl Placing {
             self.intent.wanted.path = Some(path.flatten());
         }
         let parent = match present(layout.parent.lookup(*document)) {
-            Some(value) => Some(NodeId::read(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?),
+            Some(value) => {
+                Some(NodeId::from_value(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?)
+            }
             None => None,
         };
         match &self.node {
             Some(node) if node.parent == parent => self.keep_path(operation, node.path.clone(), *document),
             _ => {
-                let own = self.raw_id().and_then(|id| NodeId::read(id.as_value(), layout.separator));
+                let own = self.raw_id().and_then(|id| NodeId::from_value(id.as_value(), layout.separator));
                 if own.is_some() && own == parent {
                     return Err(cycle());
                 }

@@ -103,7 +103,7 @@ impl ConnectionTable {
         let mut all = Vec::new();
         for part in &self.0 {
             let entries: Vec<Arc<ConnectionEntry>> = lock(part).values().cloned().collect();
-            all.extend(entries.iter().map(|entry| entry.read(now, &names)));
+            all.extend(entries.iter().map(|entry| entry.describe(now, &names)));
         }
         all
     }
@@ -112,7 +112,7 @@ impl ConnectionTable {
     pub(in crate::proxy) fn close(&self, number: u64, meter: &Meter) -> Option<OpenConnection> {
         let entry = self.part(number).get(&number)?.clone();
         let names: Vec<&'static str> = command_names().collect();
-        let was = entry.read(meter.now(), &names);
+        let was = entry.describe(meter.now(), &names);
         entry.closing.store(true, Ordering::Release);
         entry.task.wake();
         Some(was)
@@ -129,7 +129,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ConnectionEntry {
-    fn read(&self, now: Moment, names: &[&'static str]) -> OpenConnection {
+    fn describe(&self, now: Moment, names: &[&'static str]) -> OpenConnection {
         let identity = lock(&self.identity).clone();
         let command = self.command.load(Ordering::Relaxed).checked_sub(1).and_then(|number| {
             let name = names.get(usize::try_from(number).ok()?)?;

@@ -54,7 +54,7 @@ enum PlanRequest {
 }
 
 impl Turn {
-    fn of(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
+    fn take(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
         let step = plan.next(input, client_state);
         Self { step, outcomes: plan.take_outcomes(), must_finish: plan.must_finish() }
     }
@@ -68,7 +68,7 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     /// Passes the result of the last step and returns the next one.
     pub(super) async fn next(&mut self, input: Input, client_state: &mut ClientState) -> Result<Turn, End> {
         match self {
-            Self::Here { plan, .. } => Ok(Turn::of(plan, input, client_state)),
+            Self::Here { plan, .. } => Ok(Turn::take(plan, input, client_state)),
             Self::Elsewhere(thread) => {
                 thread.ask(PlanRequest::Next(input), client_state).await?.ok_or_else(worker_failed)
             }
@@ -141,7 +141,7 @@ fn run<P: Interceptor>(
     let mut plan = rules.plan(frame, now());
     while let Ok((request, mut client_state)) = requested.recv() {
         let turn = match request {
-            PlanRequest::Next(input) => Some(Turn::of(&mut plan, input, &mut client_state)),
+            PlanRequest::Next(input) => Some(Turn::take(&mut plan, input, &mut client_state)),
             PlanRequest::Note(outcomes) => {
                 counted.note(outcomes, &client_state, rules, frame);
                 None

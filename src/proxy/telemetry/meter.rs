@@ -244,7 +244,7 @@ impl Meter {
 /// The index of a lookup's kind in [`LOOKUPS`].
 pub(in crate::proxy) fn kind_of(lookup: &Lookup) -> usize {
     match lookup {
-        Lookup::Lease(_) => 0,
+        Lookup::Numbers(_) => 0,
         Lookup::Maximum(_) => 1,
     }
 }

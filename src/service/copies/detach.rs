@@ -29,7 +29,7 @@ enum DetachResult {
     /// Number of documents changed; zero if the original exists again.
     Done(u64),
     /// The server rejects a change, for instance because of a validator.
-    Refused(Reply),
+    Rejected(Reply),
 }
 
 impl Repairer<'_> {
@@ -65,14 +65,14 @@ impl Repairer<'_> {
         }
         match self.detach_in_transaction(entry, id, copies).await? {
             DetachResult::Done(changed) => return Ok(changed),
-            DetachResult::Refused(error) if copies.len() == 1 => self.log_refused(entry, &error),
-            DetachResult::Refused(_) => {}
+            DetachResult::Rejected(error) if copies.len() == 1 => self.log_rejected(entry, &error),
+            DetachResult::Rejected(_) => {}
         }
         let mut changed = 0;
         for copy in copies.iter().filter(|_| copies.len() > 1) {
             match self.detach_in_transaction(entry, id, std::slice::from_ref(copy)).await? {
                 DetachResult::Done(one) => changed += one,
-                DetachResult::Refused(error) => self.log_refused(entry, &error),
+                DetachResult::Rejected(error) => self.log_rejected(entry, &error),
             }
         }
         Ok(changed)
@@ -98,7 +98,7 @@ impl Repairer<'_> {
             if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
                     ErrorKind::Command(command) if !again && !is_passing(&error) => {
-                        Ok(DetachResult::Refused(doc! {"errmsg": &command.message}))
+                        Ok(DetachResult::Rejected(doc! {"errmsg": &command.message}))
                     }
                     _ => Err(error.into()),
                 };
@@ -143,7 +143,7 @@ impl Repairer<'_> {
         let error = changed.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
         if let Some(error) = error {
             session.abort_transaction().await?;
-            return Ok(DetachResult::Refused(error));
+            return Ok(DetachResult::Rejected(error));
         }
         session.commit_transaction().await?;
         Ok(DetachResult::Done(number(&changed, "nModified")))

@@ -28,7 +28,7 @@ pub struct RepairCounts {
     /// meanwhile.
     pub repaired: u64,
     /// Writes rejected by the server, for instance by a validator; each is logged.
-    pub refused: u64,
+    pub rejected: u64,
     /// References without an original; they are not changed.
     pub orphans: u64,
     /// Documents that cannot hold copies as the rule defines them: the key is an array, or a field around the key or a
@@ -49,10 +49,10 @@ pub enum RepairEvent<'e> {
 
 impl fmt::Display for RepairCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { looked_at, stale, repaired, refused, orphans, misshapen } = self;
+        let Self { looked_at, stale, repaired, rejected, orphans, misshapen } = self;
         write!(f, "checked {looked_at}, stale {stale}, repaired {repaired}, without original {orphans}")?;
-        if *refused > 0 {
-            write!(f, ", rejected by the server {refused}")?;
+        if *rejected > 0 {
+            write!(f, ", rejected by the server {rejected}")?;
         }
         if *misshapen > 0 {
             write!(f, ", unable to hold the copies {misshapen}")?;
@@ -150,7 +150,7 @@ async fn check(
     if !dry_run {
         let written = work.write().await?;
         counts.repaired += written.changed;
-        counts.refused += written.refused;
+        counts.rejected += written.rejected;
     }
     Ok(())
 }

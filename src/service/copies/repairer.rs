@@ -97,7 +97,7 @@ impl<'m> Repairer<'m> {
 pub(super) struct WriteCounts {
     pub(super) changed: u64,
     /// Rejected by the server, for instance by a validator or a unique index.
-    pub(super) refused: u64,
+    pub(super) rejected: u64,
 }
 
 /// Pending writes.
@@ -126,9 +126,9 @@ impl<'w> Work<'w, '_> {
             };
             let more = rest.iter().skip(1).take(STATEMENTS - 1).take_while(fits).count();
             let (now, later) = rest.split_at(1 + more);
-            let WriteCounts { changed, refused } = self.repairer.update(entry, now).await?;
+            let WriteCounts { changed, rejected } = self.repairer.update(entry, now).await?;
             written.changed += changed;
-            written.refused += refused;
+            written.rejected += rejected;
             rest = later;
         }
         Ok(written)
@@ -148,18 +148,18 @@ impl Repairer<'_> {
         }
         // A copy that the server rejects (a validator, a unique index) must not delay the others.
         let errors = reply.get_array("writeErrors").ok().into_iter().flatten();
-        let mut refused = 0;
+        let mut rejected = 0;
         for error in errors.filter_map(|error| error.as_document()) {
             if error.get_i32("code").is_ok_and(is_passing_code) {
                 return Err(Stop::Failed(format!("copies cannot be written to {}: {error}", entry.into)));
             }
-            refused += 1;
-            self.log_refused(entry, error);
+            rejected += 1;
+            self.log_rejected(entry, error);
         }
-        Ok(WriteCounts { changed: number(&reply, "nModified"), refused })
+        Ok(WriteCounts { changed: number(&reply, "nModified"), rejected })
     }
 
-    pub(super) fn log_refused(&self, entry: &CopiesEntry, error: &Reply) {
+    pub(super) fn log_rejected(&self, entry: &CopiesEntry, error: &Reply) {
         let text = error.get_str("errmsg").unwrap_or_default();
         tracing::error!(rule = self.rule, "the server rejected the correction of a copy in {}: {text}", entry.into);
     }

@@ -71,8 +71,8 @@ pub async fn backfill(
             what: "copies of its documents".to_owned(),
             found: counts.stale,
             changed: counts.repaired,
-            rejected: counts.refused,
-            error: (counts.refused > 0).then(|| "see the log".to_owned()),
+            rejected: counts.rejected,
+            error: (counts.rejected > 0).then(|| "see the log".to_owned()),
         });
         return Ok(());
     }

@@ -141,7 +141,7 @@ struct Marker {
 }
 
 impl Marker {
-    fn read(stored: &bson::Document) -> Option<Self> {
+    fn from_document(stored: &bson::Document) -> Option<Self> {
         let text = |field| stored.get_str(field).unwrap_or_default().to_owned();
         Some(Self {
             end: stored.get_document("_id").ok()?.get_timestamp("gap").ok()?,
@@ -281,7 +281,7 @@ impl<'r> Reader<'r> {
         let mut markers = Vec::new();
         while found.advance().await.map_err(|error| self.describe(error))? {
             let marker = found.deserialize_current().map_err(|error| self.describe(error))?;
-            markers.extend(Marker::read(&marker));
+            markers.extend(Marker::from_document(&marker));
         }
         Ok(markers)
     }

@@ -149,7 +149,7 @@ impl CollectionStream {
             .map_err(stopped)?;
             match found {
                 Some(event) => {
-                    let change = ChangeEvent::read(&event)?;
+                    let change = ChangeEvent::parse_event(&event)?;
                     match change.operation {
                         "insert" | "update" | "replace" | "delete" => {
                             processor.add(&change)?;
@@ -223,7 +223,7 @@ impl Pending {
 }
 
 impl<'c> ChangeEvent<'c> {
-    fn read(event: &'c RawDocumentBuf) -> Result<Self, Stop> {
+    fn parse_event(event: &'c RawDocumentBuf) -> Result<Self, Stop> {
         let time = event.get_timestamp("clusterTime").map_err(|_| unreadable())?;
         let event = Document::parse(event.as_bytes()).map_err(|_| unreadable())?;
         let operation = event.get("operationType").and_then(Value::as_str).ok_or_else(unreadable)?;

@@ -282,8 +282,8 @@ impl<S: ServerSocket> Pool<S> {
     pub(in crate::proxy) fn adopt(self: &Arc<Self>, connection: PooledConnection<S>) {
         let idle = Idle { connection, since: Instant::now() };
         // Dropped outside the lock.
-        let refused = self.lock().adopt(idle);
-        drop(refused);
+        let surplus = self.lock().adopt(idle);
+        drop(surplus);
         self.serve(None);
     }
 
