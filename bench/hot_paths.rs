@@ -8,7 +8,7 @@
 use std::hint::black_box;
 
 use bson::{Document, doc};
-use docward::command::{Command, Form, WriteBatch};
+use docward::command::{Command, WriteBatch, WriteForm};
 use docward::config::Source;
 use docward::engine::lookup::{Lookup, LookupResult};
 use docward::engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
@@ -37,9 +37,9 @@ pub(crate) const ALL: &[HotPath] = &[
     one("triage: a find, 10,000 rules", |_| triages(10_000, frames::find("devices", 1))),
     one("triage: an insert of 1 KiB, 10,000 rules", |_| triages(10_000, frames::insert("devices", 1024))),
     one("parse: OP_MSG", |_| parses_message(timestamped(1))),
-    one("parse: an update by operators", |_| parses(Form::Update, timestamped(1))),
-    one("parse: a replacement", |_| parses(Form::Update, versioned(1))),
-    one("parse: an insert of 1 KiB", |_| parses(Form::Insert, frames::insert("numbered", 1024))),
+    one("parse: an update by operators", |_| parses(WriteForm::Update, timestamped(1))),
+    one("parse: a replacement", |_| parses(WriteForm::Update, versioned(1))),
+    one("parse: an insert of 1 KiB", |_| parses(WriteForm::Insert, frames::insert("numbered", 1024))),
     one("plan: timestamps per field, 5 fields", |_| plans(timestamped(1), is_answered)),
     one("plan: timestamps per document, 5 fields", |_| plans(newest(), is_answered)),
     one("plan: bounds", |_| plans(frames::update("bounded", 1, 1, &frames::taken()), is_answered)),
@@ -133,7 +133,7 @@ fn parses_message(frame: Vec<u8>) -> Work {
     Box::new(move || _ = black_box(Message::parse(black_box(&frame)).unwrap()))
 }
 
-fn parses(form: Form, frame: Vec<u8>) -> Work {
+fn parses(form: WriteForm, frame: Vec<u8>) -> Work {
     Box::new(move || {
         let command = Command::parse(black_box(&frame)).unwrap();
         black_box(WriteBatch::parse(&command, form).unwrap().statements.len());
@@ -184,8 +184,8 @@ fn carry_out(frame: &[u8], rules: &RuleSet, reply: &[u8]) -> Step {
     loop {
         step = match step {
             Step::Exchange(_) => plan.next(Input::Reply(reply.to_vec()), &mut session),
-            Step::Lookup(Lookup::Lease(lease)) => {
-                let numbers = (1..=i64::from(lease.count)).collect();
+            Step::Lookup(Lookup::Numbers(request)) => {
+                let numbers = (1..=i64::from(request.count)).collect();
                 plan.next(Input::Found(Ok(LookupResult::Numbers(numbers))), &mut session)
             }
             Step::Permits(_) => plan.next(Input::Permits(Ok(())), &mut session),

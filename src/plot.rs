@@ -8,7 +8,7 @@ pub struct Plot {
     pub title: String,
     pub x: Axis,
     pub y: Axis,
-    pub lines: Vec<Line>,
+    pub lines: Vec<ChartLine>,
 }
 
 /// An axis.
@@ -28,7 +28,7 @@ pub enum Scale {
 
 /// A line of a chart.
 #[derive(Debug)]
-pub struct Line {
+pub struct ChartLine {
     pub name: String,
     pub points: Vec<(f64, f64)>,
 }
@@ -115,7 +115,7 @@ impl Plot {
         text(out, 8.0, AREA[1] - 10.0, "start", &self.y.label);
     }
 
-    fn line(&self, out: &mut String, line: &Line, colour: &str, at: f64) {
+    fn line(&self, out: &mut String, line: &ChartLine, colour: &str, at: f64) {
         let points: Vec<String> =
             line.points.iter().map(|(x, y)| format!("{:.1},{:.1}", self.x(*x), self.y(*y))).collect();
         let _ = writeln!(

@@ -12,7 +12,7 @@ pub mod seeds;
 pub mod traffic;
 
 use bson::RawDocument;
-use docward::command::{Command, EncodeOptions, Form, Reply, StatementPart, WriteBatch, classify};
+use docward::command::{Command, EncodeOptions, Reply, StatementPart, WriteBatch, WriteForm, classify};
 use docward::config::{Report, Source};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
@@ -20,7 +20,7 @@ use docward::engine::handshake::{AddressMap, HelloReply, Presentation, rewrite_r
 use docward::engine::{ClientState, transaction};
 use docward::rules::RuleSet;
 use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
-use docward::wire::op_msg::{Message, Writer};
+use docward::wire::op_msg::{Message, MessageWriter};
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
 
@@ -64,7 +64,7 @@ pub fn frame(bytes: &[u8]) {
     }
     let Ok(message) = Message::parse(bytes) else { return };
     let header = message.header;
-    let mut writer = Writer::new(header.request_id, header.response_to, message.flags, header.length);
+    let mut writer = MessageWriter::new(header.request_id, header.response_to, message.flags, header.length);
     writer.body(|out| out.extend_from_slice(message.body));
     for sequence in &message.sequences {
         writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
@@ -126,7 +126,7 @@ pub fn document(bytes: &[u8]) {
 /// One command: its statements, written together or one by one, are read as the same number of statements.
 pub fn command(bytes: &[u8]) {
     let Ok(command) = Command::parse(bytes) else { return };
-    let Some(form) = Form::for_class(classify(command.name.as_bytes())) else { return };
+    let Some(form) = WriteForm::for_class(classify(command.name.as_bytes())) else { return };
     let Ok(batch) = WriteBatch::parse(&command, form) else { return };
     let count = batch.statements.len();
     assert_eq!(statements(&batch.encode(&command, batch.statements.iter()), form), count);
@@ -136,7 +136,7 @@ pub fn command(bytes: &[u8]) {
     }
 }
 
-fn statements(frame: &[u8], form: Form) -> usize {
+fn statements(frame: &[u8], form: WriteForm) -> usize {
     let command = Command::parse(frame).unwrap_or_else(|error| panic!("{error} in {frame:?}"));
     WriteBatch::parse(&command, form).unwrap_or_else(|error| panic!("{error} in {frame:?}")).statements.len()
 }

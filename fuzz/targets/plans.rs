@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use docward::command::{Command, Form, Reply, WriteBatch, classify};
+use docward::command::{Command, Reply, WriteBatch, WriteForm, classify};
 use docward::engine::lookup::{Lookup, LookupError, LookupResult};
 use docward::engine::{ClientState, Input, Now, Plan, Step, Triage, dry_run, queries, triage};
 use docward::rules::RuleSet;
@@ -106,7 +106,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<LookupResult, LookupEr
         (0, _) => Err(LookupError::Permanent("no".to_owned())),
         (1, _) => Err(LookupError::Unavailable("gone".to_owned())),
         (2, _) => Ok(LookupResult::Numbers(vec![1])),
-        (_, Lookup::Lease(lease)) => Ok(LookupResult::Numbers((1..=i64::from(lease.count)).collect())),
+        (_, Lookup::Numbers(request)) => Ok(LookupResult::Numbers((1..=i64::from(request.count)).collect())),
         (_, Lookup::Maximum(_)) => Ok(LookupResult::Maximum(Some(i64::MAX - 1))),
     }
 }
@@ -114,7 +114,7 @@ fn answer(lookup: &Lookup, random: &mut Random) -> Result<LookupResult, LookupEr
 /// Checks that a message to the server for a protected collection is a valid command.
 fn assert_readable(message: &[u8]) {
     let command = Command::parse(message).unwrap_or_else(|error| panic!("{error} in {message:?}"));
-    if let Some(form) = Form::for_class(classify(command.name.as_bytes())) {
+    if let Some(form) = WriteForm::for_class(classify(command.name.as_bytes())) {
         WriteBatch::parse(&command, form).unwrap_or_else(|error| panic!("{error} in {message:?}"));
     }
 }
@@ -122,5 +122,5 @@ fn assert_readable(message: &[u8]) {
 fn is_protected_write(frame: &[u8]) -> bool {
     let Ok(command) = Command::parse(frame) else { return true };
     let protected = command.collection().and_then(|ns| LOADED.rules_for(ns.database, ns.collection)).is_some();
-    protected && Form::for_class(classify(command.name.as_bytes())).is_some()
+    protected && WriteForm::for_class(classify(command.name.as_bytes())).is_some()
 }

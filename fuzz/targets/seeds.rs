@@ -1,7 +1,7 @@
 //! Well-formed seed frames: driver requests in all forms that docward reads, and replies.
 
 use bson::{DateTime, Document, doc};
-use docward::audit::capture::{self, Sender};
+use docward::audit::capture::{self, CapturedClient};
 use docward::engine::command_of_frame;
 
 use support::frame::{CHECKSUM_PRESENT, Frame, MORE_TO_COME, Message};
@@ -92,8 +92,13 @@ pub fn traffic() -> Vec<Vec<u8>> {
     for (number, frame) in (1..).zip(frames()) {
         let Some(command) = command_of_frame(&frame) else { continue };
         let (connection, milliseconds) = (number % 3, 1_790_000_000_000 + number);
-        let sender =
-            Sender { connection, client: "127.0.0.1:5", app: Some("billing"), users: Some(&users), milliseconds };
+        let sender = CapturedClient {
+            connection,
+            client: "127.0.0.1:5",
+            app: Some("billing"),
+            users: Some(&users),
+            milliseconds,
+        };
         messages.push([capture::header(), capture::record(&sender, command.as_document())].concat());
     }
     messages

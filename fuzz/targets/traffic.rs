@@ -2,7 +2,9 @@
 
 use docward::audit::capture::CaptureReader;
 use docward::audit::log::LogReader;
-use docward::audit::{Audit, Candidates, Content, Habits, RecordedCommand, Unreadable, capture, log, profile, report};
+use docward::audit::{
+    Audit, CandidateRules, Habits, RecordedCommand, RecordedContent, Unreadable, capture, log, profile, report,
+};
 use docward::command::{CommandClass, Namespace};
 
 use super::load;
@@ -18,7 +20,7 @@ pub fn traffic(bytes: &[u8]) {
     }
     let (mut audit, mut habits) = (Audit::new(&LOADED), Habits::default());
     for one in &commands {
-        if let Content::Command(command) = &one.content {
+        if let RecordedContent::Command(command) = &one.content {
             assert!(command.as_document().get("$db").is_some_and(|database| database.as_str().is_some()), "{one:?}");
         }
         audit.take(one);
@@ -35,7 +37,7 @@ pub fn traffic(bytes: &[u8]) {
 
 /// What `suggest` prints.
 fn proposed(habits: &Habits, commands: &[RecordedCommand]) -> String {
-    let candidates = Candidates::from_habits(habits);
+    let candidates = CandidateRules::from_habits(habits);
     let mut evaluation = candidates.evaluation();
     commands.iter().for_each(|one| evaluation.take(one));
     let evaluated = evaluation.finish();

@@ -11,7 +11,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::Sources;
+use super::ResponseData;
 use super::routes::is_open;
 
 /// Default headers of a response: it is not cached or framed, and no script in it runs.
@@ -25,7 +25,7 @@ const HEADERS: [(HeaderName, &str); 6] = [
 ];
 
 /// The middleware for every request.
-pub(super) async fn authorize(State(sources): State<Sources>, request: Request, next: Next) -> Response {
+pub(super) async fn authorize(State(sources): State<ResponseData>, request: Request, next: Next) -> Response {
     let mut response = match rejection(&sources, &request) {
         Some(rejection) => rejection,
         None => next.run(request).await,
@@ -36,7 +36,7 @@ pub(super) async fn authorize(State(sources): State<Sources>, request: Request, 
     response
 }
 
-fn rejection(sources: &Sources, request: &Request) -> Option<Response> {
+fn rejection(sources: &ResponseData, request: &Request) -> Option<Response> {
     let settings = &sources.settings;
     // Without this check, a web page with a name that resolves to this address could read responses (DNS rebinding).
     if settings.address.ip().is_loopback() && !is_own_name(request.headers(), settings.name.as_deref()) {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::authorization::error;
-use super::{Sources, milliseconds};
+use super::{ResponseData, milliseconds};
 use crate::proxy::OpenConnection;
 use crate::text::shorten;
 
@@ -29,11 +29,11 @@ pub(super) struct CloseRequest {
 }
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<Sources>) -> Response {
+pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
     sources.make(describe).await
 }
 
-fn describe(sources: &Sources) -> Response {
+fn describe(sources: &ResponseData) -> Response {
     let mut open = sources.observer.open_connections();
     let total = open.len();
     // Those that have waited longest come first, then the newest.
@@ -62,7 +62,7 @@ fn to_json(connection: &OpenConnection) -> Value {
 
 /// 200, or 404 if there is no such connection. Requires a token, as changes of modes do.
 pub(super) async fn close(
-    State(sources): State<Sources>,
+    State(sources): State<ResponseData>,
     request: Result<Json<CloseRequest>, JsonRejection>,
 ) -> Response {
     if sources.settings.token.is_none() {

@@ -12,9 +12,9 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::Sources;
+use super::ResponseData;
 use super::authorization::error;
-use super::slots::Slot;
+use super::slots::ConnectionSlot;
 use crate::proxy::Decision;
 
 /// How often a comment is sent without decisions, so that both sides detect a dead connection.
@@ -22,7 +22,10 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 
 /// Streams events. `decision` has one decision as JSON, with its number as the id. `missed` has the number of
 /// decisions that this reader was too slow for.
-pub(super) async fn follow(State(sources): State<Sources>, Extension(connection): Extension<Arc<Slot>>) -> Response {
+pub(super) async fn follow(
+    State(sources): State<ResponseData>,
+    Extension(connection): Extension<Arc<ConnectionSlot>>,
+) -> Response {
     if !connection.enter_stream() {
         return error(StatusCode::SERVICE_UNAVAILABLE, "too many clients read decisions; try again later");
     }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::authorization::error;
-use super::{Sources, in_turn};
+use super::{ResponseData, in_turn};
 
 /// The most commands evaluated at a time; others wait.
 pub(super) const AT_A_TIME: usize = 1;
@@ -47,7 +47,7 @@ const TOO_LONG: &str = "the result is longer than 1 MiB; explain fewer statement
 
 /// 200 with the result, or 422 with diagnostics, both as `docward explain --format json` prints them; 413 if the result
 /// is too long. Runs on another thread, because it may take long.
-pub(super) async fn explain(State(sources): State<Sources>, request: Request) -> Response {
+pub(super) async fn explain(State(sources): State<ResponseData>, request: Request) -> Response {
     let Ok(_permit) = sources.explain_requests.clone().try_acquire_owned() else {
         return error(StatusCode::SERVICE_UNAVAILABLE, "too many commands are being explained; try again later");
     };

@@ -6,8 +6,8 @@ use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::Sources;
-use crate::proxy::Phase;
+use super::ResponseData;
+use crate::proxy::ProcessPhase;
 
 /// Why docward is not ready. Contains no names, because the path needs no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -22,7 +22,7 @@ pub(super) async fn alive() -> Json<Value> {
 }
 
 /// 200 or 503, `{"ready", "reasons": [{"code", "text"}]}`
-pub(super) async fn ready(State(sources): State<Sources>) -> (StatusCode, Json<Value>) {
+pub(super) async fn ready(State(sources): State<ResponseData>) -> (StatusCode, Json<Value>) {
     let reasons = reasons(&sources);
     let status = if reasons.is_empty() { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     (status, Json(json!({"ready": reasons.is_empty(), "reasons": reasons})))
@@ -30,11 +30,15 @@ pub(super) async fn ready(State(sources): State<Sources>) -> (StatusCode, Json<V
 
 /// Why docward is not ready; empty if it is. Rules with errors are not a reason: they prevent the start, or the
 /// previous rules stay in force.
-pub(super) fn reasons(sources: &Sources) -> Vec<Reason> {
+pub(super) fn reasons(sources: &ResponseData) -> Vec<Reason> {
     let phase = match *sources.observer.phase().borrow() {
-        Phase::Starting => Some(Reason { code: "starting", text: "the listeners do not accept connections yet" }),
-        Phase::Serving => None,
-        Phase::Draining | Phase::HandedOver => Some(Reason { code: "draining", text: "this process is shutting down" }),
+        ProcessPhase::Starting => {
+            Some(Reason { code: "starting", text: "the listeners do not accept connections yet" })
+        }
+        ProcessPhase::Serving => None,
+        ProcessPhase::Draining | ProcessPhase::HandedOver => {
+            Some(Reason { code: "draining", text: "this process is shutting down" })
+        }
     };
     let reachable = sources.observer.members().iter().any(|member| member.answers && member.listener.is_some());
     let upstream = Reason { code: "upstream", text: "no member of the upstream replies" };

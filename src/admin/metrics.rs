@@ -18,9 +18,9 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::authorization::error;
 use super::process::Process;
-use super::{Loads, Sources, SpanCounts, health};
+use super::{Loads, ResponseData, SpanCounts, health};
 use crate::histogram::{BOUNDS, Reading};
-use crate::proxy::{LiveRule, MemoryUse, PermitStatus, Phase, PoolStatus};
+use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase};
 use crate::service::{WorkerState, WorkerStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -28,11 +28,11 @@ const NANOSECONDS: f64 = 1e9;
 const MILLISECONDS: f64 = 1e3;
 
 /// The response to a scrape.
-pub(super) async fn metrics(State(sources): State<Sources>) -> Response {
+pub(super) async fn metrics(State(sources): State<ResponseData>) -> Response {
     sources.make(scrape).await
 }
 
-fn scrape(sources: &Sources) -> Response {
+fn scrape(sources: &ResponseData) -> Response {
     let mut registry = Registry::default();
     registry.sub_registry_with_prefix("docward").register_collector(Box::new(sources.clone()));
     registry.register_collector(Box::new(Process));
@@ -43,13 +43,13 @@ fn scrape(sources: &Sources) -> Response {
     }
 }
 
-impl fmt::Debug for Sources {
+impl fmt::Debug for ResponseData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sources").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
-impl Collector for Sources {
+impl Collector for ResponseData {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
         self.process(&mut page)?;
@@ -150,14 +150,14 @@ fn write_histogram(out: &mut MetricEncoder<'_>, reading: &Reading) -> fmt::Resul
     out.encode_histogram::<NoLabelSet>(reading.sum as f64 / NANOSECONDS, reading.count(), &buckets, None)
 }
 
-impl Sources {
+impl ResponseData {
     fn process(&self, page: &mut Page<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
         page.family(("build", "docward's version", None), MetricType::Info, |family| family.encode_info(&version))?;
         page.time("start", "When this process started", self.started)?;
         let ready = f64::from(u8::from(health::reasons(self).is_empty()));
         page.gauge("ready", "1 if /readyz reports ready", ready)?;
-        let draining = matches!(*self.observer.phase().borrow(), Phase::Draining | Phase::HandedOver);
+        let draining = matches!(*self.observer.phase().borrow(), ProcessPhase::Draining | ProcessPhase::HandedOver);
         page.gauge("draining", "1 if this process drains its connections", f64::from(u8::from(draining)))
     }
 
@@ -329,10 +329,10 @@ impl Sources {
             [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
         page.counters("lookup_failures", "Failed lookups", failures)?;
-        let leases = self.observer.leases();
-        page.duration("lease", "Round trips to lease blocks of numbers", &leases.latency)?;
-        page.counter("lease_failures", "Failed round trips to lease blocks of numbers", leases.failed)?;
-        page.counter("leased_numbers", "Numbers leased from counters", leases.numbers)
+        let reservations = self.observer.reservations();
+        page.duration("lease", "Round trips to reserve blocks of numbers", &reservations.latency)?;
+        page.counter("lease_failures", "Failed round trips to reserve blocks of numbers", reservations.failed)?;
+        page.counter("leased_numbers", "Numbers reserved in counters", reservations.numbers)
     }
 
     fn workers(&self, page: &mut Page<'_>) -> fmt::Result {

@@ -99,7 +99,7 @@ impl Loads {
 
 /// The data for all responses.
 #[derive(Clone)]
-struct Sources {
+struct ResponseData {
     observer: Arc<Observer<RuleSet>>,
     admin_context: Arc<dyn AdminContext>,
     started: SystemTime,
@@ -111,7 +111,7 @@ struct Sources {
     making: Arc<Semaphore>,
 }
 
-impl Sources {
+impl ResponseData {
     fn new(settings: Settings, observer: Arc<Observer<RuleSet>>, admin_context: Arc<dyn AdminContext>) -> Self {
         Self {
             observer,

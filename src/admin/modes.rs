@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::Sources;
+use super::ResponseData;
 use super::authorization::error;
 use crate::rules::Rule;
 
@@ -39,7 +39,7 @@ pub struct ModeReply {
 }
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<Sources>) -> Response {
+pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
     let rules = sources.observer.rules();
     let overrides: Vec<Value> = rules.rules().iter().filter_map(to_json).collect();
     Json(json!({"overrides": overrides})).into_response()
@@ -61,7 +61,7 @@ fn to_json(rule: &Rule) -> Option<Value> {
 /// 200 with the reply, or 422 with what is wrong. Requires a token, because any process on this machine, and any web
 /// page in a browser on it, can send a request to an address without one.
 pub(super) async fn change(
-    State(sources): State<Sources>,
+    State(sources): State<ResponseData>,
     request: Result<Json<ModeRequest>, JsonRejection>,
 ) -> Response {
     if sources.settings.token.is_none() {

@@ -18,7 +18,7 @@ pub(super) struct Process;
 struct Stat(Vec<u64>);
 
 impl Stat {
-    fn read() -> Option<Self> {
+    fn read_proc() -> Option<Self> {
         let text = read_to_string("/proc/self/stat").ok()?;
         let (_, fields) = text.rsplit_once(')')?;
         // The first one is a letter.
@@ -59,7 +59,7 @@ fn open_files() -> Option<usize> {
 impl Collector for Process {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let mut page = Page(encoder);
-        let stat = Stat::read();
+        let stat = Stat::read_proc();
         if let Some(seconds) = stat.as_ref().and_then(Stat::cpu_seconds) {
             let name = ("process_cpu", "Processor time of the user and the system", Some(&Unit::Seconds));
             page.family(name, MetricType::Counter, |family| {

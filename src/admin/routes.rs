@@ -6,13 +6,13 @@ use axum::routing::{get, post};
 use axum::{Router, middleware};
 
 use super::authorization::{authorize, error};
-use super::{Sources, connections, console, decisions, explain, health, metrics, modes, rules, slowest, status};
+use super::{ResponseData, connections, console, decisions, explain, health, metrics, modes, rules, slowest, status};
 
 /// The longest request body in bytes: enough for a long pasted batch. Its evaluation may need some hundred times the
 /// memory, and time in proportion.
 const BODY_LENGTH: usize = 128 * 1024;
 
-pub(super) fn router(sources: Sources) -> Router {
+pub(super) fn router(sources: ResponseData) -> Router {
     Router::new()
         .merge(console::router())
         .route("/healthz", get(health::alive))

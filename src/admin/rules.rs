@@ -7,8 +7,8 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{Sources, milliseconds};
-use crate::audit::Counts;
+use super::{ResponseData, milliseconds};
+use crate::audit::EffectCounts;
 use crate::proxy::{LiveRule, MINUTES};
 
 /// The most applications listed for one rule, the busiest first: all that are counted by name.
@@ -16,11 +16,11 @@ const APPS: usize = 101;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// docs/observability.md documents the fields.
-pub(super) async fn rules(State(sources): State<Sources>) -> Response {
+pub(super) async fn rules(State(sources): State<ResponseData>) -> Response {
     sources.make(list).await
 }
 
-fn list(sources: &Sources) -> Response {
+fn list(sources: &ResponseData) -> Response {
     let (set, report) = sources.observer.report();
     let now = milliseconds(SystemTime::now());
     let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, now)).collect();
@@ -34,7 +34,7 @@ fn list(sources: &Sources) -> Response {
 }
 
 fn to_json(rule: &LiveRule, now: u64) -> Value {
-    let minute = |(minute, counts): (u64, Counts)| with(json!({"at": minute * MILLISECONDS_PER_MINUTE}), counts);
+    let minute = |(minute, counts): (u64, EffectCounts)| with(json!({"at": minute * MILLISECONDS_PER_MINUTE}), counts);
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
     let apps = rule.counts.tally.apps();
     let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
@@ -55,7 +55,7 @@ fn to_json(rule: &LiveRule, now: u64) -> Value {
 }
 
 /// Adds the counts to the fields of an object.
-fn with(mut object: Value, counts: Counts) -> Value {
+fn with(mut object: Value, counts: EffectCounts) -> Value {
     if let (Value::Object(fields), Ok(Value::Object(counts))) = (&mut object, serde_json::to_value(counts)) {
         fields.extend(counts);
     }

@@ -20,10 +20,10 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::settings::Settings;
-use super::slots::{Slot, Slots, Stage};
+use super::slots::{ConnectionSlot, ConnectionStage, Slots};
 use super::write_timeout::WithWriteTimeout;
-use super::{AdminContext, Sources, routes};
-use crate::proxy::{Observer, Phase};
+use super::{AdminContext, ResponseData, routes};
+use crate::proxy::{Observer, ProcessPhase};
 use crate::rules::RuleSet;
 
 /// The timeout for the head of a request.
@@ -89,7 +89,7 @@ impl Admin {
         let address = socket.as_ref().map_or(Ok(settings.address), std::net::TcpListener::local_addr)?;
         let (running, dropped) = oneshot::channel();
         let phase = observer.phase();
-        let router = routes::router(Sources::new(settings, observer, admin_context));
+        let router = routes::router(ResponseData::new(settings, observer, admin_context));
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(BLOCKING_THREADS).build()?;
         std::thread::Builder::new().name("admin".to_owned()).spawn(move || {
             runtime.block_on(async {
@@ -110,8 +110,8 @@ impl Admin {
 }
 
 /// Waits until another process has taken over the listeners; it then binds this address too.
-async fn handed_over(mut phase: watch::Receiver<Phase>) {
-    if phase.wait_for(|phase| *phase == Phase::HandedOver).await.is_err() {
+async fn handed_over(mut phase: watch::Receiver<ProcessPhase>) {
+    if phase.wait_for(|phase| *phase == ProcessPhase::HandedOver).await.is_err() {
         std::future::pending().await
     }
 }
@@ -148,13 +148,13 @@ async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> T
 }
 
 /// Serves one request.
-async fn serve_connection(stream: TcpStream, slot: Arc<Slot>, router: Router) {
+async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, router: Router) {
     // Best effort: without it, a client that does not read is detected later.
     let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
     let router = TowerToHyperService::new(router);
     let holder = slot.clone();
     let respond = service_fn(move |mut request: Request<Incoming>| {
-        holder.enter(Stage::Answer);
+        holder.enter(ConnectionStage::Answer);
         request.extensions_mut().insert(holder.clone());
         router.call(request)
     });
@@ -177,7 +177,7 @@ async fn serve_connection(stream: TcpStream, slot: Arc<Slot>, router: Router) {
 }
 
 /// Waits until a connection has reached its longest lifetime.
-async fn too_long(slot: &Slot) {
+async fn too_long(slot: &ConnectionSlot) {
     let began = Instant::now();
     sleep_until(began + LIFETIME).await;
     if slot.is_stream() {

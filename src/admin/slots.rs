@@ -19,7 +19,7 @@ const STREAMS: usize = 16;
 
 /// What a connection is doing. Connections in an earlier stage are closed first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum ConnectionStage {
     /// It receives the head of its request.
     Head,
     /// It receives the response.
@@ -35,22 +35,22 @@ pub(super) struct Slots(Arc<Mutex<Table>>);
 #[derive(Debug, Default)]
 struct Table {
     /// Oldest first.
-    held: Vec<Held>,
+    held: Vec<HeldSlot>,
     last_id: u64,
 }
 
 #[derive(Debug)]
-struct Held {
+struct HeldSlot {
     id: u64,
     peer: IpAddr,
-    stage: Stage,
+    stage: ConnectionStage,
     since: Instant,
     close: Arc<Notify>,
 }
 
 /// The slot of one connection, until this is dropped.
 #[derive(Debug)]
-pub(super) struct Slot {
+pub(super) struct ConnectionSlot {
     slots: Slots,
     id: u64,
     close: Arc<Notify>,
@@ -58,15 +58,21 @@ pub(super) struct Slot {
 
 impl Slots {
     /// Takes a slot for a connection from `peer`. If none is free, another connection is asked to close.
-    pub(super) fn take(&self, peer: IpAddr) -> Slot {
+    pub(super) fn take(&self, peer: IpAddr) -> ConnectionSlot {
         let mut table = self.lock();
         if let Some(evicted) = table.evicted(peer) {
             table.close(evicted);
         }
         table.last_id += 1;
         let (id, close) = (table.last_id, Arc::<Notify>::default());
-        table.held.push(Held { id, peer, stage: Stage::Head, since: Instant::now(), close: close.clone() });
-        Slot { slots: self.clone(), id, close }
+        table.held.push(HeldSlot {
+            id,
+            peer,
+            stage: ConnectionStage::Head,
+            since: Instant::now(),
+            close: close.clone(),
+        });
+        ConnectionSlot { slots: self.clone(), id, close }
     }
 
     fn lock(&self) -> MutexGuard<'_, Table> {
@@ -75,18 +81,18 @@ impl Slots {
 }
 
 impl Table {
-    fn enter(&mut self, id: u64, stage: Stage) {
+    fn enter(&mut self, id: u64, stage: ConnectionStage) {
         if let Some(held) = self.held.iter_mut().find(|held| held.id == id) {
             held.stage = stage;
         }
     }
 
     fn enter_stream(&mut self, id: u64, now: Instant) -> bool {
-        if self.held.iter().filter(|held| held.stage == Stage::Stream).count() >= STREAMS {
+        if self.held.iter().filter(|held| held.stage == ConnectionStage::Stream).count() >= STREAMS {
             let Some(evicted) = self.evicted_stream(now) else { return false };
             self.close(evicted);
         }
-        self.enter(id, Stage::Stream);
+        self.enter(id, ConnectionStage::Stream);
         true
     }
 
@@ -98,7 +104,7 @@ impl Table {
     /// noticed only when the buffers of the operating systems are full, so a stream can be lost after the time that
     /// every other response has.
     fn evicted_stream(&self, now: Instant) -> Option<usize> {
-        let streams = || self.held.iter().enumerate().filter(|(_, held)| held.stage == Stage::Stream);
+        let streams = || self.held.iter().enumerate().filter(|(_, held)| held.stage == ConnectionStage::Stream);
         let of = |peer: IpAddr| streams().filter(|(_, held)| held.peer == peer).count();
         let oldest = streams().min_by_key(|(at, held)| (std::cmp::Reverse(of(held.peer)), *at));
         oldest.filter(|(_, held)| now.saturating_duration_since(held.since) >= LIFETIME).map(|(at, _)| at)
@@ -120,8 +126,8 @@ impl Table {
     }
 }
 
-impl Slot {
-    pub(super) fn enter(&self, stage: Stage) {
+impl ConnectionSlot {
+    pub(super) fn enter(&self, stage: ConnectionStage) {
         self.slots.lock().enter(self.id, stage);
     }
 
@@ -132,7 +138,7 @@ impl Slot {
 
     /// Whether it streams decisions.
     pub(super) fn is_stream(&self) -> bool {
-        self.slots.lock().held.iter().any(|held| held.id == self.id && held.stage == Stage::Stream)
+        self.slots.lock().held.iter().any(|held| held.id == self.id && held.stage == ConnectionStage::Stream)
     }
 
     /// Waits until the connection must close for a new one.
@@ -141,7 +147,7 @@ impl Slot {
     }
 }
 
-impl Drop for Slot {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         self.slots.lock().held.retain(|held| held.id != self.id);
     }
@@ -153,22 +159,22 @@ mod tests {
 
     use super::*;
 
-    fn lost(slots: &[Slot]) -> Vec<usize> {
-        let lost = |(at, slot): (usize, &Slot)| slot.lost().now_or_never().map(|()| at);
+    fn lost(slots: &[ConnectionSlot]) -> Vec<usize> {
+        let lost = |(at, slot): (usize, &ConnectionSlot)| slot.lost().now_or_never().map(|()| at);
         slots.iter().enumerate().filter_map(lost).collect()
     }
 
     #[test]
     fn the_oldest_connection_in_the_earliest_stage_is_closed() {
         let (slots, peer) = (Slots::default(), IpAddr::from([10, 0, 0, 1]));
-        let mut held: Vec<Slot> = (0..CONNECTIONS_PER_PEER).map(|_| slots.take(peer)).collect();
+        let mut held: Vec<ConnectionSlot> = (0..CONNECTIONS_PER_PEER).map(|_| slots.take(peer)).collect();
         assert!(lost(&held).is_empty());
-        held[0].enter(Stage::Stream);
-        held[1].enter(Stage::Answer);
+        held[0].enter(ConnectionStage::Stream);
+        held[1].enter(ConnectionStage::Answer);
         held.push(slots.take(peer));
         assert_eq!(lost(&held), [2]);
-        held.iter().for_each(|slot| slot.enter(Stage::Stream));
-        held[1].enter(Stage::Answer);
+        held.iter().for_each(|slot| slot.enter(ConnectionStage::Stream));
+        held[1].enter(ConnectionStage::Answer);
         held.push(slots.take(peer));
         assert_eq!(lost(&held), [1]);
         drop(held.drain(..10));
@@ -181,8 +187,8 @@ mod tests {
         let (slots, now) = (Slots::default(), Instant::now());
         let of_peer = |(last, count)| std::iter::repeat_n(IpAddr::from([10, 0, 0, last]), count);
         let peers = [(1, 2), (2, STREAMS - 2), (3, 2)].into_iter().flat_map(of_peer);
-        let held: Vec<Slot> = peers.map(|peer| slots.take(peer)).collect();
-        assert!(held[..STREAMS].iter().all(Slot::enter_stream));
+        let held: Vec<ConnectionSlot> = peers.map(|peer| slots.take(peer)).collect();
+        assert!(held[..STREAMS].iter().all(ConnectionSlot::enter_stream));
         assert!(!held[STREAMS].enter_stream() && lost(&held).is_empty());
         for slot in &held[STREAMS..] {
             assert!(slots.lock().enter_stream(slot.id, now + 2 * LIFETIME));
@@ -194,7 +200,7 @@ mod tests {
     fn the_peer_with_the_most_connections_loses_one() {
         let slots = Slots::default();
         let peer = |last| IpAddr::from([10, 0, 0, last]);
-        let mut held: Vec<Slot> = Vec::new();
+        let mut held: Vec<ConnectionSlot> = Vec::new();
         for last in 0..2 {
             held.extend((0..CONNECTIONS_PER_PEER - usize::from(last)).map(|_| slots.take(peer(last))));
         }

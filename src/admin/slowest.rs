@@ -5,13 +5,13 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
-use super::{Sources, milliseconds};
+use super::{ResponseData, milliseconds};
 use crate::proxy::SlowStatement;
 
 const NANOSECONDS_PER_MILLISECOND: f64 = 1e6;
 
 /// docs/observability.md documents the fields.
-pub(super) async fn list(State(sources): State<Sources>) -> Response {
+pub(super) async fn list(State(sources): State<ResponseData>) -> Response {
     let listed: Vec<Value> = sources.observer.slowest().iter().map(to_json).collect();
     Json(json!({"now": milliseconds(std::time::SystemTime::now()), "statements": listed})).into_response()
 }

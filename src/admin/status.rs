@@ -7,12 +7,12 @@ use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
 
-use super::{Sources, health, milliseconds};
+use super::{ResponseData, health, milliseconds};
 use crate::proxy::PoolStatus;
 use crate::service::{WorkerState, WorkerStatus};
 
 /// docs/observability.md documents the fields.
-pub(super) async fn status(State(sources): State<Sources>) -> Response {
+pub(super) async fn status(State(sources): State<ResponseData>) -> Response {
     sources.make(describe).await
 }
 
@@ -47,12 +47,12 @@ fn worker(worker: &WorkerStatus) -> serde_json::Value {
 }
 
 /// When docward's own certificates expire, in milliseconds since 1970 UTC.
-fn certificates(sources: &Sources) -> Vec<serde_json::Value> {
+fn certificates(sources: &ResponseData) -> Vec<serde_json::Value> {
     let listed = sources.admin_context.certificates().into_iter();
     listed.map(|(side, end)| json!({ "side": side, "valid_until": end.saturating_mul(1000) })).collect()
 }
 
-fn describe(sources: &Sources) -> Response {
+fn describe(sources: &ResponseData) -> Response {
     let (observer, loads) = (&sources.observer, sources.admin_context.loads());
     let rules = observer.rules();
     let reasons = health::reasons(sources);

@@ -56,7 +56,7 @@ impl Answer {
 
     /// Reads the fields of a capture's `reply`.
     #[must_use]
-    pub fn read(reply: Document<'_>) -> Self {
+    pub fn from_record(reply: Document<'_>) -> Self {
         let number = |name| reply.get(name).and_then(Value::as_integer);
         let errors = reply.get("errors").and_then(Value::as_array).unwrap_or(Document::EMPTY);
         Self {
@@ -113,7 +113,7 @@ mod tests {
     use crate::wire::op_msg;
 
     fn answer(body: &bson::Document) -> Answer {
-        let mut writer = op_msg::Writer::new(1, 2, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(1, 2, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         Answer::of_reply(&writer.finish()).unwrap()
     }
@@ -136,7 +136,7 @@ mod tests {
         assert_eq!(taken.n, Some(0));
         for one in [written, found, failed, taken] {
             let bytes = document(|w| one.write(w));
-            let read = Answer::read(Document::parse(&bytes).unwrap());
+            let read = Answer::from_record(Document::parse(&bytes).unwrap());
             assert_eq!(read, Answer { rules: Vec::new(), ..one });
         }
     }

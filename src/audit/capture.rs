@@ -10,7 +10,7 @@
 use std::collections::HashMap;
 
 use super::Answer;
-use super::recorded::{Client, Content, RecordedCommand, Unreadable, Wanted, kept};
+use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, kept};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
 
@@ -19,7 +19,7 @@ pub const MAX_RECORD_LENGTH: usize = (48 << 20) + (64 << 10);
 
 /// The client data that is recorded with a command.
 #[derive(Debug, Clone, Copy)]
-pub struct Sender<'s> {
+pub struct CapturedClient<'s> {
     /// The same for all commands of one connection.
     pub connection: i64,
     /// "127.0.0.1:50000"
@@ -41,7 +41,7 @@ pub fn header() -> Vec<u8> {
 
 /// The bytes of one record.
 #[must_use]
-pub fn record(sender: &Sender<'_>, command: Document<'_>) -> Vec<u8> {
+pub fn record(sender: &CapturedClient<'_>, command: Document<'_>) -> Vec<u8> {
     document(|w: &mut Writer<'_>| {
         w.slot("t").date(sender.milliseconds);
         w.slot("conn").int64(sender.connection);
@@ -114,7 +114,7 @@ impl<'r> Record<'r> {
             let microseconds =
                 reply.get("micros").and_then(Value::as_integer).and_then(|time| u64::try_from(time).ok());
             let microseconds = microseconds.unwrap_or_default();
-            return Some(Self::Reply { connection, microseconds, answer: Answer::read(reply) });
+            return Some(Self::Reply { connection, microseconds, answer: Answer::from_record(reply) });
         }
         let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64)?;
         let app = record.get("app").and_then(Value::as_str);
@@ -152,7 +152,7 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let number = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
-    let content = Content::Command(kept(command, database));
+    let content = RecordedContent::Command(kept(command, database));
     Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, answer: None })
 }
 
@@ -172,14 +172,16 @@ impl CaptureReader {
     pub fn parse_record(
         &mut self,
         record: &[u8],
-        wanted: &Wanted<'_>,
+        wanted: &CommandFilter<'_>,
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         let record = Document::parse(record).map_err(|error| Unreadable(error.to_string()))?;
         let connection = record.get("conn").and_then(Value::as_raw_i64).unwrap_or_default();
         if let Some(reply) = record.get("reply").and_then(Value::as_document) {
             let pending = self.pending.remove(&connection);
-            out.extend(pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::read(reply)), ..command }));
+            out.extend(
+                pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::from_record(reply)), ..command }),
+            );
             return Ok(());
         }
         let command = record.get("command").and_then(Value::as_document);

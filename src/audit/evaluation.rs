@@ -1,15 +1,17 @@
 //! Evaluates recorded commands with rules: a dry run of each statement, as if it were sent now. What earlier statements
 //! have stored decides whether the condition that a rule adds would have matched.
 
-use super::recorded::{Client, Content, Hidden, REST_UNKNOWN, RecordedCommand};
-use super::stored::Stored;
-use super::tally::{Effect, ExampleText, Noted, Tally};
-use super::target::{Target, evaluates_statement, kinds_of_class, target};
-use super::write::{Change, Write};
+use super::recorded::{Client, Hidden, REST_UNKNOWN, RecordedCommand, RecordedContent};
+use super::stored::KnownDocuments;
+use super::tally::{AuditTally, ExampleText, Noted, RuleEffect};
+use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
+use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document, Kind};
-use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, RuleOutcome, dry_run, statements};
+use crate::engine::{
+    AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, RuleOutcome, dry_run, statements,
+};
 use crate::rules::{Mode, Rule, RuleSet};
 use crate::shell::render_unbroken;
 
@@ -24,14 +26,14 @@ const NOT_SATISFIED: &str = "the stored document did not satisfy the rule's cond
 /// Counts the effects that rules would have had.
 #[derive(Debug)]
 pub struct Audit<'r> {
-    evaluation: Evaluation<'r>,
-    stored: Stored,
+    evaluation: TrafficEvaluation<'r>,
+    stored: KnownDocuments,
 }
 
 impl<'r> Audit<'r> {
     #[must_use]
     pub fn new(rules: &'r RuleSet) -> Self {
-        Self { evaluation: Evaluation::new(rules), stored: Stored::default() }
+        Self { evaluation: TrafficEvaluation::new(rules), stored: KnownDocuments::default() }
     }
 
     /// Whether rules can match such a command, see [`Wanted`](super::Wanted).
@@ -49,7 +51,7 @@ impl<'r> Audit<'r> {
 
     /// The counts.
     #[must_use]
-    pub fn finish(self) -> Tally {
+    pub fn finish(self) -> AuditTally {
         self.evaluation.finish().0
     }
 }
@@ -61,18 +63,18 @@ pub(super) enum Part<'c> {
     Hidden(&'c Hidden),
 }
 
-impl Stored {
+impl KnownDocuments {
     /// Calls `evaluate` with each statement of a command, and then carries the statement out.
     pub(super) fn follow(&mut self, recorded: &RecordedCommand, mut evaluate: impl FnMut(Part<'_>, &Self)) {
         let command = match &recorded.content {
-            Content::Hidden(hidden) => {
+            RecordedContent::Hidden(hidden) => {
                 evaluate(Part::Hidden(hidden), self);
                 if hidden.class != CommandClass::Insert {
                     self.forget(&format!("{}.{}", hidden.database, hidden.collection));
                 }
                 return;
             }
-            Content::Command(command) => command,
+            RecordedContent::Command(command) => command,
         };
         let mut each = statements(command.as_document()).peekable();
         if each.peek().is_none() {
@@ -89,9 +91,9 @@ impl Stored {
         let Some((namespace, class, _)) = target(command) else { return };
         let name = namespace.to_string();
         let connection = recorded.client.connection;
-        match (Write::from_command(command), class) {
+        match (AuditedWrite::from_command(command), class) {
             (Some(write), _) => self.apply(&name, &write, recorded.answer.as_ref(), (connection, is_single)),
-            (None, CommandClass::Find | CommandClass::Aggregate) => self.read(&name, command, connection),
+            (None, CommandClass::Find | CommandClass::Aggregate) => self.note_read(&name, command, connection),
             (None, CommandClass::BulkWrite) => self.forget(&name),
             (None, _) => {}
         }
@@ -100,18 +102,18 @@ impl Stored {
 
 /// Counts the effects that rules would have had on statements, with the documents that are known to be stored.
 #[derive(Debug)]
-pub(super) struct Evaluation<'r> {
+pub(super) struct TrafficEvaluation<'r> {
     rules: &'r RuleSet,
     /// The rules with those in shadow mode enforced, if there are any.
     enforced: Option<RuleSet>,
-    tally: Tally,
+    tally: AuditTally,
     /// By rule: rewritten statements of which it is known that they would have matched.
     confirmed: Vec<u64>,
 }
 
-impl<'r> Evaluation<'r> {
+impl<'r> TrafficEvaluation<'r> {
     pub(super) fn new(rules: &'r RuleSet) -> Self {
-        let mut tally = Tally::default();
+        let mut tally = AuditTally::default();
         tally.rules.resize_with(rules.rules().len(), Default::default);
         let any_shadow = rules.rules().iter().any(|rule| rule.mode == Mode::Shadow);
         let enforced = any_shadow.then(|| rules.with_shadow_enforced().ok()).flatten();
@@ -135,7 +137,7 @@ impl<'r> Evaluation<'r> {
         self.tally.users_unknown |= recorded.client.users.is_none();
     }
 
-    pub(super) fn take(&mut self, part: Part<'_>, recorded: &RecordedCommand, stored: &Stored) {
+    pub(super) fn take(&mut self, part: Part<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
         match part {
             Part::Command(command) => self.statement(command, recorded, stored),
             Part::Hidden(hidden) => self.hidden(hidden, &recorded.client),
@@ -143,7 +145,7 @@ impl<'r> Evaluation<'r> {
     }
 
     /// The counts, and by rule the rewritten statements of which it is known that they would have matched.
-    pub(super) fn finish(self) -> (Tally, Vec<u64>) {
+    pub(super) fn finish(self) -> (AuditTally, Vec<u64>) {
         (self.tally, self.confirmed)
     }
 
@@ -160,7 +162,7 @@ impl<'r> Evaluation<'r> {
             };
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
                 let noted = Noted {
-                    effect: Effect::CannotTell,
+                    effect: RuleEffect::CannotTell,
                     statements: hidden.statements,
                     app: client.app.as_deref(),
                     users: client.users.as_deref(),
@@ -173,7 +175,7 @@ impl<'r> Evaluation<'r> {
         }
     }
 
-    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand, stored: &Stored) {
+    fn statement(&mut self, command: &CowDocument<'static>, recorded: &RecordedCommand, stored: &KnownDocuments) {
         let document = command.as_document();
         let run = |rules| {
             let app_name = recorded.client.app.as_deref().map(Into::into);
@@ -198,7 +200,7 @@ impl<'r> Evaluation<'r> {
             },
         };
         // Several rules can rewrite one statement; the first one counts what it would not have matched.
-        let rewrites = |outcome: &RuleOutcome| Effect::from_outcome(outcome.kind) == Effect::Rewritten;
+        let rewrites = |outcome: &RuleOutcome| RuleEffect::from_outcome(outcome.kind) == RuleEffect::Rewritten;
         let first = dry_run.outcomes.iter().find(|outcome| rewrites(outcome)).map(|outcome| outcome.rule);
         for outcome in &dry_run.outcomes {
             let matched = match seen.matched(self.rules.rule(outcome.rule), stored) {
@@ -212,19 +214,19 @@ impl<'r> Evaluation<'r> {
 
     fn note_outcome(&mut self, outcome: &RuleOutcome, dry_run: &DryRun, matched: Matched, seen: &EvaluatedCommand<'_>) {
         let undecided = matches!(dry_run.outcome, DryRunOutcome::Undecided)
-            || dry_run.needs.iter().any(|need| matches!(need, Need::Documents(_)));
+            || dry_run.needs.iter().any(|need| matches!(need, AssumedLookup::Documents(_)));
         let rule = self.rules.rule(outcome.rule);
-        let (effect, reason) = match Effect::from_outcome(outcome.kind) {
-            _ if seen.hides_from(rule) => (Effect::CannotTell, REST_UNKNOWN),
+        let (effect, reason) = match RuleEffect::from_outcome(outcome.kind) {
+            _ if seen.hides_from(rule) => (RuleEffect::CannotTell, REST_UNKNOWN),
             // The result of a lookup decides whether it is rewritten.
-            Effect::Rewritten if undecided => (Effect::CannotTell, "it depends on stored documents"),
-            Effect::Rewritten => match matched {
+            RuleEffect::Rewritten if undecided => (RuleEffect::CannotTell, "it depends on stored documents"),
+            RuleEffect::Rewritten => match matched {
                 Matched::Not(effect, reason) => (effect, reason),
                 Matched::Yes => {
                     self.confirmed.get_mut(rule.id.index()).into_iter().for_each(|count| *count += 1);
-                    (Effect::Rewritten, outcome.reason.as_str())
+                    (RuleEffect::Rewritten, outcome.reason.as_str())
                 }
-                Matched::Unknown => (Effect::Rewritten, outcome.reason.as_str()),
+                Matched::Unknown => (RuleEffect::Rewritten, outcome.reason.as_str()),
             },
             effect => (effect, outcome.reason.as_str()),
         };
@@ -254,7 +256,7 @@ impl<'r> Evaluation<'r> {
                     continue;
                 }
             };
-            seen.note(&mut self.tally, rule, Effect::CannotTell, (&namespace.to_string(), reason), 1);
+            seen.note(&mut self.tally, rule, RuleEffect::CannotTell, (&namespace.to_string(), reason), 1);
         }
     }
 }
@@ -262,7 +264,7 @@ impl<'r> Evaluation<'r> {
 /// A command of one statement to count.
 struct EvaluatedCommand<'s> {
     command: Document<'s>,
-    target: Option<Target<'s>>,
+    target: Option<CommandTarget<'s>>,
     client: &'s Client,
     at: Option<u64>,
     partial: bool,
@@ -275,19 +277,19 @@ struct EvaluatedCommand<'s> {
 impl EvaluatedCommand<'_> {
     /// Whether the rule needs a part of the command that the source does not have.
     fn hides_from(&self, rule: &Rule) -> bool {
-        let whole = |(_, class, kind): Target<'_>| rule.pattern.evaluates_command(class, kind);
+        let whole = |(_, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind);
         let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
         self.partial && (comment || self.target.is_some_and(whole))
     }
 
     /// Whether the statement that is sent would have matched the document that the client's own filter matched.
-    fn matched(&self, rule: &Rule, stored: &Stored) -> Matched {
+    fn matched(&self, rule: &Rule, stored: &KnownDocuments) -> Matched {
         let ([sent], Some((namespace, ..)), Some(original)) =
-            (self.sent, self.target, Write::from_command(self.command))
+            (self.sent, self.target, AuditedWrite::from_command(self.command))
         else {
             return Matched::Unknown;
         };
-        let Some(sent) = Write::from_command(sent.as_document()) else { return Matched::Unknown };
+        let Some(sent) = AuditedWrite::from_command(sent.as_document()) else { return Matched::Unknown };
         let name = namespace.to_string();
         let is_version = rule.pattern.name() == "replacement";
         let Some(document) = stored.selected(&name, original.filter) else {
@@ -296,33 +298,40 @@ impl EvaluatedCommand<'_> {
                 .elements()
                 .any(|one| one.value.kind != Kind::Null && original.filter.get(one.key).is_none());
             let is_lost = is_version && self.has_inserted && original.upsert && !sent.upsert && requires_version;
-            return if is_lost { Matched::Not(Effect::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
+            return if is_lost { Matched::Not(RuleEffect::NoMatch, NOT_INSERTED) } else { Matched::Unknown };
         };
         if original.upsert || matching::matches(original.filter, &document) == Some(false) {
             return Matched::Unknown;
         }
         let adds_condition = sent.filter.as_bytes() != original.filter.as_bytes();
-        let replaces = matches!(original.change, Change::Replacement(_));
+        let replaces = matches!(original.change, WriteAction::Replacement(_));
         if is_version
             && adds_condition
             && replaces
             && stored.is_changed_since_read(&name, original.filter, self.client.connection)
         {
-            return Matched::Not(Effect::Conflict, CHANGED_SINCE);
+            return Matched::Not(RuleEffect::Conflict, CHANGED_SINCE);
         }
         match matching::matches(sent.filter, &document) {
             Some(true) if adds_condition => Matched::Yes,
-            Some(false) if is_version => Matched::Not(Effect::Conflict, OTHER_VERSION),
-            Some(false) => Matched::Not(Effect::NoMatch, NOT_SATISFIED),
+            Some(false) if is_version => Matched::Not(RuleEffect::Conflict, OTHER_VERSION),
+            Some(false) => Matched::Not(RuleEffect::NoMatch, NOT_SATISFIED),
             _ => Matched::Unknown,
         }
     }
 
-    fn note(&self, tally: &mut Tally, rule: &Rule, effect: Effect, (namespace, reason): (&str, &str), statements: u64) {
+    fn note(
+        &self,
+        tally: &mut AuditTally,
+        rule: &Rule,
+        effect: RuleEffect,
+        (namespace, reason): (&str, &str),
+        statements: u64,
+    ) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
         let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
         let noted = Noted { effect, statements, app, users, at: self.at, namespace, reason };
-        let is_sent = matches!(effect, Effect::Rewritten | Effect::Conflict | Effect::NoMatch);
+        let is_sent = matches!(effect, RuleEffect::Rewritten | RuleEffect::Conflict | RuleEffect::NoMatch);
         tally.note(&noted, shape(self.command), || {
             let sent = is_sent.then(|| self.sent.iter().map(|sent| text(sent.as_document())).collect());
             let sent: Option<Vec<String>> = sent.flatten();
@@ -336,7 +345,7 @@ impl EvaluatedCommand<'_> {
 #[derive(Debug, Clone, Copy)]
 enum Matched {
     Yes,
-    Not(Effect, &'static str),
+    Not(RuleEffect, &'static str),
     Unknown,
 }
 

@@ -13,10 +13,10 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, content_of, fnv_hash, head, hidden,
-    joined, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, fnv_hash,
+    head, hidden, joined, statement,
 };
-use crate::command::{CommandClass, Form, Namespace};
+use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;
 use crate::shell;
 
@@ -26,9 +26,9 @@ const MAX_HELD: usize = 1000;
 const MAX_HELD_BYTES: usize = 32 << 20;
 
 #[derive(Deserialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     #[serde(borrow)]
-    t: Option<Time<'a>>,
+    t: Option<LogTime<'a>>,
     #[serde(borrow, default)]
     ctx: Cow<'a, str>,
     #[serde(borrow)]
@@ -38,7 +38,7 @@ struct Line<'a> {
 }
 
 #[derive(Deserialize)]
-struct Time<'a> {
+struct LogTime<'a> {
     #[serde(borrow, rename = "$date")]
     date: Cow<'a, str>,
 }
@@ -83,7 +83,7 @@ struct PendingStatements {
     milliseconds: Option<i64>,
     took: Option<u64>,
     namespace: (String, String),
-    form: Form,
+    form: WriteForm,
     statements: Vec<CowDocument<'static>>,
     /// The comment of the command.
     comment: Option<CowDocument<'static>>,
@@ -99,15 +99,15 @@ impl LogReader {
     pub fn parse_line(
         &mut self,
         line: &[u8],
-        wanted: &Wanted<'_>,
+        wanted: &CommandFilter<'_>,
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         if memmem::find(line, b"\"Slow query\"").is_none() {
             return Ok(());
         }
-        let line: Line<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
+        let line: LogLine<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
         let Some((namespace, command)) = Namespace::parse(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
-        let read = Read {
+        let read = LineContent {
             client: Client { app: line.attr.app, users: None, connection: fnv_hash(line.ctx.as_bytes()) },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
             took: line.attr.took,
@@ -116,8 +116,8 @@ impl LogReader {
             truncated: line.truncated.command.is_some(),
         };
         match &*line.attr.kind {
-            "update" => self.hold(read, Form::Update, wanted, out),
-            "remove" => self.hold(read, Form::Delete, wanted, out),
+            "update" => self.hold(read, WriteForm::Update, wanted, out),
+            "remove" => self.hold(read, WriteForm::Delete, wanted, out),
             "command" => self.command(read, line.attr.ninserted, wanted, out),
             _ => Ok(()),
         }
@@ -134,9 +134,9 @@ impl LogReader {
     /// Handles a WRITE line.
     fn hold(
         &mut self,
-        read: Read<'_>,
-        form: Form,
-        wanted: &Wanted<'_>,
+        read: LineContent<'_>,
+        form: WriteForm,
+        wanted: &CommandFilter<'_>,
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         let class = class_of(form);
@@ -179,9 +179,9 @@ impl LogReader {
     /// Handles a COMMAND line.
     fn command(
         &mut self,
-        read: Read<'_>,
+        read: LineContent<'_>,
         inserted: Option<u64>,
-        wanted: &Wanted<'_>,
+        wanted: &CommandFilter<'_>,
         out: &mut Vec<RecordedCommand>,
     ) -> Result<(), Unreadable> {
         let key = read.client.connection;
@@ -206,7 +206,7 @@ impl LogReader {
             None => hidden(namespace, class, inserted, TRUNCATED),
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
-        let Read { client, milliseconds, took, .. } = read;
+        let LineContent { client, milliseconds, took, .. } = read;
         out.push(RecordedCommand { client, milliseconds, took, content, partial: false, answer: None });
         Ok(())
     }
@@ -225,7 +225,7 @@ impl LogReader {
 }
 
 /// The content of a line.
-struct Read<'l> {
+struct LineContent<'l> {
     client: Client,
     milliseconds: Option<i64>,
     took: Option<u64>,
@@ -234,7 +234,7 @@ struct Read<'l> {
     truncated: bool,
 }
 
-impl Read<'_> {
+impl LineContent<'_> {
     /// The command; `None` if it is truncated.
     fn whole(&self) -> Result<Option<CowDocument<'static>>, Unreadable> {
         if self.truncated {
@@ -245,7 +245,7 @@ impl Read<'_> {
 
     /// Some drivers send statements in the body: mongod logs a single one again, and several only as their number.
     fn has_statements(&self, class: CommandClass) -> bool {
-        let list = Form::for_class(class).and_then(Form::list);
+        let list = WriteForm::for_class(class).and_then(WriteForm::list);
         !self.truncated && list.is_some_and(|list| self.json.contains(&format!("\"{list}\":[")))
     }
 }
@@ -254,7 +254,7 @@ impl PendingStatements {
     /// Whether these statements can belong to a command of this class and namespace.
     fn belongs_to(&self, class: CommandClass, namespace: Namespace<'_>) -> bool {
         let (database, collection) = &self.namespace;
-        Some(self.form) == Form::for_class(class)
+        Some(self.form) == WriteForm::for_class(class)
             && (database.as_str(), collection.as_str()) == (namespace.database, namespace.collection)
     }
 
@@ -283,7 +283,7 @@ impl PendingStatements {
             client,
             milliseconds,
             took,
-            content: Content::Command(command),
+            content: RecordedContent::Command(command),
             partial,
             answer: None,
         }));
@@ -291,8 +291,8 @@ impl PendingStatements {
 }
 
 /// The class of a logged statement.
-fn class_of(form: Form) -> CommandClass {
-    if form == Form::Delete { CommandClass::Delete } else { CommandClass::Update }
+fn class_of(form: WriteForm) -> CommandClass {
+    if form == WriteForm::Delete { CommandClass::Delete } else { CommandClass::Update }
 }
 
 /// Parses RFC 3339 into milliseconds since 1970 UTC.

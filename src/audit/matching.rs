@@ -2,17 +2,17 @@
 
 use std::cmp::Ordering;
 
-use super::stored::{Fact, Known};
+use super::stored::{Fact, KnownDocument};
 use super::write::has_operators;
 use crate::document::{Document, Element, Kind, Value, compare_numbers};
 
 /// Returns `None` if it depends on something that is not known. The document was found by its `_id`, so a condition on
 /// `_id` counts as true.
-pub(super) fn matches(filter: Document<'_>, document: &Known<'_>) -> Option<bool> {
+pub(super) fn matches(filter: Document<'_>, document: &KnownDocument<'_>) -> Option<bool> {
     all(filter.elements().map(|element| condition(element, document)))
 }
 
-fn condition(element: Element<'_>, document: &Known<'_>) -> Option<bool> {
+fn condition(element: Element<'_>, document: &KnownDocument<'_>) -> Option<bool> {
     let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values().filter_map(Value::as_document);
     match element.key {
         b"_id" => Some(true),

@@ -1,8 +1,8 @@
 //! Reads recorded traffic from mongod's log, `system.profile` and captures, and evaluates it with rules.
 //!
 //! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
-//! with `engine::dry_run` and counts the effects in a [`Tally`]. [`Habits`] counts what a rule could prevent, and
-//! [`Candidates`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
+//! with `engine::dry_run` and counts the effects in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
+//! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
 
 mod answer;
 pub mod capture;
@@ -26,9 +26,9 @@ pub use crate::command::shape::shape;
 pub use answer::Answer;
 pub use evaluation::Audit;
 pub use habits::Habits;
-pub use proposal::{CandidateEvaluation, Candidates, EvaluatedCandidates, Proposal};
-pub use recorded::{Client, Content, Hidden, RecordedCommand, Unreadable, Wanted};
-pub use tally::{Counts, Effect, Example, ExampleText, Noted, RuleTally, Tally};
+pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
+pub use recorded::{Client, CommandFilter, Hidden, RecordedCommand, RecordedContent, Unreadable};
+pub use tally::{AuditTally, EffectCounts, Example, ExampleText, Noted, RuleEffect, RuleTally};
 
 /// The shape of the command in a message.
 #[must_use]

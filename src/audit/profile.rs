@@ -9,10 +9,10 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, Content, RecordedCommand, TRUNCATED, Unreadable, Wanted, comment, content_of, fnv_hash, head, hidden,
-    joined, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, fnv_hash,
+    head, hidden, joined, statement,
 };
-use crate::command::{CommandClass, Form, Namespace, classify};
+use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document};
 use crate::shell;
 
@@ -26,14 +26,14 @@ struct ProfileEntry<'a> {
     app: Option<String>,
     client: Option<String>,
     #[serde(rename = "allUsers")]
-    users: Option<Vec<User>>,
+    users: Option<Vec<ProfileUser>>,
     ts: Option<serde_json::Value>,
     ninserted: Option<serde_json::Value>,
     millis: Option<serde_json::Value>,
 }
 
 #[derive(Deserialize)]
-struct User {
+struct ProfileUser {
     user: String,
     db: String,
 }
@@ -49,7 +49,7 @@ pub fn is_line(line: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`Unreadable`] if it is not a document of `system.profile`.
-pub fn parse_line(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
+pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
     let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
     let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
@@ -67,7 +67,7 @@ pub fn parse_line(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedComman
         match form {
             None => content_of(shown.as_document(), namespace, class, inserted),
             Some(form) => match command_of(form, namespace, shown.as_document()) {
-                Some(command) => Content::Command(command),
+                Some(command) => RecordedContent::Command(command),
                 None => return Ok(()),
             },
         }
@@ -86,18 +86,18 @@ pub fn parse_line(line: &[u8], wanted: &Wanted<'_>, out: &mut Vec<RecordedComman
 }
 
 /// The form of an entry that has a statement instead of a command.
-fn form_of(operation: &str) -> Option<Form> {
+fn form_of(operation: &str) -> Option<WriteForm> {
     match operation {
-        "update" => Some(Form::Update),
-        "remove" => Some(Form::Delete),
+        "update" => Some(WriteForm::Update),
+        "remove" => Some(WriteForm::Delete),
         _ => None,
     }
 }
 
 /// The class and collection of an entry. If its `ns` is a database's `$cmd`, the command names the collection.
-fn target<'e>(form: Option<Form>, json: &'e str, namespace: Namespace<'e>) -> Option<(CommandClass, &'e str)> {
+fn target<'e>(form: Option<WriteForm>, json: &'e str, namespace: Namespace<'e>) -> Option<(CommandClass, &'e str)> {
     match (form, truncated_name(json)) {
-        (Some(Form::Delete), _) => Some((CommandClass::Delete, namespace.collection)),
+        (Some(WriteForm::Delete), _) => Some((CommandClass::Delete, namespace.collection)),
         (Some(_), _) => Some((CommandClass::Update, namespace.collection)),
         (None, Some(name)) => Some((classify(name.as_bytes()), namespace.collection)),
         (None, None) => head(json).map(|(class, target)| (class, target.unwrap_or(namespace.collection))),
@@ -105,7 +105,7 @@ fn target<'e>(form: Option<Form>, json: &'e str, namespace: Namespace<'e>) -> Op
 }
 
 /// The command of the one statement in an entry. Of its other fields the entry has only the comment.
-fn command_of(form: Form, namespace: Namespace<'_>, shown: Document<'_>) -> Option<CowDocument<'static>> {
+fn command_of(form: WriteForm, namespace: Namespace<'_>, shown: Document<'_>) -> Option<CowDocument<'static>> {
     let comment = comment(shown);
     joined(form, namespace, comment.as_ref().map(CowDocument::as_document), &[statement(form, shown)])
 }

@@ -1,7 +1,7 @@
 //! A recorded command, as far as its source contains it.
 
 use super::Answer;
-use crate::command::{CommandClass, Form, Namespace, classify};
+use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document, Element, Value};
 
 /// One recorded command, or the part of it that the source contains.
@@ -12,7 +12,7 @@ pub struct RecordedCommand {
     pub milliseconds: Option<i64>,
     /// How long the server took, in milliseconds, if the source has it.
     pub took: Option<u64>,
-    pub content: Content,
+    pub content: RecordedContent,
     /// Only the statements are known, not the command's other fields, such as its comment.
     pub partial: bool,
     /// The server's answer; only captures have it.
@@ -32,7 +32,7 @@ pub struct Client {
 
 /// The content of a recorded command.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum RecordedContent {
     /// The whole command with its statements and `$db`, without session fields.
     Command(CowDocument<'static>),
     /// The source does not contain what rules need.
@@ -58,7 +58,7 @@ pub struct Unreadable(pub String);
 
 /// Whether the reader's caller needs a command of this class; called before the command is parsed. The bytes are the
 /// command's JSON or BSON; both contain names literally.
-pub type Wanted<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
+pub type CommandFilter<'w> = dyn Fn(Namespace<'_>, CommandClass, &[u8]) -> bool + 'w;
 
 /// The reason for [`Hidden`] if the source truncated the command.
 pub(super) const TRUNCATED: &str = "the source truncated it";
@@ -98,9 +98,9 @@ pub(super) fn hidden(
     class: CommandClass,
     statements: Option<u64>,
     reason: &'static str,
-) -> Content {
+) -> RecordedContent {
     let (database, collection) = (namespace.database.to_owned(), namespace.collection.to_owned());
-    Content::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
+    RecordedContent::Hidden(Hidden { database, collection, class, statements: statements.unwrap_or(1).max(1), reason })
 }
 
 /// The content of a command as logged. mongod omits inserted documents and can log other statements as a number;
@@ -110,26 +110,26 @@ pub(super) fn content_of(
     namespace: Namespace<'_>,
     class: CommandClass,
     inserted: Option<u64>,
-) -> Content {
-    if let Some(list) = Form::for_class(class).and_then(Form::list)
+) -> RecordedContent {
+    if let Some(list) = WriteForm::for_class(class).and_then(WriteForm::list)
         && shown.get(list).and_then(Value::as_array).is_none()
     {
         let count = shown.get(list).and_then(Value::as_integer).map(i64::unsigned_abs);
         return hidden(namespace, class, count.or(inserted), OMITTED);
     }
     let database = shown.get("$db").and_then(|database| database.as_str());
-    Content::Command(kept(shown, database.unwrap_or(namespace.database)))
+    RecordedContent::Command(kept(shown, database.unwrap_or(namespace.database)))
 }
 
 /// The command with these statements. `rest` has its other known fields.
 pub(super) fn joined(
-    form: Form,
+    form: WriteForm,
     namespace: Namespace<'_>,
     rest: Option<Document<'_>>,
     statements: &[CowDocument<'static>],
 ) -> Option<CowDocument<'static>> {
     let list = form.list()?;
-    let name = if form == Form::Delete { "delete" } else { "update" };
+    let name = if form == WriteForm::Delete { "delete" } else { "update" };
     let written = [name.as_bytes(), list.as_bytes(), b"$db"];
     Some(CowDocument::build(|w| {
         w.string(name, namespace.collection);
@@ -148,13 +148,13 @@ pub(super) fn comment(logged: Document<'_>) -> Option<CowDocument<'static>> {
 
 /// A logged update or delete statement as the client sent it. mongod adds its own fields and logs the hint in
 /// another form; hints do not matter to rules.
-pub(super) fn statement(form: Form, logged: Document<'_>) -> CowDocument<'static> {
+pub(super) fn statement(form: WriteForm, logged: Document<'_>) -> CowDocument<'static> {
     const UPDATE: [&[u8]; 7] = [b"q", b"u", b"c", b"multi", b"upsert", b"arrayFilters", b"collation"];
     const DELETE: [&[u8]; 3] = [b"q", b"limit", b"collation"];
     // mongod logs them even if the client did not send them.
     let is_default =
         |element: &Element<'_>| matches!(element.key, b"multi" | b"upsert") && element.value.as_flag() == Some(false);
-    let fields: &[&[u8]] = if form == Form::Delete { &DELETE } else { &UPDATE };
+    let fields: &[&[u8]] = if form == WriteForm::Delete { &DELETE } else { &UPDATE };
     CowDocument::build(|w| {
         let kept = logged.elements().filter(|element| fields.contains(&element.key) && !is_default(element));
         kept.for_each(|element| w.element(element));

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use serde_json::{Value, json};
 
-use super::tally::{Counts, Effect, Example, RuleTally, Tally};
+use super::tally::{AuditTally, EffectCounts, Example, RuleEffect, RuleTally};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
 use crate::text::one_line;
@@ -27,7 +27,7 @@ pub struct ReportSource {
 
 /// `{sources, from, to, commands, rules, notes}`
 #[must_use]
-pub fn to_json(tally: &Tally, rules: &RuleSet, sources: &[ReportSource]) -> Value {
+pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> Value {
     let time = |milliseconds: i64| bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok();
     let source = |source: &ReportSource| {
         json!({
@@ -61,7 +61,7 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
 
 /// The table, then the applications and examples of each rule.
 #[must_use]
-pub fn to_text(tally: &Tally, rules: &RuleSet, sources: &[ReportSource]) -> String {
+pub fn to_text(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> String {
     let mut out = String::new();
     for source in sources {
         let unreadable = match source.unreadable {
@@ -101,7 +101,7 @@ fn table(rules: &[(&Rule, &RuleTally)]) -> String {
         ),
     );
     for (rule, tally) in rules {
-        let Counts { rejected, rewritten, conflict, no_match, warned, cannot_tell, excepted, passed, .. } =
+        let EffectCounts { rejected, rewritten, conflict, no_match, warned, cannot_tell, excepted, passed, .. } =
             tally.counts;
         line(
             &mut out,
@@ -155,27 +155,27 @@ fn example_text(example: &Example, out: &mut String) {
     }
 }
 
-fn in_words(counts: &Counts) -> String {
-    let parts = counts.by_effect().into_iter().filter(|(effect, count)| *count > 0 && *effect != Effect::Passed);
+fn in_words(counts: &EffectCounts) -> String {
+    let parts = counts.by_effect().into_iter().filter(|(effect, count)| *count > 0 && *effect != RuleEffect::Passed);
     parts.map(|(effect, count)| format!("{} {count}", words(effect))).collect::<Vec<_>>().join(", ")
 }
 
-fn words(effect: Effect) -> &'static str {
+fn words(effect: RuleEffect) -> &'static str {
     match effect {
-        Effect::Rejected => "would reject",
-        Effect::Rewritten => "would rewrite",
-        Effect::Conflict => "reports a conflict for",
-        Effect::NoMatch => "no match for",
-        Effect::Stale => "stale",
-        Effect::Warned => "warns about",
-        Effect::CannotTell => "cannot tell",
-        Effect::Excepted => "exempts",
-        Effect::Passed => "forwards",
+        RuleEffect::Rejected => "would reject",
+        RuleEffect::Rewritten => "would rewrite",
+        RuleEffect::Conflict => "reports a conflict for",
+        RuleEffect::NoMatch => "no match for",
+        RuleEffect::Stale => "stale",
+        RuleEffect::Warned => "warns about",
+        RuleEffect::CannotTell => "cannot tell",
+        RuleEffect::Excepted => "exempts",
+        RuleEffect::Passed => "forwards",
     }
 }
 
 /// Notes on the limits of the counts.
-fn notes(tally: &Tally, rules: &RuleSet) -> Vec<String> {
+fn notes(tally: &AuditTally, rules: &RuleSet) -> Vec<String> {
     let mut notes = Vec::new();
     let by_user = active(rules, tally).any(|(rule, _)| !rule.except.users.is_empty());
     if tally.users_unknown && by_user {
@@ -194,7 +194,7 @@ fn notes(tally: &Tally, rules: &RuleSet) -> Vec<String> {
     notes
 }
 
-fn active<'a>(rules: &'a RuleSet, tally: &'a Tally) -> impl Iterator<Item = (&'a Rule, &'a RuleTally)> {
+fn active<'a>(rules: &'a RuleSet, tally: &'a AuditTally) -> impl Iterator<Item = (&'a Rule, &'a RuleTally)> {
     rules.rules().iter().zip(&tally.rules).filter(|(rule, _)| rule.mode != Mode::Disabled)
 }
 

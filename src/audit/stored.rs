@@ -6,8 +6,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use super::Answer;
 use super::matching::matches;
 use super::recorded::fnv_hash;
-use super::write::{Change, Write, id_of};
-use crate::document::{Document, Element, Kind, Lookup, OwnedValue, Path, Value, edit};
+use super::write::{AuditedWrite, WriteAction, id_of};
+use crate::document::{Document, Element, Kind, OwnedValue, Path, PathLookup, Value, edit};
 
 /// The most documents known of one collection; then the oldest are forgotten.
 const MAX_DOCUMENTS: usize = 5000;
@@ -26,7 +26,7 @@ const MAX_READS: usize = 32;
 
 /// The documents that are known.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct KnownDocuments {
     collections: HashMap<String, StoredCollection>,
     bytes: usize,
     /// The number of commands so far.
@@ -58,12 +58,12 @@ struct StoredDocument {
     /// When it became known.
     since: u64,
     /// The last change after its insert.
-    changed: Option<Moment>,
+    changed: Option<WriteMoment>,
 }
 
 /// A document of which at least a part is known.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Known<'s> {
+pub(super) struct KnownDocument<'s> {
     document: &'s StoredDocument,
     collection: &'s StoredCollection,
 }
@@ -85,7 +85,7 @@ impl<'s> Fact<'s> {
     }
 }
 
-impl<'s> Known<'s> {
+impl<'s> KnownDocument<'s> {
     pub(super) fn fact(&self, path: &str) -> Fact<'s> {
         let StoredDocument { fields, whole, unknown, since, .. } = self.document;
         let root = path.split('.').next().unwrap_or(path).as_bytes();
@@ -94,8 +94,8 @@ impl<'s> Known<'s> {
             return Fact::Unknown;
         }
         match Path::parse(path).zip(Document::parse(fields).ok()).map(|(path, fields)| path.lookup(fields)) {
-            Some(Lookup::Found(value)) => Fact::Value(value),
-            Some(Lookup::Missing) if *whole => Fact::Missing,
+            Some(PathLookup::Found(value)) => Fact::Value(value),
+            Some(PathLookup::Missing) if *whole => Fact::Missing,
             _ => Fact::Unknown,
         }
     }
@@ -113,29 +113,29 @@ pub(super) fn key(namespace: &str, id: Value<'_>) -> u64 {
     fnv_hash(&[namespace.as_bytes(), &[0, u8::from(number.is_some())], bytes].concat())
 }
 
-impl Stored {
+impl KnownDocuments {
     /// The document with this `_id`.
-    pub(super) fn document(&self, namespace: &str, id: Value<'_>) -> Option<Known<'_>> {
+    pub(super) fn document(&self, namespace: &str, id: Value<'_>) -> Option<KnownDocument<'_>> {
         let collection = self.collections.get(namespace)?;
         let document = collection.documents.get(&key(namespace, id))?;
-        Some(Known { document, collection })
+        Some(KnownDocument { document, collection })
     }
 
     /// The document that a filter selects by `_id`.
-    pub(super) fn selected(&self, namespace: &str, filter: Document<'_>) -> Option<Known<'_>> {
+    pub(super) fn selected(&self, namespace: &str, filter: Document<'_>) -> Option<KnownDocument<'_>> {
         self.document(namespace, id_of(filter)?)
     }
 
     /// The documents of all collections with this `_id`.
-    pub(super) fn with_id(&self, id: Value<'_>) -> impl Iterator<Item = (&str, Known<'_>)> {
+    pub(super) fn with_id(&self, id: Value<'_>) -> impl Iterator<Item = (&str, KnownDocument<'_>)> {
         self.collections.iter().filter_map(move |(namespace, collection)| {
             let document = collection.documents.get(&key(namespace, id))?;
-            Some((namespace.as_str(), Known { document, collection }))
+            Some((namespace.as_str(), KnownDocument { document, collection }))
         })
     }
 
     /// Remembers what a find or aggregate of a connection reads: a document, or any documents of the collection.
-    pub(super) fn read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
+    pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
         let key = filter.and_then(id_of).map_or_else(|| fnv_hash(namespace.as_bytes()), |id| key(namespace, id));
@@ -181,7 +181,7 @@ impl Stored {
     pub(super) fn apply(
         &mut self,
         namespace: &str,
-        write: &Write<'_>,
+        write: &AuditedWrite<'_>,
         answer: Option<&Answer>,
         (connection, is_single): (u64, bool),
     ) {
@@ -194,7 +194,7 @@ impl Stored {
         if self.bytes > MAX_BYTES || self.collections.len() > MAX_COLLECTIONS {
             *self = Self { tick: self.tick, reads: std::mem::take(&mut self.reads), ..Self::default() };
         }
-        let now = Moment { tick: self.tick, connection };
+        let now = WriteMoment { tick: self.tick, connection };
         let is_certain = is_single && answer.is_some_and(|answer| answer.n.is_some_and(|n| n > 0));
         let collection = self.collections.entry(namespace.to_owned()).or_default();
         let before = collection.bytes;
@@ -215,23 +215,23 @@ impl StoredCollection {
     }
 
     /// A write to a document that its `_id` selects.
-    fn write(&mut self, (key, id): (u64, Value<'_>), write: &Write<'_>, is_certain: bool, now: Moment) {
+    fn write(&mut self, (key, id): (u64, Value<'_>), write: &AuditedWrite<'_>, is_certain: bool, now: WriteMoment) {
         let matched = match self.documents.get(&key) {
-            _ if is_certain || matches!(write.change, Change::Insert(_)) => Some(true),
-            Some(document) => matches(write.filter, &Known { document, collection: self }),
+            _ if is_certain || matches!(write.change, WriteAction::Insert(_)) => Some(true),
+            Some(document) => matches(write.filter, &KnownDocument { document, collection: self }),
             None => (!write.is_conditional()).then_some(true),
         };
         match (matched, write.change) {
             (Some(false), _) => {}
-            (Some(true), Change::Insert(document) | Change::Replacement(document)) => {
+            (Some(true), WriteAction::Insert(document) | WriteAction::Replacement(document)) => {
                 let fields = match document.get("_id") {
                     Some(_) => document.as_bytes().to_vec(),
                     None => edit::append(document, |w| w.value("_id", id)),
                 };
-                let changed = matches!(write.change, Change::Replacement(_)).then_some(now);
+                let changed = matches!(write.change, WriteAction::Replacement(_)).then_some(now);
                 self.learn(key, StoredDocument { changed, ..StoredDocument::new(fields, true, now) });
             }
-            (_, Change::Operators(operators)) => {
+            (_, WriteAction::Operators(operators)) => {
                 let new = || StoredDocument::new(crate::document::document(|w| w.value("_id", id)), false, now);
                 let mut document = self.remove(key).unwrap_or_else(new);
                 document.changed = Some(now);
@@ -244,7 +244,9 @@ impl StoredCollection {
                 }
                 self.learn(key, document);
             }
-            (_, Change::Delete | Change::Other | Change::Replacement(_) | Change::Insert(_)) => _ = self.remove(key),
+            (_, WriteAction::Delete | WriteAction::Other | WriteAction::Replacement(_) | WriteAction::Insert(_)) => {
+                _ = self.remove(key)
+            }
         }
     }
 
@@ -266,14 +268,14 @@ impl StoredCollection {
     }
 
     /// A write to documents that are not known.
-    fn write_unknown(&mut self, write: &Write<'_>, now: Moment) {
+    fn write_unknown(&mut self, write: &AuditedWrite<'_>, now: WriteMoment) {
         match write.change {
             // Without `_id` the driver or the server adds one.
-            Change::Insert(_) => {}
-            Change::Operators(_) => {
+            WriteAction::Insert(_) => {}
+            WriteAction::Operators(_) => {
                 write.paths().for_each(|path| _ = self.unsettled.insert(root(path).to_vec(), now.tick));
             }
-            Change::Replacement(_) | Change::Other | Change::Delete => *self = Self::default(),
+            WriteAction::Replacement(_) | WriteAction::Other | WriteAction::Delete => *self = Self::default(),
         }
         const MAX_UNSETTLED: usize = 1000;
         if self.unsettled.len() > MAX_UNSETTLED {
@@ -284,13 +286,13 @@ impl StoredCollection {
 
 /// When and by which connection a write is carried out.
 #[derive(Debug, Clone, Copy)]
-struct Moment {
+struct WriteMoment {
     tick: u64,
     connection: u64,
 }
 
 impl StoredDocument {
-    fn new(fields: Vec<u8>, whole: bool, now: Moment) -> Self {
+    fn new(fields: Vec<u8>, whole: bool, now: WriteMoment) -> Self {
         Self { fields, whole, unknown: Vec::new(), since: now.tick, changed: None }
     }
 
@@ -325,14 +327,14 @@ impl StoredDocument {
         let stored = path.lookup(fields);
         let unknown = self.unknown.iter().any(|one| one == root(element.key));
         match (operator, stored) {
-            (_, Lookup::Blocked(_)) => None,
+            (_, PathLookup::Blocked(_)) => None,
             (b"$set", _) if !unknown || path.is_top_level() => Some(edit::set(fields, &path, element.value)),
             (b"$unset", _) if path.is_top_level() && self.whole => Some(edit::without(fields, path.as_str())),
-            (b"$inc", Lookup::Found(value)) if !unknown && value.kind != Kind::DateTime => {
+            (b"$inc", PathLookup::Found(value)) if !unknown && value.kind != Kind::DateTime => {
                 let sum = value.as_integer()?.checked_add(element.value.as_integer()?)?;
                 Some(edit::set(fields, &path, OwnedValue::integer(sum).as_value()))
             }
-            (b"$inc", Lookup::Missing) if !unknown && self.whole => Some(edit::set(fields, &path, element.value)),
+            (b"$inc", PathLookup::Missing) if !unknown && self.whole => Some(edit::set(fields, &path, element.value)),
             _ => None,
         }
     }

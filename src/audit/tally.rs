@@ -20,7 +20,7 @@ const UNNAMED: &str = "(no appName)";
 /// What a rule does, or would do, to a statement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Effect {
+pub enum RuleEffect {
     Rejected,
     Rewritten,
     /// The stored document had another version than the statement was made for.
@@ -38,7 +38,7 @@ pub enum Effect {
     Passed,
 }
 
-impl Effect {
+impl RuleEffect {
     /// The name in JSON and logs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -72,7 +72,7 @@ impl Effect {
 
 /// Statements by effect.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Counts {
+pub struct EffectCounts {
     pub rejected: u64,
     pub rewritten: u64,
     pub conflict: u64,
@@ -84,23 +84,23 @@ pub struct Counts {
     pub passed: u64,
 }
 
-impl Counts {
-    fn count_mut(&mut self, effect: Effect) -> &mut u64 {
+impl EffectCounts {
+    fn count_mut(&mut self, effect: RuleEffect) -> &mut u64 {
         match effect {
-            Effect::Rejected => &mut self.rejected,
-            Effect::Rewritten => &mut self.rewritten,
-            Effect::Conflict => &mut self.conflict,
-            Effect::NoMatch => &mut self.no_match,
-            Effect::Stale => &mut self.stale,
-            Effect::Warned => &mut self.warned,
-            Effect::CannotTell => &mut self.cannot_tell,
-            Effect::Excepted => &mut self.excepted,
-            Effect::Passed => &mut self.passed,
+            RuleEffect::Rejected => &mut self.rejected,
+            RuleEffect::Rewritten => &mut self.rewritten,
+            RuleEffect::Conflict => &mut self.conflict,
+            RuleEffect::NoMatch => &mut self.no_match,
+            RuleEffect::Stale => &mut self.stale,
+            RuleEffect::Warned => &mut self.warned,
+            RuleEffect::CannotTell => &mut self.cannot_tell,
+            RuleEffect::Excepted => &mut self.excepted,
+            RuleEffect::Passed => &mut self.passed,
         }
     }
 
     /// Counts statements.
-    pub fn add(&mut self, effect: Effect, statements: u64) {
+    pub fn add(&mut self, effect: RuleEffect, statements: u64) {
         let count = self.count_mut(effect);
         *count = count.saturating_add(statements);
     }
@@ -119,17 +119,17 @@ impl Counts {
 
     /// The count of each effect.
     #[must_use]
-    pub fn by_effect(&self) -> [(Effect, u64); 9] {
+    pub fn by_effect(&self) -> [(RuleEffect, u64); 9] {
         [
-            (Effect::Rejected, self.rejected),
-            (Effect::Rewritten, self.rewritten),
-            (Effect::Conflict, self.conflict),
-            (Effect::NoMatch, self.no_match),
-            (Effect::Stale, self.stale),
-            (Effect::CannotTell, self.cannot_tell),
-            (Effect::Warned, self.warned),
-            (Effect::Excepted, self.excepted),
-            (Effect::Passed, self.passed),
+            (RuleEffect::Rejected, self.rejected),
+            (RuleEffect::Rewritten, self.rewritten),
+            (RuleEffect::Conflict, self.conflict),
+            (RuleEffect::NoMatch, self.no_match),
+            (RuleEffect::Stale, self.stale),
+            (RuleEffect::CannotTell, self.cannot_tell),
+            (RuleEffect::Warned, self.warned),
+            (RuleEffect::Excepted, self.excepted),
+            (RuleEffect::Passed, self.passed),
         ]
     }
 }
@@ -137,7 +137,7 @@ impl Counts {
 /// A shape: commands that differ only in their values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Example {
-    pub effect: Effect,
+    pub effect: RuleEffect,
     /// "database.collection"
     pub namespace: String,
     pub shape: String,
@@ -165,16 +165,16 @@ pub struct ExampleText {
 /// One rule's counts.
 #[derive(Debug, Clone, Default)]
 pub struct RuleTally {
-    pub counts: Counts,
+    pub counts: EffectCounts,
     /// A list: few applications write to one collection, and searching a short list is faster than hashing.
-    apps: Vec<(String, Counts)>,
+    apps: Vec<(String, EffectCounts)>,
     examples: Vec<Example>,
 }
 
 /// Statements with one effect, to be counted.
 #[derive(Debug, Clone, Copy)]
 pub struct Noted<'n> {
-    pub effect: Effect,
+    pub effect: RuleEffect,
     pub statements: u64,
     pub app: Option<&'n str>,
     pub users: Option<&'n [(String, String)]>,
@@ -187,7 +187,7 @@ pub struct Noted<'n> {
 impl RuleTally {
     /// Counts passed statements, without application and example.
     pub fn pass(&mut self, statements: u64) {
-        self.counts.add(Effect::Passed, statements);
+        self.counts.add(RuleEffect::Passed, statements);
     }
 
     /// Counts statements, without an example.
@@ -219,13 +219,13 @@ impl RuleTally {
         }
     }
 
-    fn add_to_app(&mut self, name: &str, add: impl FnOnce(&mut Counts)) {
+    fn add_to_app(&mut self, name: &str, add: impl FnOnce(&mut EffectCounts)) {
         let is_known = |name: &str| self.apps.iter().any(|(known, _)| known == name);
         let name = if self.apps.len() < MAX_APPS || is_known(name) { name } else { OTHERS };
         match self.apps.iter_mut().find(|(known, _)| known == name) {
             Some((_, counts)) => add(counts),
             None => {
-                let mut counts = Counts::default();
+                let mut counts = EffectCounts::default();
                 add(&mut counts);
                 self.apps.push((name.to_owned(), counts));
             }
@@ -234,8 +234,9 @@ impl RuleTally {
 
     /// Applications, the busiest first.
     #[must_use]
-    pub fn apps(&self) -> Vec<(&str, Counts)> {
-        let mut apps: Vec<(&str, Counts)> = self.apps.iter().map(|(app, counts)| (app.as_str(), *counts)).collect();
+    pub fn apps(&self) -> Vec<(&str, EffectCounts)> {
+        let mut apps: Vec<(&str, EffectCounts)> =
+            self.apps.iter().map(|(app, counts)| (app.as_str(), *counts)).collect();
         apps.sort_unstable_by(|one, other| other.1.total().cmp(&one.1.total()).then_with(|| one.0.cmp(other.0)));
         apps
     }
@@ -277,7 +278,7 @@ fn joined(users: &[(String, String)]) -> String {
 
 /// The effects of all rules of a set, by rule number.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct AuditTally {
     pub rules: Vec<RuleTally>,
     /// The commands evaluated.
     pub commands: u64,
@@ -287,7 +288,7 @@ pub struct Tally {
     pub users_unknown: bool,
 }
 
-impl Tally {
+impl AuditTally {
     /// Adds the counts of `other`, which has the same rules.
     pub fn merge(&mut self, other: Self) {
         self.rules.resize_with(self.rules.len().max(other.rules.len()), RuleTally::default);

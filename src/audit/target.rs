@@ -6,7 +6,7 @@ use crate::patterns::Concern;
 use crate::rules::Rule;
 
 /// The namespace and class of a command, and the kind of its statement.
-pub(super) type Target<'c> = (Namespace<'c>, CommandClass, Option<StatementKind>);
+pub(super) type CommandTarget<'c> = (Namespace<'c>, CommandClass, Option<StatementKind>);
 
 /// Whether a rule evaluates statements of `kind`, or a command of this class.
 pub(super) fn evaluates_statement(
@@ -20,7 +20,7 @@ pub(super) fn evaluates_statement(
 }
 
 /// The target of a command with one statement.
-pub(super) fn target(command: Document<'_>) -> Option<Target<'_>> {
+pub(super) fn target(command: Document<'_>) -> Option<CommandTarget<'_>> {
     let first = command.first()?;
     let class = classify(first.key);
     if class == CommandClass::BulkWrite {
@@ -31,7 +31,7 @@ pub(super) fn target(command: Document<'_>) -> Option<Target<'_>> {
 }
 
 /// The target of a bulkWrite with one op.
-fn bulk_target(command: Document<'_>) -> Option<Target<'_>> {
+fn bulk_target(command: Document<'_>) -> Option<CommandTarget<'_>> {
     let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;
     let first = op.first()?;
     let place = usize::try_from(first.value.as_integer()?).ok()?;

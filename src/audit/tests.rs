@@ -23,7 +23,7 @@ fn line(context: &str, kind: &str, namespace: &str, command: &str, more: &str) -
 }
 
 /// The commands read from the lines: in mongosh syntax, or described if hidden.
-fn read(lines: &[String]) -> Vec<String> {
+fn read_commands(lines: &[String]) -> Vec<String> {
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
         reader.parse_line(line.as_bytes(), &everything, &mut out).unwrap();
@@ -35,8 +35,8 @@ fn read(lines: &[String]) -> Vec<String> {
 fn describe(recorded: &RecordedCommand) -> String {
     let partial = if recorded.partial { " (partial)" } else { "" };
     match &recorded.content {
-        Content::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
-        Content::Hidden(Hidden { collection, class, statements, reason, .. }) => {
+        RecordedContent::Command(command) => format!("{}{partial}", render_unbroken(command.as_document(), "d")),
+        RecordedContent::Hidden(Hidden { collection, class, statements, reason, .. }) => {
             format!("{class:?} of {statements} on {collection}: {reason}")
         }
     }
@@ -81,7 +81,7 @@ fn statements_and_their_command_are_joined_by_connection() {
         (vec![counted], vec!["Update of 2 on c: the source does not contain its documents or statements"]),
         (vec![cut, rest("a")], vec!["Update of 1 on c: the source truncated it"]),
     ] {
-        assert_eq!(read(&lines), expected, "{lines:#?}");
+        assert_eq!(read_commands(&lines), expected, "{lines:#?}");
     }
 }
 
@@ -91,8 +91,11 @@ fn missing_parts_of_a_log_entry_are_reported() {
     let inserted =
         line("a", "command", "d.c", insert, "").replace(r#""durationMillis""#, r#""ninserted":3,"durationMillis""#);
     let hint = line("a", "update", "d.c", r#"{"q":{},"u":{"$inc":{"n":-1}},"hint":{"$hint":"_id_"},"multi":true}"#, "");
-    assert_eq!(read(&[inserted]), ["Insert of 3 on c: the source does not contain its documents or statements"]);
-    assert_eq!(read(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
+    assert_eq!(
+        read_commands(&[inserted]),
+        ["Insert of 3 on c: the source does not contain its documents or statements"]
+    );
+    assert_eq!(read_commands(&[hint]), ["db.c.updateMany({}, {$inc: {n: -1}}) (partial)"]);
 }
 
 #[test]
@@ -157,8 +160,13 @@ fn a_record_is_read_as_it_was_written() {
         bson::raw::RawDocumentBuf::try_from(&doc! {"insert": "c", "documents": [{"a": 1_i64}], "lsid": {}, "$db": "d"});
     let command = command.unwrap();
     let users = vec![("admin".to_owned(), "root".to_owned())];
-    let sender =
-        capture::Sender { connection: -7, client: "127.0.0.1:5", app: Some("a"), users: Some(&users), milliseconds: 9 };
+    let sender = capture::CapturedClient {
+        connection: -7,
+        client: "127.0.0.1:5",
+        app: Some("a"),
+        users: Some(&users),
+        milliseconds: 9,
+    };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
     let recorded = capture::parse_record(Document::parse(&record).unwrap()).unwrap();
     assert_eq!(describe(&recorded), r#"db.c.insertOne({a: Long("1")})"#);
@@ -182,7 +190,7 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     }
     reader.finish(&mut out);
     out.iter().for_each(|recorded| audit.take(recorded));
-    let Counts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
+    let EffectCounts { rejected, rewritten, cannot_tell, passed, .. } = audit.finish().rules[0].counts;
     (rejected, rewritten, cannot_tell, passed)
 }
 
@@ -225,7 +233,7 @@ fn ops_of_a_bulk_write_count_for_their_own_collections() {
     let ops = vec![op(0, doc! {"a": 1}), op(1, doc! {"a": 1}), op(1, doc! {"$set": {"a": 1}}), op(1, doc! {"b": 1})];
     let command = doc! {"bulkWrite": 1, "ops": ops, "nsInfo": [{"ns": "d.other"}, {"ns": "d.c"}], "$db": "admin"};
     let command = bson::raw::RawDocumentBuf::try_from(&command).unwrap();
-    let sender = capture::Sender { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
+    let sender = capture::CapturedClient { connection: 1, client: "", app: None, users: None, milliseconds: 9 };
     let record = capture::record(&sender, Document::parse(command.as_bytes()).unwrap());
     audit.take(&capture::parse_record(Document::parse(&record).unwrap()).unwrap());
     let counts = audit.finish().rules[0].counts;
@@ -242,7 +250,7 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
         client,
         milliseconds: None,
         took: None,
-        content: Content::Command(command),
+        content: RecordedContent::Command(command),
         partial: false,
         answer: None,
     });
@@ -257,7 +265,7 @@ fn counts_are_bounded_and_can_be_merged() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
         let noted = Noted {
-            effect: Effect::Rejected,
+            effect: RuleEffect::Rejected,
             statements: 1,
             app: Some(&app),
             users: None,
@@ -306,14 +314,14 @@ fn proposed(commands: &[&str]) -> String {
 fn recorded(text: &str, connection: u64, answer: Option<Answer>) -> RecordedCommand {
     let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
     let client = Client { app: Some("shop\n- x".to_owned()), connection, ..Client::default() };
-    let content = Content::Command(command);
+    let content = RecordedContent::Command(command);
     RecordedCommand { client, milliseconds: None, took: None, content, partial: false, answer }
 }
 
 fn proposed_for(traffic: &[RecordedCommand]) -> String {
     let mut habits = Habits::default();
     traffic.iter().for_each(|one| habits.take(one));
-    let candidates = Candidates::from_habits(&habits);
+    let candidates = CandidateRules::from_habits(&habits);
     let mut evaluation = candidates.evaluation();
     traffic.iter().for_each(|one| evaluation.take(one));
     let evaluated = evaluation.finish();
@@ -450,7 +458,7 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
         audit.take(&recorded(&text, connection, answer));
     }
     let tally = audit.finish();
-    let Counts { rewritten, conflict, .. } = tally.rules[0].counts;
+    let EffectCounts { rewritten, conflict, .. } = tally.rules[0].counts;
     assert_eq!((rewritten, conflict), (3, 3));
     let text = report::to_text(&tally, &rules, &[]);
     for part in [
@@ -474,7 +482,7 @@ fn an_audit_counts_upserts_that_check_version_does_not_insert() {
     ] {
         audit.take(&recorded(text, 1, answer));
     }
-    let Counts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
+    let EffectCounts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
     assert_eq!((rewritten, no_match), (2, 1));
 }
 

@@ -5,7 +5,7 @@ use crate::document::{Document, Value};
 
 /// What a write does to the documents that it selects.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change<'c> {
+pub(super) enum WriteAction<'c> {
     Insert(Document<'c>),
     Operators(Document<'c>),
     Replacement(Document<'c>),
@@ -16,21 +16,21 @@ pub(super) enum Change<'c> {
 
 /// The first statement of a command.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Write<'c> {
+pub(super) struct AuditedWrite<'c> {
     pub(super) filter: Document<'c>,
-    pub(super) change: Change<'c>,
+    pub(super) change: WriteAction<'c>,
     pub(super) upsert: bool,
     pub(super) multi: bool,
 }
 
-impl<'c> Write<'c> {
+impl<'c> AuditedWrite<'c> {
     /// Returns `None` for a command that is not an insert, update, delete or findAndModify.
     pub(super) fn from_command(command: Document<'c>) -> Option<Self> {
         let list = |name: &str| command.get(name)?.as_array()?.values().next()?.as_document();
         let document = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_document);
         let flag = |of: Document<'c>, name: &str| of.get(name).and_then(Value::as_flag) == Some(true);
         let (filter, change, upsert, multi) = match classify(command.first()?.key) {
-            CommandClass::Insert => (None, Change::Insert(list("documents")?), false, false),
+            CommandClass::Insert => (None, WriteAction::Insert(list("documents")?), false, false),
             CommandClass::Update => {
                 let statement = list("updates")?;
                 let change = change_of(statement.get("u")?);
@@ -39,10 +39,10 @@ impl<'c> Write<'c> {
             CommandClass::Delete => {
                 let statement = list("deletes")?;
                 let multi = statement.get("limit").and_then(Value::as_integer) == Some(0);
-                (document(statement, "q"), Change::Delete, false, multi)
+                (document(statement, "q"), WriteAction::Delete, false, multi)
             }
             CommandClass::FindAndModify => {
-                let change = command.get("update").map_or(Change::Delete, change_of);
+                let change = command.get("update").map_or(WriteAction::Delete, change_of);
                 (document(command, "query"), change, flag(command, "upsert"), false)
             }
             _ => return None,
@@ -53,7 +53,7 @@ impl<'c> Write<'c> {
     /// The `_id` that the filter requires.
     pub(super) fn id(&self) -> Option<Value<'c>> {
         match self.change {
-            Change::Insert(document) => document.get("_id"),
+            WriteAction::Insert(document) => document.get("_id"),
             _ => id_of(self.filter),
         }
     }
@@ -66,7 +66,7 @@ impl<'c> Write<'c> {
     /// The paths that it writes by operators.
     pub(super) fn paths(&self) -> impl Iterator<Item = &'c [u8]> {
         let operators = match self.change {
-            Change::Operators(operators) => operators,
+            WriteAction::Operators(operators) => operators,
             _ => Document::EMPTY,
         };
         let fields = operators.values().filter_map(Value::as_document);
@@ -76,7 +76,7 @@ impl<'c> Write<'c> {
     /// The fields of one operator.
     pub(super) fn operator(&self, name: &str) -> impl Iterator<Item = crate::document::Element<'c>> {
         let fields = match self.change {
-            Change::Operators(operators) => operators.get(name).and_then(Value::as_document),
+            WriteAction::Operators(operators) => operators.get(name).and_then(Value::as_document),
             _ => None,
         };
         fields.into_iter().flat_map(Document::elements)
@@ -93,10 +93,10 @@ pub(super) fn has_operators(document: Document<'_>) -> bool {
     document.first().is_some_and(|first| first.key.starts_with(b"$"))
 }
 
-fn change_of(change: Value<'_>) -> Change<'_> {
+fn change_of(change: Value<'_>) -> WriteAction<'_> {
     match change.as_document() {
-        None => Change::Other,
-        Some(document) if has_operators(document) => Change::Operators(document),
-        Some(document) => Change::Replacement(document),
+        None => WriteAction::Other,
+        Some(document) if has_operators(document) => WriteAction::Operators(document),
+        Some(document) => WriteAction::Replacement(document),
     }
 }

@@ -77,7 +77,7 @@ impl ActiveRules {
 
     /// Reads the stored overrides once, before the listeners open.
     pub(super) async fn start(&self) {
-        if let Err(error) = self.read().await {
+        if let Err(error) = self.load_overrides().await {
             tracing::warn!("overrides of rule modes are not known yet; the modes in the rule files apply: {error}");
         }
         self.apply(SystemTime::now());
@@ -90,7 +90,7 @@ impl ActiveRules {
         let mut logged = String::new();
         loop {
             ticks.tick().await;
-            let error = self.read().await.err().unwrap_or_default();
+            let error = self.load_overrides().await.err().unwrap_or_default();
             if !error.is_empty() && error != logged {
                 tracing::warn!(
                     "overrides of rule modes cannot be read; the known ones stay until they expire: {error}"
@@ -158,10 +158,10 @@ impl ActiveRules {
         }
     }
 
-    async fn read(&self) -> Result<(), String> {
+    async fn load_overrides(&self) -> Result<(), String> {
         let Some(service) = &self.service else { return Ok(()) };
         let changes = self.lock().changes;
-        let read = timeout(READ_TIMEOUT, modes::read(service)).await;
+        let read = timeout(READ_TIMEOUT, modes::load_overrides(service)).await;
         let shared = read.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))?;
         let mut overrides = self.lock();
         if overrides.changes == changes {

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, Worker};
+use super::traffic::{self, TrafficWorker};
 use super::{Format, fail, load_rules};
 use crate::audit::{Audit, RecordedCommand, report};
 use crate::command::{CommandClass, Namespace};
@@ -44,7 +44,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     print(text.as_bytes()).into()
 }
 
-impl Worker for Audit<'_> {
+impl TrafficWorker for Audit<'_> {
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         Audit::wants(self, namespace, class, command)
     }

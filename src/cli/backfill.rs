@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use super::connection::Connection;
+use super::connection::ConnectionOptions;
 use super::fail;
 use super::output::print_line;
 use super::progress::Lines;
@@ -20,7 +20,7 @@ pub struct Arguments {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// Exits with 0 if everything was set that can be set; with 1 if the server rejected a write or cannot be used.

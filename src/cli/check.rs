@@ -94,7 +94,7 @@ struct Findings {
 impl Findings {
     /// Reads the configuration file and loads its certificates.
     fn settings(&mut self, config: Option<&Path>) -> ConfigFile {
-        match config.map(ConfigFile::read).transpose() {
+        match config.map(ConfigFile::read_file).transpose() {
             Ok(settings) => {
                 let settings = settings.unwrap_or_default();
                 self.failed |= !(certificates_load(&settings) & admin_is_safe(&settings));

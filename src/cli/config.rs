@@ -15,7 +15,7 @@ use super::machine;
 use super::pool::PoolKeys;
 use super::values::{self, AdminAddress};
 use crate::admin;
-use crate::config::{Code, Key, Located, MapReader, Node, Report, Value, read_file, read_settings};
+use crate::config::{Code, Located, MapReader, MappingKey, Node, NodeValue, Report, read_file, read_settings};
 use crate::otlp::Endpoint;
 use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
 use crate::secret::Secret;
@@ -110,7 +110,7 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Every mistake in the file, with its place.
-    pub(super) fn read(path: &Path) -> Result<Self, Report> {
+    pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
     }
@@ -243,7 +243,7 @@ impl LimitKeys {
 /// `members: { NAME: { listen, advertise } }`
 fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEntry> {
     let Some(node) = reader.node("members") else { return BTreeMap::new() };
-    let Value::Map(entries) = &node.value else {
+    let NodeValue::Map(entries) = &node.value else {
         let message = "`members` must be a mapping from member names, as in rs.conf(), to listeners";
         reader.context().error(Code::WrongType, node.span, message);
         return BTreeMap::new();
@@ -252,7 +252,7 @@ fn read_members(reader: &mut MapReader<'_, '_, '_>) -> BTreeMap<String, MemberEn
         let message = "`listen` cannot be used with `members`: every member has its own address";
         reader.context().error(Code::ConflictingSettings, listen.span, message);
     }
-    let read = |(name, entry): &(Key, Node)| {
+    let read = |(name, entry): &(MappingKey, Node)| {
         if let Err(message) = values::member_name(&name.text) {
             reader.context().error(Code::InvalidValue, name.span, message);
         }
@@ -289,7 +289,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("docward.yaml");
         std::fs::write(&path, text).unwrap();
-        ConfigFile::read(&path).map(|file| ConfigFile {
+        ConfigFile::read_file(&path).map(|file| ConfigFile {
             rules: file.rules.iter().map(|rules| rules.strip_prefix(folder.path()).unwrap().to_owned()).collect(),
             ..file
         })

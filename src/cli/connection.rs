@@ -20,12 +20,12 @@ use crate::service::{ConnectionString, MongoService};
 
 /// The command line.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Connection {
+pub(super) struct ConnectionOptions {
     /// YAML file with the same keys as the flags of serve; flags take precedence.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     #[command(flatten)]
-    deployment: Deployment,
+    deployment: DeploymentOptions,
     /// Connection string for docward's own work [default: upstream, without its credentials].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     service: Option<ConnectionString>,
@@ -36,7 +36,7 @@ pub(super) struct Connection {
 
 /// The upstream deployment.
 #[derive(Debug, Clone, Args)]
-pub(super) struct Deployment {
+pub(super) struct DeploymentOptions {
     /// Connection string of the deployment [default: mongodb://127.0.0.1:27017].
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
@@ -45,14 +45,14 @@ pub(super) struct Deployment {
     resolver: Option<SocketAddr>,
 }
 
-impl Deployment {
+impl DeploymentOptions {
     /// Combines the flags with `file`; flags take precedence.
     pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
         ConfigFile { upstream: self.upstream.or(file.upstream), resolver: self.resolver.or(file.resolver), ..file }
     }
 }
 
-impl Connection {
+impl ConnectionOptions {
     /// Loads the rules, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(Arc<RuleSet>, MongoService) -> ExitCode) -> ExitCode {
         start(self.settings(), Builder::new_current_thread(), async |settings, rules| match settings.connect().await {
@@ -66,7 +66,7 @@ impl Connection {
     /// # Errors
     /// Every mistake in the file.
     pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
-        let file = self.config.as_deref().map(ConfigFile::read).transpose()?.unwrap_or_default();
+        let file = self.config.as_deref().map(ConfigFile::read_file).transpose()?.unwrap_or_default();
         Ok(self.deployment.clone().over(ConfigFile {
             service: self.service.clone().or(file.service),
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },
@@ -127,7 +127,7 @@ pub struct OneRule {
     #[arg(long)]
     dry_run: bool,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// The input of such a subcommand.
@@ -146,7 +146,7 @@ impl OneRule {
     }
 }
 
-impl Connection {
+impl ConnectionOptions {
     /// Finds the rule of this name, connects, and runs `work`. `typed` shows in the error if there is none.
     pub(super) fn run_for(
         self,

@@ -126,7 +126,7 @@ impl ExplainInput<'_> {
 }
 
 fn rules(arguments: &Arguments) -> Result<Arc<RuleSet>, ExitCode> {
-    let file = arguments.config.as_deref().map(ConfigFile::read).transpose();
+    let file = arguments.config.as_deref().map(ConfigFile::read_file).transpose();
     let file = file.map_err(|error| fail(&format!("{error:#}"), EXIT_USAGE))?.unwrap_or_default();
     let paths = if arguments.rules.is_empty() { file.rules } else { arguments.rules.clone() };
     if paths.is_empty() {

@@ -45,7 +45,7 @@ fn admin_address(arguments: &Arguments) -> Result<SocketAddr, String> {
         return Ok(address);
     }
     let path = arguments.config.as_deref().unwrap_or_else(|| "docward.yaml".as_ref());
-    let file = ConfigFile::read(path).map_err(|report| report.to_string())?;
+    let file = ConfigFile::read_file(path).map_err(|report| report.to_string())?;
     file.admin
         .address
         .map(|admin| admin.address)

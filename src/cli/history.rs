@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use serde_json::{Value, json};
 
-use super::connection::Connection;
+use super::connection::ConnectionOptions;
 use super::explain::{milliseconds_now, time};
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, fail};
@@ -33,7 +33,7 @@ pub struct Arguments {
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// Exits with 0 if the document's history or state was printed; with 1 if there is none, it is not known, or the server

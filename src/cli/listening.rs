@@ -13,7 +13,7 @@ const TLS: &str = "TLS";
 
 /// The command line.
 #[derive(Debug, Args)]
-pub(super) struct Listening {
+pub(super) struct ListenOptions {
     /// Address for the first member's listener; further members take the following ports [default: 127.0.0.1:27018].
     #[arg(long, value_name = "ADDR", value_parser = values::address)]
     listen: Option<SocketAddr>,
@@ -38,7 +38,7 @@ struct Tls {
     tls_client_ca: Option<PathBuf>,
 }
 
-impl Listening {
+impl ListenOptions {
     /// Combines the flags with `file`; flags take precedence.
     pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
         let Self { listen, advertise, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;

@@ -31,7 +31,7 @@ fn text(rules: &[&LiveRule]) -> String {
         "rule", "mode", "since", "rejected", "rewritten", "conflict", "no match", "stale", "warned", "excepted"
     );
     for rule in rules {
-        let audit::Counts { rejected, rewritten, conflict, no_match, stale, warned, excepted, .. } =
+        let audit::EffectCounts { rejected, rewritten, conflict, no_match, stale, warned, excepted, .. } =
             rule.counts.tally.counts;
         write!(
             out,
@@ -73,7 +73,7 @@ fn details(rule: &LiveRule, out: &mut String) {
 }
 
 /// The counts that are not zero.
-fn in_words(counts: &audit::Counts) -> String {
+fn in_words(counts: &audit::EffectCounts) -> String {
     let counted = counts.by_effect().into_iter().filter(|(_, count)| *count > 0);
     counted.map(|(effect, count)| format!("{} {count}", effect.as_str())).collect::<Vec<_>>().join(", ")
 }
@@ -89,7 +89,7 @@ fn log_lines(live: &LiveRule) {
         return;
     }
     for (app, counts) in live.counts.tally.apps() {
-        let audit::Counts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
+        let audit::EffectCounts { rejected, rewritten, conflict, no_match, stale, .. } = counts;
         tracing::info!(
             rule,
             mode,

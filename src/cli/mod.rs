@@ -60,7 +60,7 @@ pub struct Arguments {
     #[arg(long, value_enum, global = true)]
     pub log_format: Option<LogFormat>,
     #[command(subcommand)]
-    pub command: Command,
+    pub command: CliCommand,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
@@ -78,7 +78,7 @@ enum Format {
 }
 
 #[derive(Debug, Subcommand)]
-pub enum Command {
+pub enum CliCommand {
     /// Run the proxy between clients and the upstream deployment.
     Serve(Box<serve::Arguments>),
     /// Check rule files and a configuration file, and print all mistakes.
@@ -137,27 +137,27 @@ impl Arguments {
     pub fn run(self) -> ExitCode {
         let Self { log_format, command } = self;
         // `serve` starts logging itself: its configuration file can set the format.
-        if !matches!(command, Command::Serve(_)) {
+        if !matches!(command, CliCommand::Serve(_)) {
             logging::start(log_format.unwrap_or_default());
         }
         match command {
-            Command::Serve(arguments) => serve::run(*arguments, log_format),
-            Command::Check(arguments) => check::run(&arguments),
-            Command::Explain(arguments) => explain::run(arguments),
-            Command::Test(arguments) => test::run(&arguments),
-            Command::Record(arguments) => record::run(arguments),
-            Command::Audit(arguments) => audit::run(&arguments),
-            Command::Suggest(arguments) => suggest::run(&arguments),
-            Command::Replay(arguments) => replay::run(&arguments),
-            Command::Repair(arguments) => repair::run(arguments),
-            Command::Backfill(arguments) => backfill::run(arguments),
-            Command::ResetClock(arguments) => reset_clock::run(arguments),
-            Command::History(arguments) => history::run(arguments),
-            Command::Mode(arguments) => mode::run(*arguments),
-            Command::Health(arguments) => health::run(&arguments),
-            Command::Schema(arguments) => schema::run(&arguments),
-            Command::Completions(arguments) => completions::run(&arguments),
-            Command::Man(arguments) => man::run(&arguments),
+            CliCommand::Serve(arguments) => serve::run(*arguments, log_format),
+            CliCommand::Check(arguments) => check::run(&arguments),
+            CliCommand::Explain(arguments) => explain::run(arguments),
+            CliCommand::Test(arguments) => test::run(&arguments),
+            CliCommand::Record(arguments) => record::run(arguments),
+            CliCommand::Audit(arguments) => audit::run(&arguments),
+            CliCommand::Suggest(arguments) => suggest::run(&arguments),
+            CliCommand::Replay(arguments) => replay::run(&arguments),
+            CliCommand::Repair(arguments) => repair::run(arguments),
+            CliCommand::Backfill(arguments) => backfill::run(arguments),
+            CliCommand::ResetClock(arguments) => reset_clock::run(arguments),
+            CliCommand::History(arguments) => history::run(arguments),
+            CliCommand::Mode(arguments) => mode::run(*arguments),
+            CliCommand::Health(arguments) => health::run(&arguments),
+            CliCommand::Schema(arguments) => schema::run(&arguments),
+            CliCommand::Completions(arguments) => completions::run(&arguments),
+            CliCommand::Man(arguments) => man::run(&arguments),
         }
     }
 }

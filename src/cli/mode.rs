@@ -17,7 +17,7 @@ use tokio::runtime::Builder;
 use super::active_rules::{require_rule, shown_time};
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config::{AdminKeys, ConfigFile};
-use super::connection::{Connection, exit_code};
+use super::connection::{ConnectionOptions, exit_code};
 use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
@@ -57,7 +57,7 @@ pub struct Arguments {
     #[arg(long, value_name = "FILE")]
     admin_token_file: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
 }
 
 /// A mode on the command line.
@@ -242,7 +242,7 @@ fn use_database(settings: ConfigFile, request: Option<ModeRequest>) -> Result<Re
 }
 
 async fn list(service: &MongoService, rules: &RuleSet) -> Result<String, String> {
-    let found = modes::read(service).await?;
+    let found = modes::load_overrides(service).await?;
     Ok(table(found.into_iter().map(|(rule, found)| Row {
         mode: found.mode.as_str().to_owned(),
         file_mode: file_mode(rules, &rule).to_owned(),
@@ -266,7 +266,7 @@ async fn change(service: &MongoService, rules: &RuleSet, request: ModeRequest) -
         return Err("the rule's name cannot be checked: give the rules with --rules or --config".to_owned());
     }
     require_rule(rules, &change.rule)?;
-    let mut all = modes::read(service).await?;
+    let mut all = modes::load_overrides(service).await?;
     all.insert(change.rule.clone(), Arc::new(wanted.to_override(u64::MAX, true)));
     rules.with_overrides(&all).map_err(|report| report.render(false))?;
     let stored = ModeChange::store(wanted, &change.rule, service).await?;

@@ -15,15 +15,15 @@ use clap::Args;
 use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
-use self::file::{CaptureFile, Limits, Written};
+use self::file::{CaptureFile, CaptureLimits, WriteResult};
 use super::config::ConfigFile;
-use super::connection::{Deployment, start};
-use super::listening::Listening;
+use super::connection::{DeploymentOptions, start};
+use super::listening::ListenOptions;
 use super::output::print_line;
 use super::serve::{announce, configure, raise_file_limit};
 use super::{EXIT_USAGE, fail, values};
 use crate::audit::capture::servers_record;
-use crate::player::Target;
+use crate::player::ReplayTarget;
 use crate::proxy::{Proxy, QueuedRecord, RecordCounts, Recorder, Sink};
 use crate::service::ConnectionString;
 use crate::text::counted;
@@ -31,9 +31,9 @@ use crate::text::counted;
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    listening: Listening,
+    listening: ListenOptions,
     #[command(flatten)]
-    deployment: Deployment,
+    deployment: DeploymentOptions,
     /// The capture file; an existing capture is continued.
     #[arg(value_name = "FILE")]
     file: PathBuf,
@@ -60,7 +60,7 @@ struct RecordingState {
 /// Exits with 0 after a signal, if all records could be written.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let Arguments { listening, deployment, file, max_size, rotate } = arguments;
-    let limits = Limits { size: max_size.map_or(u64::MAX, |size| size as u64), kept: rotate.unwrap_or(0) };
+    let limits = CaptureLimits { size: max_size.map_or(u64::MAX, |size| size as u64), kept: rotate.unwrap_or(0) };
     let capture = match CaptureFile::open(&file, limits).with_context(|| file.display().to_string()) {
         Ok(capture) => capture,
         Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
@@ -122,7 +122,7 @@ async fn record(settings: ConfigFile, mut capture: CaptureFile) -> Result<(Recor
 
 /// Names the recorded servers in the capture, so that `replay` can recognise them. Without a reply they are not named.
 async fn describe(capture: &mut CaptureFile, upstream: &ConnectionString, resolver: Option<SocketAddr>) -> Result<()> {
-    let Ok(target) = Target::parse(upstream, resolver).await else { return Ok(()) };
+    let Ok(target) = ReplayTarget::parse(upstream, resolver).await else { return Ok(()) };
     let Ok(servers) = target.identity().await else { return Ok(()) };
     let servers: Vec<String> = servers.into_iter().collect();
     Ok(capture.describe(&servers_record(&servers))?)
@@ -148,11 +148,11 @@ fn write_all(mut file: CaptureFile, records: &Receiver<Option<QueuedRecord>>, co
             continue;
         }
         match file.write(&record.bytes) {
-            Ok(Written::Whole) => {
+            Ok(WriteResult::Whole) => {
                 written.commands += u64::from(record.is_command);
                 written.bytes += record.bytes.len() as u64;
             }
-            Ok(Written::Full) => {
+            Ok(WriteResult::Full) => {
                 tracing::warn!("the capture has reached --max-size; recording stopped, forwarding continues");
                 written.is_full = true;
                 counts.drop_one(&record);

@@ -47,11 +47,11 @@ pub(super) struct Fingerprint(u64);
 
 /// Reloads changed parts.
 pub struct Reload {
-    parts: Vec<Watched>,
+    parts: Vec<WatchedPart>,
     loads: Arc<ArcSwap<Loads>>,
 }
 
-struct Watched {
+struct WatchedPart {
     part: Box<dyn Reloadable>,
     /// The fingerprint of the last load, successful or not.
     known: Fingerprint,
@@ -72,7 +72,7 @@ impl Fingerprint {
 impl Reload {
     pub(super) fn new(parts: Vec<Box<dyn Reloadable>>) -> Self {
         let loads = Arc::new(ArcSwap::from_pointee(Loads::at_start()));
-        Self { parts: parts.into_iter().map(Watched::new).collect(), loads }
+        Self { parts: parts.into_iter().map(WatchedPart::new).collect(), loads }
     }
 
     pub fn loads(&self) -> Arc<ArcSwap<Loads>> {
@@ -124,7 +124,7 @@ impl Reload {
     }
 }
 
-impl Watched {
+impl WatchedPart {
     fn new(part: Box<dyn Reloadable>) -> Self {
         let known = part.made_from();
         Self { part, known, seen: known, error: None }

@@ -10,7 +10,7 @@ use super::fail;
 use super::output::print_line;
 use super::progress::Lines;
 use crate::patterns::AnyPattern;
-use crate::service::copies::repair::{self, Event};
+use crate::service::copies::repair::{self, RepairEvent};
 use crate::shell::value_text;
 
 /// Exits with 0 if all copies were checked and, without `--dry-run`, every stale one was repaired; else with 1.
@@ -22,18 +22,18 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
         };
         let name = &rule.name.value;
         let mut shown = Lines::default();
-        let report = |event: Event<'_>| match event {
-            Event::Stale { namespace, id } => {
+        let report = |event: RepairEvent<'_>| match event {
+            RepairEvent::Stale { namespace, id } => {
                 let id = value_text(id);
                 _ = print_line(&format!("{namespace}: stale in _id {id}"));
             }
-            Event::Progress(counts) => shown.show(format_args!("{name}: {counts} so far")),
+            RepairEvent::Progress(counts) => shown.show(format_args!("{name}: {counts} so far")),
         };
         match repair::run(&job.service, name, copies, job.dry_run, report).await {
             Ok(counts) => {
                 let note = if job.dry_run { " (dry run: nothing was changed)" } else { "" };
                 let printed = print_line(&format!("{name}: {counts}{note}"));
-                if counts.refused == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
+                if counts.rejected == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
             }
             Err(text) => fail(&text, 1),
         }

@@ -13,15 +13,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use tokio::runtime::Builder;
 
-use self::progress::Shown;
-use self::source::Source;
+use self::progress::ProgressDisplay;
+use self::source::ActionSource;
 use super::output::print;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, Format, fail, logging, values};
 use crate::audit::shape;
-use crate::player::{Pace, Player, Target, stored};
+use crate::player::{Pace, Player, ReplayTarget, stored};
 use crate::replay::report::{PlayedAt, ReplayReport, to_html, to_json, to_text};
-use crate::replay::{Action, Comparison, Outcome, Recorded, Speed};
+use crate::replay::{Action, Comparison, Recorded, Speed, TargetAnswer};
 use crate::service::ConnectionString;
 use crate::text::counted;
 
@@ -75,8 +75,8 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     };
     let report = match runtime.block_on(replay(arguments)) {
         Ok(report) => report,
-        Err(Failure::Usage(text)) => return fail(&text, EXIT_USAGE),
-        Err(Failure::Other(error)) => return fail(&format!("{error:#}"), 1),
+        Err(ReplayFailure::Usage(text)) => return fail(&text, EXIT_USAGE),
+        Err(ReplayFailure::Other(error)) => return fail(&format!("{error:#}"), 1),
     };
     if let Some(path) = &arguments.report
         && let Err(error) = std::fs::write(path, to_html(&report))
@@ -100,28 +100,28 @@ fn differs(comparison: &Comparison) -> bool {
 }
 
 /// Why nothing could be played.
-enum Failure {
+enum ReplayFailure {
     Usage(String),
     Other(anyhow::Error),
 }
 
-impl<E: Into<anyhow::Error>> From<E> for Failure {
+impl<E: Into<anyhow::Error>> From<E> for ReplayFailure {
     fn from(error: E) -> Self {
         Self::Other(error.into())
     }
 }
 
-async fn replay(arguments: &Arguments) -> Result<ReplayReport, Failure> {
-    let survey = Source::open(&arguments.files, HashMap::new()).await?.survey().await?;
+async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
+    let survey = ActionSource::open(&arguments.files, HashMap::new()).await?.survey().await?;
     let total = survey.recorded().commands;
     if total == 0 {
-        return Err(Failure::Usage("the files contain no command that can be replayed".to_owned()));
+        return Err(ReplayFailure::Usage("the files contain no command that can be replayed".to_owned()));
     }
     let uris = [("--to", Some(&arguments.to)), ("--compare", arguments.compare.as_ref())];
     let mut players = Vec::new();
     for (flag, uri) in uris {
         let Some(uri) = uri else { continue };
-        let target = Target::parse(uri, arguments.resolver).await.context(flag)?;
+        let target = ReplayTarget::parse(uri, arguments.resolver).await.context(flag)?;
         check_deployment(flag, &target, survey.servers(), arguments.allow_same_deployment).await?;
         let pace = Pace { speed: arguments.speed, connections: arguments.connections };
         players.push(Player::start(target, pace, arguments.compare.is_some()).await.context(flag)?);
@@ -135,11 +135,16 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, Failure> {
     Ok(replay.finish(arguments, stopped, &survey).await?)
 }
 
-/// A replay writes. Refuses to do so to the deployment that was recorded.
-async fn check_deployment(flag: &str, target: &Target, recorded: &[String], allowed: bool) -> Result<(), Failure> {
+/// Returns an error if the target is the deployment that was recorded: a replay writes.
+async fn check_deployment(
+    flag: &str,
+    target: &ReplayTarget,
+    recorded: &[String],
+    allowed: bool,
+) -> Result<(), ReplayFailure> {
     let names: BTreeSet<String> = target.identity().await.context(flag.to_owned())?;
     match recorded.iter().find(|server| names.contains(*server)) {
-        Some(_) if !allowed => Err(Failure::Usage(format!(
+        Some(_) if !allowed => Err(ReplayFailure::Usage(format!(
             "{flag}: the traffic was recorded from this deployment ({}), and a replay would write it there again; use a \
              copy, or add --allow-same-deployment",
             target.name()
@@ -149,7 +154,7 @@ async fn check_deployment(flag: &str, target: &Target, recorded: &[String], allo
 }
 
 /// Prints what will be done.
-fn announce(arguments: &Arguments, survey: &Source, players: &[Player]) {
+fn announce(arguments: &Arguments, survey: &ActionSource, players: &[Player]) {
     let Recorded { commands, connections, .. } = survey.recorded();
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();
@@ -171,7 +176,7 @@ fn announce(arguments: &Arguments, survey: &Source, players: &[Player]) {
 /// One target with its actions.
 struct Playing {
     player: Player,
-    source: Source,
+    source: ActionSource,
     ended: bool,
 }
 
@@ -180,18 +185,18 @@ struct Replay {
     comparison: Option<Comparison>,
     /// Actions of a round.
     round: u64,
-    shown: Shown,
+    shown: ProgressDisplay,
 }
 
 impl Replay {
-    async fn open(arguments: &Arguments, players: Vec<Player>, survey: &Source) -> Result<Self> {
+    async fn open(arguments: &Arguments, players: Vec<Player>, survey: &ActionSource) -> Result<Self> {
         let total = survey.recorded().commands;
-        let shown = Shown::start(total * players.len() as u64, players.iter().map(Player::watch).collect());
+        let shown = ProgressDisplay::start(total * players.len() as u64, players.iter().map(Player::watch).collect());
         let mut targets = Vec::new();
         for player in players {
             targets.push(Playing {
                 player,
-                source: Source::open(&arguments.files, survey.planner().ends()).await?,
+                source: ActionSource::open(&arguments.files, survey.planner().ends()).await?,
                 ended: false,
             });
         }
@@ -205,7 +210,7 @@ impl Replay {
         let mut first = 0;
         while self.targets.iter().any(|target| !target.ended) {
             let count = self.targets.len();
-            let mut outcomes: Vec<Vec<(Box<Action>, Outcome)>> = vec![Vec::new(); count];
+            let mut outcomes: Vec<Vec<(Box<Action>, TargetAnswer)>> = vec![Vec::new(); count];
             for turn in 0..count {
                 let at = (first + turn) % count;
                 let Some(target) = self.targets.get_mut(at) else { continue };
@@ -223,7 +228,12 @@ impl Replay {
         Ok(None)
     }
 
-    async fn finish(mut self, arguments: &Arguments, stopped: Option<String>, survey: &Source) -> Result<ReplayReport> {
+    async fn finish(
+        mut self,
+        arguments: &Arguments,
+        stopped: Option<String>,
+        survey: &ActionSource,
+    ) -> Result<ReplayReport> {
         self.shown.end();
         for Playing { player, source, .. } in &mut self.targets {
             player.finish(source.planner().sessions().collect()).await;
@@ -259,7 +269,7 @@ impl Replay {
 
 impl Playing {
     /// Plays about `count` actions, and waits until they are answered.
-    async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, Outcome)>> {
+    async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, TargetAnswer)>> {
         self.player.begin_round();
         let mut open = BTreeSet::new();
         let mut dispatched = 0;
@@ -286,7 +296,11 @@ impl Playing {
 }
 
 /// Compares the answers of a round.
-fn compare(comparison: &mut Comparison, one: &mut [(Box<Action>, Outcome)], other: &mut [(Box<Action>, Outcome)]) {
+fn compare(
+    comparison: &mut Comparison,
+    one: &mut [(Box<Action>, TargetAnswer)],
+    other: &mut [(Box<Action>, TargetAnswer)],
+) {
     one.sort_unstable_by_key(|(action, _)| action.number);
     other.sort_unstable_by_key(|(action, _)| action.number);
     for ((action, first), (same, second)) in one.iter().zip(other.iter()) {

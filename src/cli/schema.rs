@@ -32,7 +32,7 @@ mod tests {
         let path = folder.path().join("docward.yaml");
         // JSON is YAML.
         std::fs::write(&path, file.to_string()).unwrap();
-        ConfigFile::read(&path).map(drop).map_err(|report| report.to_string())
+        ConfigFile::read_file(&path).map(drop).map_err(|report| report.to_string())
     }
 
     /// Every key, apart from those that exclude others.

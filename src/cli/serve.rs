@@ -18,8 +18,8 @@ use tokio::sync::oneshot;
 
 use super::active_rules::ActiveRules;
 use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
-use super::connection::{Connection, exit_code, start};
-use super::listening::Listening;
+use super::connection::{ConnectionOptions, exit_code, start};
+use super::listening::ListenOptions;
 use super::live_report;
 use super::notices::notices;
 use super::pool::PoolArguments;
@@ -31,7 +31,7 @@ use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;
 use crate::proxy::{
-    Advertised, Interceptor, ListenerTls, Mapped, Placement, Proxy, ProxyConfig, Upstream, UpstreamTls,
+    Advertised, Interceptor, ListenerPlacement, ListenerTls, Mapped, Proxy, ProxyConfig, Upstream, UpstreamTls,
 };
 use crate::rules::RuleSet;
 use crate::secret::Secret;
@@ -49,7 +49,7 @@ const END_AFTER_DRAIN: Duration = Duration::from_secs(10);
 #[derive(Debug, Args)]
 pub struct Arguments {
     #[command(flatten)]
-    listening: Listening,
+    listening: ListenOptions,
     /// Address of one member's listener, and optionally the name that clients use for it. MEMBER is the name in
     /// rs.conf(). Members without this flag are hidden. Can be repeated.
     #[arg(long = "member", value_name = "MEMBER=ADDR[,NAME]", value_parser = values::member)]
@@ -70,7 +70,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PATH")]
     hand_over: Option<PathBuf>,
     #[command(flatten)]
-    connection: Connection,
+    connection: ConnectionOptions,
     #[command(flatten)]
     admin: AdminArguments,
     #[command(flatten)]
@@ -224,10 +224,10 @@ pub(super) async fn configure(settings: ConfigFile) -> Result<(ProxyConfig, Mong
 ///
 /// # Errors
 /// A message for the user.
-fn placement(settings: &ConfigFile) -> Result<Placement> {
+fn placement(settings: &ConfigFile) -> Result<ListenerPlacement> {
     let advertise = settings.advertise.clone().map(|host| Advertised { host, port: None });
     if settings.members.is_empty() {
-        return Ok(Placement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });
+        return Ok(ListenerPlacement::Following { first: settings.listen.unwrap_or(LISTEN), advertise });
     }
     ensure!(
         settings.listen.is_none(),
@@ -238,7 +238,7 @@ fn placement(settings: &ConfigFile) -> Result<Placement> {
         listen: entry.listen,
         advertise: entry.advertise.clone().or_else(|| advertise.clone()),
     });
-    Ok(Placement::Mapped(mapped.collect()))
+    Ok(ListenerPlacement::Mapped(mapped.collect()))
 }
 
 /// Checks that docward's own user has the privileges that the rules need. Ignores a server that is down for now.

@@ -7,9 +7,9 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, Worker};
+use super::traffic::{self, TrafficWorker};
 use super::{fail, logging};
-use crate::audit::{Audit, CandidateEvaluation, Candidates, Habits, RecordedCommand};
+use crate::audit::{Audit, CandidateEvaluation, CandidateRules, Habits, RecordedCommand};
 use crate::command::{CommandClass, Namespace};
 
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
         let note = source.note.as_deref().unwrap_or_default();
         logging::note(&format!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable));
     }
-    let candidates = Candidates::from_habits(&habits);
+    let candidates = CandidateRules::from_habits(&habits);
     let evaluated = traffic::read_files(files, candidates.evaluation())?.0.finish();
     let mut proposal = candidates.choose(evaluated);
     if let Some(rules) = proposal.rules() {
@@ -55,7 +55,7 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
     Ok(proposal.to_text(&names))
 }
 
-impl Worker for Habits {
+impl TrafficWorker for Habits {
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
         Habits::wants(namespace, class)
     }
@@ -65,7 +65,7 @@ impl Worker for Habits {
     }
 }
 
-impl Worker for CandidateEvaluation<'_> {
+impl TrafficWorker for CandidateEvaluation<'_> {
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         CandidateEvaluation::wants(self, namespace, class, command)
     }

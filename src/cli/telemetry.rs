@@ -88,7 +88,7 @@ impl Prepared {
         active: &Arc<ActiveRules>,
     ) -> Result<RunningTelemetry> {
         let spans = self.traces.as_ref().map(|traces| (traces.tracer.clone(), traces.exported.clone()));
-        let admin_context = Arc::new(AdminContext {
+        let admin_context = Arc::new(ServeContext {
             observer: observer.clone(),
             loads,
             spans,
@@ -116,7 +116,7 @@ impl RunningTelemetry {
 }
 
 /// See [`crate::admin::AdminContext`].
-struct AdminContext {
+struct ServeContext {
     observer: Arc<Observer<RuleSet>>,
     loads: Arc<ArcSwap<Loads>>,
     spans: Option<(Arc<Tracer>, Arc<Exported>)>,
@@ -126,7 +126,7 @@ struct AdminContext {
     expiry: Expiry,
 }
 
-impl crate::admin::AdminContext for AdminContext {
+impl crate::admin::AdminContext for ServeContext {
     fn loads(&self) -> Arc<Loads> {
         self.loads.load_full()
     }

@@ -40,11 +40,11 @@ struct Completed {
     rule: Option<String>,
     given: String,
     /// Why it failed, if it did.
-    failure: Option<Failure>,
+    failure: Option<TestFailure>,
 }
 
 /// The difference between the expected and the actual result.
-struct Failure {
+struct TestFailure {
     message: String,
     /// The commands as lines of text: expected, and actually sent.
     commands: Option<(String, String)>,
@@ -147,8 +147,8 @@ struct TestRun<'t> {
 }
 
 impl TestRun<'_> {
-    fn failure(&self) -> Option<Failure> {
-        let failed = |message: String| Some(Failure { message, commands: None });
+    fn failure(&self) -> Option<TestFailure> {
+        let failed = |message: String| Some(TestFailure { message, commands: None });
         let rejected = self.dry_runs.iter().find_map(words::rejection);
         let undecided = self.dry_runs.iter().find(|one| matches!(one.outcome, DryRunOutcome::Undecided));
         let expectation = match self.test.expect {
@@ -184,12 +184,12 @@ impl TestRun<'_> {
             && pairs.into_iter().all(|(one, other)| is_same(one.as_document(), other.as_document()))
     }
 
-    fn different_result(&self, expectation: &str) -> Failure {
+    fn different_result(&self, expectation: &str) -> TestFailure {
         let unchanged = self.dry_runs.iter().all(|one| matches!(one.outcome, DryRunOutcome::Unchanged));
         let instead = if unchanged { "it is sent unchanged" } else { "it is sent as" };
         let lines = |commands: &[CowDocument<'static>]| words::shell_lines(commands, &self.test.database);
         let compared = !(unchanged && self.test.expect == Expectation::Rejected);
-        Failure {
+        TestFailure {
             message: format!("expected {expectation}, but {instead}"),
             commands: compared.then(|| (lines(self.expected), lines(&self.sent()))),
         }

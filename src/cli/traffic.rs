@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::entries::{Entries, FileKind};
+use self::entries::{FileKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::ReportSource;
@@ -25,8 +25,8 @@ const BATCH: usize = 256 * 1024;
 const QUEUE: usize = 4;
 
 /// Processes recorded commands.
-pub(super) trait Worker: Send {
-    /// See [`crate::audit::Wanted`].
+pub(super) trait TrafficWorker: Send {
+    /// See [`crate::audit::CommandFilter`].
     fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
 
     fn take(&mut self, recorded: &RecordedCommand);
@@ -46,7 +46,7 @@ type Faults = Vec<(u64, Option<String>)>;
 ///
 /// # Errors
 /// A file cannot be opened or read, or its kind is unknown.
-pub(super) fn read_files<W: Worker>(files: &[PathBuf], worker: W) -> Result<(W, Vec<ReportSource>)> {
+pub(super) fn read_files<W: TrafficWorker>(files: &[PathBuf], worker: W) -> Result<(W, Vec<ReportSource>)> {
     let progress = progress(files)?;
     let (worker, faults, mut sources) = std::thread::scope(|scope| {
         let (queue, batches) = sync_channel(QUEUE);
@@ -90,7 +90,7 @@ fn read_file(
     queue: &SyncSender<EntryBatch>,
     progress: &ProgressBar,
 ) -> Result<ReportSource> {
-    let entries = Entries::open(path, |file| Box::new(progress.wrap_read(file)))?;
+    let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
     let kind = entries.kind;
     let mut batch = Vec::new();
     let send = |bytes: &mut Vec<u8>| {
@@ -98,7 +98,7 @@ fn read_file(
         queue.send(EntryBatch { source, kind, bytes }).ok().context("the worker thread failed")
     };
     let mut found = entries.describe(path)?;
-    let read = entries.read(&mut |_, entry| {
+    let read = entries.read_all(&mut |_, entry| {
         if kind == FileKind::Log && memchr::memmem::find(entry, b"\"Slow query\"").is_none() {
             return Ok(());
         }
@@ -115,7 +115,7 @@ fn read_file(
 }
 
 /// Runs the worker until the traffic ends.
-fn work<W: Worker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
+fn work<W: TrafficWorker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
     let mut faults: Faults = vec![(0, None); sources];
     let (mut logs, mut captures) = (LogReader::default(), CaptureReader::default());
     let mut current = None;

@@ -6,8 +6,8 @@ use crate::config::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
 use crate::engine::permits::PermitRequest;
-use crate::engine::{ClientState, DryRun, DryRunOutcome, Need, OutcomeKind, RuleOutcome};
-use crate::patterns::throttle::Limits;
+use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
+use crate::patterns::throttle::ThrottleLimits;
 use crate::rules::RuleSet;
 use crate::shell::{ShellError, render, render_lines};
 
@@ -83,30 +83,32 @@ pub(super) fn rule_json(outcome: &RuleOutcome, rules: &RuleSet) -> serde_json::V
 }
 
 /// A lookup for which the dry run assumed a result, as a sentence.
-pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> String {
+pub(super) fn need(need: &AssumedLookup, outcome: &DryRunOutcome, database: &str) -> String {
     let largest = |Maximum { database, collection, field }: &Maximum| {
         format!("docward looks up the largest '{field}' in {database}.{collection}; this output assumes there is none")
     };
     match need {
-        Need::Users => "a rule depends on users, so docward asks the server for the authenticated users; this output \
+        AssumedLookup::Users => {
+            "a rule depends on users, so docward asks the server for the authenticated users; this output \
                         assumes none (set one with --as-user)"
-            .to_owned(),
-        Need::Numbers(lease) => format!(
-            "docward leases {} from the counter '{}' in {}.{}; this output assumes {} the first",
-            if lease.count == 1 { "a number".to_owned() } else { format!("{} numbers", lease.count) },
-            lease.counter.id,
-            lease.counter.database,
-            lease.counter.collection,
-            if lease.count == 1 { "it is" } else { "they are" },
+                .to_owned()
+        }
+        AssumedLookup::Numbers(request) => format!(
+            "docward reserves {} from the counter '{}' in {}.{}; this output assumes {} the first",
+            if request.count == 1 { "a number".to_owned() } else { format!("{} numbers", request.count) },
+            request.counter.id,
+            request.counter.database,
+            request.counter.collection,
+            if request.count == 1 { "it is" } else { "they are" },
         ),
-        Need::Maximum(maximum) => largest(maximum),
-        Need::Documents(question) => {
+        AssumedLookup::Maximum(maximum) => largest(maximum),
+        AssumedLookup::Documents(question) => {
             let undecided = matches!(outcome, DryRunOutcome::Undecided);
             let guess = if undecided { "" } else { "; this output assumes it finds none" };
             format!("docward first reads stored documents{guess}: {}", render(question.as_document(), database))
         }
-        Need::Permit(request) => permit(request),
-        Need::Match(question) => {
+        AssumedLookup::Permit(request) => permit(request),
+        AssumedLookup::Match(question) => {
             let question = render(question.as_document(), database);
             format!("docward rejects it only if this query finds a document: {question}")
         }
@@ -114,7 +116,7 @@ pub(super) fn need(need: &Need, outcome: &DryRunOutcome, database: &str) -> Stri
 }
 
 fn permit(request: &PermitRequest) -> String {
-    let PermitRequest { rule, limits: Limits { concurrent, rate, per, wait }, .. } = request;
+    let PermitRequest { rule, limits: ThrottleLimits { concurrent, rate, per, wait }, .. } = request;
     let at_a_time = concurrent.map(|concurrent| format!("{concurrent} commands at a time"));
     let in_a_second = rate.map(|rate| format!("{rate} statements in a second"));
     let limits: Vec<String> = at_a_time.into_iter().chain(in_a_second).collect();

@@ -5,7 +5,7 @@ use smallvec::SmallVec;
 use super::statement::{Statement, StatementKind};
 use super::{Command, CommandClass, CommandError, Namespace, check, distinct, refuse_duplicates};
 use crate::document::{Document, Kind, OwnedValue, Value};
-use crate::wire::op_msg::Sequence;
+use crate::wire::op_msg::DocumentSequence;
 
 /// The maximum number of statements in a command: `maxWriteBatchSize` of every server since 3.6.
 pub const MAX_STATEMENTS: usize = 100_000;
@@ -17,7 +17,7 @@ pub(super) const SECTION: &str = "a document sequence";
 
 /// The command that carries a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum WriteForm {
     Insert,
     Update,
     Delete,
@@ -26,7 +26,7 @@ pub enum Form {
 }
 
 /// The field names of a statement in a form.
-pub(super) struct Names {
+pub(super) struct StatementFieldNames {
     pub(super) place: &'static str,
     pub(super) filter: &'static str,
     pub(super) update: &'static str,
@@ -35,7 +35,7 @@ pub(super) struct Names {
     pub(super) fields: Option<&'static [&'static str]>,
 }
 
-impl Form {
+impl WriteForm {
     pub fn for_class(class: CommandClass) -> Option<Self> {
         match class {
             CommandClass::Insert => Some(Self::Insert),
@@ -69,10 +69,10 @@ impl Form {
         }
     }
 
-    pub(super) fn names(self) -> Names {
+    pub(super) fn names(self) -> StatementFieldNames {
         match self {
-            Self::Insert => Names { place: "an inserted document", filter: "", update: "", fields: None },
-            Self::Update => Names {
+            Self::Insert => StatementFieldNames { place: "an inserted document", filter: "", update: "", fields: None },
+            Self::Update => StatementFieldNames {
                 place: "an update statement",
                 filter: "q",
                 update: "u",
@@ -89,16 +89,16 @@ impl Form {
                     "sampleId",
                 ]),
             },
-            Self::Delete => Names {
+            Self::Delete => StatementFieldNames {
                 place: "a delete statement",
                 filter: "q",
                 update: "",
                 fields: Some(&["q", "limit", "hint", "collation", "sampleId"]),
             },
             Self::FindAndModify => {
-                Names { place: "the findAndModify", filter: "query", update: "update", fields: None }
+                StatementFieldNames { place: "the findAndModify", filter: "query", update: "update", fields: None }
             }
-            Self::BulkWrite => Names {
+            Self::BulkWrite => StatementFieldNames {
                 place: "an op of bulkWrite",
                 filter: "filter",
                 update: "updateMods",
@@ -126,7 +126,7 @@ impl Form {
 /// A parsed write command.
 #[derive(Debug)]
 pub struct WriteBatch<'a> {
-    pub form: Form,
+    pub form: WriteForm,
     /// One namespace, or several for bulkWrite.
     pub namespaces: SmallVec<[Namespace<'a>; 1]>,
     pub statements: Vec<Statement<'a>>,
@@ -149,19 +149,19 @@ impl<'a> WriteBatch<'a> {
     ///
     /// # Errors
     /// [`CommandError`] if any part of the command is invalid.
-    pub fn parse(command: &Command<'a>, form: Form) -> Result<Self, CommandError> {
-        let known = [form.list(), (form == Form::BulkWrite).then_some("nsInfo")];
+    pub fn parse(command: &Command<'a>, form: WriteForm) -> Result<Self, CommandError> {
+        let known = [form.list(), (form == WriteForm::BulkWrite).then_some("nsInfo")];
         if let Some(unknown) = command.message.sequences.iter().find(|s| !known.contains(&Some(s.identifier))) {
             return Err(CommandError::UnknownSequence(unknown.identifier.to_owned()));
         }
-        let list = form.list().map(|list| List::find(command, list, command.envelope.list)).transpose()?;
+        let list = form.list().map(|list| DocumentList::find(command, list, command.envelope.list)).transpose()?;
         let statements = match list {
             Some(list) => list.statements(form)?,
             None => vec![Statement::of_body(form, command.body)?],
         };
         let wrong = |field| CommandError::WrongType { place: BODY, field };
         let namespaces = match form {
-            Form::BulkWrite => bulk_namespaces(command)?,
+            WriteForm::BulkWrite => bulk_namespaces(command)?,
             _ => SmallVec::from_elem(command.collection().ok_or_else(|| wrong("collection name"))?, 1),
         };
         for (index, statement) in statements.iter().enumerate() {
@@ -181,7 +181,7 @@ impl<'a> WriteBatch<'a> {
             body_changes: Vec::new(),
             comment: command.envelope.comment,
             variables: command.envelope.variables,
-            in_body: matches!(list, Some(List::InBody(_))),
+            in_body: matches!(list, Some(DocumentList::InBody(_))),
             first_statement_id: command.envelope.statement_id.and_then(Value::as_integer).unwrap_or(0),
             statement_ids: ids.unwrap_or_default(),
         })
@@ -208,12 +208,12 @@ fn read_statement_ids(value: Value<'_>, statements: usize) -> Result<Vec<i32>, C
 
 /// A list of documents in a command: an array in its body or the kind-1 section of the same name, but not both.
 #[derive(Clone, Copy)]
-enum List<'a> {
+enum DocumentList<'a> {
     InBody(Document<'a>),
-    Sequence(Sequence<'a>),
+    Sequence(DocumentSequence<'a>),
 }
 
-impl<'a> List<'a> {
+impl<'a> DocumentList<'a> {
     fn find(command: &Command<'a>, name: &'static str, in_body: Option<Value<'a>>) -> Result<Self, CommandError> {
         match (in_body, command.message.sequence(name)) {
             (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(name)),
@@ -228,7 +228,7 @@ impl<'a> List<'a> {
         }
     }
 
-    fn statements(self, form: Form) -> Result<Vec<Statement<'a>>, CommandError> {
+    fn statements(self, form: WriteForm) -> Result<Vec<Statement<'a>>, CommandError> {
         match self {
             Self::InBody(array) => {
                 let documents = array.values().filter_map(Value::as_document);
@@ -263,13 +263,13 @@ fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>;
         let text = entry.get("ns").and_then(Value::as_str);
         text.and_then(Namespace::parse).ok_or(CommandError::WrongType { place: PLACE, field: "ns" })
     };
-    match List::find(command, PLACE, command.body.get(PLACE))? {
-        List::InBody(array) => array
+    match DocumentList::find(command, PLACE, command.body.get(PLACE))? {
+        DocumentList::InBody(array) => array
             .values()
             .filter_map(Value::as_document)
             .map(|entry| refuse_duplicates(entry, PLACE).and_then(|()| read(entry)))
             .collect(),
-        List::Sequence(sequence) => sequence
+        DocumentList::Sequence(sequence) => sequence
             .documents()
             .map(|bytes| check(bytes, SECTION).and_then(|entry| distinct(entry, PLACE)).and_then(read))
             .collect(),

@@ -96,7 +96,7 @@ mod tests {
 
     use super::*;
 
-    fn read(stages: Vec<bson::Document>) -> Option<String> {
+    fn operators_of(stages: Vec<bson::Document>) -> Option<String> {
         let raw = RawDocumentBuf::try_from(&doc! {"u": stages}).unwrap().into_bytes();
         let stages = Document::parse(&raw).unwrap().get("u").and_then(Value::as_array).unwrap();
         let operators = as_operators(stages)?;
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn stages_of_constants_become_operators() {
         let check = |stages: Vec<bson::Document>, expected: bson::Document| {
-            assert_eq!(read(stages.clone()), Some(expected.to_string()), "{stages:?}");
+            assert_eq!(operators_of(stages.clone()), Some(expected.to_string()), "{stages:?}");
         };
         check(vec![doc! {"$set": {"a": {"$literal": {"x": "$y"}}, "b": 2}}], doc! {"$set": {"a": {"x": "$y"}, "b": 2}});
         check(
@@ -133,8 +133,8 @@ mod tests {
             doc! {"$project": {"a": 0}},
             doc! {"$set": {}},
         ] {
-            assert_eq!(read(vec![stage.clone()]), None, "{stage}");
+            assert_eq!(operators_of(vec![stage.clone()]), None, "{stage}");
         }
-        assert_eq!(read(Vec::new()), None);
+        assert_eq!(operators_of(Vec::new()), None);
     }
 }

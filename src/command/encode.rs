@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::Command;
-use super::batch::{Form, WriteBatch};
+use super::batch::{WriteBatch, WriteForm};
 use super::statement::Statement;
 use crate::document::{CowDocument, OwnedValue, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};
@@ -61,7 +61,7 @@ const SESSION_FIELDS: [&[u8]; 8] =
 
 /// The extent of a written message: the whole command, or an acknowledged command for some of its statements.
 #[derive(Clone, Copy)]
-enum Extent {
+enum EncodedPart {
     Whole,
     Part(EncodeOptions),
 }
@@ -74,7 +74,7 @@ impl<'a> WriteBatch<'a> {
     {
         let parts: SmallVec<[_; 4]> =
             statements.enumerate().map(|(index, statement)| StatementPart { index, statement }).collect();
-        self.write(command, &parts, Extent::Whole)
+        self.write(command, &parts, EncodedPart::Whole)
     }
 
     /// Writes some statements as an acknowledged command. In a retryable write each keeps its statement id
@@ -85,7 +85,7 @@ impl<'a> WriteBatch<'a> {
         parts: &[StatementPart<'_, 'a>],
         options: EncodeOptions,
     ) -> Vec<u8> {
-        self.write(command, parts, Extent::Part(options))
+        self.write(command, parts, EncodedPart::Part(options))
     }
 
     /// Returns the command body with all statements as an array in it, as `explain` requires.
@@ -100,24 +100,24 @@ impl<'a> WriteBatch<'a> {
         let parts: Vec<_> =
             statements.enumerate().map(|(index, statement)| StatementPart { index, statement }).collect();
         CowDocument::build(|w| {
-            self.write_body(w, command, &parts, Extent::Whole);
+            self.write_body(w, command, &parts, EncodedPart::Whole);
             if let Some(list) = self.form.list() {
                 w.array(list, |a| parts.iter().for_each(|part| a.document(|out| part.statement.write(out))));
             }
         })
     }
 
-    fn write(&self, command: &Command<'a>, parts: &[StatementPart<'_, 'a>], extent: Extent) -> Vec<u8> {
+    fn write(&self, command: &Command<'a>, parts: &[StatementPart<'_, 'a>], extent: EncodedPart) -> Vec<u8> {
         let header = command.message.header;
         let flags = match extent {
-            Extent::Whole => command.message.flags,
-            Extent::Part(_) => command.message.flags & !MORE_TO_COME,
+            EncodedPart::Whole => command.message.flags,
+            EncodedPart::Part(_) => command.message.flags & !MORE_TO_COME,
         };
         // Only the statements of the part count: a batch that is split into a thousand parts must not allocate its
         // whole length for each.
         let statements: usize = parts.iter().map(|part| part.statement.written_length()).sum();
         let capacity = command.message.body.len() + statements + 128;
-        let mut writer = op_msg::Writer::new(header.request_id, header.response_to, flags, capacity);
+        let mut writer = op_msg::MessageWriter::new(header.request_id, header.response_to, flags, capacity);
         writer.body(|out| Writer::document(out, |w| self.write_body(w, command, parts, extent)));
         if let Some(list) = self.form.list() {
             writer.sequence(list, |out| parts.iter().for_each(|part| part.statement.write(out)));
@@ -128,14 +128,20 @@ impl<'a> WriteBatch<'a> {
         writer.finish()
     }
 
-    fn write_body(&self, w: &mut Writer<'_>, command: &Command<'a>, parts: &[StatementPart<'_, 'a>], extent: Extent) {
+    fn write_body(
+        &self,
+        w: &mut Writer<'_>,
+        command: &Command<'a>,
+        parts: &[StatementPart<'_, 'a>],
+        extent: EncodedPart,
+    ) {
         let statement = match self.form {
-            Form::FindAndModify => parts.first().map(|part| part.statement),
+            WriteForm::FindAndModify => parts.first().map(|part| part.statement),
             _ => None,
         };
         let session = command.session();
         // This is the common form of drivers: rules changed only the section with the statements.
-        let as_it_came = matches!(extent, Extent::Whole) && !self.in_body && self.body_changes.is_empty();
+        let as_it_came = matches!(extent, EncodedPart::Whole) && !self.in_body && self.body_changes.is_empty();
         if as_it_came && statement.is_none() {
             return w.elements(command.body);
         }
@@ -143,16 +149,16 @@ impl<'a> WriteBatch<'a> {
             let kept = match (extent, element.key) {
                 (_, key) if Some(key) == self.form.list().map(str::as_bytes) => false,
                 (_, key) if self.body_changes.iter().any(|(changed, _)| changed.as_bytes() == key) => false,
-                (Extent::Whole, _) => true,
-                (Extent::Part(EncodeOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
-                (Extent::Part(_), b"stmtIds") => false,
-                (Extent::Part(_), b"stmtId") => self.form == Form::FindAndModify,
+                (EncodedPart::Whole, _) => true,
+                (EncodedPart::Part(EncodeOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
+                (EncodedPart::Part(_), b"stmtIds") => false,
+                (EncodedPart::Part(_), b"stmtId") => self.form == WriteForm::FindAndModify,
                 // docward must know the result of a part, even if the client does not want it.
-                (Extent::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
-                (Extent::Part(options), b"ordered") => !options.ordered,
+                (EncodedPart::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
+                (EncodedPart::Part(options), b"ordered") => !options.ordered,
                 // The server accepts both only in the first command of a transaction.
-                (Extent::Part(options), b"startTransaction" | b"readConcern") => !options.transaction_begun,
-                (Extent::Part(_), _) => true,
+                (EncodedPart::Part(options), b"startTransaction" | b"readConcern") => !options.transaction_begun,
+                (EncodedPart::Part(_), _) => true,
             };
             match statement {
                 _ if !kept => {}
@@ -164,9 +170,11 @@ impl<'a> WriteBatch<'a> {
             statement.write_added_fields(w);
         }
         self.body_changes.iter().for_each(|(key, value)| w.value(key, value.as_value()));
-        if let Extent::Part(EncodeOptions { own: Some(own), .. }) = extent {
+        if let EncodedPart::Part(EncodeOptions { own: Some(own), .. }) = extent {
             own.write(w);
-        } else if matches!(extent, Extent::Part(_)) && session.is_retryable_write() && self.form != Form::FindAndModify
+        } else if matches!(extent, EncodedPart::Part(_))
+            && session.is_retryable_write()
+            && self.form != WriteForm::FindAndModify
         {
             w.array("stmtIds", |a| parts.iter().for_each(|part| a.int32(self.statement_id(part.index))));
         }

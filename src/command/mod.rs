@@ -15,11 +15,11 @@ mod reply;
 pub mod shape;
 mod statement;
 
-pub use batch::{Form, MAX_STATEMENTS, WriteBatch};
+pub use batch::{MAX_STATEMENTS, WriteBatch, WriteForm};
 pub use catalogue::{CommandClass, classify};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
 pub use name::{CommandName, command_names};
-pub use pipeline::{Target, indirect_write_targets, input_collections, output_targets};
+pub use pipeline::{OutputTarget, indirect_write_targets, input_collections, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
 pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
 
@@ -165,7 +165,7 @@ pub struct Command<'a> {
     pub database: &'a str,
     /// The first value if it is the name of a collection.
     collection: Option<&'a str>,
-    envelope: Envelope<'a>,
+    envelope: CommonFields<'a>,
 }
 
 impl<'a> Command<'a> {
@@ -180,7 +180,7 @@ impl<'a> Command<'a> {
         let first = body.first().ok_or(CommandError::NoCommand)?;
         let (name, class) =
             read_name(first.key).ok_or(CommandError::WrongType { place: BODY, field: "command name" })?;
-        let envelope = Envelope::from_body(body, class);
+        let envelope = CommonFields::from_body(body, class);
         let database = envelope.database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
         let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
         let collection = first.value.as_name();
@@ -192,7 +192,7 @@ impl<'a> Command<'a> {
     pub fn nested(&self, body: Document<'a>) -> Option<Self> {
         let first = body.first()?;
         let (name, class) = read_name(first.key)?;
-        let envelope = Envelope::from_body(body, class);
+        let envelope = CommonFields::from_body(body, class);
         let database = envelope.database.and_then(Value::as_str).unwrap_or(self.database);
         let mut message = self.message.clone();
         message.sequences.clear();
@@ -225,7 +225,7 @@ fn read_name(key: &[u8]) -> Option<(&str, CommandClass)> {
 
 /// The fields that many commands share, found in one pass.
 #[derive(Debug, Clone, Copy, Default)]
-struct Envelope<'a> {
+struct CommonFields<'a> {
     /// `$db`.
     database: Option<Value<'a>>,
     session: SessionFields<'a>,
@@ -239,9 +239,9 @@ struct Envelope<'a> {
     statement_ids: Option<Value<'a>>,
 }
 
-impl<'a> Envelope<'a> {
+impl<'a> CommonFields<'a> {
     fn from_body(body: Document<'a>, class: CommandClass) -> Self {
-        let list = Form::for_class(class).and_then(Form::list).map(str::as_bytes);
+        let list = WriteForm::for_class(class).and_then(WriteForm::list).map(str::as_bytes);
         let mut envelope = Self::default();
         let session = &mut envelope.session;
         for Element { key, value } in body.elements() {

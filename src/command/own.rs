@@ -156,7 +156,7 @@ fn outside_session(client: &Command<'_>, database: &str, write: impl FnOnce(&mut
 
 /// Returns a command without a client's command beside it, with the fields that `write` writes.
 pub fn message(request_id: i32, database: &str, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, 0, 0, 512);
+    let mut writer = op_msg::MessageWriter::new(request_id, 0, 0, 512);
     writer.body(|out| {
         Writer::document(out, |w| {
             write(w);

@@ -8,10 +8,10 @@ use super::{Command, CommandClass, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 
 /// Database and collection of an output. `Err(())` is a form that cannot be read.
-pub type Target = Result<(String, String), ()>;
+pub type OutputTarget = Result<(String, String), ()>;
 
 /// Returns the collections that an indirect write can change (see [`CommandClass::indirect_write`]).
-pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec<Target> {
+pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec<OutputTarget> {
     match class {
         CommandClass::Aggregate => output_targets(command),
         CommandClass::MapReduce => map_reduce_target(command).into_iter().collect(),
@@ -25,7 +25,7 @@ pub fn indirect_write_targets(command: &Command<'_>, class: CommandClass) -> Vec
 
 /// Returns the targets of `$out` and `$merge` at any depth of an aggregation pipeline. The server accepts them only
 /// as the last stage of the outermost pipeline, but docward does not rely on that.
-pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
+pub fn output_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     let mut targets = Vec::new();
     if let Some(pipeline) = command.body.get("pipeline") {
         collect_outputs(pipeline, command.database, &mut targets);
@@ -34,7 +34,7 @@ pub fn output_targets(command: &Command<'_>) -> Vec<Target> {
 }
 
 /// Iterates over nested documents without recursion. The check of the body has bounded the depth.
-fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target>) {
+fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<OutputTarget>) {
     let mut unread = vec![pipeline];
     while let Some(value) = unread.pop() {
         let Some(nested) = value.as_document().or_else(|| value.as_array()) else { continue };
@@ -52,7 +52,7 @@ fn collect_outputs(pipeline: Value<'_>, database: &str, targets: &mut Vec<Target
 
 /// Returns the collections that an aggregation reads besides its own, at any depth of its pipeline: those of
 /// `$lookup`, `$graphLookup` and `$unionWith`.
-pub fn input_collections(command: &Command<'_>) -> Vec<Target> {
+pub fn input_collections(command: &Command<'_>) -> Vec<OutputTarget> {
     let mut inputs = Vec::new();
     let mut unread: Vec<Value<'_>> = command.body.get("pipeline").into_iter().collect();
     while let Some(value) = unread.pop() {
@@ -82,7 +82,7 @@ fn input_name<'a>(stage: Value<'a>, field: &str) -> Option<Value<'a>> {
 }
 
 /// Reads `$out: "collection"` or `{db, coll}`.
-fn out_target(value: Value<'_>, database: &str) -> Target {
+fn out_target(value: Value<'_>, database: &str) -> OutputTarget {
     match value.as_document() {
         None => value.as_str().map(|collection| (database.to_owned(), collection.to_owned())).ok_or(()),
         Some(target) => database_and_collection(target, database),
@@ -90,14 +90,14 @@ fn out_target(value: Value<'_>, database: &str) -> Target {
 }
 
 /// Reads `$merge: "collection"`, `{into: "collection"}` or `{into: {db, coll}}`.
-fn merge_target(value: Value<'_>, database: &str) -> Target {
+fn merge_target(value: Value<'_>, database: &str) -> OutputTarget {
     match value.as_document() {
         None => out_target(value, database),
         Some(merge) => out_target(unambiguous(merge)?.get("into").ok_or(())?, database),
     }
 }
 
-fn database_and_collection(target: Document<'_>, database: &str) -> Target {
+fn database_and_collection(target: Document<'_>, database: &str) -> OutputTarget {
     let target = unambiguous(target)?;
     let database = match target.get("db") {
         None => database,
@@ -108,7 +108,7 @@ fn database_and_collection(target: Document<'_>, database: &str) -> Target {
 }
 
 /// Returns the output collection of mapReduce, or `None` for inline results.
-fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
+fn map_reduce_target(command: &Command<'_>) -> Option<OutputTarget> {
     let out = command.body.get("out")?;
     let Some(spec) = out.as_document() else { return Some(out_target(out, command.database)) };
     if unambiguous(spec).is_err() {
@@ -129,12 +129,12 @@ fn map_reduce_target(command: &Command<'_>) -> Option<Target> {
 }
 
 /// Returns source and target of a cloneCollectionAsCapped, in the command's database.
-fn clone_targets(command: &Command<'_>) -> [Target; 2] {
+fn clone_targets(command: &Command<'_>) -> [OutputTarget; 2] {
     [Some(command.target), command.body.get("toCollection")].map(|end| out_target(end.ok_or(())?, command.database))
 }
 
 /// Returns source and target of a renameCollection. Both are full namespaces.
-fn rename_targets(command: &Command<'_>) -> [Target; 2] {
+fn rename_targets(command: &Command<'_>) -> [OutputTarget; 2] {
     let namespace = |value: Option<Value<'_>>| {
         let text = value.and_then(Value::as_str).and_then(Namespace::parse).ok_or(())?;
         Ok((text.database.to_owned(), text.collection.to_owned()))
@@ -145,7 +145,7 @@ fn rename_targets(command: &Command<'_>) -> [Target; 2] {
 
 /// Returns the namespaces of the entries of applyOps. An entry that contains a command can do anything. So can an
 /// entry with `ui`: mongod then uses the collection with that UUID and ignores `ns`.
-fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
+fn apply_ops_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     let Some(operations) = command.target.as_array() else { return vec![Err(())] };
     let target = |operation: Value<'_>| {
         let operation = operation.as_document().filter(|operation| operation.get("ui").is_none()).ok_or(())?;
@@ -163,7 +163,7 @@ fn apply_ops_targets(command: &Command<'_>) -> Vec<Target> {
 /// Returns all namespaces that an unknown command could refer to. Each of its strings may be a collection in its own
 /// database, a collection in a database that another string names, or a full namespace (as in sharding commands).
 /// Nested commands are included.
-fn named_targets(command: &Command<'_>) -> Vec<Target> {
+fn named_targets(command: &Command<'_>) -> Vec<OutputTarget> {
     /// A command with more strings is treated as able to name any collection.
     const MAX_TEXTS: usize = 64;
     let Some(texts) = texts(command).filter(|texts| texts.len() <= MAX_TEXTS) else { return vec![Err(())] };

@@ -11,12 +11,12 @@ use crate::wire::{Header, op_query};
 pub struct Reply<'a> {
     pub message: Message<'a>,
     pub body: Document<'a>,
-    fields: Fields<'a>,
+    fields: ReplyFields<'a>,
 }
 
 /// The fields that docward reads from nearly every reply, found in one pass.
 #[derive(Debug, Clone, Copy, Default)]
-struct Fields<'a> {
+struct ReplyFields<'a> {
     ok: Option<Value<'a>>,
     n: Option<Value<'a>>,
     modified: Option<Value<'a>>,
@@ -25,7 +25,7 @@ struct Fields<'a> {
     cursor: Option<Value<'a>>,
 }
 
-impl<'a> Fields<'a> {
+impl<'a> ReplyFields<'a> {
     fn from_body(body: Document<'a>) -> Self {
         let mut fields = Self::default();
         for Element { key, value } in body.elements() {
@@ -51,7 +51,7 @@ impl<'a> Reply<'a> {
     pub fn parse(frame: &'a [u8]) -> Result<Self, CommandError> {
         let message = Message::parse(frame)?;
         let body = parse_document(message.body, "the server's reply")?;
-        Ok(Self { message, body, fields: Fields::from_body(body) })
+        Ok(Self { message, body, fields: ReplyFields::from_body(body) })
     }
 
     pub fn is_ok(&self) -> bool {
@@ -105,7 +105,8 @@ impl<'a> Reply<'a> {
     /// Returns the same reply with another body, for the client's request.
     pub fn with_body(&self, response_to: i32, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
         let header = self.message.header;
-        let mut writer = op_msg::Writer::new(header.request_id, response_to, self.message.flags, header.length + 64);
+        let mut writer =
+            op_msg::MessageWriter::new(header.request_id, response_to, self.message.flags, header.length + 64);
         writer.body(|out| Writer::document(out, write));
         writer.finish()
     }
@@ -133,7 +134,7 @@ pub fn error_reply(request: Header, error_code: i32, message: &str, extra: impl 
     match request.op_code {
         OpCode::Query => op_query::write_reply(0, request.request_id, &body),
         _ => {
-            let mut writer = op_msg::Writer::new(0, request.request_id, 0, body.len() + 32);
+            let mut writer = op_msg::MessageWriter::new(0, request.request_id, 0, body.len() + 32);
             writer.body(|out| out.extend_from_slice(&body));
             writer.finish()
         }

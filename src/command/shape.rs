@@ -1,7 +1,7 @@
 //! The shape of a command, without its values: `replaceOne({_id}, {status, total})`. Commands that differ only in
 //! values have the same shape, so shapes can be counted. They do not reveal data.
 
-use super::{CommandClass, Form, Statement, classify};
+use super::{CommandClass, Statement, WriteForm, classify};
 use crate::document::{Document, Kind, Value};
 use crate::text::shorten;
 
@@ -27,11 +27,13 @@ pub fn statement_shape(statement: &Statement<'_>) -> String {
     let mut out = String::new();
     let source = statement.source();
     match statement.form() {
-        Form::Insert => call("insertOne", &[Some(Value::document(source))], "", &mut out),
-        Form::Update => update(source, source.get("u"), source.get("q"), &mut out),
-        Form::Delete => delete(source.get("q"), source.get("limit").and_then(Value::as_integer) == Some(0), &mut out),
-        Form::FindAndModify => write_shape(source, &mut out),
-        Form::BulkWrite => match (source.get("document"), source.get("updateMods")) {
+        WriteForm::Insert => call("insertOne", &[Some(Value::document(source))], "", &mut out),
+        WriteForm::Update => update(source, source.get("u"), source.get("q"), &mut out),
+        WriteForm::Delete => {
+            delete(source.get("q"), source.get("limit").and_then(Value::as_integer) == Some(0), &mut out)
+        }
+        WriteForm::FindAndModify => write_shape(source, &mut out),
+        WriteForm::BulkWrite => match (source.get("document"), source.get("updateMods")) {
             (Some(document), _) => call("insertOne", &[Some(document)], "", &mut out),
             (None, Some(change)) => update(source, Some(change), source.get("filter"), &mut out),
             (None, None) => {
@@ -47,7 +49,10 @@ pub fn statement_shape(statement: &Statement<'_>) -> String {
 fn write_shape(command: Document<'_>, out: &mut String) {
     let Some(name) = command.first().map(|first| first.key) else { return };
     let class = classify(name);
-    let list = Form::for_class(class).and_then(Form::list).and_then(|list| command.get(list)).and_then(Value::as_array);
+    let list = WriteForm::for_class(class)
+        .and_then(WriteForm::list)
+        .and_then(|list| command.get(list))
+        .and_then(Value::as_array);
     let first = list.and_then(|list| list.values().next()).and_then(Value::as_document);
     match (class, first) {
         (CommandClass::Insert, Some(document)) => call("insertOne", &[Some(Value::document(document))], "", out),

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use super::batch::{Form, Names, SECTION};
+use super::batch::{SECTION, StatementFieldNames, WriteForm};
 use super::{CommandError, check};
 use crate::document::{CowDocument, Document, DuplicateField, Element, Kind, Value, Writer, edit};
 use smallvec::SmallVec;
@@ -13,7 +13,7 @@ pub struct Statement<'a> {
     pub operation: Operation<'a>,
     /// Index in the namespaces of the batch.
     pub namespace: usize,
-    form: Form,
+    form: WriteForm,
     /// The statement as the client sent it; for findAndModify the whole command body.
     source: Document<'a>,
     /// Whether the client sent it as an upsert.
@@ -135,7 +135,7 @@ impl<'a> Statement<'a> {
     ///
     /// # Errors
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
-    pub(super) fn of_body(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+    pub(super) fn of_body(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
         source.refuse_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
@@ -144,22 +144,22 @@ impl<'a> Statement<'a> {
     ///
     /// # Errors
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
-    pub(super) fn of_sequence(form: Form, bytes: &'a [u8]) -> Result<Self, CommandError> {
+    pub(super) fn of_sequence(form: WriteForm, bytes: &'a [u8]) -> Result<Self, CommandError> {
         let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
 
     /// Reads a statement. No field may occur twice in `source` or in a nested document.
-    fn from_document(form: Form, source: Document<'a>) -> Result<Self, CommandError> {
+    fn from_document(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
         let (operation, namespace) = match form {
-            Form::Insert => (insert(source.into()), 0),
-            Form::Update => (update(form, source)?, 0),
-            Form::Delete => (delete(form, source)?, 0),
-            Form::FindAndModify if source.get("remove").and_then(Value::as_flag) == Some(true) => {
+            WriteForm::Insert => (insert(source.into()), 0),
+            WriteForm::Update => (update(form, source)?, 0),
+            WriteForm::Delete => (delete(form, source)?, 0),
+            WriteForm::FindAndModify if source.get("remove").and_then(Value::as_flag) == Some(true) => {
                 (delete(form, source)?, 0)
             }
-            Form::FindAndModify => (update(form, source)?, 0),
-            Form::BulkWrite => bulk_operation(source)?,
+            WriteForm::FindAndModify => (update(form, source)?, 0),
+            WriteForm::BulkWrite => bulk_operation(source)?,
         };
         let source_upserts = matches!(&operation, Operation::Update(Update { upsert: true, .. }));
         Ok(Self { operation, namespace, form, source, source_upserts })
@@ -258,7 +258,7 @@ impl<'a> Statement<'a> {
     pub fn option(&self, name: &str) -> Option<Value<'a>> {
         match self.form {
             // The source of an insert is the document itself.
-            Form::Insert => None,
+            WriteForm::Insert => None,
             _ => self.source.get(name),
         }
     }
@@ -299,7 +299,9 @@ impl<'a> Statement<'a> {
     pub fn encoded_length(&self) -> usize {
         match &self.operation {
             _ if !self.is_rewritten() => self.source.as_bytes().len(),
-            Operation::Insert(insert) if self.form == Form::Insert => insert.document.as_document().as_bytes().len(),
+            Operation::Insert(insert) if self.form == WriteForm::Insert => {
+                insert.document.as_document().as_bytes().len()
+            }
             _ => {
                 let mut out = Vec::with_capacity(self.written_length());
                 self.write(&mut out);
@@ -313,7 +315,7 @@ impl<'a> Statement<'a> {
         self.source
     }
 
-    pub(super) fn form(&self) -> Form {
+    pub(super) fn form(&self) -> WriteForm {
         self.form
     }
 
@@ -338,7 +340,7 @@ impl<'a> Statement<'a> {
     pub(super) fn write(&self, out: &mut Vec<u8>) {
         match (&self.operation, self.form) {
             _ if !self.is_rewritten() => out.extend_from_slice(self.source.as_bytes()),
-            (Operation::Insert(insert), Form::Insert) => {
+            (Operation::Insert(insert), WriteForm::Insert) => {
                 out.extend_from_slice(insert.document.as_document().as_bytes())
             }
             _ => Writer::document(out, |w| {
@@ -436,11 +438,11 @@ fn insert<'a>(document: CowDocument<'a>) -> Operation<'a> {
     Operation::Insert(Insert { document })
 }
 
-fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+fn delete<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
     check_fields(form, source)?;
     let names = form.names();
     let multi = match form {
-        Form::Delete => {
+        WriteForm::Delete => {
             let wrong = CommandError::WrongType { place: names.place, field: "limit" };
             source.get("limit").map_or(Ok(0), |limit| limit.as_integer().ok_or(wrong))? == 0
         }
@@ -449,7 +451,7 @@ fn delete<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
     Ok(Operation::Delete(Delete { filter: filter(form, source.get(names.filter))?, multi }))
 }
 
-fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
     let names = form.names();
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
@@ -470,7 +472,7 @@ fn update<'a>(form: Form, source: Document<'a>) -> Result<Operation<'a>, Command
     Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters }))
 }
 
-fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a>, CommandError> {
+fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modification<'a>, CommandError> {
     let names = form.names();
     if let Some(stages) = value.as_array() {
         return Ok(Modification::ClientPipeline(stages));
@@ -482,7 +484,7 @@ fn read_modification<'a>(form: Form, value: Value<'a>) -> Result<Modification<'a
     Ok(Modification::Operators(document.into()))
 }
 
-fn filter(form: Form, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {
+fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {
     let names = form.names();
     match value {
         Some(value) => {
@@ -490,7 +492,7 @@ fn filter(form: Form, value: Option<Value<'_>>) -> Result<CowDocument<'_>, Comma
             Ok(value.as_document().ok_or(wrong)?.into())
         }
         // The query of a findAndModify is optional. The filter of a batch element is not.
-        None if form == Form::FindAndModify => Ok(Document::EMPTY.into()),
+        None if form == WriteForm::FindAndModify => Ok(Document::EMPTY.into()),
         None => Err(CommandError::Missing { place: names.place, field: names.filter }),
     }
 }
@@ -510,31 +512,31 @@ fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), Co
     let namespace = namespace.ok_or(CommandError::WrongType { place: PLACE, field: "insert, update or delete" })?;
     let operation = match first.key {
         b"insert" => {
-            check_fields(Form::BulkWrite, source)?;
+            check_fields(WriteForm::BulkWrite, source)?;
             let document = source.get("document").and_then(Value::as_document);
             insert(document.ok_or(CommandError::Missing { place: PLACE, field: "document" })?.into())
         }
-        b"update" => update(Form::BulkWrite, source)?,
-        b"delete" => delete(Form::BulkWrite, source)?,
+        b"update" => update(WriteForm::BulkWrite, source)?,
+        b"delete" => delete(WriteForm::BulkWrite, source)?,
         other => return Err(unknown_field(PLACE, other)),
     };
     Ok((operation, namespace))
 }
 
-fn check_fields(form: Form, source: Document<'_>) -> Result<(), CommandError> {
+fn check_fields(form: WriteForm, source: Document<'_>) -> Result<(), CommandError> {
     let names = form.names();
     source.elements().try_for_each(|element| check_field(&names, element.key))
 }
 
 /// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does).
-fn check_field(names: &Names, key: &[u8]) -> Result<(), CommandError> {
+fn check_field(names: &StatementFieldNames, key: &[u8]) -> Result<(), CommandError> {
     match names.fields {
         Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.place, key)),
         _ => Ok(()),
     }
 }
 
-fn ambiguous(form: Form, fault: DuplicateField) -> CommandError {
+fn ambiguous(form: WriteForm, fault: DuplicateField) -> CommandError {
     CommandError::Duplicate { place: form.names().place, fault }
 }
 

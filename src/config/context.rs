@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::namespace::NamespacePattern;
-use super::node::{Key, Located, Node, Number, Value};
+use super::node::{Located, MappingKey, Node, NodeValue, Number};
 use super::renamed;
 use super::source::Span;
 use crate::suggest;
@@ -28,7 +28,7 @@ pub struct ReadContext<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PatternSettings<'a> {
     pub(crate) place: Span,
-    pub(crate) key: &'a Key,
+    pub(crate) key: &'a MappingKey,
     /// Correct settings.
     pub(crate) example: &'static str,
 }
@@ -70,8 +70,8 @@ impl<'a> ReadContext<'a> {
     }
 
     /// The entries of the mapping `node`; reports any other type.
-    pub(super) fn entries<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(Key, Node)]> {
-        if let Value::Map(entries) = &node.value {
+    pub(super) fn entries<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [(MappingKey, Node)]> {
+        if let NodeValue::Map(entries) = &node.value {
             return Some(entries);
         }
         let settings = self.settings.filter(|settings| settings.place == node.span);
@@ -79,7 +79,7 @@ impl<'a> ReadContext<'a> {
             settings.map(|PatternSettings { key, example, .. }| format!(", for example `{}: {example}`", key.text));
         let message = format!("{what} must be a mapping{}", example.as_deref().unwrap_or_default());
         let mut mistake = wrong_type(node, &message);
-        if node.value == Value::Null && example.is_none() {
+        if node.value == NodeValue::Null && example.is_none() {
             mistake = mistake.help("write `{}` for an empty mapping");
         }
         self.push(mistake);
@@ -89,7 +89,7 @@ impl<'a> ReadContext<'a> {
     /// Reads `node` as a list and reports any other type. Messages call the list `what`: "`rules`".
     pub fn list<'n>(&mut self, node: &'n Node, what: &str) -> Option<&'n [Node]> {
         match &node.value {
-            Value::List(items) => Some(items),
+            NodeValue::List(items) => Some(items),
             _ => {
                 self.push(wrong_type(node, &format!("{what} must be a list")));
                 None
@@ -101,14 +101,14 @@ impl<'a> ReadContext<'a> {
     pub fn text(&mut self, node: &Node, what: &str) -> Option<Located<String>> {
         let span = node.span;
         match &node.value {
-            Value::Text(text) if text.is_empty() => {
+            NodeValue::Text(text) if text.is_empty() => {
                 self.error(Code::InvalidValue, span, format!("{what} must not be empty"));
                 None
             }
-            Value::Text(text) => Some(Located { value: text.clone(), span }),
+            NodeValue::Text(text) => Some(Located { value: text.clone(), span }),
             other => {
                 let mut mistake = wrong_type(node, &format!("{what} must be text"));
-                if let Value::Bool(_) | Value::Integer(_) | Value::Float(_) = other {
+                if let NodeValue::Bool(_) | NodeValue::Integer(_) | NodeValue::Float(_) = other {
                     mistake = mistake.help("put it in quotes to make it text");
                 }
                 self.push(mistake);
@@ -139,7 +139,7 @@ impl<'a> ReadContext<'a> {
 
     /// Reads `node` as one text or a list of texts, without empty ones and duplicates. Messages call it `what`.
     pub fn texts(&mut self, node: &Node, what: &str) -> Option<Vec<Located<String>>> {
-        let Value::List(items) = &node.value else {
+        let NodeValue::List(items) = &node.value else {
             return self.text(node, what).map(|text| vec![text]);
         };
         if items.is_empty() {
@@ -172,7 +172,7 @@ impl<'a> ReadContext<'a> {
 
     /// The whole number `node` of `key`, which must be in `range`.
     pub(super) fn integer_in(&mut self, key: &str, node: &Node, range: &RangeInclusive<i64>) -> Option<Located<i64>> {
-        let Value::Integer(value) = node.value else {
+        let NodeValue::Integer(value) = node.value else {
             return self.wrong_type(key, node, "a whole number");
         };
         let span = node.span;
@@ -189,8 +189,8 @@ impl<'a> ReadContext<'a> {
 
     pub(super) fn number(&mut self, key: &str, node: &Node) -> Option<Located<Number>> {
         let value = match node.value {
-            Value::Integer(value) => Number::Integer(value),
-            Value::Float(value) => Number::Float(value),
+            NodeValue::Integer(value) => Number::Integer(value),
+            NodeValue::Float(value) => Number::Float(value),
             _ => return self.wrong_type(key, node, "a number"),
         };
         Some(Located { value, span: node.span })
@@ -198,14 +198,14 @@ impl<'a> ReadContext<'a> {
 
     pub(super) fn boolean(&mut self, key: &str, node: &Node) -> Option<Located<bool>> {
         match node.value {
-            Value::Bool(value) => Some(Located { value, span: node.span }),
+            NodeValue::Bool(value) => Some(Located { value, span: node.span }),
             _ => self.wrong_type(key, node, "`true` or `false`"),
         }
     }
 
     pub(super) fn duration(&mut self, key: &str, node: &Node) -> Option<Located<Duration>> {
         let parsed = match &node.value {
-            Value::Text(text) => parse_duration(text),
+            NodeValue::Text(text) => parse_duration(text),
             _ => None,
         };
         if let Some(value) = parsed {
@@ -219,7 +219,7 @@ impl<'a> ReadContext<'a> {
 
     pub(super) fn size(&mut self, key: &str, node: &Node) -> Option<Located<usize>> {
         let parsed = match &node.value {
-            Value::Text(text) => parse_size(text),
+            NodeValue::Text(text) => parse_size(text),
             _ => None,
         };
         if let Some(value) = parsed {
@@ -237,7 +237,7 @@ impl<'a> ReadContext<'a> {
         node: &Node,
         words: &[(&'static str, T)],
     ) -> Option<Located<T>> {
-        let Value::Text(written) = &node.value else {
+        let NodeValue::Text(written) = &node.value else {
             return self.wrong_type(key, node, &suggest::one_of(words.iter().map(|(word, _)| *word)));
         };
         let written = Located { value: written.clone(), span: node.span };

@@ -66,16 +66,16 @@ impl FileReader {
         if !self.seen.insert(real) {
             return;
         }
-        match read(path) {
+        match read_text(path) {
             Ok(text) => {
                 self.source(path, text);
             }
-            Err(Failure::Io(error)) => self.fail(path, Code::Unreadable, &describe(&error)),
-            Err(Failure::NotUtf8(at)) => {
+            Err(ReadFailure::Io(error)) => self.fail(path, Code::Unreadable, &describe(&error)),
+            Err(ReadFailure::NotUtf8(at)) => {
                 let message = format!("the file is not valid UTF-8: see the byte at offset {at}");
                 self.fail(path, Code::NotUtf8, &message);
             }
-            Err(Failure::TooLarge) => {
+            Err(ReadFailure::TooLarge) => {
                 let file = self.source(path, String::new());
                 self.found.push(yaml::too_large(file));
             }
@@ -97,7 +97,7 @@ impl FileReader {
 }
 
 /// Why a file could not be read as text.
-enum Failure {
+enum ReadFailure {
     Io(io::Error),
     /// The offset of the first invalid byte.
     NotUtf8(usize),
@@ -137,12 +137,12 @@ fn describe_kind(kind: fs::FileType) -> &'static str {
     }
 }
 
-fn read(path: &Path) -> Result<String, Failure> {
+fn read_text(path: &Path) -> Result<String, ReadFailure> {
     let bytes = read_file(path, yaml::MAX_FILE_BYTES).map_err(|error| match error.kind() {
-        io::ErrorKind::FileTooLarge => Failure::TooLarge,
-        _ => Failure::Io(error),
+        io::ErrorKind::FileTooLarge => ReadFailure::TooLarge,
+        _ => ReadFailure::Io(error),
     })?;
-    String::from_utf8(bytes).map_err(|error| Failure::NotUtf8(error.utf8_error().valid_up_to()))
+    String::from_utf8(bytes).map_err(|error| ReadFailure::NotUtf8(error.utf8_error().valid_up_to()))
 }
 
 /// Adds the `wanted` files under `folder`, at most `depth` folders deep. The error has the folder that failed.

@@ -1,6 +1,6 @@
 //! Declarations of keys. The reader, the JSON Schema and `docs/keys.md` come from them.
 //!
-//! A [`Setting`] declares one key with its [`Kind`] of values; [`Keys`] are all keys of a mapping.
+//! A [`Setting`] declares one key with its [`ReadValue`] of values; [`Keys`] are all keys of a mapping.
 //! [`MapReader`](super::MapReader) reads a setting, and reports a missing or unknown key or a value of a wrong type:
 //!
 //! ```ignore
@@ -18,7 +18,7 @@ use std::ops::RangeInclusive;
 use std::time;
 
 use super::context::ReadContext;
-use super::node::{self, Located, Node, Value};
+use super::node::{self, Located, Node, NodeValue};
 
 /// All keys of a mapping.
 #[derive(Clone, Copy)]
@@ -46,14 +46,14 @@ impl Keys {
 pub struct Declaration {
     /// A sentence.
     pub meaning: &'static str,
-    pub form: Form,
+    pub form: ValueForm,
     /// A correct value, shown if the value has another type.
     pub example: &'static str,
 }
 
 impl Declaration {
     pub const fn mapping(keys: &'static Keys) -> Self {
-        Self { meaning: keys.meaning, form: Form::Mapping(keys), example: "{}" }
+        Self { meaning: keys.meaning, form: ValueForm::Mapping(keys), example: "{}" }
     }
 
     #[must_use]
@@ -106,23 +106,23 @@ pub enum Presence {
     Required,
     Optional,
     /// The value that an omitted key has.
-    Default(Scalar),
+    Default(DeclaredScalar),
 }
 
 /// A value in a declaration.
 #[derive(Clone, Copy, Debug)]
-pub enum Scalar {
+pub enum DeclaredScalar {
     Text(&'static str),
     Integer(i64),
     Boolean(bool),
 }
 
-impl From<Scalar> for Value {
-    fn from(scalar: Scalar) -> Self {
+impl From<DeclaredScalar> for NodeValue {
+    fn from(scalar: DeclaredScalar) -> Self {
         match scalar {
-            Scalar::Text(text) => Self::Text(text.to_owned()),
-            Scalar::Integer(number) => Self::Integer(number),
-            Scalar::Boolean(flag) => Self::Bool(flag),
+            DeclaredScalar::Text(text) => Self::Text(text.to_owned()),
+            DeclaredScalar::Integer(number) => Self::Integer(number),
+            DeclaredScalar::Boolean(flag) => Self::Bool(flag),
         }
     }
 }
@@ -136,7 +136,7 @@ impl<K> Setting<K> {
         Self { name, kind, presence: Presence::Optional, meaning, examples: &[] }
     }
 
-    pub const fn with_default(name: &'static str, kind: K, default: Scalar, meaning: &'static str) -> Self {
+    pub const fn with_default(name: &'static str, kind: K, default: DeclaredScalar, meaning: &'static str) -> Self {
         Self { name, kind, presence: Presence::Default(default), meaning, examples: &[] }
     }
 
@@ -153,10 +153,10 @@ pub trait DeclaredKey {
     fn presence(&self) -> Presence;
     fn meaning(&self) -> &'static str;
     fn examples(&self) -> &'static [&'static str];
-    fn form(&self) -> Form;
+    fn form(&self) -> ValueForm;
 }
 
-impl<K: Shape> DeclaredKey for Setting<K> {
+impl<K: DescribeForm> DeclaredKey for Setting<K> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -173,40 +173,40 @@ impl<K: Shape> DeclaredKey for Setting<K> {
         self.examples
     }
 
-    fn form(&self) -> Form {
+    fn form(&self) -> ValueForm {
         self.kind.form()
     }
 }
 
 /// The form of values, as a schema describes it.
 #[derive(Clone)]
-pub enum Form {
+pub enum ValueForm {
     Text(TextForm),
     /// A whole number; `i64::MIN` and `i64::MAX` are no limits.
     Whole(RangeInclusive<i64>),
     Number,
     Boolean,
     /// Only this value.
-    Constant(Scalar),
+    Constant(DeclaredScalar),
     /// One of these words, each with its meaning.
     Words(Vec<(&'static str, &'static str)>),
     /// A form with a name.
-    Shared(&'static Shared),
+    Shared(&'static NamedForm),
     /// One value, or a list of them.
-    OneOrMore(Box<Form>),
-    AnyOf(Vec<Form>),
+    OneOrMore(Box<ValueForm>),
+    AnyOf(Vec<ValueForm>),
     /// Exactly one of these forms matches.
-    OneOf(Vec<Form>),
+    OneOf(Vec<ValueForm>),
     List {
-        items: Box<Form>,
+        items: Box<ValueForm>,
         at_least: usize,
         distinct: bool,
     },
     Mapping(&'static Keys),
     /// A mapping with any keys of one form and values of another, at least one.
     Pairs {
-        names: &'static Shared,
-        values: Box<Form>,
+        names: &'static NamedForm,
+        values: Box<ValueForm>,
     },
 }
 
@@ -230,21 +230,21 @@ impl TextForm {
 }
 
 /// A form with a name that several keys share.
-pub struct Shared {
+pub struct NamedForm {
     /// The name in the schema's `$defs`.
     pub name: &'static str,
     /// May be empty.
     pub meaning: &'static str,
-    pub form: fn() -> Form,
+    pub form: fn() -> ValueForm,
 }
 
 /// Values whose form can be described.
-pub trait Shape {
-    fn form(&self) -> Form;
+pub trait DescribeForm {
+    fn form(&self) -> ValueForm;
 }
 
 /// Values that can be read.
-pub trait Kind: Shape {
+pub trait ReadValue: DescribeForm {
     type Value;
 
     /// Reads the value `node` of `key`, and reports what is wrong with it.
@@ -258,14 +258,14 @@ pub struct Text(pub TextForm);
 /// Any text that is not empty.
 pub const TEXT: Text = Text(TextForm::ANY);
 
-impl Shape for Text {
-    fn form(&self) -> Form {
-        Form::Text(self.0)
+impl DescribeForm for Text {
+    fn form(&self) -> ValueForm {
+        ValueForm::Text(self.0)
     }
 }
 
 /// Reads any text that is not empty. The code that uses it checks the rest of its form.
-impl Kind for Text {
+impl ReadValue for Text {
     type Value = Located<String>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -275,15 +275,15 @@ impl Kind for Text {
 
 /// A text of a form with a name.
 #[derive(Clone, Copy)]
-pub struct SharedText(pub &'static Shared);
+pub struct SharedText(pub &'static NamedForm);
 
-impl Shape for SharedText {
-    fn form(&self) -> Form {
-        Form::Shared(self.0)
+impl DescribeForm for SharedText {
+    fn form(&self) -> ValueForm {
+        ValueForm::Shared(self.0)
     }
 }
 
-impl Kind for SharedText {
+impl ReadValue for SharedText {
     type Value = Located<String>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -295,13 +295,13 @@ impl Kind for SharedText {
 #[derive(Clone, Copy, Debug)]
 pub struct Texts<S>(pub S);
 
-impl<S: Shape> Shape for Texts<S> {
-    fn form(&self) -> Form {
-        Form::OneOrMore(Box::new(self.0.form()))
+impl<S: DescribeForm> DescribeForm for Texts<S> {
+    fn form(&self) -> ValueForm {
+        ValueForm::OneOrMore(Box::new(self.0.form()))
     }
 }
 
-impl<S: Shape> Kind for Texts<S> {
+impl<S: DescribeForm> ReadValue for Texts<S> {
     type Value = Vec<Located<String>>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -311,18 +311,18 @@ impl<S: Shape> Kind for Texts<S> {
 
 /// One of these words, each with its value and its meaning.
 #[derive(Clone, Copy, Debug)]
-pub struct Words<T: 'static>(pub &'static [(&'static str, T, &'static str)]);
+pub struct Keywords<T: 'static>(pub &'static [(&'static str, T, &'static str)]);
 
-impl<T> Shape for Words<T> {
-    fn form(&self) -> Form {
+impl<T> DescribeForm for Keywords<T> {
+    fn form(&self) -> ValueForm {
         match self.0 {
-            [(word, _, "")] => Form::Constant(Scalar::Text(word)),
-            words => Form::Words(words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect()),
+            [(word, _, "")] => ValueForm::Constant(DeclaredScalar::Text(word)),
+            words => ValueForm::Words(words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect()),
         }
     }
 }
 
-impl<T: Copy> Kind for Words<T> {
+impl<T: Copy> ReadValue for Keywords<T> {
     type Value = Located<T>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -335,13 +335,13 @@ impl<T: Copy> Kind for Words<T> {
 #[derive(Clone, Debug)]
 pub struct Whole(pub RangeInclusive<i64>);
 
-impl Shape for Whole {
-    fn form(&self) -> Form {
-        Form::Whole(self.0.clone())
+impl DescribeForm for Whole {
+    fn form(&self) -> ValueForm {
+        ValueForm::Whole(self.0.clone())
     }
 }
 
-impl Kind for Whole {
+impl ReadValue for Whole {
     type Value = Located<i64>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -351,15 +351,15 @@ impl Kind for Whole {
 
 /// A number, whole or not.
 #[derive(Clone, Copy, Debug)]
-pub struct Number;
+pub struct AnyNumber;
 
-impl Shape for Number {
-    fn form(&self) -> Form {
-        Form::Number
+impl DescribeForm for AnyNumber {
+    fn form(&self) -> ValueForm {
+        ValueForm::Number
     }
 }
 
-impl Kind for Number {
+impl ReadValue for AnyNumber {
     type Value = Located<node::Number>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -371,13 +371,13 @@ impl Kind for Number {
 #[derive(Clone, Copy, Debug)]
 pub struct Boolean;
 
-impl Shape for Boolean {
-    fn form(&self) -> Form {
-        Form::Boolean
+impl DescribeForm for Boolean {
+    fn form(&self) -> ValueForm {
+        ValueForm::Boolean
     }
 }
 
-impl Kind for Boolean {
+impl ReadValue for Boolean {
     type Value = Located<bool>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -389,16 +389,19 @@ impl Kind for Boolean {
 #[derive(Clone, Copy, Debug)]
 pub struct Duration;
 
-const DURATION: Shared =
-    Shared { name: "duration", meaning: "", form: || Form::Text(TextForm::matching("^0*[1-9][0-9]*(ms|s|m|h|d)$")) };
+const DURATION: NamedForm = NamedForm {
+    name: "duration",
+    meaning: "",
+    form: || ValueForm::Text(TextForm::matching("^0*[1-9][0-9]*(ms|s|m|h|d)$")),
+};
 
-impl Shape for Duration {
-    fn form(&self) -> Form {
-        Form::Shared(&DURATION)
+impl DescribeForm for Duration {
+    fn form(&self) -> ValueForm {
+        ValueForm::Shared(&DURATION)
     }
 }
 
-impl Kind for Duration {
+impl ReadValue for Duration {
     type Value = Located<time::Duration>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -410,16 +413,19 @@ impl Kind for Duration {
 #[derive(Clone, Copy, Debug)]
 pub struct Size;
 
-const SIZE: Shared =
-    Shared { name: "size", meaning: "", form: || Form::Text(TextForm::matching("^0*[1-9][0-9]* *(B|KiB|MiB|GiB)$")) };
+const SIZE: NamedForm = NamedForm {
+    name: "size",
+    meaning: "",
+    form: || ValueForm::Text(TextForm::matching("^0*[1-9][0-9]* *(B|KiB|MiB|GiB)$")),
+};
 
-impl Shape for Size {
-    fn form(&self) -> Form {
-        Form::Shared(&SIZE)
+impl DescribeForm for Size {
+    fn form(&self) -> ValueForm {
+        ValueForm::Shared(&SIZE)
     }
 }
 
-impl Kind for Size {
+impl ReadValue for Size {
     type Value = Located<usize>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -431,21 +437,21 @@ impl Kind for Size {
 #[derive(Clone, Copy)]
 pub struct Mapping(pub &'static Keys);
 
-impl Shape for Mapping {
-    fn form(&self) -> Form {
-        Form::Mapping(self.0)
+impl DescribeForm for Mapping {
+    fn form(&self) -> ValueForm {
+        ValueForm::Mapping(self.0)
     }
 }
 
 /// A list of values; [`MapReader::list`](super::MapReader::list) reads it.
 #[derive(Clone, Copy)]
-pub struct List {
-    pub items: &'static Shared,
+pub struct ValueList {
+    pub items: &'static NamedForm,
     pub at_least: usize,
 }
 
-impl Shape for List {
-    fn form(&self) -> Form {
-        Form::List { items: Box::new(Form::Shared(self.items)), at_least: self.at_least, distinct: false }
+impl DescribeForm for ValueList {
+    fn form(&self) -> ValueForm {
+        ValueForm::List { items: Box::new(ValueForm::Shared(self.items)), at_least: self.at_least, distinct: false }
     }
 }

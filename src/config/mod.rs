@@ -31,7 +31,7 @@ pub use files::read_file;
 pub use glob::Glob;
 pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
 pub(crate) use namespace::{Rank, is_server_collection, is_server_database};
-pub use node::{Key, Located, Node, Number, Value};
+pub use node::{Located, MappingKey, Node, NodeValue, Number};
 pub use reader::MapReader;
 pub(crate) use reader::unknown_key;
 pub use settings::read_settings;

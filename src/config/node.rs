@@ -16,12 +16,12 @@ pub struct Node {
     /// The bytes of the value. A block mapping spans from its first key to the end of its last value.
     pub span: Span,
     /// The value.
-    pub value: Value,
+    pub value: NodeValue,
 }
 
 /// A value of a rule file. Only `true` and `false` are booleans.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Value {
+pub enum NodeValue {
     /// `null`, `~`, or an absent value.
     Null,
     /// `true` or `false`.
@@ -35,19 +35,19 @@ pub enum Value {
     /// A list.
     List(Vec<Node>),
     /// A mapping in the order of the file, without duplicate keys.
-    Map(Vec<(Key, Node)>),
+    Map(Vec<(MappingKey, Node)>),
 }
 
 /// The key of a mapping.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Key {
+pub struct MappingKey {
     /// Where the key is.
     pub span: Span,
     /// The key; numbers and booleans as they are spelled.
     pub text: String,
 }
 
-impl Value {
+impl NodeValue {
     /// A description for messages: "the text `merge`", "a list".
     #[must_use]
     pub fn describe(&self) -> String {

@@ -10,8 +10,8 @@ use std::time::Duration;
 use super::code::Code;
 use super::context::{PatternSettings, ReadContext};
 use super::diagnostic::Diagnostic;
-use super::keys::{Keys, Kind, List, Mapping, Presence, Setting};
-use super::node::{Key, Located, Node, Value};
+use super::keys::{Keys, Mapping, Presence, ReadValue, Setting, ValueList};
+use super::node::{Located, MappingKey, Node, NodeValue};
 use super::renamed;
 use super::source::Span;
 use crate::suggest;
@@ -52,7 +52,7 @@ impl<'a> ReadContext<'a> {
 /// Where a mapping's missing keys are reported: at its first key.
 fn place_of(node: &Node) -> Span {
     match &node.value {
-        Value::Map(entries) => entries.first().map_or(node.span, |(key, _)| key.span),
+        NodeValue::Map(entries) => entries.first().map_or(node.span, |(key, _)| key.span),
         _ => node.span,
     }
 }
@@ -61,7 +61,7 @@ fn place_of(node: &Node) -> Span {
 #[derive(Debug)]
 #[must_use = "call `finish` to report unknown keys"]
 pub struct MapReader<'n, 'c, 'a> {
-    entries: &'n [(Key, Node)],
+    entries: &'n [(MappingKey, Node)],
     /// Where to report missing keys: the first key, or the empty mapping.
     place: Span,
     /// The keys that the mapping may have: those declared, and those read so far.
@@ -70,7 +70,7 @@ pub struct MapReader<'n, 'c, 'a> {
 }
 
 impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
-    fn new(entries: &'n [(Key, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
+    fn new(entries: &'n [(MappingKey, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
         Self { entries, place, allowed: Vec::new(), context }
     }
 
@@ -81,7 +81,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// The value of a declared key, or its default. Reports a missing key and an invalid value, and returns `None`.
-    pub fn get<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+    pub fn get<K: ReadValue>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
         match self.declared_node(setting) {
             Some(node) => setting.kind.read(self.context, setting.name, node),
             None => self.default(setting),
@@ -90,12 +90,12 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Like [`Self::get`], with the default in place of an invalid value too. So the other mistakes of the file are
     /// found, and the report prevents loading anyway.
-    pub fn get_or_default<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+    pub fn get_or_default<K: ReadValue>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
         self.get(setting).or_else(|| self.default(setting))
     }
 
     /// The default of a key, if it has one.
-    fn default<K: Kind>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
+    fn default<K: ReadValue>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
         let Presence::Default(value) = setting.presence else { return None };
         let node = Node { value: value.into(), span: self.place };
         setting.kind.read(self.context, setting.name, &node)
@@ -124,7 +124,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Like [`Self::nested`]; an empty mapping if the key is missing or has another value.
     pub fn nested_or_empty(&mut self, setting: &Setting<Mapping>) -> MapReader<'n, '_, 'a> {
-        let (place, entries): (Span, &'n [(Key, Node)]) = match self.entry(setting.name) {
+        let (place, entries): (Span, &'n [(MappingKey, Node)]) = match self.entry(setting.name) {
             Some((key, node)) => (key.span, self.context.entries(node, &format!("`{}`", key.text)).unwrap_or_default()),
             None => (self.place, &[]),
         };
@@ -132,7 +132,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// The elements of the list at a declared key.
-    pub fn list(&mut self, setting: &Setting<List>) -> Option<&'n [Node]> {
+    pub fn list(&mut self, setting: &Setting<ValueList>) -> Option<&'n [Node]> {
         let node = self.declared_node(setting)?;
         self.context.list(node, &format!("`{}`", setting.name))
     }
@@ -154,7 +154,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     /// The key and value of `key`.
-    pub fn entry(&mut self, key: &'static str) -> Option<(&'n Key, &'n Node)> {
+    pub fn entry(&mut self, key: &'static str) -> Option<(&'n MappingKey, &'n Node)> {
         if !self.allowed.contains(&key) {
             self.allowed.push(key);
         }
@@ -235,19 +235,19 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Like [`Self::finish`], for a caller that reports the unknown keys itself. Returns the context, the unknown
     /// keys and the allowed ones.
-    pub(crate) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n Key>, Vec<&'static str>) {
+    pub(crate) fn finish_quietly(self) -> (&'c mut ReadContext<'a>, Vec<&'n MappingKey>, Vec<&'static str>) {
         let unknown = unknown(self.entries, &self.allowed).collect();
         (self.context, unknown, self.allowed)
     }
 }
 
-fn unknown<'n>(entries: &'n [(Key, Node)], allowed: &[&'static str]) -> impl Iterator<Item = &'n Key> {
+fn unknown<'n>(entries: &'n [(MappingKey, Node)], allowed: &[&'static str]) -> impl Iterator<Item = &'n MappingKey> {
     let keys = entries.iter().map(|(key, _)| key);
     keys.filter(|key| !allowed.contains(&key.text.as_str()))
 }
 
 /// The diagnostic for a key that is not one of `allowed`.
-pub(crate) fn unknown_key(key: &Key, allowed: &[&'static str]) -> Diagnostic {
+pub(crate) fn unknown_key(key: &MappingKey, allowed: &[&'static str]) -> Diagnostic {
     if let Some(new) = renamed::key(&key.text, allowed) {
         let message = format!("`{}` has a new name", key.text);
         return Diagnostic::error(Code::UnknownKey, key.span, message).note(format!("write `{new}`"));

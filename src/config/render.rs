@@ -19,7 +19,7 @@ impl Report {
     pub fn render(&self, coloured: bool) -> String {
         let renderer = if coloured { Renderer::styled() } else { Renderer::plain() };
         let files: BTreeSet<FileId> = self.diagnostics.iter().flat_map(files).collect();
-        let shown = Shown {
+        let shown = ShownSources {
             sources: &self.sources,
             texts: files.iter().map(|file| (*file, self.sources.shown(*file))).collect(),
         };
@@ -73,13 +73,13 @@ fn files(diagnostic: &Diagnostic) -> impl Iterator<Item = FileId> {
 }
 
 /// The texts that source lines are printed from.
-struct Shown<'a> {
+struct ShownSources<'a> {
     sources: &'a Sources,
     /// With secrets hidden.
     texts: BTreeMap<FileId, String>,
 }
 
-fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Group<'a> {
+fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a ShownSources<'_>) -> Group<'a> {
     let level = match diagnostic.severity {
         Severity::Error => Level::ERROR,
         Severity::Warning => Level::WARNING,
@@ -103,7 +103,7 @@ const MAX_SNIPPET_BYTES: usize = 16 << 10;
 type Mark<'a> = (Span, AnnotationKind, &'a str);
 
 /// One snippet for each file, the file of the mistake first.
-fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element<'a>> {
+fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a ShownSources<'_>) -> Vec<Element<'a>> {
     let mut marks: Vec<Mark<'a>> = Vec::new();
     if let DiagnosticPlace::At(span) = diagnostic.place {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
@@ -130,13 +130,13 @@ fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a Shown<'_>) -> Vec<Element
     elements
 }
 
-fn window<'a>(marks: &[Mark<'_>], shown: &'a Shown<'_>) -> Window<'a> {
+fn window<'a>(marks: &[Mark<'_>], shown: &'a ShownSources<'_>) -> Window<'a> {
     let spans: Vec<_> = marks.iter().map(|(span, ..)| *span).collect();
     let file = spans[0].file;
     shown.sources.window(file, shown.texts.get(&file).map_or("", String::as_str), &spans)
 }
 
-fn snippet<'a>(marks: &[Mark<'a>], shown: &'a Shown<'_>) -> Element<'a> {
+fn snippet<'a>(marks: &[Mark<'a>], shown: &'a ShownSources<'_>) -> Element<'a> {
     let (first, ..) = marks[0];
     let sources = shown.sources;
     let window = window(marks, shown);

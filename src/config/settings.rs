@@ -7,7 +7,7 @@ use std::path::Path;
 use super::context::ReadContext;
 use super::diagnostic::Report;
 use super::files::FileReader;
-use super::node::Value;
+use super::node::NodeValue;
 use super::reader::MapReader;
 use super::yaml;
 
@@ -26,8 +26,8 @@ pub fn read_settings<T>(
         match yaml::parse(file, sources.text(file)) {
             Err(mistake) => found.push(*mistake),
             Ok(mut tree) => {
-                if tree.value == Value::Null {
-                    tree.value = Value::Map(Vec::new());
+                if tree.value == NodeValue::Null {
+                    tree.value = NodeValue::Map(Vec::new());
                 }
                 let mut context = ReadContext::new(&mut found);
                 if let Some(mut reader) = context.map(&tree) {

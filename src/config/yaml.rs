@@ -11,7 +11,7 @@ use serde_yaml::{Error, Location, MessageFormatter, Spanned};
 
 use super::code::Code;
 use super::diagnostic::{Diagnostic, DiagnosticPlace};
-use super::node::{Key, Node, Value};
+use super::node::{MappingKey, Node, NodeValue};
 use super::source::{FileId, Span};
 
 /// The largest rule file, in bytes. Ten thousand rules take one or two MiB. A larger file is
@@ -60,7 +60,7 @@ pub(crate) fn too_large(file: FileId) -> Diagnostic {
 
 /// A value as the parser returns it.
 enum RawValue {
-    Leaf(Value),
+    Leaf(NodeValue),
     List(Vec<Spanned<RawValue>>),
     Map(Vec<(Spanned<String>, Spanned<RawValue>)>),
 }
@@ -81,15 +81,15 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 
     fn visit_unit<E>(self) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Null))
+        Ok(RawValue::Leaf(NodeValue::Null))
     }
 
     fn visit_bool<E>(self, value: bool) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Bool(value)))
+        Ok(RawValue::Leaf(NodeValue::Bool(value)))
     }
 
     fn visit_i64<E>(self, value: i64) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Integer(value)))
+        Ok(RawValue::Leaf(NodeValue::Integer(value)))
     }
 
     fn visit_u64<E: de::Error>(self, value: u64) -> Result<RawValue, E> {
@@ -101,15 +101,15 @@ impl<'de> Visitor<'de> for RawVisitor {
     }
 
     fn visit_f64<E>(self, value: f64) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Float(value)))
+        Ok(RawValue::Leaf(NodeValue::Float(value)))
     }
 
     fn visit_str<E>(self, value: &str) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Text(value.to_owned())))
+        Ok(RawValue::Leaf(NodeValue::Text(value.to_owned())))
     }
 
     fn visit_string<E>(self, value: String) -> Result<RawValue, E> {
-        Ok(RawValue::Leaf(Value::Text(value)))
+        Ok(RawValue::Leaf(NodeValue::Text(value)))
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<RawValue, A::Error> {
@@ -141,12 +141,12 @@ impl Converter<'_> {
         let mut span = span_of(self.file, self.text, Some(raw.referenced));
         let value = match raw.value {
             RawValue::Leaf(value) => value,
-            RawValue::List(items) => Value::List(items.into_iter().map(|item| self.node(item)).collect()),
-            RawValue::Map(entries) => Value::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
+            RawValue::List(items) => NodeValue::List(items.into_iter().map(|item| self.node(item)).collect()),
+            RawValue::Map(entries) => NodeValue::Map(entries.into_iter().map(|entry| self.entry(entry)).collect()),
         };
         let last = match &value {
-            Value::List(items) => items.last(),
-            Value::Map(entries) => entries.last().map(|(_, node)| node),
+            NodeValue::List(items) => items.last(),
+            NodeValue::Map(entries) => entries.last().map(|(_, node)| node),
             _ => None,
         };
         if let Some(last) = last {
@@ -168,10 +168,10 @@ impl Converter<'_> {
         clamp(end as u64 + length as u64, self.text)
     }
 
-    fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (Key, Node) {
+    fn entry(&self, (key, node): (Spanned<String>, Spanned<RawValue>)) -> (MappingKey, Node) {
         let span = span_of(self.file, self.text, Some(key.referenced));
         let text = key.value;
-        (Key { span, text }, self.node(node))
+        (MappingKey { span, text }, self.node(node))
     }
 }
 
@@ -199,7 +199,7 @@ fn clamp(offset: u64, text: &str) -> u32 {
 }
 
 fn explain(file: FileId, text: &str, error: &Error) -> Diagnostic {
-    let explanation = Explanation::from_error(error);
+    let explanation = YamlMistake::from_error(error);
     let line = error.location().map_or(0, |location| location.line());
     match indenting_tab(text, line).filter(|_| explanation.code == Code::Syntax) {
         Some(at) => {
@@ -229,13 +229,13 @@ fn indenting_tab(text: &str, line: u64) -> Option<usize> {
 }
 
 /// The parser's error, in the terms of the rule language.
-struct Explanation {
+struct YamlMistake {
     code: Code,
     message: String,
     help: Option<&'static str>,
 }
 
-impl Explanation {
+impl YamlMistake {
     fn new(code: Code, message: impl Into<String>, help: &'static str) -> Self {
         let message = message.into();
         let help = Some(help);

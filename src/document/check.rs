@@ -40,14 +40,14 @@ pub struct Checked<'a> {
 struct Level<'a> {
     /// Its remaining fields, without the terminator.
     rest: &'a [u8],
-    names: Names,
+    names: FieldNameHashes,
 }
 
 /// The hashes of the field names of a document so far, each as one of 256 bits.
 #[derive(Clone, Copy)]
-struct Names([u64; 4]);
+struct FieldNameHashes([u64; 4]);
 
-impl Names {
+impl FieldNameHashes {
     const NONE: Self = Self([0; 4]);
 
     /// Adds the hash of a name. Returns true if the bit was already set.
@@ -70,7 +70,7 @@ impl<'a> Checked<'a> {
     pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
         // The sender chooses the depth, so the levels are on an explicit stack instead of recursion.
         let mut around = SmallVec::<[Level<'a>; 8]>::new();
-        let mut here = Level { rest: open(bytes)?, names: Names::NONE };
+        let mut here = Level { rest: open(bytes)?, names: FieldNameHashes::NONE };
         let mut possible_duplicates = false;
         loop {
             let Some((tag, named)) = here.rest.split_first() else {
@@ -92,7 +92,7 @@ impl<'a> Checked<'a> {
             if around.len() == MAX_DEPTH {
                 return Err(Malformed::TooDeep);
             }
-            let below = Level { rest: open(nested)?, names: Names::NONE };
+            let below = Level { rest: open(nested)?, names: FieldNameHashes::NONE };
             around.push(std::mem::replace(&mut here, below));
         }
         Ok(Self { document: Document::trusted(bytes), possible_duplicates })

@@ -4,7 +4,7 @@
 //! duplicates and is several times faster, and every message passes through it.
 
 use super::check::{Checked, MIN_LENGTH, Malformed, value_length};
-use super::value::Extent;
+use super::value::LengthRule;
 use super::{Kind, Value};
 
 /// A field name that occurs twice at one level. Parsers disagree on which of the two fields is used.
@@ -162,9 +162,9 @@ impl<'a> Iterator for Elements<'a> {
 #[inline(always)]
 fn checked_length(kind: Kind, rest: &[u8]) -> Option<usize> {
     match kind.extent() {
-        Extent::Fixed(length) => Some(length),
-        Extent::Prefixed(beside) => Some(usize::try_from(int32(rest)?).ok()? + beside),
-        Extent::CStrings => value_length(kind, rest).ok(),
+        LengthRule::Fixed(length) => Some(length),
+        LengthRule::Prefixed(beside) => Some(usize::try_from(int32(rest)?).ok()? + beside),
+        LengthRule::CStrings => value_length(kind, rest).ok(),
     }
 }
 

@@ -18,6 +18,6 @@ pub use check::{Checked, MAX_DEPTH, Malformed};
 pub use cursor::{Document, DuplicateField, Element, Elements, peek};
 pub use number::{compare_numbers, is_finite};
 pub use owned::CowDocument;
-pub use path::{Lookup, Path};
+pub use path::{Path, PathLookup};
 pub use value::{Kind, OwnedValue, Value};
-pub use writer::{ArrayWriter, Slot, Writer, document};
+pub use writer::{ArrayWriter, ValueSlot, Writer, document};

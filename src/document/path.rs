@@ -10,7 +10,7 @@ pub struct Path {
 
 /// The result of looking up a path in a document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lookup<'a> {
+pub enum PathLookup<'a> {
     Found(Value<'a>),
     /// The field is missing, and `$set` could create it.
     Missing,
@@ -64,14 +64,14 @@ impl Path {
     }
 
     /// Looks up the path in nested documents. It does not enter arrays.
-    pub fn lookup<'a>(&self, document: Document<'a>) -> Lookup<'a> {
+    pub fn lookup<'a>(&self, document: Document<'a>) -> PathLookup<'a> {
         let mut found = Value::document(document);
         for part in self.text.as_bytes().split(|byte| *byte == b'.') {
-            let Some(here) = found.as_document() else { return Lookup::Blocked(found.kind) };
-            let Some(value) = here.get(part) else { return Lookup::Missing };
+            let Some(here) = found.as_document() else { return PathLookup::Blocked(found.kind) };
+            let Some(value) = here.get(part) else { return PathLookup::Missing };
             found = value;
         }
-        Lookup::Found(found)
+        PathLookup::Found(found)
     }
 }
 
@@ -114,10 +114,10 @@ mod tests {
         });
         let doc = Document::parse(&bytes).unwrap();
         let look = |text: &str| Path::parse(text).unwrap().lookup(doc);
-        assert!(matches!(look("a.b"), Lookup::Found(value) if value.as_i32() == Some(1)));
-        assert_eq!(look("a.c"), Lookup::Missing);
-        assert_eq!(look("x.y"), Lookup::Missing);
-        assert_eq!(look("l.b"), Lookup::Blocked(Kind::Array));
-        assert_eq!(look("n.b"), Lookup::Blocked(Kind::Null));
+        assert!(matches!(look("a.b"), PathLookup::Found(value) if value.as_i32() == Some(1)));
+        assert_eq!(look("a.c"), PathLookup::Missing);
+        assert_eq!(look("x.y"), PathLookup::Missing);
+        assert_eq!(look("l.b"), PathLookup::Blocked(Kind::Array));
+        assert_eq!(look("n.b"), PathLookup::Blocked(Kind::Null));
     }
 }

@@ -31,7 +31,7 @@ pub enum Kind {
 
 /// The rule for the length of a value.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Extent {
+pub(super) enum LengthRule {
     /// A fixed number of bytes.
     Fixed(usize),
     /// The int32 prefix plus this number of bytes.
@@ -43,19 +43,19 @@ pub(super) enum Extent {
 impl Kind {
     /// Returns the length rule of a checked value.
     #[inline(always)]
-    pub(super) fn extent(self) -> Extent {
+    pub(super) fn extent(self) -> LengthRule {
         match self {
-            Self::Undefined | Self::Null | Self::MinKey | Self::MaxKey => Extent::Fixed(0),
-            Self::Boolean => Extent::Fixed(1),
-            Self::Int32 => Extent::Fixed(4),
-            Self::Double | Self::DateTime | Self::Timestamp | Self::Int64 => Extent::Fixed(8),
-            Self::ObjectId => Extent::Fixed(12),
-            Self::Decimal128 => Extent::Fixed(16),
-            Self::Document | Self::Array | Self::JavaScriptWithScope => Extent::Prefixed(0),
-            Self::String | Self::JavaScript | Self::Symbol => Extent::Prefixed(4),
-            Self::Binary => Extent::Prefixed(5),
-            Self::DbPointer => Extent::Prefixed(16),
-            Self::Regex => Extent::CStrings,
+            Self::Undefined | Self::Null | Self::MinKey | Self::MaxKey => LengthRule::Fixed(0),
+            Self::Boolean => LengthRule::Fixed(1),
+            Self::Int32 => LengthRule::Fixed(4),
+            Self::Double | Self::DateTime | Self::Timestamp | Self::Int64 => LengthRule::Fixed(8),
+            Self::ObjectId => LengthRule::Fixed(12),
+            Self::Decimal128 => LengthRule::Fixed(16),
+            Self::Document | Self::Array | Self::JavaScriptWithScope => LengthRule::Prefixed(0),
+            Self::String | Self::JavaScript | Self::Symbol => LengthRule::Prefixed(4),
+            Self::Binary => LengthRule::Prefixed(5),
+            Self::DbPointer => LengthRule::Prefixed(16),
+            Self::Regex => LengthRule::CStrings,
         }
     }
 

@@ -18,7 +18,7 @@ pub struct ArrayWriter<'b> {
 
 /// A place for exactly one value. It is null if nothing is written.
 #[derive(Debug)]
-pub struct Slot<'b> {
+pub struct ValueSlot<'b> {
     out: &'b mut Vec<u8>,
     tag_at: usize,
 }
@@ -37,13 +37,13 @@ impl<'b> Writer<'b> {
     }
 
     /// Starts a field; the caller writes exactly one value.
-    pub fn slot(&mut self, key: impl AsRef<[u8]>) -> Slot<'_> {
+    pub fn slot(&mut self, key: impl AsRef<[u8]>) -> ValueSlot<'_> {
         let key = key.as_ref();
         self.named(key, |out| out.extend_from_slice(key))
     }
 
     /// Starts a field whose name is `prefix` followed by `key`.
-    pub fn prefixed_slot(&mut self, prefix: &str, key: impl AsRef<[u8]>) -> Slot<'_> {
+    pub fn prefixed_slot(&mut self, prefix: &str, key: impl AsRef<[u8]>) -> ValueSlot<'_> {
         let key = key.as_ref();
         self.named(key, |out| {
             out.extend_from_slice(prefix.as_bytes());
@@ -52,13 +52,13 @@ impl<'b> Writer<'b> {
     }
 
     #[inline(always)]
-    fn named(&mut self, key: &[u8], write_name: impl FnOnce(&mut Vec<u8>)) -> Slot<'_> {
+    fn named(&mut self, key: &[u8], write_name: impl FnOnce(&mut Vec<u8>)) -> ValueSlot<'_> {
         debug_assert!(!key.contains(&0), "names come from BSON or from checked rules");
         let tag_at = self.out.len();
         self.out.push(Kind::Null as u8);
         write_name(self.out);
         self.out.push(0);
-        Slot { out: self.out, tag_at }
+        ValueSlot { out: self.out, tag_at }
     }
 
     /// Copies a field.
@@ -123,13 +123,13 @@ impl<'b> ArrayWriter<'b> {
     }
 
     /// Starts the next element; the caller writes exactly one value.
-    pub fn slot(&mut self) -> Slot<'_> {
+    pub fn slot(&mut self) -> ValueSlot<'_> {
         let tag_at = self.out.len();
         self.out.push(Kind::Null as u8);
         push_decimal(self.out, self.next);
         self.out.push(0);
         self.next += 1;
-        Slot { out: self.out, tag_at }
+        ValueSlot { out: self.out, tag_at }
     }
 
     pub fn value(&mut self, value: Value<'_>) {
@@ -153,7 +153,7 @@ impl<'b> ArrayWriter<'b> {
     }
 }
 
-impl<'b> Slot<'b> {
+impl<'b> ValueSlot<'b> {
     /// Sets the kind and returns the buffer. The caller appends exactly one well-formed value of that kind.
     pub(crate) fn begin(mut self, kind: Kind) -> &'b mut Vec<u8> {
         self.kind(kind);

@@ -8,9 +8,9 @@
 use std::borrow::Cow;
 
 use super::operators::look_below;
-use super::pins::{Pin, pins};
+use super::pins::{PinnedPath, pins};
 use crate::command::Modification;
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 
 /// The document that is added.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Inserted<'s> {
 
 /// The value of the added document at a path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Held<'i> {
+pub enum ImageValue<'i> {
     /// The field is missing, and `$set` could create it.
     Missing,
     Value(Value<'i>),
@@ -36,7 +36,7 @@ pub enum Held<'i> {
     Blocked(Kind),
 }
 
-impl Held<'_> {
+impl ImageValue<'_> {
     /// Returns whether the field may have a value.
     pub fn may_be_there(self) -> bool {
         matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
@@ -53,7 +53,7 @@ enum ImageNode<'s> {
     /// The value that the client sent.
     Value(Value<'s>),
     Owned(OwnedValue),
-    Document(Fields<'s>),
+    Document(ImageFields<'s>),
     Some(Option<Kind>),
     Unknown,
 }
@@ -62,7 +62,7 @@ fn names_of(value: Value<'_>) -> Vec<&[u8]> {
     value.as_document().unwrap_or(Document::EMPTY).elements().map(|field| field.key).collect()
 }
 
-type Fields<'s> = Vec<(Cow<'s, [u8]>, ImageNode<'s>)>;
+type ImageFields<'s> = Vec<(Cow<'s, [u8]>, ImageNode<'s>)>;
 
 /// mongod fails the upsert, so nothing is inserted.
 struct UpsertFails;
@@ -99,7 +99,7 @@ fn pinned_id(filter: Document<'_>) -> Option<ImageNode<'_>> {
 }
 
 impl<'s> ImageNode<'s> {
-    fn from_pin(pin: Pin<'s>) -> Self {
+    fn from_pin(pin: PinnedPath<'s>) -> Self {
         match pin.value {
             Some(value) if pin.certain => Self::Value(value),
             _ => Self::Unknown,
@@ -107,7 +107,7 @@ impl<'s> ImageNode<'s> {
     }
 
     /// Returns the field with this name if the node is a document.
-    fn child(&self, part: &[u8]) -> Option<Lookup<'_>> {
+    fn child(&self, part: &[u8]) -> Option<PathLookup<'_>> {
         match self {
             Self::Value(value) => Some(look_below(part, *value)),
             Self::Owned(value) => Some(look_below(part, value.as_value())),
@@ -116,7 +116,7 @@ impl<'s> ImageNode<'s> {
     }
 
     /// Returns the fields of a document for changes.
-    fn open(&mut self) -> Option<&mut Fields<'s>> {
+    fn open(&mut self) -> Option<&mut ImageFields<'s>> {
         if let Self::Value(value) = self
             && let Some(document) = value.as_document()
         {
@@ -139,13 +139,13 @@ impl<'s> ImageNode<'s> {
         }
     }
 
-    fn held(&self) -> Held<'_> {
+    fn held(&self) -> ImageValue<'_> {
         match self {
-            Self::Value(value) => Held::Value(*value),
-            Self::Owned(value) => Held::Value(value.as_value()),
-            Self::Document(_) => Held::Some(Some(Kind::Document)),
-            Self::Some(kind) => Held::Some(*kind),
-            Self::Unknown => Held::Unknown,
+            Self::Value(value) => ImageValue::Value(*value),
+            Self::Owned(value) => ImageValue::Value(value.as_value()),
+            Self::Document(_) => ImageValue::Some(Some(Kind::Document)),
+            Self::Some(kind) => ImageValue::Some(*kind),
+            Self::Unknown => ImageValue::Unknown,
         }
     }
 }
@@ -194,9 +194,9 @@ impl<'s> Inserted<'s> {
     }
 
     /// Returns the value of the document at `path`.
-    pub fn at(&self, path: &Path) -> Held<'_> {
+    pub fn at(&self, path: &Path) -> ImageValue<'_> {
         if self.unpredictable {
-            return Held::Unknown;
+            return ImageValue::Unknown;
         }
         let text = path.as_str().as_bytes();
         if let (Some(id), b"_id") = (&self.id, text) {
@@ -211,7 +211,7 @@ impl<'s> Inserted<'s> {
                 ImageNode::Document(fields) => {
                     let (part, below) = split(rest);
                     let Some((_, child)) = fields.iter().find(|(name, _)| name.as_ref() == part) else {
-                        return Held::Missing;
+                        return ImageValue::Missing;
                     };
                     match below {
                         None => return child.held(),
@@ -219,16 +219,16 @@ impl<'s> Inserted<'s> {
                     }
                 }
                 ImageNode::Some(Some(kind)) if !matches!(kind, Kind::Document | Kind::Array) => {
-                    return Held::Blocked(*kind);
+                    return ImageValue::Blocked(*kind);
                 }
-                ImageNode::Some(Some(Kind::Array)) => return Held::Blocked(Kind::Array),
-                ImageNode::Some(_) | ImageNode::Unknown => return Held::Unknown,
+                ImageNode::Some(Some(Kind::Array)) => return ImageValue::Blocked(Kind::Array),
+                ImageNode::Some(_) | ImageNode::Unknown => return ImageValue::Unknown,
             }
         }
     }
 
-    fn at_key(&self, key: &[u8]) -> Option<Lookup<'_>> {
-        self.root.child(key).filter(|found| matches!(found, Lookup::Found(_)))
+    fn at_key(&self, key: &[u8]) -> Option<PathLookup<'_>> {
+        self.root.child(key).filter(|found| matches!(found, PathLookup::Found(_)))
     }
 
     /// Applies one operator to one path, as the server does for a new document.
@@ -403,11 +403,11 @@ impl<'s> ImageNode<'s> {
 }
 
 /// Returns the value at a path below `value`.
-fn held_below<'v>(value: Value<'v>, rest: &[u8]) -> Held<'v> {
+fn held_below<'v>(value: Value<'v>, rest: &[u8]) -> ImageValue<'v> {
     match look_below(rest, value) {
-        Lookup::Found(value) => Held::Value(value),
-        Lookup::Missing => Held::Missing,
-        Lookup::Blocked(kind) => Held::Blocked(kind),
+        PathLookup::Found(value) => ImageValue::Value(value),
+        PathLookup::Missing => ImageValue::Missing,
+        PathLookup::Blocked(kind) => ImageValue::Blocked(kind),
     }
 }
 
@@ -421,7 +421,7 @@ fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes
 /// a long. Returns `None` if a long overflows, which fails on the server, or if a decimal is involved.
 fn sum(node: &ImageNode<'_>, amount: Value<'_>) -> Option<OwnedValue> {
-    let Held::Value(stored) = node.held() else { return None };
+    let ImageValue::Value(stored) = node.held() else { return None };
     match (stored.kind, amount.kind) {
         (Kind::Int32, Kind::Int32) => stored.as_integer()?.checked_add(amount.as_integer()?).map(OwnedValue::integer),
         (Kind::Int32 | Kind::Int64, Kind::Int32 | Kind::Int64) => {
@@ -482,7 +482,7 @@ mod tests {
         let modification = Modification::Operators(CowDocument::from(Document::parse(&update).unwrap()));
         let inserted = of_upsert(Document::parse(&filter).unwrap(), &modification)?;
         Some(match inserted.at(&Path::parse(path).unwrap()) {
-            Held::Value(value) => {
+            ImageValue::Value(value) => {
                 let bytes = crate::document::document(|w| w.value("v", value));
                 bson::Document::from_reader(bytes.as_slice()).unwrap().get("v").map(Bson::to_string).unwrap()
             }

@@ -1,7 +1,7 @@
 //! The effect of a statement on the number of elements of an array.
 
 use super::operators::{Touch, is_position, touch, touched};
-use super::{Change, Written, write};
+use super::{Change, WrittenBy, write};
 use crate::document::{Document, Path, Value};
 
 /// The effect of an update on the number of elements of an array in a stored document.
@@ -14,20 +14,20 @@ pub enum Items<'u> {
     /// It increases by at most `by`; a `$slice` limits it to `most`.
     Pushed { by: usize, most: Option<usize> },
     /// Of these values, those are added that the array does not contain.
-    AddedToSet(Added<'u>),
+    AddedToSet(AddedValues<'u>),
     /// Unknown.
-    Unclear(Written<'u>),
+    Unclear(WrittenBy<'u>),
 }
 
 /// The values of an `$addToSet`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Added<'u> {
+pub enum AddedValues<'u> {
     One(Value<'u>),
     /// The elements of `$each`.
     Each(Document<'u>),
 }
 
-impl Added<'_> {
+impl AddedValues<'_> {
     pub fn count(self) -> usize {
         match self {
             Self::One(_) => 1,
@@ -57,7 +57,7 @@ pub fn item_count(value: Value<'_>) -> usize {
 }
 
 fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Items<'u> {
-    let written = Written { operator, path };
+    let written = WrittenBy { operator, path };
     match (touch(field, path), operator) {
         (Touch::Apart, _) | (_, b"$unset" | b"$pull" | b"$pullAll" | b"$pop") => Items::Kept,
         // The server fails them on arrays, and their results are not arrays.
@@ -97,9 +97,9 @@ fn pushed(value: Value<'_>) -> Items<'_> {
     Items::Pushed { by, most: most.and_then(|most| usize::try_from(most.unsigned_abs()).ok()) }
 }
 
-fn added(value: Value<'_>) -> Added<'_> {
+fn added(value: Value<'_>) -> AddedValues<'_> {
     let each = modifiers(value).and_then(|modifiers| modifiers.get("$each")).and_then(Value::as_array);
-    each.map_or(Added::One(value), Added::Each)
+    each.map_or(AddedValues::One(value), AddedValues::Each)
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! The effect of a statement on the length of a document, in bytes of BSON.
 
-use super::Written;
+use super::WrittenBy;
 use super::items::item_count;
 use super::operators::touched;
-use super::pins::{Pin, pins};
+use super::pins::{PinnedPath, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
 
@@ -11,7 +11,7 @@ use crate::document::{Document, Kind, Value};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Growth<'u> {
     /// The operator, and the path of the field, which may have positions.
-    pub written: Written<'u>,
+    pub written: WrittenBy<'u>,
     /// Bytes of the field's new element, or, for [`Grows::Appends`], of the new elements of the array.
     pub bytes: usize,
     pub how: Grows,
@@ -50,7 +50,7 @@ const ANY_NUMBER: usize = 16;
 pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
     let mut growths = Vec::new();
     for (operator, path, value) in touched(operators) {
-        let written = Written { operator, path };
+        let written = WrittenBy { operator, path };
         let name = last_part(path).len();
         let whole = |bytes: usize, how| Growth { written, bytes: element_length(name) + bytes, how };
         growths.push(match operator {
@@ -148,7 +148,7 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             let pins = pins(filter);
             // Only a pinned array has positions.
             let pins_array =
-                |pin: &Pin<'_>| pin.value.is_none_or(|value| matches!(value.kind, Kind::Array | Kind::Document));
+                |pin: &PinnedPath<'_>| pin.value.is_none_or(|value| matches!(value.kind, Kind::Array | Kind::Document));
             let path_bytes = if pins.iter().any(pins_array) { around_length } else { around_documents };
             let mut length = EMPTY_LENGTH + GENERATED_ID;
             let mut add =

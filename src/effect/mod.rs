@@ -17,15 +17,15 @@ mod pins;
 use std::cmp::Ordering;
 
 use crate::command::{Modification, Operation};
-use crate::document::{Document, Kind, Lookup, Path, Value, compare_numbers};
+use crate::document::{Document, Kind, Path, PathLookup, Value, compare_numbers};
 
-pub use image::{Held, Inserted};
-pub use items::{Added, Items, item_count, items};
+pub use image::{ImageValue, Inserted};
+pub use items::{AddedValues, Items, item_count, items};
 pub use length::{
     EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
     element_length, growths, inserted_length, position, stored_id_length,
 };
-pub use operators::{Touch, Touched, is_position, touch, touched, write};
+pub use operators::{Touch, TouchedPaths, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_inside};
 
 /// The effect of a statement on one field of a stored document.
@@ -43,14 +43,14 @@ pub enum Change<'s> {
     /// The field gets the server's time (`$currentDate`).
     Now,
     /// A part of the field is written: an element of an array or a field of a document.
-    Inside(Written<'s>),
+    Inside(WrittenBy<'s>),
     /// The field changes, but its new value is not known.
-    Unclear(Written<'s>),
+    Unclear(WrittenBy<'s>),
 }
 
 /// The operator and the path that write a field, for messages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written<'s> {
+pub struct WrittenBy<'s> {
     /// The operator, such as `$set`, or "a document" for inserts and replacements.
     pub operator: &'s [u8],
     pub path: &'s [u8],
@@ -73,22 +73,22 @@ fn of_modification<'s>(modification: &'s Modification<'_>, path: &'s Path) -> Ch
         Modification::Operators(operators) => operators::change(operators.as_document(), path),
         Modification::Pipeline(pipeline) => of_modification(&pipeline.meaning, path),
         Modification::ClientPipeline(_) => {
-            Change::Unclear(Written { operator: b"a pipeline", path: path.as_str().as_bytes() })
+            Change::Unclear(WrittenBy { operator: b"a pipeline", path: path.as_str().as_bytes() })
         }
     }
 }
 
 /// Returns the effect of a whole document on a field. A field that the document does not contain is removed.
 fn of_document<'s>(document: Document<'s>, path: &'s Path) -> Change<'s> {
-    of_lookup(path.lookup(document), Written { operator: b"a document", path: path.as_str().as_bytes() })
+    of_lookup(path.lookup(document), WrittenBy { operator: b"a document", path: path.as_str().as_bytes() })
 }
 
-fn of_lookup<'s>(found: Lookup<'s>, written: Written<'s>) -> Change<'s> {
+fn of_lookup<'s>(found: PathLookup<'s>, written: WrittenBy<'s>) -> Change<'s> {
     match found {
-        Lookup::Found(value) => Change::Set(value),
+        PathLookup::Found(value) => Change::Set(value),
         // The path may refer to fields of the array's elements.
-        Lookup::Blocked(Kind::Array) => Change::Unclear(written),
-        Lookup::Missing | Lookup::Blocked(_) => Change::Removed,
+        PathLookup::Blocked(Kind::Array) => Change::Unclear(written),
+        PathLookup::Missing | PathLookup::Blocked(_) => Change::Removed,
     }
 }
 

@@ -1,7 +1,7 @@
 //! The effect of update operators on a field: the paths they write, and how these relate to the field.
 
-use super::{Change, Written, of_lookup};
-use crate::document::{Document, Element, Elements, Lookup, Path, Value};
+use super::{Change, WrittenBy, of_lookup};
+use crate::document::{Document, Element, Elements, Path, PathLookup, Value};
 
 /// The relation of a written path to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,12 +39,12 @@ pub fn is_position(part: &[u8]) -> bool {
 
 /// Returns the paths that the operators of an update write, with operator and value: `($set, status, "paid")`.
 /// `$rename` writes both its paths.
-pub fn touched(operators: Document<'_>) -> Touched<'_> {
-    Touched { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
+pub fn touched(operators: Document<'_>) -> TouchedPaths<'_> {
+    TouchedPaths { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
 }
 
 /// The iterator of [`touched`].
-pub struct Touched<'u> {
+pub struct TouchedPaths<'u> {
     operators: Elements<'u>,
     operator: &'u [u8],
     /// The remaining fields of the operator.
@@ -53,7 +53,7 @@ pub struct Touched<'u> {
     renamed: Option<(&'u [u8], Value<'u>)>,
 }
 
-impl<'u> Iterator for Touched<'u> {
+impl<'u> Iterator for TouchedPaths<'u> {
     type Item = (&'u [u8], &'u [u8], Value<'u>);
 
     #[inline]
@@ -87,7 +87,7 @@ pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> 
 
 /// Returns the effect of one operator that writes `path` on the field at `field` of a stored document.
 pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
-    let written = Written { operator, path };
+    let written = WrittenBy { operator, path };
     let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
     match (touch(field, path), operator) {
         (Touch::Apart, _) => Change::Untouched,
@@ -104,20 +104,20 @@ pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<
 }
 
 /// Returns the effect on a field if a parent field is set. The parent's path has `around` bytes.
-fn within<'u>(field: &Path, around: usize, value: Value<'u>, written: Written<'u>) -> Change<'u> {
+fn within<'u>(field: &Path, around: usize, value: Value<'u>, written: WrittenBy<'u>) -> Change<'u> {
     let rest = field.as_str().as_bytes().get(around + 1..).unwrap_or_default();
     of_lookup(look_below(rest, value), written)
 }
 
 /// Returns the value at the path `rest` below `value`.
-pub(super) fn look_below<'u>(rest: &[u8], value: Value<'u>) -> Lookup<'u> {
+pub(super) fn look_below<'u>(rest: &[u8], value: Value<'u>) -> PathLookup<'u> {
     let mut found = value;
     for part in rest.split(|byte| *byte == b'.') {
-        let Some(here) = found.as_document() else { return Lookup::Blocked(found.kind) };
-        let Some(value) = here.get(part) else { return Lookup::Missing };
+        let Some(here) = found.as_document() else { return PathLookup::Blocked(found.kind) };
+        let Some(value) = here.get(part) else { return PathLookup::Missing };
         found = value;
     }
-    Lookup::Found(found)
+    PathLookup::Found(found)
 }
 
 #[cfg(test)]

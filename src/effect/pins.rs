@@ -12,11 +12,11 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Element, Kind, Lookup, Path, Value, compare_numbers};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Pin<'f> {
+pub(super) struct PinnedPath<'f> {
     pub(super) path: &'f [u8],
     /// `None` if it is not known which of several equal values the server uses.
     pub(super) value: Option<Value<'f>>,
@@ -24,7 +24,7 @@ pub(super) struct Pin<'f> {
     pub(super) certain: bool,
 }
 
-pub(super) type Pins<'f> = SmallVec<[Pin<'f>; 4]>;
+pub(super) type Pins<'f> = SmallVec<[PinnedPath<'f>; 4]>;
 
 /// Returns the equalities of the filter, in its order.
 pub(super) fn pins(filter: Document<'_>) -> Pins<'_> {
@@ -50,7 +50,7 @@ pub fn id_pins_agree(filter: Document<'_>) -> bool {
     agree(&pins.collect::<Pins<'_>>())
 }
 
-fn agree(pins: &[Pin<'_>]) -> bool {
+fn agree(pins: &[PinnedPath<'_>]) -> bool {
     let meets = |one: &[u8], other: &[u8]| {
         other.strip_prefix(one).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
     };
@@ -69,8 +69,8 @@ pub fn equality<'f>(filter: Document<'f>, field: &str) -> Option<Value<'f>> {
         match rest.split_first() {
             None => pin.value,
             Some((b'.', below)) => match look_below(below, pin.value?) {
-                Lookup::Found(value) => Some(value),
-                Lookup::Missing | Lookup::Blocked(_) => None,
+                PathLookup::Found(value) => Some(value),
+                PathLookup::Missing | PathLookup::Blocked(_) => None,
             },
             Some(_) => None,
         }
@@ -128,7 +128,7 @@ fn collect_negated<'f>(filter: Document<'f>, depth: usize, pins: &mut Pins<'f>) 
 }
 
 fn collect_condition<'f>(path: &'f [u8], condition: Value<'f>, certain: bool, pins: &mut Pins<'f>) {
-    let mut pin = |value: Option<Value<'f>>, certain| pins.push(Pin { path, value, certain });
+    let mut pin = |value: Option<Value<'f>>, certain| pins.push(PinnedPath { path, value, certain });
     let Some(operators) = operators(condition) else {
         // A regular expression is not an equality.
         if condition.kind != Kind::Regex {

@@ -3,7 +3,7 @@
 use super::lookup::Maximum;
 use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply, code};
-use crate::document::{CowDocument, Document, Lookup as At, Path, Value, Writer};
+use crate::document::{CowDocument, Document, Path, PathLookup as At, Value, Writer};
 
 /// Returns the lookup of the largest number on `namespace`.
 pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {

@@ -24,18 +24,18 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use super::evaluation::{Evaluated, NumberRule};
-use super::merge::{self, Tally};
+use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
 use super::plan::Step;
-use super::port::{Flow, Port, Purpose, close};
+use super::port::{CommandPurpose, Flow, Port, close};
 use crate::command::own;
-use crate::command::{Command, EncodeOptions, Form, Reply, Statement, StatementPart, WriteBatch};
+use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
 use crate::document::Document;
 use crate::rules::RuleId;
 
 pub(super) use commands::is_state_change_error;
-use counting::Counted;
-use group::{Group, Stage};
+use counting::CountingResult;
+use group::{Group, UpsertStage};
 
 /// The state of one write command.
 #[derive(Debug)]
@@ -43,11 +43,11 @@ pub(super) struct BatchJob<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
     evaluated: Vec<Evaluated<'f, 'f>>,
-    /// Leases that are still to be requested.
-    leases: Vec<CounterDemand<'f>>,
+    /// Numbers of counters that are still to be requested.
+    demands: Vec<CounterDemand<'f>>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
-    tally: Tally,
+    tally: MergedResults,
     /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
@@ -59,7 +59,7 @@ pub(super) struct BatchJob<'f> {
 }
 
 /// A group, a statement of it that matched nothing or failed to insert, and the reply to it.
-type Unmatched = (Group, usize, Vec<u8>);
+type UnmatchedStatement = (Group, usize, Vec<u8>);
 
 /// The numbers that statements on one namespace need from one rule's counter.
 #[derive(Debug)]
@@ -79,16 +79,16 @@ impl<'f> BatchJob<'f> {
             command,
             batch,
             evaluated,
-            leases: Vec::new(),
+            demands: Vec::new(),
             groups: VecDeque::new(),
-            tally: Tally::default(),
+            tally: MergedResults::default(),
             transaction_begun: false,
             stopped: false,
             time_limit: None,
             check_limit: match_checks::CheckLimit::default(),
             without_effect: Vec::new(),
         });
-        job.leases = job.collect_leases();
+        job.demands = job.collect_demands();
         job
     }
 
@@ -98,7 +98,7 @@ impl<'f> BatchJob<'f> {
         self.number_and_send(port).await
     }
 
-    /// Leases the numbers that the statements need, then sends them.
+    /// Requests the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
         self.lease_numbers(&port).await?;
         if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {
@@ -120,7 +120,7 @@ impl<'f> BatchJob<'f> {
     async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
         while let Some(mut group) = self.next_group() {
             // What few groups need is boxed, so that the state of the others is small.
-            if group.stage == Stage::CheckMatch {
+            if group.stage == UpsertStage::CheckMatch {
                 Box::pin(self.check_matches(group, port)).await?;
                 continue;
             }
@@ -135,7 +135,7 @@ impl<'f> BatchJob<'f> {
                 _ => self.send_command(&group, port).await,
             };
             let reply = match self.batch.form {
-                Form::BulkWrite => Box::pin(self.with_all_results(reply, port)).await?,
+                WriteForm::BulkWrite => Box::pin(self.with_all_results(reply, port)).await?,
                 _ => reply,
             };
             if let Some((group, index, reply)) = self.take_reply(group, reply)? {
@@ -223,9 +223,9 @@ impl<'f> BatchJob<'f> {
     fn group_alone(&self, index: usize) -> Group {
         let stage = match self.is_conditional_upsert(index) {
             // A driver sends a write again if its reply was lost, so the server may have a record of it.
-            true if !self.is_only_new(index) || self.command.session().is_retryable_write() => Stage::Update,
-            _ if self.is_only_new(index) => Stage::CheckMatch,
-            _ => Stage::Whole,
+            true if !self.is_only_new(index) || self.command.session().is_retryable_write() => UpsertStage::Update,
+            _ if self.is_only_new(index) => UpsertStage::CheckMatch,
+            _ => UpsertStage::Whole,
         };
         Group { stage, ..Group::new(vec![index]) }
     }
@@ -236,7 +236,7 @@ impl<'f> BatchJob<'f> {
             || self.is_conditional_upsert(index)
             || self.has_procedure(index)
             || self.counts_by_kind(index)
-            || (self.batch.form != Form::Insert && self.optimistic_rules(index).next().is_some())
+            || (self.batch.form != WriteForm::Insert && self.optimistic_rules(index).next().is_some())
     }
 
     /// No rule needs the reply, so the batch can be sent as one command if it fits.
@@ -270,7 +270,7 @@ impl<'f> BatchJob<'f> {
     fn send_command<'p>(&mut self, group: &Group, port: &'p Port) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
         let message = self.encode_group(group);
         self.transaction_begun = true;
-        let purpose = if self.asks_for_record(group) { Purpose::Record } else { Purpose::Command };
+        let purpose = if self.asks_for_record(group) { CommandPurpose::Record } else { CommandPurpose::Command };
         port.exchange_for(purpose, message)
     }
 
@@ -299,9 +299,9 @@ impl<'f> BatchJob<'f> {
             }
         }
         match group.stage {
-            Stage::Update => statement = Cow::Owned(statement.without_upsert()),
-            Stage::Insert => statement = Cow::Owned(statement.insert_only()),
-            Stage::Whole | Stage::CheckMatch => {}
+            UpsertStage::Update => statement = Cow::Owned(statement.without_upsert()),
+            UpsertStage::Insert => statement = Cow::Owned(statement.insert_only()),
+            UpsertStage::Whole | UpsertStage::CheckMatch => {}
         }
         if let Some(stored) = self.kind_of(group) {
             statement = Cow::Owned(self.counted(index, &statement, stored));
@@ -311,8 +311,8 @@ impl<'f> BatchJob<'f> {
 
     /// Takes the reply to a group. Returns the group, a statement and the reply if it must be checked what the filter of
     /// this statement matches.
-    fn take_reply(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<Unmatched>> {
-        if self.batch.form == Form::FindAndModify {
+    fn take_reply(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
+        if self.batch.form == WriteForm::FindAndModify {
             return self.take_find_and_modify(group, frame);
         }
         let Ok(reply) = Reply::parse(&frame) else {
@@ -333,12 +333,12 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, errors.is_empty()) {
-            Counted::Goes => return Flow::Continue(None),
-            Counted::Done(group) => {
+            CountingResult::Goes => return Flow::Continue(None),
+            CountingResult::Done(group) => {
                 self.count(&reply, group, &errors);
                 return Flow::Continue(None);
             }
-            Counted::Nothing(group) => group,
+            CountingResult::Nothing(group) => group,
         };
         if let Some(index) = self.needs_match_check(&group, &reply, errors.first().map(|(_, error)| *error)) {
             drop((reply, errors));
@@ -385,7 +385,7 @@ impl<'f> BatchJob<'f> {
         self.groups.push_front(Group { statements, next_numbers: Vec::new(), ..group });
     }
 
-    fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<Unmatched>> {
+    fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
         let Ok(reply) = Reply::parse(&frame) else {
             return close("the server's reply to a write cannot be parsed");
         };
@@ -401,8 +401,8 @@ impl<'f> BatchJob<'f> {
             self.repeat(statements, Group { attempts: group.attempts + 1, taken, ..group });
             return Flow::Continue(None);
         }
-        if error.is_some_and(|error| group.stage == Stage::Update && conflicts::has_inserted(error)) {
-            self.continue_with(Group { stage: Stage::Insert, ..group });
+        if error.is_some_and(|error| group.stage == UpsertStage::Update && conflicts::has_inserted(error)) {
+            self.continue_with(Group { stage: UpsertStage::Insert, ..group });
             return Flow::Continue(None);
         }
         if let Some(error) = error
@@ -412,9 +412,9 @@ impl<'f> BatchJob<'f> {
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, error.is_none()) {
-            Counted::Goes => return Flow::Continue(None),
-            Counted::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
-            Counted::Nothing(group) => group,
+            CountingResult::Goes => return Flow::Continue(None),
+            CountingResult::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
+            CountingResult::Nothing(group) => group,
         };
         let check = self.needs_match_check(&group, &reply, error);
         if check.is_none() {

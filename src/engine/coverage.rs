@@ -7,7 +7,7 @@
 use super::evaluation::Enforcement;
 use super::indirect_writes::{BUCKET_WRITE, on_indirect_write};
 use super::outcome::OutcomeKind;
-use crate::command::{CommandClass, Form, Namespace, StatementKind};
+use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};
 use crate::config::NamespacePattern;
 use crate::patterns::Concern;
 use crate::rules::{Rule, RuleSet};
@@ -76,7 +76,7 @@ fn accesses(rule: &Rule, namespace: &NamespacePattern) -> Vec<Access> {
     // Patterns compare names, so the glob itself stands for every name that it matches.
     let namespace = Namespace { database: namespace.database().as_str(), collection: namespace.collection().as_str() };
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
-        let carries = |class: &CommandClass| Form::for_class(*class).is_some_and(|form| form.carries(*kind));
+        let carries = |class: &CommandClass| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind));
         by_outcome(what, carries, |class| match rule.pattern.concern(*kind, namespace) {
             Concern::Unsupported => unanalysed(rule),
             Concern::Each => CoverageOutcome::Enforced,

@@ -6,7 +6,7 @@ use smallvec::SmallVec;
 
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
-use super::evaluation::{ApplicableRules, Enforcement, Evaluation, RejectedBy, applicable_rules, asks_for_users};
+use super::evaluation::{ApplicableRules, BatchEvaluation, Enforcement, RejectedBy, applicable_rules, asks_for_users};
 use super::indirect_writes::BUCKET_WRITE;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
@@ -15,7 +15,7 @@ use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
 use crate::command::{
-    Command, CommandClass, CommandError, Form, Namespace, WriteBatch, code, error_reply, write_overload_labels,
+    Command, CommandClass, CommandError, Namespace, WriteBatch, WriteForm, code, error_reply, write_overload_labels,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
@@ -37,7 +37,7 @@ pub(super) struct Incoming<'f> {
 }
 
 /// What a message needs.
-pub(super) enum Decision<'f> {
+pub(super) enum MessagePlan<'f> {
     /// The final step.
     Final(Step),
     /// This message, whose reply shows the effect of its statements and is the client's.
@@ -60,7 +60,7 @@ pub(super) enum Decision<'f> {
 pub(super) struct Unevaluated<'f> {
     command: Command<'f>,
     batch: WriteBatch<'f>,
-    evaluation: Evaluation<'f, 'f>,
+    evaluation: BatchEvaluation<'f, 'f>,
 }
 
 /// The query that a decision needs first, or the error that the client gets instead of one.
@@ -99,29 +99,29 @@ impl From<CommandError> for Undecided {
 }
 
 /// Carries out a decision that needs more than one step, and returns the last step.
-pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Decision<'f>, port: Port) -> Flow<Step> {
+pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: MessagePlan<'f>, port: Port) -> Flow<Step> {
     loop {
         if incoming.needs_permits() && decision.sends() {
             incoming.take_permits(&port).await?;
         }
         match decision {
-            Decision::Final(step) => return Flow::Continue(step),
-            Decision::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
-            Decision::Users(question) => match read_users(&port.exchange(question).await) {
+            MessagePlan::Final(step) => return Flow::Continue(step),
+            MessagePlan::Sent(job, message) => return Box::pin(job.send_once(message, port)).await,
+            MessagePlan::Users(question) => match read_users(&port.exchange(question).await) {
                 Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
                 None => return close("the server's reply to connectionStatus cannot be parsed"),
             },
-            Decision::Collection(question) => incoming.answer = Some(port.exchange(question).await),
-            Decision::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
-            Decision::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
-            Decision::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
-            Decision::Commands(job) => return Box::pin(job.send(port)).await,
+            MessagePlan::Collection(question) => incoming.answer = Some(port.exchange(question).await),
+            MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
+            MessagePlan::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
+            MessagePlan::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
+            MessagePlan::Commands(job) => return Box::pin(job.send(port)).await,
         }
         decision = port.client_state(|client_state, outcomes| incoming.decide(client_state, outcomes)).await;
     }
 }
 
-impl Decision<'_> {
+impl MessagePlan<'_> {
     /// Whether it sends something to the server that a rule may limit. The users are docward's own question.
     fn sends(&self) -> bool {
         match self {
@@ -157,9 +157,9 @@ impl<'f> Incoming<'f> {
     }
 
     /// Decides with what is known so far.
-    pub(super) fn decide(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> Decision<'f> {
+    pub(super) fn decide(&mut self, client_state: &mut ClientState, outcomes: &mut RuleOutcomes) -> MessagePlan<'f> {
         let Ok(header) = Header::of_frame(self.frame) else {
-            return Decision::Final(Step::Close("the length of the message differs from its header".to_owned()));
+            return MessagePlan::Final(Step::Close("the length of the message differs from its header".to_owned()));
         };
         let decided = match header.op_code {
             OpCode::Msg => self.decide_command(client_state, outcomes),
@@ -169,14 +169,14 @@ impl<'f> Incoming<'f> {
             })),
             other => {
                 let text = format!("{other:?} is a legacy opcode, which docward does not support");
-                return Decision::Final(Step::Close(text));
+                return MessagePlan::Final(Step::Close(text));
             }
         };
         match decided {
             Ok(decision) => decision,
-            Err(Undecided::Users(question)) => Decision::Users(question),
-            Err(Undecided::Collection(question)) => Decision::Collection(question),
-            Err(Undecided::NoPlan(error)) => Decision::Final(self.reply_error(header, &error)),
+            Err(Undecided::Users(question)) => MessagePlan::Users(question),
+            Err(Undecided::Collection(question)) => MessagePlan::Collection(question),
+            Err(Undecided::NoPlan(error)) => MessagePlan::Final(self.reply_error(header, &error)),
         }
     }
 
@@ -193,17 +193,17 @@ impl<'f> Incoming<'f> {
         &mut self,
         client_state: &mut ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Decision<'f>, Undecided> {
+    ) -> Result<MessagePlan<'f>, Undecided> {
         let command = Command::parse(self.frame)?;
         let class = command.class;
-        if let Some(form) = Form::for_class(class) {
+        if let Some(form) = WriteForm::for_class(class) {
             return self.write(command, class, form, client_state, outcomes);
         }
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         if let Some(what) = class.indirect_write() {
             let step = self.indirect_write(&command, class, what, client_state, outcomes)?;
             if !matches!(step, Step::ForwardOriginal { .. }) || !class.reads() {
-                return Ok(Decision::Final(step));
+                return Ok(MessagePlan::Final(step));
             }
         }
         let step = match class {
@@ -223,11 +223,11 @@ impl<'f> Incoming<'f> {
                 forward
             }
             CommandClass::Explain => self.explain(&command, client_state, outcomes)?,
-            class if class.reads() => self.read(&command, class, client_state, outcomes)?,
+            class if class.reads() => self.decide_read(&command, class, client_state, outcomes)?,
             class if class.defines() => self.definition(&command, class, client_state, outcomes)?,
             _ => forward,
         };
-        Ok(Decision::Final(step))
+        Ok(MessagePlan::Final(step))
     }
 
     /// Evaluates the statements of a write command, as many as fit into one turn.
@@ -235,10 +235,10 @@ impl<'f> Incoming<'f> {
         &mut self,
         command: Command<'f>,
         class: CommandClass,
-        form: Form,
+        form: WriteForm,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
-    ) -> Result<Decision<'f>, Undecided> {
+    ) -> Result<MessagePlan<'f>, Undecided> {
         let mut batch = WriteBatch::parse(&command, form)?;
         let mut targets = Vec::new();
         let mut applicable_rules_of = SmallVec::<[ApplicableRules<'f>; 1]>::new();
@@ -252,37 +252,37 @@ impl<'f> Incoming<'f> {
         }
         let step = self.unanalysed(&command, targets, BUCKET_WRITE, client_state, outcomes)?;
         if !matches!(step, Step::ForwardOriginal { .. }) {
-            return Ok(Decision::Final(step));
+            return Ok(MessagePlan::Final(step));
         }
         // bulkWrite names several collections, so a rule for one does not apply to the whole command.
         if let [applicable_rules] = applicable_rules_of.as_slice()
-            && form != Form::BulkWrite
+            && form != WriteForm::BulkWrite
         {
             match self.evaluate_whole(&command, class, applicable_rules, outcomes)? {
                 ControlFlow::Continue(changes) => batch.body_changes = changes,
-                ControlFlow::Break(step) => return Ok(Decision::Final(step)),
+                ControlFlow::Break(step) => return Ok(MessagePlan::Final(step)),
             }
         }
         let stops_on_rejection = batch.ordered || command.session().in_transaction;
-        let mut evaluation = Evaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
+        let mut evaluation = BatchEvaluation::new(&mut batch, applicable_rules_of, stops_on_rejection);
         if !evaluation.take_turn(&batch, self.now, outcomes) {
-            return Ok(Decision::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
+            return Ok(MessagePlan::Evaluation(Box::new(Unevaluated { command, batch, evaluation })));
         }
         let mut job = BatchJob::new(command, batch, evaluation.into_evaluated());
         Ok(match () {
-            () if job.needs_privileges(&client_state.privileges) => Decision::Privileges(job),
-            () if job.needs_numbers() => Decision::Numbers(job),
+            () if job.needs_privileges(&client_state.privileges) => MessagePlan::Privileges(job),
+            () if job.needs_numbers() => MessagePlan::Numbers(job),
             () => match job.plan_groups(outcomes) {
                 Flow::Break(step) => match job.watched_message(step) {
-                    Ok(message) => Decision::Sent(job, message),
-                    Err(step) => Decision::Final(step),
+                    Ok(message) => MessagePlan::Sent(job, message),
+                    Err(step) => MessagePlan::Final(step),
                 },
-                Flow::Continue(()) => Decision::Commands(job),
+                Flow::Continue(()) => MessagePlan::Commands(job),
             },
         })
     }
 
-    fn read(
+    fn decide_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
@@ -293,7 +293,7 @@ impl<'f> Incoming<'f> {
         let Some(namespace) = command.collection() else {
             return match command.target.kind {
                 // mongod accepts a UUID instead of a name.
-                Kind::Binary => self.read_unnamed(command, class, client_state),
+                Kind::Binary => self.decide_unnamed_read(command, class, client_state),
                 _ => Ok(Step::ForwardOriginal { expects_reply }),
             };
         };
@@ -426,7 +426,8 @@ pub(super) fn with_fields(
     changes: &[(&'static str, OwnedValue)],
 ) -> Vec<u8> {
     let header = message.header;
-    let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 128);
+    let mut writer =
+        op_msg::MessageWriter::new(header.request_id, header.response_to, message.flags, header.length + 128);
     writer.body(|out| Writer::document(out, |w| write_with_fields(w, body, changes)));
     for sequence in &message.sequences {
         writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));

@@ -1,18 +1,18 @@
 //! Carries out a command without a server and returns what the rules do to it, for `explain`, `test` and others.
 //!
-//! It runs the same [`Plan`] as the proxy, with made-up answers; each request is recorded as a [`Need`]. Numbers
+//! It runs the same [`Plan`] as the proxy, with made-up answers; each request is recorded as a [`AssumedLookup`]. Numbers
 //! start at the lowest possible one, every sent command succeeds, no user is authenticated, and the client has all
 //! privileges. The dry run has no verdict only if it depends on stored documents.
 
 use std::time::Duration;
 
-use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
+use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome};
 use super::permits::PermitRequest;
 use super::plan::{Input, Plan, Step};
 use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
-use crate::command::{CommandClass, Form, Reply, classify, code};
+use crate::command::{CommandClass, Reply, WriteForm, classify, code};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::rules::RuleSet;
 use crate::shell::is_same;
@@ -27,7 +27,7 @@ pub struct DryRun {
     /// Outcomes of later phases for a command that is rejected as a whole; they have no effect.
     pub without_effect: Vec<RuleOutcome>,
     /// The lookups that docward would have made.
-    pub needs: Vec<Need>,
+    pub needs: Vec<AssumedLookup>,
 }
 
 /// What happens to a command.
@@ -45,11 +45,11 @@ pub enum DryRunOutcome {
 
 /// A lookup that the dry run answers itself.
 #[derive(Debug)]
-pub enum Need {
+pub enum AssumedLookup {
     /// The authenticated users: assumed none.
     Users,
     /// Numbers of a sequence: assumed the first ones.
-    Numbers(Lease),
+    Numbers(NumberRequest),
     /// The largest existing number: assumed none.
     Maximum(Maximum),
     /// The documents that this find returns: assumed none, unless the outcome is [`DryRunOutcome::Undecided`].
@@ -97,7 +97,7 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
                 plan.next(Input::Found(found), client_state)
             }
             Step::Permits(requests) => {
-                dry_run_plan.needs.extend(requests.into_iter().map(Need::Permit));
+                dry_run_plan.needs.extend(requests.into_iter().map(AssumedLookup::Permit));
                 plan.next(Input::Permits(Ok(())), client_state)
             }
             Step::Yield => plan.next(Input::Resumed, client_state),
@@ -130,7 +130,7 @@ fn in_order(
 /// Returns one command for each statement, if there are several. Each is built when it is taken: together they may be
 /// far longer than `command`.
 pub fn statements(command: Document<'_>) -> impl Iterator<Item = CowDocument<'static>> {
-    let list = command.first().and_then(|first| Form::for_class(classify(first.key))).and_then(Form::list);
+    let list = command.first().and_then(|first| WriteForm::for_class(classify(first.key))).and_then(WriteForm::list);
     let all = list.and_then(|list| command.get(list)).and_then(Value::as_array);
     let all = list.zip(all).filter(|(_, all)| all.values().nth(1).is_some());
     let one = move |list: &str, statement: Value<'_>| {
@@ -152,7 +152,7 @@ struct DryRunPlan<'c> {
     command: Document<'c>,
     rules: &'c RuleSet,
     sent: Vec<CowDocument<'static>>,
-    needs: Vec<Need>,
+    needs: Vec<AssumedLookup>,
 }
 
 impl DryRunPlan<'_> {
@@ -169,15 +169,15 @@ impl DryRunPlan<'_> {
     /// Returns the made-up reply to a command of the plan; `None` when it depends on stored documents.
     fn exchange(&mut self, message: &[u8]) -> Option<Vec<u8>> {
         let sent = command_of_frame(message)?;
-        let writes = self.command.first().is_some_and(|first| Form::for_class(classify(first.key)).is_some());
+        let writes = self.command.first().is_some_and(|first| WriteForm::for_class(classify(first.key)).is_some());
         let name = sent.as_document().first().map(|first| first.key.to_vec()).unwrap_or_default();
         match classify(&name) {
             _ if name == b"connectionStatus" => {
-                self.needs.push(Need::Users);
+                self.needs.push(AssumedLookup::Users);
                 Some(reply(|w| w.nested("authInfo", |w| w.array("authenticatedUsers", |_| {}))))
             }
             CommandClass::Find => {
-                self.needs.push(Need::Documents(question(sent.as_document())));
+                self.needs.push(AssumedLookup::Documents(question(sent.as_document())));
                 // For reads an empty result has a meaning; for procedures it has none.
                 let nothing = |w: &mut Writer<'_>| {
                     w.nested("cursor", |w| {
@@ -188,7 +188,7 @@ impl DryRunPlan<'_> {
                 (!writes).then(|| reply(nothing))
             }
             class => {
-                let reply = success(Form::for_class(class), sent.as_document());
+                let reply = success(WriteForm::for_class(class), sent.as_document());
                 // Leave out the abort that a rejection causes in a transaction.
                 let of_client = self.command.first().is_some_and(|first| first.key == name);
                 self.sent.extend(of_client.then_some(sent));
@@ -204,7 +204,7 @@ impl DryRunPlan<'_> {
             return self.match_all(sent.as_ref().map_or(Document::EMPTY, CowDocument::as_document), checks);
         }
         if let Some(sent) = sent {
-            self.needs.push(Need::Match(question(sent.as_document())));
+            self.needs.push(AssumedLookup::Match(question(sent.as_document())));
         }
         reply(|w| {
             w.nested("cursor", |w| {
@@ -219,7 +219,7 @@ impl DryRunPlan<'_> {
         let count = checks
             .values()
             .filter_map(Value::as_document)
-            .map(|check| self.needs.push(Need::Match(as_find(sent, check))))
+            .map(|check| self.needs.push(AssumedLookup::Match(as_find(sent, check))))
             .count();
         reply(|w| {
             w.int32("n", 0);
@@ -236,17 +236,17 @@ impl DryRunPlan<'_> {
 
     fn look_up(&mut self, lookup: Lookup) -> Result<LookupResult, LookupError> {
         Ok(match lookup {
-            Lookup::Lease(lease) => {
-                let first = lease.beginning.least(&lease.counter.database);
-                let free = (first..).filter(|number| !lease.brought.contains(number));
-                let numbers = free.take(lease.count as usize).collect();
-                if lease.count > 0 {
-                    self.needs.push(Need::Numbers(*lease));
+            Lookup::Numbers(request) => {
+                let first = request.beginning.least(&request.counter.database);
+                let free = (first..).filter(|number| !request.brought.contains(number));
+                let numbers = free.take(request.count as usize).collect();
+                if request.count > 0 {
+                    self.needs.push(AssumedLookup::Numbers(*request));
                 }
                 LookupResult::Numbers(numbers)
             }
             Lookup::Maximum(maximum) => {
-                self.needs.push(Need::Maximum(*maximum));
+                self.needs.push(AssumedLookup::Maximum(*maximum));
                 LookupResult::Maximum(None)
             }
         })
@@ -324,13 +324,13 @@ fn question(find: Document<'_>) -> CowDocument<'static> {
 }
 
 fn frame(command: Document<'_>) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(1, 0, 0, command.as_bytes().len() + 64);
+    let mut writer = op_msg::MessageWriter::new(1, 0, 0, command.as_bytes().len() + 64);
     writer.body(|out| out.extend_from_slice(command.as_bytes()));
     writer.finish()
 }
 
 fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(0, 1, 0, 128);
+    let mut writer = op_msg::MessageWriter::new(0, 1, 0, 128);
     writer.body(|out| {
         Writer::document(out, |w| {
             write(w);
@@ -341,15 +341,15 @@ fn reply(write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
 }
 
 /// Returns a reply in which every statement succeeded.
-fn success(form: Option<Form>, sent: Document<'_>) -> Vec<u8> {
-    let list = form.and_then(Form::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
+fn success(form: Option<WriteForm>, sent: Document<'_>) -> Vec<u8> {
+    let list = form.and_then(WriteForm::list).and_then(|list| sent.get(list)).and_then(Value::as_array);
     let count = list.map_or(1, |list| list.values().count() as i64);
     reply(|w| match form {
-        Some(Form::FindAndModify) => {
+        Some(WriteForm::FindAndModify) => {
             w.nested("lastErrorObject", |w| w.int32("n", 1));
             w.null("value");
         }
-        Some(Form::BulkWrite) => {
+        Some(WriteForm::BulkWrite) => {
             w.nested("cursor", |w| {
                 w.slot("id").int64(0);
                 w.array("firstBatch", |_| {});

@@ -27,7 +27,7 @@ pub(super) struct Evaluated<'r, 'a> {
     /// The rules that decide the result when the statement matches nothing.
     pub(super) unmatched: SmallVec<[&'r Rule; 1]>,
     /// The rules for which it is of interest whether the statement has an effect.
-    pub(super) watched: SmallVec<[Watched<'r>; 1]>,
+    pub(super) watched: SmallVec<[WatchedRule<'r>; 1]>,
     /// The rule that explains the server's errors because it may have caused them.
     pub(super) explained_by: Option<&'r Rule>,
     /// The rule whose increment is dropped if the server cannot increment the stored value.
@@ -55,7 +55,7 @@ pub(super) struct Evaluated<'r, 'a> {
 
 /// A rule, and what it means for it if a statement has no effect.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Watched<'r> {
+pub(super) struct WatchedRule<'r> {
     pub(super) rule: &'r Rule,
     pub(super) no_effect: Option<NoEffect>,
     /// The rule rewrote the statement; this outcome is kept open.
@@ -70,7 +70,7 @@ pub(super) struct NumberRule<'r> {
 }
 
 impl<'r> NumberRule<'r> {
-    fn of(rule: &'r Rule) -> Option<Self> {
+    fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
     }
 }
@@ -155,7 +155,7 @@ const TURN_BYTES: usize = 128 * 1024;
 
 /// The evaluation of a batch, in groups of statements.
 #[derive(Debug)]
-pub(super) struct Evaluation<'r, 'a> {
+pub(super) struct BatchEvaluation<'r, 'a> {
     applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
     versions: SmallVec<[Versions<'r>; 1]>,
     rest: std::vec::IntoIter<Statement<'a>>,
@@ -164,7 +164,7 @@ pub(super) struct Evaluation<'r, 'a> {
     stops_on_rejection: bool,
 }
 
-impl<'r, 'a> Evaluation<'r, 'a> {
+impl<'r, 'a> BatchEvaluation<'r, 'a> {
     /// Takes the statements out of `batch`. `applicable_rules_of` holds the rules of its namespaces, in the same
     /// order.
     pub(super) fn new(
@@ -310,7 +310,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
                 }
-                self.brings_number.extend(NumberRule::of(rule));
+                self.brings_number.extend(NumberRule::new(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
                 if checks_match || no_effect.is_some() {
@@ -342,7 +342,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                 }
                 self.changed_by = Some(rule);
-                self.numbered_by.extend(NumberRule::of(rule));
+                self.numbered_by.extend(NumberRule::new(rule));
             }
             Verdict::Needs(procedure) => {
                 if let Some(no_effect) = procedure.no_effect() {
@@ -365,7 +365,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         let known = match self.watched.iter_mut().position(|known| known.rule.id == rule.id) {
             Some(at) => at,
             None => {
-                self.watched.push(Watched { rule, no_effect, rewritten: false });
+                self.watched.push(WatchedRule { rule, no_effect, rewritten: false });
                 self.watched.len() - 1
             }
         };

@@ -6,10 +6,10 @@ use smallvec::SmallVec;
 
 use super::ClientState;
 use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users, with_fields, write_with_fields};
-use super::evaluation::{Evaluation, applicable_rules};
+use super::evaluation::{BatchEvaluation, applicable_rules};
 use super::outcome::RuleOutcomes;
 use super::plan::Step;
-use crate::command::{Command, Form, WriteBatch, refuse_duplicates};
+use crate::command::{Command, WriteBatch, WriteForm, refuse_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
 const PLACE: &str = "the explained command";
@@ -35,11 +35,11 @@ impl<'f> Incoming<'f> {
             ControlFlow::Continue(changes) => changes,
             ControlFlow::Break(step) => return Ok(step),
         };
-        let body = match Form::for_class(class) {
+        let body = match WriteForm::for_class(class) {
             Some(form) => {
                 let mut batch = WriteBatch::parse(&inner, form)?;
                 batch.body_changes = changes;
-                let mut evaluation = Evaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
+                let mut evaluation = BatchEvaluation::new(&mut batch, SmallVec::from_elem(applicable_rules, 1), true);
                 while !evaluation.take_turn(&batch, self.now, outcomes) {}
                 let evaluated = evaluation.into_evaluated();
                 if let Some((rejected, evaluated)) = evaluated

@@ -334,7 +334,8 @@ fn rewrite_list(w: &mut Writer<'_>, key: &[u8], list: Value<'_>, addresses: &Add
 /// Returns the message with another body, followed by its document sequences.
 fn with_body(message: &Message<'_>, body: &[u8]) -> Vec<u8> {
     let header = message.header;
-    let mut writer = op_msg::Writer::new(header.request_id, header.response_to, message.flags, header.length + 64);
+    let mut writer =
+        op_msg::MessageWriter::new(header.request_id, header.response_to, message.flags, header.length + 64);
     writer.body(|out| out.extend_from_slice(body));
     for sequence in &message.sequences {
         writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
@@ -355,7 +356,7 @@ mod tests {
     }
 
     fn message(flags: u32, body: &bson::Document) -> Vec<u8> {
-        let mut writer = op_msg::Writer::new(11, 22, flags, 0);
+        let mut writer = op_msg::MessageWriter::new(11, 22, flags, 0);
         writer.body(|out| out.extend_from_slice(&bytes(body)));
         writer.finish()
     }

@@ -10,7 +10,7 @@ use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rul
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
 use crate::command::own::users_question;
-use crate::command::{Command, CommandClass, Form, Namespace, Target, code, indirect_write_targets};
+use crate::command::{Command, CommandClass, Namespace, OutputTarget, WriteForm, code, indirect_write_targets};
 use crate::config::bucketed_collection;
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::{Mode, Rule, Unsupported};
@@ -40,7 +40,7 @@ impl<'f> Incoming<'f> {
     pub(super) fn unanalysed(
         &mut self,
         command: &Command<'f>,
-        targets: Vec<Target>,
+        targets: Vec<OutputTarget>,
         what: &str,
         client_state: &ClientState,
         outcomes: &mut RuleOutcomes,
@@ -59,7 +59,7 @@ impl<'f> Incoming<'f> {
             for (rule, enforcement) in applicable_rules.into_iter().filter(|(rule, _)| rule.pattern.analyses_writes()) {
                 let whole = WholeCommand { class: command.class, body: command.body };
                 // Commands with statements have their own rejections.
-                let denied = match Form::for_class(command.class) {
+                let denied = match WriteForm::for_class(command.class) {
                     None if !command.class.reads() => rule.pattern.command_verdict(&whole),
                     _ => CommandVerdict::Forward,
                 };
@@ -119,7 +119,7 @@ impl<'f> Incoming<'f> {
     }
 
     /// Decides on a read of a collection named by its UUID, which may be one whose reads a rule evaluates.
-    pub(super) fn read_unnamed(
+    pub(super) fn decide_unnamed_read(
         &mut self,
         command: &Command<'f>,
         class: CommandClass,
@@ -139,7 +139,7 @@ impl<'f> Incoming<'f> {
         &self,
         namespace: Namespace<'_>,
         client_state: &ClientState,
-    ) -> (Option<Target>, ApplicableRules<'f>) {
+    ) -> (Option<OutputTarget>, ApplicableRules<'f>) {
         if bucketed_collection(namespace.collection.as_bytes()).is_none() {
             return (None, applicable_rules(self.rules, namespace, client_state));
         }

@@ -1,12 +1,12 @@
 //! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
-pub use crate::patterns::numbering::{Counter, Lease};
-pub use crate::patterns::sequence::{Beginning, Origin, Start};
+pub use crate::patterns::numbering::{Counter, NumberRequest};
+pub use crate::patterns::sequence::{Beginning, Origin, SequenceStart};
 
 /// A request to the service.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Lookup {
-    Lease(Box<Lease>),
+    Numbers(Box<NumberRequest>),
     Maximum(Box<Maximum>),
 }
 

@@ -3,14 +3,14 @@
 use super::allocation::is_duplicate_key;
 use super::evaluation::RejectedBy;
 use super::rejection_text;
-use crate::command::{Command, Form, Namespace, Reply, Statement, code, error_reply};
+use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
 use crate::effect::equality;
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, op_msg};
 
 /// The merged results of the client's statements so far.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct MergedResults {
     n: i64,
     modified: i64,
     /// The counts of bulkWrite, in the order of [`BULK_COUNTS`].
@@ -57,14 +57,14 @@ fn summed(one: Document<'_>, other: Document<'_>) -> CowDocument<'static> {
     })
 }
 
-impl Tally {
+impl MergedResults {
     /// Adds the reply for `statements`, the client's indexes of the sent statements. Errors of other statements are
     /// left out, because those are repeated.
-    pub(super) fn add(&mut self, reply: &Reply<'_>, form: Form, statements: &[usize]) {
+    pub(super) fn add(&mut self, reply: &Reply<'_>, form: WriteForm, statements: &[usize]) {
         self.note_reply(reply);
         self.n += reply.n();
         self.modified += reply.modified();
-        if form == Form::BulkWrite {
+        if form == WriteForm::BulkWrite {
             for (total, name) in self.bulk_counts.iter_mut().zip(BULK_COUNTS) {
                 *total += reply.count(name);
             }
@@ -81,7 +81,7 @@ impl Tally {
                 self.errors.push((*index, without_index(error)));
             }
         }
-        if form == Form::BulkWrite {
+        if form == WriteForm::BulkWrite {
             let results = first_batch(reply).values().filter_map(Value::as_document);
             for result in results.filter(|result| !is_error(*result)) {
                 if let Some(index) = place(result, "idx").and_then(|place| statements.get(place)) {
@@ -191,7 +191,7 @@ impl Tally {
     }
 
     /// Returns the client's reply, or an error if the results do not fit into one reply.
-    pub(super) fn reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
+    pub(super) fn reply(&mut self, command: &Command<'_>, form: WriteForm) -> Vec<u8> {
         let reply = self.merged_reply(command, form);
         if reply.len() <= MAX_COMMAND_DOCUMENT_LENGTH {
             return reply;
@@ -200,19 +200,19 @@ impl Tally {
         error_reply(command.message.header, code::EXCEEDED_MEMORY_LIMIT, text, |_| {})
     }
 
-    fn merged_reply(&mut self, command: &Command<'_>, form: Form) -> Vec<u8> {
+    fn merged_reply(&mut self, command: &Command<'_>, form: WriteForm) -> Vec<u8> {
         self.errors.sort_by_key(|(index, _)| *index);
         self.upserted.sort_by_key(|(index, _)| *index);
         let response_to = command.message.header.request_id;
-        if let (Form::FindAndModify, Some((_, error))) = (form, self.errors.first()) {
+        if let (WriteForm::FindAndModify, Some((_, error))) = (form, self.errors.first()) {
             return find_and_modify_error(command, error.as_document());
         }
-        let mut writer = op_msg::Writer::new(0, response_to, 0, 256);
+        let mut writer = op_msg::MessageWriter::new(0, response_to, 0, 256);
         writer.body(|out| {
             Writer::document(out, |w| {
                 match form {
-                    Form::BulkWrite => self.write_bulk(w),
-                    Form::FindAndModify => self.write_nothing_found(w),
+                    WriteForm::BulkWrite => self.write_bulk(w),
+                    WriteForm::FindAndModify => self.write_nothing_found(w),
                     _ => self.write_batch(w, form),
                 }
                 for fields in [&self.server_fields, &self.write_concern_error].into_iter().flatten() {
@@ -227,9 +227,9 @@ impl Tally {
         writer.finish()
     }
 
-    fn write_batch(&self, w: &mut Writer<'_>, form: Form) {
+    fn write_batch(&self, w: &mut Writer<'_>, form: WriteForm) {
         w.integer("n", self.n);
-        if form == Form::Update {
+        if form == WriteForm::Update {
             w.integer("nModified", self.modified);
         }
         if !self.upserted.is_empty() {
@@ -301,13 +301,13 @@ impl Tally {
 }
 
 /// Returns the failed statements of a reply: their position in the sent command, and the error.
-pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: Form) -> Vec<(usize, Document<'r>)> {
+pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, Document<'r>)> {
     let (list, key) = match form {
-        Form::BulkWrite => (first_batch(reply), "idx"),
+        WriteForm::BulkWrite => (first_batch(reply), "idx"),
         _ => (reply.write_errors(), "index"),
     };
     let entries = list.values().filter_map(Value::as_document);
-    let errors = entries.filter(|entry| form != Form::BulkWrite || is_error(*entry));
+    let errors = entries.filter(|entry| form != WriteForm::BulkWrite || is_error(*entry));
     errors.filter_map(|error| Some((place(error, key)?, error))).collect()
 }
 
@@ -322,12 +322,12 @@ pub(super) fn place_of_upserted(entry: Value<'_>) -> Option<usize> {
 }
 
 /// Returns how many documents a run of one statement matched or inserted.
-pub(super) fn matched(reply: &Reply<'_>, form: Form) -> i64 {
+pub(super) fn matched(reply: &Reply<'_>, form: WriteForm) -> i64 {
     match form {
-        Form::BulkWrite => {
+        WriteForm::BulkWrite => {
             ["nInserted", "nMatched", "nUpserted", "nDeleted"].iter().map(|name| reply.count(name)).sum()
         }
-        Form::FindAndModify => {
+        WriteForm::FindAndModify => {
             let last = reply.body.get("lastErrorObject").and_then(Value::as_document);
             last.and_then(|last| last.get("n")).and_then(Value::as_integer).unwrap_or(0)
         }

@@ -36,13 +36,13 @@ mod triage;
 pub use crate::command::own::{login_question, users_question};
 pub use authentication::{has_logged_in, read_users, requires_login};
 pub use composition::incompatible_rules;
-pub use dry_run::{DryRun, DryRunOutcome, Need, command_of_frame, dry_run, statements};
+pub use dry_run::{AssumedLookup, DryRun, DryRunOutcome, command_of_frame, dry_run, statements};
 pub use outcome::{OutcomeKind, RuleOutcome};
 pub use plan::{Input, Plan, Step, evaluation_length};
 pub use privileges::Privileges;
-pub use queries::{Admission, ListenerKind, QueryRejection};
+pub use queries::{ListenerKind, QueryAdmission, QueryRejection};
 pub use trace_context::TraceContext;
-pub use transactions::{Transaction, TransactionId, transaction};
+pub use transactions::{TransactionChange, TransactionId, transaction};
 pub use triage::{Triage, class_of_head, name_of_head, triage};
 
 /// The engine's state of one client connection.

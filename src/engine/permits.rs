@@ -14,11 +14,11 @@ use super::plan::Step;
 use super::port::{Flow, Port, close};
 use crate::command::own::users_question;
 use crate::command::{
-    Command, CommandClass, Form, Namespace, WriteBatch, code, indirect_write_targets, input_collections,
+    Command, CommandClass, Namespace, WriteBatch, WriteForm, code, indirect_write_targets, input_collections,
 };
 use crate::document::{Document, Value};
 use crate::patterns::Rejection;
-use crate::patterns::throttle::{Limits, Per};
+use crate::patterns::throttle::{LimitedClient, ThrottleLimits};
 use crate::rules::Rule;
 
 /// A permit that a message needs.
@@ -26,7 +26,7 @@ use crate::rules::Rule;
 pub struct PermitRequest {
     /// The name of the rule. Rules of another rule set with the same name share their permits.
     pub rule: String,
-    pub limits: Limits,
+    pub limits: ThrottleLimits,
     /// The application, user or address that shares the limit.
     pub key: String,
     /// The number of statements, for the rate.
@@ -94,7 +94,8 @@ impl<'f> Incoming<'f> {
             let namespace = Namespace { database: &database, collection: &collection };
             let mut rules: ApplicableRules<'f> = applicable_rules(self.rules, namespace, client_state);
             rules.retain(|(rule, _)| rule.pattern.permits().is_some());
-            let by_user = |(rule, _): &(&Rule, _)| rule.pattern.permits().is_some_and(|limits| limits.per == Per::User);
+            let by_user =
+                |(rule, _): &(&Rule, _)| rule.pattern.permits().is_some_and(|limits| limits.per == LimitedClient::User);
             if asks_for_users(&rules, client_state) || client_state.users.is_none() && rules.iter().any(by_user) {
                 return None;
             }
@@ -126,15 +127,17 @@ fn requests(limited_by: &[LimitedBy<'_>], statements: u32, client_state: &Client
 
 /// What identifies the client for a limit. Clients without an application name share one key, and so do clients
 /// without a user.
-fn key(per: Per, client_state: &ClientState) -> String {
+fn key(per: LimitedClient, client_state: &ClientState) -> String {
     match per {
-        Per::App => client_state.app_name().unwrap_or_default().to_owned(),
-        Per::User => {
+        LimitedClient::App => client_state.app_name().unwrap_or_default().to_owned(),
+        LimitedClient::User => {
             let users = client_state.users.iter().flatten().map(|(database, name)| format!("{name}@{database}"));
             users.collect::<Vec<_>>().join(" ")
         }
         // Without the port.
-        Per::Client => client_state.client.rsplit_once(':').map_or(&*client_state.client, |(host, _)| host).to_owned(),
+        LimitedClient::Client => {
+            client_state.client.rsplit_once(':').map_or(&*client_state.client, |(host, _)| host).to_owned()
+        }
     }
 }
 
@@ -143,7 +146,7 @@ fn namespaces(command: &Command<'_>) -> Vec<(String, String)> {
     let own = || command.collection().map(|own| (own.database.to_owned(), own.collection.to_owned()));
     match command.class {
         CommandClass::BulkWrite => {
-            let batch = WriteBatch::parse(command, Form::BulkWrite);
+            let batch = WriteBatch::parse(command, WriteForm::BulkWrite);
             let named = |one: &Namespace<'_>| (one.database.to_owned(), one.collection.to_owned());
             batch.map(|batch| batch.namespaces.iter().map(named).collect()).unwrap_or_default()
         }
@@ -152,10 +155,10 @@ fn namespaces(command: &Command<'_>) -> Vec<(String, String)> {
             Ok(Some(inner)) if inner.class != CommandClass::Explain => namespaces(&inner),
             _ => Vec::new(),
         },
-        class if class.reads() || class.indirect_write().is_some() || Form::for_class(class).is_some() => {
+        class if class.reads() || class.indirect_write().is_some() || WriteForm::for_class(class).is_some() => {
             let targets = indirect_write_targets(command, class).into_iter().chain(input_collections(command));
             // For other commands the first value is no collection.
-            let own = own().filter(|_| class.reads() || Form::for_class(class).is_some());
+            let own = own().filter(|_| class.reads() || WriteForm::for_class(class).is_some());
             own.into_iter().chain(targets.flatten()).collect()
         }
         _ => Vec::new(),
@@ -166,7 +169,7 @@ fn namespaces(command: &Command<'_>) -> Vec<(String, String)> {
 fn statement_count(command: &Command<'_>) -> u32 {
     let list = match command.class {
         CommandClass::BulkWrite => "ops",
-        class => match Form::for_class(class).and_then(Form::list) {
+        class => match WriteForm::for_class(class).and_then(WriteForm::list) {
             Some(list) => list,
             None => return 1,
         },
@@ -182,7 +185,7 @@ fn statement_count(command: &Command<'_>) -> u32 {
 fn overloaded(command: &Command<'_>, limited_by: &LimitedBy<'_>, request: &PermitRequest, port: &Port) -> Step {
     let LimitedBy { rule, database, collection, .. } = limited_by;
     let namespace = Namespace { database, collection };
-    let Limits { per, wait, .. } = request.limits;
+    let ThrottleLimits { per, wait, .. } = request.limits;
     let reason = format!("the {} '{}' uses all that it may, and it waited {wait:?}", per.as_str(), request.key);
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };

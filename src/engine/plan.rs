@@ -6,11 +6,11 @@
 use std::time::Duration;
 
 use super::batch::BatchJob;
-use super::decision::{Decision, Incoming, carry_out};
+use super::decision::{Incoming, MessagePlan, carry_out};
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
 use super::permits::PermitRequest;
-use super::port::{Coroutine, Purpose};
+use super::port::{CommandPurpose, Coroutine};
 use super::{ClientState, Now};
 use crate::command::MAX_STATEMENTS;
 use crate::document::{Kind, peek};
@@ -72,11 +72,11 @@ pub enum Input {
 
 /// The plan for one message.
 pub struct Plan<'f> {
-    state: State<'f>,
+    state: PlanState<'f>,
     outcomes: RuleOutcomes,
 }
 
-enum State<'f> {
+enum PlanState<'f> {
     Fresh(Incoming<'f>),
     CarryingOut(Coroutine<'f>),
     /// The command has been sent. Its reply is the client's.
@@ -101,7 +101,7 @@ pub fn evaluation_length(frame: &[u8]) -> usize {
 impl<'f> Plan<'f> {
     /// Creates the plan for `frame`, one complete message.
     pub fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { state: State::Fresh(Incoming::new(frame, rules, now)), outcomes: RuleOutcomes::default() }
+        Self { state: PlanState::Fresh(Incoming::new(frame, rules, now)), outcomes: RuleOutcomes::default() }
     }
 
     /// For a dry run: also notes routine outcomes.
@@ -113,57 +113,57 @@ impl<'f> Plan<'f> {
     /// Returns the rules' outcomes since the last call, as far as they are final.
     pub fn take_outcomes(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
-            State::CarryingOut(functions) => functions.take_outcomes(),
-            State::Sent(_) => self.outcomes.take_final(),
-            State::Fresh(_) | State::Done => self.outcomes.take(),
+            PlanState::CarryingOut(functions) => functions.take_outcomes(),
+            PlanState::Sent(_) => self.outcomes.take_final(),
+            PlanState::Fresh(_) | PlanState::Done => self.outcomes.take(),
         }
     }
 
     /// Returns the other outcomes of a plan that cannot be continued.
     pub fn take_rest(&mut self) -> Vec<RuleOutcome> {
         match &self.state {
-            State::CarryingOut(functions) => functions.take_all_outcomes(),
-            State::Sent(_) | State::Fresh(_) | State::Done => self.outcomes.take(),
+            PlanState::CarryingOut(functions) => functions.take_all_outcomes(),
+            PlanState::Sent(_) | PlanState::Fresh(_) | PlanState::Done => self.outcomes.take(),
         }
     }
 
     /// Returns whether docward has an open transaction on the server. Then run the plan to its end even if the client
     /// disconnects: otherwise its locks are held until the server's timeout.
     pub fn must_finish(&self) -> bool {
-        matches!(&self.state, State::CarryingOut(functions) if functions.holds_transaction())
+        matches!(&self.state, PlanState::CarryingOut(functions) if functions.holds_transaction())
     }
 
     /// Whether the plan waits for a check of what a statement's own filter matches.
     pub(super) fn awaits_match_check(&self) -> bool {
-        self.awaits_reply_for(Purpose::MatchCheck)
+        self.awaits_reply_for(CommandPurpose::MatchCheck)
     }
 
     /// Whether the plan waits for the server's record of an earlier send of the same write.
     pub(super) fn awaits_record(&self) -> bool {
-        self.awaits_reply_for(Purpose::Record)
+        self.awaits_reply_for(CommandPurpose::Record)
     }
 
-    fn awaits_reply_for(&self, purpose: Purpose) -> bool {
-        matches!(&self.state, State::CarryingOut(functions) if functions.purpose() == purpose)
+    fn awaits_reply_for(&self, purpose: CommandPurpose) -> bool {
+        matches!(&self.state, PlanState::CarryingOut(functions) if functions.purpose() == purpose)
     }
 
     /// Takes the result of the last step and returns the next one. Stores the users and privileges in `client_state`.
     pub fn next(&mut self, input: Input, client_state: &mut ClientState) -> Step {
         let step = match &mut self.state {
-            State::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
-                Decision::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
-                Decision::Sent(job, message) if !incoming.needs_permits() => {
-                    self.state = State::Sent(job);
+            PlanState::Fresh(incoming) => match incoming.decide(client_state, &mut self.outcomes) {
+                MessagePlan::Final(step) if !(incoming.needs_permits() && step.sends()) => step,
+                MessagePlan::Sent(job, message) if !incoming.needs_permits() => {
+                    self.state = PlanState::Sent(job);
                     return Step::Exchange(message);
                 }
                 decision => {
                     let outcomes = std::mem::take(&mut self.outcomes);
                     // The most frequent ones have smaller functions.
                     let mut functions = match decision {
-                        Decision::Commands(job) if !incoming.needs_permits() => {
+                        MessagePlan::Commands(job) if !incoming.needs_permits() => {
                             Coroutine::new(outcomes, |port| job.send(port))
                         }
-                        Decision::Numbers(job) if !incoming.needs_permits() => {
+                        MessagePlan::Numbers(job) if !incoming.needs_permits() => {
                             Coroutine::new(outcomes, |port| job.number_and_send(port))
                         }
                         decision => {
@@ -172,23 +172,23 @@ impl<'f> Plan<'f> {
                         }
                     };
                     let step = functions.resume(Input::Start, client_state);
-                    self.state = State::CarryingOut(functions);
+                    self.state = PlanState::CarryingOut(functions);
                     step
                 }
             },
-            State::CarryingOut(functions) => functions.resume(input, client_state),
-            State::Sent(job) => {
+            PlanState::CarryingOut(functions) => functions.resume(input, client_state),
+            PlanState::Sent(job) => {
                 let step = match input {
                     Input::Reply(reply) => job.take_only_reply(reply, &mut self.outcomes),
                     _ => Step::Close("internal error: the plan waits for a reply".to_owned()),
                 };
-                self.state = State::Done;
+                self.state = PlanState::Done;
                 return step;
             }
-            State::Done => Step::Close("internal error: the plan has ended".to_owned()),
+            PlanState::Done => Step::Close("internal error: the plan has ended".to_owned()),
         };
         if step.is_final()
-            && let State::CarryingOut(functions) = std::mem::replace(&mut self.state, State::Done)
+            && let PlanState::CarryingOut(functions) = std::mem::replace(&mut self.state, PlanState::Done)
         {
             self.outcomes = functions.into_outcomes();
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use super::lookup::{Lease, Lookup, LookupError, LookupResult, Maximum};
+use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
 use super::permits::PermitRequest;
 use super::plan::{Input, Step};
@@ -31,7 +31,7 @@ pub(super) fn close<T>(reason: &str) -> Flow<T> {
 
 /// What a sent command is for. Only dry runs and tests use it, to make up a reply.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum CommandPurpose {
     #[default]
     Command,
     /// A check of what a statement's own filter matches.
@@ -42,13 +42,13 @@ pub(super) enum Purpose {
 
 /// One end of the connection between the functions and their caller.
 #[derive(Debug, Clone)]
-pub(super) struct Port(Arc<Mutex<Shared>>);
+pub(super) struct Port(Arc<Mutex<PortState>>);
 
 /// What both ends share. The functions ask for one step at a time.
 #[derive(Debug)]
-struct Shared {
+struct PortState {
     step: Option<Step>,
-    purpose: Purpose,
+    purpose: CommandPurpose,
     /// The result of the step.
     input: Input,
     holds_transaction: bool,
@@ -63,21 +63,21 @@ struct Shared {
 impl Port {
     /// Sends a command and returns the server's reply.
     pub(super) fn exchange(&self, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
-        self.exchange_for(Purpose::Command, message)
+        self.exchange_for(CommandPurpose::Command, message)
     }
 
     /// Sends a command that has a purpose of its own.
-    pub(super) fn exchange_for(&self, purpose: Purpose, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
+    pub(super) fn exchange_for(&self, purpose: CommandPurpose, message: Vec<u8>) -> impl Future<Output = Vec<u8>> {
         self.ask(purpose, Step::Exchange(message), |input| match input {
             Input::Reply(reply) => Some(reply),
             _ => None,
         })
     }
 
-    /// Leases numbers: as many as requested, ascending.
-    pub(super) fn lease(&self, lease: Lease) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
-        let count = lease.count as usize;
-        self.look_up(Lookup::Lease(Box::new(lease)), move |result| match result {
+    /// Requests numbers: as many as requested, ascending.
+    pub(super) fn numbers(&self, request: NumberRequest) -> impl Future<Output = Result<Vec<i64>, LookupError>> {
+        let count = request.count as usize;
+        self.look_up(Lookup::Numbers(Box::new(request)), move |result| match result {
             LookupResult::Numbers(numbers) if numbers.len() == count => Some(numbers),
             _ => None,
         })
@@ -96,7 +96,7 @@ impl Port {
         lookup: Lookup,
         answer: impl Fn(LookupResult) -> Option<T>,
     ) -> impl Future<Output = Result<T, LookupError>> {
-        self.ask(Purpose::Command, Step::Lookup(lookup), move |input| match input {
+        self.ask(CommandPurpose::Command, Step::Lookup(lookup), move |input| match input {
             Input::Found(found) => Some(found.and_then(|result| answer(result).ok_or_else(other_lookup))),
             _ => None,
         })
@@ -104,7 +104,7 @@ impl Port {
 
     /// Takes permits; the error is the number of the request that waited too long.
     pub(super) fn permits(&self, requests: Vec<PermitRequest>) -> impl Future<Output = Result<(), usize>> {
-        self.ask(Purpose::Command, Step::Permits(requests), |input| match input {
+        self.ask(CommandPurpose::Command, Step::Permits(requests), |input| match input {
             Input::Permits(taken) => Some(taken),
             _ => None,
         })
@@ -112,7 +112,7 @@ impl Port {
 
     /// Waits, and returns the time since the first exchange.
     pub(super) fn pause(&self, duration: Duration) -> impl Future<Output = Duration> {
-        self.ask(Purpose::Command, Step::Pause(duration), |input| match input {
+        self.ask(CommandPurpose::Command, Step::Pause(duration), |input| match input {
             Input::Paused { elapsed } => Some(elapsed),
             _ => None,
         })
@@ -120,11 +120,16 @@ impl Port {
 
     /// Lets other connections go on.
     pub(super) fn give_way(&self) -> impl Future<Output = ()> {
-        self.ask(Purpose::Command, Step::Yield, |input| matches!(input, Input::Resumed).then_some(()))
+        self.ask(CommandPurpose::Command, Step::Yield, |input| matches!(input, Input::Resumed).then_some(()))
     }
 
     /// Asks the caller for a step, and waits for a result that `read` accepts.
-    fn ask<T>(&self, purpose: Purpose, step: Step, read: impl Fn(Input) -> Option<T>) -> impl Future<Output = T> {
+    fn ask<T>(
+        &self,
+        purpose: CommandPurpose,
+        step: Step,
+        read: impl Fn(Input) -> Option<T>,
+    ) -> impl Future<Output = T> {
         {
             let shared = &mut *self.shared();
             (shared.purpose, shared.step) = (purpose, Some(step));
@@ -162,7 +167,7 @@ impl Port {
     pub(super) async fn client_state<T>(&self, with: impl FnOnce(&mut ClientState, &mut RuleOutcomes) -> T) -> T {
         let mut with = Some(with);
         poll_fn(|_| {
-            let Shared { lent, requests_client_state, outcomes, .. } = &mut *self.shared();
+            let PortState { lent, requests_client_state, outcomes, .. } = &mut *self.shared();
             if let Some(lent) = lent
                 && let Some(with) = with.take()
             {
@@ -174,7 +179,7 @@ impl Port {
         .await
     }
 
-    fn shared(&self) -> MutexGuard<'_, Shared> {
+    fn shared(&self) -> MutexGuard<'_, PortState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -194,9 +199,9 @@ impl<'f> Coroutine<'f> {
         outcomes: RuleOutcomes,
         functions: impl FnOnce(Port) -> F,
     ) -> Self {
-        let port = Port(Arc::new(Mutex::new(Shared {
+        let port = Port(Arc::new(Mutex::new(PortState {
             step: None,
-            purpose: Purpose::Command,
+            purpose: CommandPurpose::Command,
             input: Input::Start,
             holds_transaction: false,
             outcomes,
@@ -237,7 +242,7 @@ impl<'f> Coroutine<'f> {
         }
     }
 
-    pub(super) fn purpose(&self) -> Purpose {
+    pub(super) fn purpose(&self) -> CommandPurpose {
         self.port.shared().purpose
     }
 

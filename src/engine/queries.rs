@@ -29,7 +29,7 @@ pub enum ListenerKind {
 
 /// Whether the query listener accepts a message.
 #[derive(Debug)]
-pub enum Admission {
+pub enum QueryAdmission {
     /// Accepted unchanged.
     Original,
     /// Accepted with this message instead.
@@ -88,15 +88,15 @@ fn passes(name: &[u8]) -> bool {
 
 /// Decides whether the query listener accepts a message, and adds a read preference for secondaries to reads.
 /// Messages that cannot be parsed are left to the plan, which returns the error.
-pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> Admission {
+pub fn admit(frame: &[u8], rules: &RuleSet, commands: &str) -> QueryAdmission {
     if !Header::of_frame(frame).is_ok_and(|header| header.op_code == OpCode::Msg) {
-        return Admission::Original;
+        return QueryAdmission::Original;
     }
-    let Ok(command) = Command::parse(frame) else { return Admission::Original };
+    let Ok(command) = Command::parse(frame) else { return QueryAdmission::Original };
     match reason_to_reject(&command, rules) {
-        Some(reason) => Admission::Rejected(reject(&command, reason, rules, commands)),
-        None if passes(command.name.as_bytes()) => Admission::Original,
-        None => Admission::Instead(with_read_preference(&command)),
+        Some(reason) => QueryAdmission::Rejected(reject(&command, reason, rules, commands)),
+        None if passes(command.name.as_bytes()) => QueryAdmission::Original,
+        None => QueryAdmission::Instead(with_read_preference(&command)),
     }
 }
 
@@ -185,7 +185,7 @@ mod tests {
 
     use super::*;
     use crate::config::Source;
-    use crate::wire::op_msg::{Message, Writer};
+    use crate::wire::op_msg::{Message, MessageWriter};
 
     fn rules() -> RuleSet {
         let text = "version: 1\nrules:\n  - { name: a, namespace: shop.*, reads: {} }\n  - { name: b, namespace: \
@@ -194,7 +194,7 @@ mod tests {
     }
 
     fn frame(body: &bson::Document) -> Vec<u8> {
-        let mut writer = Writer::new(7, 0, 0, 0);
+        let mut writer = MessageWriter::new(7, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         writer.finish()
     }
@@ -207,13 +207,13 @@ mod tests {
     fn admitted(command: bson::Document) -> Result<bson::Document, String> {
         let sent = frame(&command);
         match admit(&sent, &rules(), "here:1") {
-            Admission::Original => Ok(body(&sent)),
-            Admission::Instead(instead) => Ok(body(&instead)),
-            Admission::Rejected(QueryRejection { step: Step::Reply(reply), .. }) => {
+            QueryAdmission::Original => Ok(body(&sent)),
+            QueryAdmission::Instead(instead) => Ok(body(&instead)),
+            QueryAdmission::Rejected(QueryRejection { step: Step::Reply(reply), .. }) => {
                 assert_eq!(body(&reply).get("code"), Some(&Bson::from(20)));
                 Err(body(&reply).get_str("errmsg").unwrap().to_owned())
             }
-            other @ Admission::Rejected(_) => panic!("{other:?}"),
+            other @ QueryAdmission::Rejected(_) => panic!("{other:?}"),
         }
     }
 
@@ -245,7 +245,7 @@ mod tests {
     #[test]
     fn a_refused_command_counts_for_the_rule_that_names_the_collection() {
         let outcomes_of = |command: bson::Document| match admit(&frame(&command), &rules(), "here:1") {
-            Admission::Rejected(QueryRejection { outcomes, .. }) => {
+            QueryAdmission::Rejected(QueryRejection { outcomes, .. }) => {
                 let parts = |of: &RuleOutcome| (of.rule_name.clone(), of.kind, of.namespace.clone(), of.reason.clone());
                 outcomes.iter().map(parts).collect::<Vec<_>>()
             }

@@ -18,7 +18,7 @@ use super::lookup::{Lookup, LookupError, LookupResult};
 use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
 use crate::config::Source;
 use crate::rules::RuleSet;
-use crate::wire::op_msg::{Message, Writer};
+use crate::wire::op_msg::{Message, MessageWriter};
 
 mod tree;
 
@@ -39,7 +39,7 @@ fn bytes(document: &Bson) -> Vec<u8> {
 
 /// Returns an OP_MSG with a body, and a document sequence `list` unless that is empty.
 fn frame(body: &Bson, list: &str, statements: &[Bson], flags: u32) -> Vec<u8> {
-    let mut writer = Writer::new(7, 0, flags, 0);
+    let mut writer = MessageWriter::new(7, 0, flags, 0);
     writer.body(|out| out.extend_from_slice(&bytes(body)));
     if !list.is_empty() {
         writer.sequence(list, |out| statements.iter().for_each(|s| out.extend_from_slice(&bytes(s))));

@@ -67,7 +67,7 @@ mod tests {
     fn parsed(comment: impl Into<Bson>) -> Option<TraceContext> {
         let body = doc! { "find": "c", "comment": comment.into(), "$db": "d" };
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
-        let mut writer = op_msg::Writer::new(1, 0, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(body.as_bytes()));
         TraceContext::of_head(&writer.finish())
     }

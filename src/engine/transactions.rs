@@ -20,7 +20,7 @@ pub struct TransactionId {
 
 /// The effect of a message on a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Transaction {
+pub enum TransactionChange {
     /// The message belongs to the transaction, which may have started through another process.
     Continues(TransactionId),
     Ends(TransactionId),
@@ -36,7 +36,7 @@ pub(super) const SEARCHED: usize = 4096;
 static AUTOCOMMIT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\x08autocommit\0"));
 
 /// Returns the effect on a transaction of the message that starts with `head`, from its header on; `None` for others.
-pub fn transaction(head: &[u8]) -> Option<Transaction> {
+pub fn transaction(head: &[u8]) -> Option<TransactionChange> {
     let header = Header::parse(head).ok().flatten()?;
     let body = head.get(BODY_AT..).filter(|_| header.op_code == OpCode::Msg)?;
     let name = body.get(NAME_AT..)?;
@@ -48,7 +48,7 @@ pub fn transaction(head: &[u8]) -> Option<Transaction> {
     let session = peek(value(b"lsid")?.bytes).find(|field| field.key == b"id")?.value.as_uuid()?;
     let number = value(b"txnNumber").and_then(Value::as_integer)?;
     let id = TransactionId { session, number };
-    Some(if ends { Transaction::Ends(id) } else { Transaction::Continues(id) })
+    Some(if ends { TransactionChange::Ends(id) } else { TransactionChange::Continues(id) })
 }
 
 /// Whether the body is that of a statement in a transaction.
@@ -63,10 +63,10 @@ mod tests {
     use bson::{Binary, doc, spec::BinarySubtype};
 
     use super::*;
-    use crate::wire::op_msg::Writer;
+    use crate::wire::op_msg::MessageWriter;
 
-    fn transaction_of(body: &bson::Document) -> Option<Transaction> {
-        let mut writer = Writer::new(1, 0, 0, 0);
+    fn transaction_of(body: &bson::Document) -> Option<TransactionChange> {
+        let mut writer = MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         transaction(&writer.finish())
     }
@@ -79,12 +79,12 @@ mod tests {
         let mut begin = insert.clone();
         begin.insert("startTransaction", true);
         for message in [&begin, &insert] {
-            assert_eq!(transaction_of(message), Some(Transaction::Continues(id)));
+            assert_eq!(transaction_of(message), Some(TransactionChange::Continues(id)));
         }
         for end in ["commitTransaction", "abortTransaction"] {
             let mut body = doc! {end: 1};
             body.extend(doc! {"lsid": &lsid, "txnNumber": 3_i64, "autocommit": false, "$db": "admin"});
-            assert_eq!(transaction_of(&body), Some(Transaction::Ends(id)));
+            assert_eq!(transaction_of(&body), Some(TransactionChange::Ends(id)));
         }
         let retryable = doc! {"insert": "c", "lsid": &lsid, "txnNumber": 3_i64, "$db": "d"};
         for other in [retryable, doc! {"insert": "c", "documents": [{"autocommit": false}], "$db": "d"}] {

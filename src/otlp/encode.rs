@@ -5,14 +5,14 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::{Value, json};
 
-use crate::proxy::{Span, SpanDecision};
+use crate::proxy::{SpanDecision, TraceSpan};
 
 /// `SPAN_KIND_SERVER`
 const KIND: u8 = 2;
 /// `STATUS_CODE_ERROR`
 const ERROR: u8 = 2;
 
-pub(super) fn request(spans: &[Span]) -> String {
+pub(super) fn request(spans: &[TraceSpan]) -> String {
     let version = env!("CARGO_PKG_VERSION");
     let resource = [text("service.name", "docward"), text("service.version", version)];
     let spans: Vec<Value> = spans.iter().map(span).collect();
@@ -24,7 +24,7 @@ pub(super) fn request(spans: &[Span]) -> String {
     .to_string()
 }
 
-fn span(span: &Span) -> Value {
+fn span(span: &TraceSpan) -> Value {
     let namespace = span.decisions.first().map(|decision| decision.namespace.as_str());
     let mut encoded = json!({
         "traceId": hex(&span.trace),
@@ -45,7 +45,7 @@ fn span(span: &Span) -> Value {
     encoded
 }
 
-fn attributes(span: &Span, namespace: Option<&str>) -> Vec<Value> {
+fn attributes(span: &TraceSpan, namespace: Option<&str>) -> Vec<Value> {
     let mut attributes = vec![
         text("db.system.name", "mongodb"),
         text("db.operation.name", span.command),
@@ -67,7 +67,7 @@ fn text(key: &str, value: &str) -> Value {
     json!({"key": key, "value": {"stringValue": value}})
 }
 
-fn texts<'s>(key: &str, span: &'s Span, of: impl Fn(&'s SpanDecision) -> &'s str) -> Value {
+fn texts<'s>(key: &str, span: &'s TraceSpan, of: impl Fn(&'s SpanDecision) -> &'s str) -> Value {
     let values: Vec<Value> = span.decisions.iter().map(|decision| json!({"stringValue": of(decision)})).collect();
     json!({"key": key, "value": {"arrayValue": {"values": values}}})
 }

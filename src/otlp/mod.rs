@@ -16,7 +16,7 @@ use tokio::time::{sleep, timeout};
 
 pub use post::Endpoint;
 
-use crate::proxy::Span;
+use crate::proxy::TraceSpan;
 
 /// Maximum number of spans in a request.
 const BATCH: usize = 512;
@@ -56,7 +56,7 @@ pub struct Exporter {
 impl Exporter {
     /// Starts the task.
     #[must_use]
-    pub fn start(endpoint: Endpoint, spans: Receiver<Span>, exported: Arc<Exported>) -> Self {
+    pub fn start(endpoint: Endpoint, spans: Receiver<TraceSpan>, exported: Arc<Exported>) -> Self {
         let (closing, closed) = oneshot::channel();
         Self { closing, task: tokio::spawn(export(endpoint, spans, exported, closed)) }
     }
@@ -71,7 +71,7 @@ impl Exporter {
 
 async fn export(
     endpoint: Endpoint,
-    mut spans: Receiver<Span>,
+    mut spans: Receiver<TraceSpan>,
     exported: Arc<Exported>,
     mut closed: oneshot::Receiver<()>,
 ) {

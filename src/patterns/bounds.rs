@@ -19,13 +19,13 @@ use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
     AnyPattern, Claim, Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
-    Verdict, concern_for_content,
+    Verdict, Violation, concern_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Constraint, Declaration, Keys, Number, Scalar, Setting, Words};
+use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, Writer, is_finite};
-use crate::effect::{Change, Held, change, inserted};
+use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, Writer, is_finite};
+use crate::effect::{Change, ImageValue, change, inserted};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ enum OnNoRoom {
 
 /// The type of numbers that a field is assumed to hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Numbers {
+enum NumberType {
     Any,
     Whole,
 }
@@ -69,24 +69,24 @@ enum Towards {
 
 const FIELD: Setting<FieldPath> =
     Setting::required("field", FieldPath, "The field with the number.").examples(&["available"]);
-const MIN: Setting<Number> = Setting::optional("min", Number, "The smallest value allowed.");
-const MAX: Setting<Number> = Setting::optional("max", Number, "The largest value allowed.");
-const POLICY: Setting<Words<BoundsPolicy>> = Setting::with_default(
+const MIN: Setting<AnyNumber> = Setting::optional("min", AnyNumber, "The smallest value allowed.");
+const MAX: Setting<AnyNumber> = Setting::optional("max", AnyNumber, "The largest value allowed.");
+const POLICY: Setting<Keywords<BoundsPolicy>> = Setting::with_default(
     "policy",
-    Words(&[
+    Keywords(&[
         ("add_condition", BoundsPolicy::AddCondition, "The condition is added to its filter."),
         ("reject", BoundsPolicy::Reject, "It is rejected."),
     ]),
-    Scalar::Text("add_condition"),
+    DeclaredScalar::Text("add_condition"),
     "The action for an increment whose filter does not keep the bound.",
 );
-const ON_NO_ROOM: Setting<Words<OnNoRoom>> = Setting::with_default(
+const ON_NO_ROOM: Setting<Keywords<OnNoRoom>> = Setting::with_default(
     "on_no_room",
-    Words(&[
+    Keywords(&[
         ("ignore", OnNoRoom::Ignore, "The reply has n: 0."),
         ("error", OnNoRoom::Error, "An error with code 121 for that statement."),
     ]),
-    Scalar::Text("ignore"),
+    DeclaredScalar::Text("ignore"),
     "The reply to an increment that would leave the range.",
 );
 const KEYS: Keys = Keys::new("A number that must stay in a range.", &[&FIELD, &MIN, &MAX, &POLICY, &ON_NO_ROOM])
@@ -173,7 +173,7 @@ impl Pattern for Bounds {
         let (Operation::Update(update), Some(amount)) = (&statement.operation, amount) else { return Ok(()) };
         let Some(condition) = self.condition(amount) else { return Ok(()) };
         let recorded = update.conditions.iter().any(|known| known.as_document() == condition.as_document());
-        if recorded || self.keeps(update, amount, Numbers::Any) { Ok(()) } else { Err(self.without_condition()) }
+        if recorded || self.keeps(update, amount, NumberType::Any) { Ok(()) } else { Err(self.without_condition()) }
     }
 
     fn checked_fields(&self) -> Vec<&str> {
@@ -193,19 +193,6 @@ impl Pattern for Bounds {
             format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range()),
             "Read the document again and use a smaller amount.",
         ))
-    }
-}
-
-/// Why a statement does not pass.
-enum Violation {
-    Broken(Rejection),
-    /// docward cannot analyse the statement.
-    Unclear(Rejection),
-}
-
-impl From<Rejection> for Violation {
-    fn from(rejection: Rejection) -> Self {
-        Self::Broken(rejection)
     }
 }
 
@@ -279,16 +266,16 @@ impl Bounds {
     }
 
     /// Checks the value of the field in a new document.
-    fn check_held(&self, held: Held<'_>) -> Result<(), Violation> {
+    fn check_held(&self, held: ImageValue<'_>) -> Result<(), Violation> {
         match held {
-            Held::Missing => Ok(()),
-            Held::Value(value) => Ok(self.check_value(value)?),
-            Held::Blocked(Kind::Array) => Err(Violation::Unclear(Rejection::new(
+            ImageValue::Missing => Ok(()),
+            ImageValue::Value(value) => Ok(self.check_value(value)?),
+            ImageValue::Blocked(Kind::Array) => Err(Violation::Unclear(Rejection::new(
                 format!("its field '{}' is inside an array", self.field.value),
                 "Store the number in a field outside arrays.",
             ))),
-            Held::Blocked(_) => Ok(()),
-            Held::Some(_) | Held::Unknown => Err(Violation::Broken(Rejection::new(
+            ImageValue::Blocked(_) => Ok(()),
+            ImageValue::Some(_) | ImageValue::Unknown => Err(Violation::Broken(Rejection::new(
                 format!("as an upsert it could insert a document with '{}' out of range", self.field.value),
                 "Insert the document first, or leave the field out of the filter.",
             ))),
@@ -323,10 +310,10 @@ impl Bounds {
 
     fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
         let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
-        if self.keeps(update, amount, Numbers::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
+        if self.keeps(update, amount, NumberType::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
             return Ok(Verdict::Conditional(NO_ROOM));
         }
-        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, Numbers::Whole) {
+        if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, NumberType::Whole) {
             return Err(self.without_condition());
         }
         let mut update = update.clone();
@@ -354,9 +341,9 @@ impl Bounds {
     /// Returns whether the stored number can change by the amount. Numbers that are not integers have no room.
     fn has_room(&self, stored: Document<'_>, amount: Value<'_>) -> bool {
         let number = match self.field.value.lookup(stored) {
-            Lookup::Found(value) => value.as_integer(),
-            Lookup::Missing => Some(0),
-            Lookup::Blocked(_) => None,
+            PathLookup::Found(value) => value.as_integer(),
+            PathLookup::Missing => Some(0),
+            PathLookup::Blocked(_) => None,
         };
         let sum = number.zip(amount.as_integer()).and_then(|(number, amount)| number.checked_add(amount));
         sum.is_some_and(|sum| self.is_in_range(crate::document::OwnedValue::integer(sum).as_value()))
@@ -364,7 +351,7 @@ impl Bounds {
 
     /// Returns whether the client's filter already keeps the bound: by `{$gte: min - amount}` or a stricter condition,
     /// or by an equality; for whole numbers also by `{$gt: ...}`.
-    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: Numbers) -> bool {
+    fn keeps(&self, update: &Update<'_>, amount: Value<'_>, numbers: NumberType) -> bool {
         let field = self.field.value.as_str();
         let Some(towards) = self.towards(amount) else { return self.is_in_range(amount) };
         let (bound, inclusive, exclusive, wrong, step) = match towards {
@@ -378,7 +365,7 @@ impl Bounds {
             None => holds(needed, condition),
             Some(operators) => {
                 let has = |name: &str, needed| operators.get(name).is_some_and(|value| holds(needed, value));
-                let step = if numbers == Numbers::Whole { step } else { 0 };
+                let step = if numbers == NumberType::Whole { step } else { 0 };
                 has("$eq", needed) || has(inclusive, needed) || has(exclusive, needed.saturating_add(step))
             }
         };
@@ -410,7 +397,7 @@ impl Bounds {
             _ => None,
         };
         Some(CowDocument::build(|w| match whole {
-            // `$not` also matches values that are not numbers; the server then refuses to increment them.
+            // `$not` also matches values that are not numbers; the server then rejects the increment.
             Some(limit) if self.is_in_range(amount) => w.nested(field, |w| {
                 w.nested("$not", |w| w.value(opposite, limit.as_value()));
             }),

@@ -21,8 +21,8 @@ use super::{
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{Held, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
+use crate::effect::{ImageValue, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -228,24 +228,26 @@ impl Bucket {
     /// Checks the length of the array and corrects the count. Returns `None` if the document needs no change.
     fn document<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let length = match self.array.lookup(document) {
-            Lookup::Missing => 0,
-            Lookup::Found(value) => value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
-                Rejection::new(
-                    format!("its '{}' is not an array", self.array),
-                    format!("Send '{}' as an array.", self.array),
-                )
-            })?,
-            Lookup::Blocked(kind) => return Err(no_room(&self.array, kind)),
+            PathLookup::Missing => 0,
+            PathLookup::Found(value) => {
+                value.as_array().map(|array| array.values().count() as i64).ok_or_else(|| {
+                    Rejection::new(
+                        format!("its '{}' is not an array", self.array),
+                        format!("Send '{}' as an array.", self.array),
+                    )
+                })?
+            }
+            PathLookup::Blocked(kind) => return Err(no_room(&self.array, kind)),
         };
         if length > self.limit {
             return Err(self.too_many(length));
         }
         let counted = match self.count.lookup(document) {
-            Lookup::Found(value) => value.as_whole() == Some(length),
-            Lookup::Missing => false,
-            Lookup::Blocked(kind) => return Err(no_room(&self.count, kind)),
+            PathLookup::Found(value) => value.as_whole() == Some(length),
+            PathLookup::Missing => false,
+            PathLookup::Blocked(kind) => return Err(no_room(&self.count, kind)),
         };
-        let opened = self.opened.as_ref().filter(|opened| opened.lookup(document) == Lookup::Missing);
+        let opened = self.opened.as_ref().filter(|opened| opened.lookup(document) == PathLookup::Missing);
         if counted && opened.is_none() {
             return Ok(None);
         }
@@ -319,14 +321,14 @@ impl Bucket {
     ) -> Result<Verdict<'a>, Rejection> {
         let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
         let length = match image.at(&self.array) {
-            Held::Missing => Some(0),
-            Held::Value(value) => value.as_array().map(|array| array.values().count() as i64),
-            Held::Some(_) | Held::Unknown | Held::Blocked(_) => None,
+            ImageValue::Missing => Some(0),
+            ImageValue::Value(value) => value.as_array().map(|array| array.values().count() as i64),
+            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => None,
         };
         let length = length.filter(|length| *length <= self.limit);
         match (length, image.at(&self.count)) {
-            (Some(length), Held::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
-            (Some(length), Held::Missing) => {
+            (Some(length), ImageValue::Value(count)) if count.as_whole() == Some(length) => Ok(Verdict::Forward),
+            (Some(length), ImageValue::Missing) => {
                 let count = Some(OwnedValue::integer(length));
                 let modification = Modification::Operators(self.with_new_fields(operators, &image, count, now));
                 Ok(Verdict::rewrite(Operation::Update(Update { modification, ..update.clone() })))
@@ -358,8 +360,8 @@ impl Bucket {
         let names_id = filter.elements().any(|element| element.key == b"_id" || element.key.starts_with(b"_id."));
         let pinned_id = Path::parse("_id").and_then(|id| seed.as_ref().map(|seed| seed.at(&id)));
         let selected = match pinned_id {
-            None | Some(Held::Missing) if !names_id => None,
-            Some(Held::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
+            None | Some(ImageValue::Missing) if !names_id => None,
+            Some(ImageValue::Unknown) if !names_id => Some("docward cannot tell which bucket its filter selects"),
             _ => Some("it selects a bucket by _id, and that bucket may be full"),
         };
         if let Some(reason) = selected {
@@ -377,7 +379,7 @@ impl Bucket {
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
         let is_known = |root: &[u8]| {
             let root = std::str::from_utf8(root).ok().and_then(Path::parse);
-            root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != Held::Unknown))
+            root.is_some_and(|root| seed.as_ref().is_some_and(|seed| seed.at(&root) != ImageValue::Unknown))
         };
         let pins = || pinned_roots(filter);
         let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
@@ -402,11 +404,11 @@ impl Bucket {
     /// Returns whether a bucket that the push opens contains only the pushed elements.
     fn holds_only_pushed(&self, seed: Option<&Inserted<'_>>, image: &Inserted<'_>, pushed: i64) -> bool {
         let is_empty = seed.is_some_and(|seed| match seed.at(&self.array) {
-            Held::Missing => true,
-            Held::Value(array) => array.as_array().is_some_and(Document::is_empty),
-            Held::Some(_) | Held::Unknown | Held::Blocked(_) => false,
+            ImageValue::Missing => true,
+            ImageValue::Value(array) => array.as_array().is_some_and(Document::is_empty),
+            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => false,
         });
-        is_empty && matches!(image.at(&self.count), Held::Value(count) if count.as_whole() == Some(pushed))
+        is_empty && matches!(image.at(&self.count), ImageValue::Value(count) if count.as_whole() == Some(pushed))
     }
 
     /// Rewrites a push to one that finds a bucket with room or opens one. The condition is part of the filter, so a
@@ -497,9 +499,9 @@ impl Bucket {
         count: Option<OwnedValue>,
         now: i64,
     ) -> CowDocument<'a> {
-        // The server refuses two operators on one path.
+        // The server rejects two operators on one path.
         let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != Touch::Apart);
-        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == Held::Missing && !is_named(opened));
+        let opened = self.opened.as_ref().filter(|opened| image.at(opened) == ImageValue::Missing && !is_named(opened));
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         CowDocument::build(|w| {
             operators.elements().filter(|one| one.key != b"$setOnInsert").for_each(|one| w.element(one));
@@ -545,7 +547,7 @@ fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
 }
 
-/// Returns whether the filter has `$expr`: the server refuses upserts with it (224).
+/// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
 fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
     let branches = |value: Value<'_>| {
         let branches = value.as_array().unwrap_or(Document::EMPTY);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::command::Namespace;
-use crate::config::keys::{Form, Kind, Shape, Shared, TEXT, TextForm};
+use crate::config::keys::{DescribeForm, NamedForm, ReadValue, TEXT, TextForm, ValueForm};
 use crate::config::{Code, Diagnostic, Located, NamespacePattern, Node, ReadContext};
 
 /// One collection.
@@ -72,22 +72,22 @@ impl fmt::Display for Collection {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneCollection;
 
-const COLLECTION: Shared = Shared {
+const COLLECTION: NamedForm = NamedForm {
     name: "collection",
     meaning: "",
     form: || {
         let pattern = r#"^[^./\\ "$*]+\.[^$*]+$"#;
-        Form::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+        ValueForm::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
     },
 };
 
-impl Shape for OneCollection {
-    fn form(&self) -> Form {
-        Form::Shared(&COLLECTION)
+impl DescribeForm for OneCollection {
+    fn form(&self) -> ValueForm {
+        ValueForm::Shared(&COLLECTION)
     }
 }
 
-impl Kind for OneCollection {
+impl ReadValue for OneCollection {
     type Value = Collection;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Collection> {

@@ -19,8 +19,8 @@ mod settings;
 mod tests;
 mod writes;
 
-pub use references::{Holders, Reference, is_reference};
-pub use settings::{Copies, Entry, Field, OnDelete};
+pub use references::{Reference, ReferringDocuments, is_reference};
+pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
@@ -31,7 +31,7 @@ use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
 use originals::{Holding, Releasing};
-use writes::Writes;
+use writes::ReferenceWrites;
 
 impl Pattern for Copies {
     fn declaration() -> Declaration {
@@ -71,7 +71,7 @@ impl Pattern for Copies {
     }
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {
-        let needed = |entry: &Entry| NeededIndex {
+        let needed = |entry: &CopiesEntry| NeededIndex {
             collection: Some(entry.into.pattern.clone()),
             field: entry.key.as_str().to_owned(),
             purpose: IndexPurpose::Equality,
@@ -85,13 +85,13 @@ impl Pattern for Copies {
     }
 
     fn requirements(&self) -> Vec<Requirement> {
-        let rejects = self.entries.iter().any(|entry| entry.on_delete == OnDelete::Reject);
+        let rejects = self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         let transactions = rejects.then_some(Requirement::Transactions);
         [Requirement::OwnConnection, Requirement::ChangeStreams].into_iter().chain(transactions).collect()
     }
 
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {
-        let rejects = || self.entries.iter().any(|entry| entry.on_delete == OnDelete::Reject);
+        let rejects = || self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         match kind {
             StatementKind::Delete if self.originals.is(namespace) && rejects() => Concern::Each,
             _ if self.entries.iter().any(|entry| entry.into.is(namespace)) => concern_for_content(kind),
@@ -105,7 +105,7 @@ impl Pattern for Copies {
         }
         let mut keys = Vec::new();
         for entry in self.entries.iter().filter(|entry| entry.into.is(context.namespace)) {
-            let evaluated = Writes { entry, originals: &self.originals, keys: &mut keys }.evaluate(statement);
+            let evaluated = ReferenceWrites { entry, originals: &self.originals, keys: &mut keys }.evaluate(statement);
             if let Err(fault) = evaluated {
                 return fault.into();
             }
@@ -125,7 +125,8 @@ impl Copies {
                 "Leave the collation out.",
             );
         }
-        let entries = self.entries.iter().filter(|entry| entry.on_delete == OnDelete::Reject).cloned().collect();
+        let entries =
+            self.entries.iter().filter(|entry| entry.on_delete == OnOriginalDelete::Reject).cloned().collect();
         Verdict::procedure(Releasing { originals: self.originals.clone(), entries })
     }
 }

@@ -5,10 +5,10 @@
 
 use super::{AnyPattern, CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::shape::{shape, statement_shape};
-use crate::command::{CommandClass, Form, Modification, Namespace, Operation, Statement, StatementKind, classify};
+use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
 use crate::config::keys::{
-    Boolean, Constraint, Declaration, Form as ValueForm, Keys, Kind as ValueKind, Mapping, Scalar, Setting, Shape,
-    Shared, SharedText, TEXT, Text, Texts, Words,
+    Boolean, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm,
+    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, Texts, ValueForm,
 };
 use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
@@ -74,7 +74,7 @@ const OPERATIONS: [(&str, Denied); 14] = [
     ("renameCollection", Denied::RenameCollection),
 ];
 
-const OPERATION: Shared = Shared {
+const OPERATION: NamedForm = NamedForm {
     name: "operation",
     meaning: "",
     form: || ValueForm::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
@@ -90,8 +90,8 @@ const WHEN: Setting<Mapping> =
     Setting::optional("when", Mapping(&CONDITIONS), "The condition. Without it, the operations are always rejected.");
 const KEYS: Keys = Keys::new("Operations that are rejected, always or under a condition.", &[&DENIED, &WHEN]);
 
-const FILTER: Setting<Words<()>> =
-    Setting::optional("filter", Words(&[("empty", (), "")]), "The filter has no condition.");
+const FILTER: Setting<Keywords<()>> =
+    Setting::optional("filter", Keywords(&[("empty", (), "")]), "The filter has no condition.");
 const MULTI: Setting<Always> = Setting::optional("multi", Always, "The statement can change several documents.");
 const USES: Setting<Texts<Text>> = Setting::optional("uses", Texts(TEXT), "One of these operators occurs anywhere.");
 const WITHOUT: Setting<Text> =
@@ -141,7 +141,7 @@ impl Pattern for Deny {
         };
         let writes = |class: &CommandClass| {
             let carried =
-                KINDS.into_iter().filter(|kind| Form::for_class(*class).is_some_and(|form| form.carries(*kind)));
+                KINDS.into_iter().filter(|kind| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind)));
             carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::from_kind(kind))))
         };
         let reads =
@@ -419,9 +419,9 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
 #[derive(Clone, Copy, Debug)]
 struct Always;
 
-impl Shape for Always {
+impl DescribeForm for Always {
     fn form(&self) -> ValueForm {
-        ValueForm::Constant(Scalar::Boolean(true))
+        ValueForm::Constant(DeclaredScalar::Boolean(true))
     }
 }
 

@@ -1,6 +1,6 @@
 //! Reads field paths in the settings of patterns.
 
-use crate::config::keys::{Form, Kind, Shape, Shared, TEXT, TextForm};
+use crate::config::keys::{DescribeForm, NamedForm, ReadValue, TEXT, TextForm, ValueForm};
 use crate::config::{Code, Located, Node, ReadContext};
 use crate::document::Path;
 
@@ -8,22 +8,22 @@ use crate::document::Path;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldPath;
 
-pub(super) const PATH: Shared = Shared {
+pub(super) const PATH: NamedForm = NamedForm {
     name: "path",
     meaning: "A field path: parts separated by dots. A part must not be empty, start with $, or be a number.",
     form: || {
         let pattern = r"^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)(\.([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*))*$";
-        Form::Text(TextForm::matching(pattern))
+        ValueForm::Text(TextForm::matching(pattern))
     },
 };
 
-impl Shape for FieldPath {
-    fn form(&self) -> Form {
-        Form::Shared(&PATH)
+impl DescribeForm for FieldPath {
+    fn form(&self) -> ValueForm {
+        ValueForm::Shared(&PATH)
     }
 }
 
-impl Kind for FieldPath {
+impl ReadValue for FieldPath {
     type Value = Located<Path>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {

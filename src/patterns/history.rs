@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::collection::Collection;
 use super::{AnyPattern, Concern, Context, Pattern, Privilege, Requirement, RuleView, Verdict};
 use crate::command::{Namespace, Statement, StatementKind};
-use crate::config::keys::{self, Declaration, Form, Keys, Kind, Setting, Shape, TEXT, Text, Whole};
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Span, Value};
+use crate::config::keys::{self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, Whole};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, NodeValue, ReadContext, Span};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -57,17 +57,17 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct Kept;
 
-impl Shape for Kept {
-    fn form(&self) -> Form {
-        Form::OneOf(vec![Form::Whole(MOST_REVISIONS), keys::Duration.form()])
+impl DescribeForm for Kept {
+    fn form(&self) -> ValueForm {
+        ValueForm::OneOf(vec![ValueForm::Whole(MOST_REVISIONS), keys::Duration.form()])
     }
 }
 
-impl Kind for Kept {
+impl ReadValue for Kept {
     type Value = Keep;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Keep> {
-        if !matches!(node.value, Value::Text(_)) {
+        if !matches!(node.value, NodeValue::Text(_)) {
             return Whole(MOST_REVISIONS).read(context, key, node).map(|number| Keep::Revisions(number.value));
         }
         let duration = keys::Duration.read(context, key, node)?;

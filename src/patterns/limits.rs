@@ -19,13 +19,13 @@ use bson::doc;
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
     Claim, Concern, Context, Lack, Measured, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
-    Verdict, concern_for_content,
+    Verdict, Violation, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer};
-use crate::effect::{Added, Held, Items, Written, inserted, item_count, items};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
+use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, item_count, items};
 
 /// Settings of the pattern; at least one limit.
 #[derive(Debug, Clone)]
@@ -155,19 +155,6 @@ impl Pattern for Limits {
     }
 }
 
-/// Why a statement does not pass.
-enum Violation {
-    Broken(Rejection),
-    /// docward cannot analyse the statement.
-    Unclear(Rejection),
-}
-
-impl From<Rejection> for Violation {
-    fn from(rejection: Rejection) -> Self {
-        Self::Broken(rejection)
-    }
-}
-
 fn whole(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
@@ -216,12 +203,12 @@ impl ItemLimit {
     fn check_inserted(&self, operation: &Operation<'_>) -> Result<(), Violation> {
         let Some(image) = inserted(operation) else { return Ok(()) };
         match image.at(&self.array.value) {
-            Held::Missing => Ok(()),
-            Held::Value(value) => Ok(self.check_count(item_count(value))?),
-            Held::Blocked(Kind::Array) => Err(self.inside_array()),
-            Held::Blocked(_) => Ok(()),
-            Held::Some(Some(kind)) if kind != Kind::Array => Ok(()),
-            Held::Some(_) | Held::Unknown => match self.most_inserted(operation) {
+            ImageValue::Missing => Ok(()),
+            ImageValue::Value(value) => Ok(self.check_count(item_count(value))?),
+            ImageValue::Blocked(Kind::Array) => Err(self.inside_array()),
+            ImageValue::Blocked(_) => Ok(()),
+            ImageValue::Some(Some(kind)) if kind != Kind::Array => Ok(()),
+            ImageValue::Some(_) | ImageValue::Unknown => match self.most_inserted(operation) {
                 Some(count) => Ok(self.check_count(count)?),
                 None => Err(Violation::Broken(Rejection::new(
                     format!("as an upsert it could insert more than {} '{}'", self.most, self.array.value),
@@ -241,9 +228,9 @@ impl ItemLimit {
             ..update.clone()
         });
         let pinned = match inserted(&bare)?.at(path) {
-            Held::Missing => 0,
-            Held::Value(value) => item_count(value),
-            Held::Some(_) | Held::Unknown | Held::Blocked(_) => return None,
+            ImageValue::Missing => 0,
+            ImageValue::Value(value) => item_count(value),
+            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
         };
         match items(operators.as_document(), path) {
             Items::Kept => Some(pinned),
@@ -261,9 +248,9 @@ impl ItemLimit {
         let path = &self.array.value;
         match update.modification.meaning() {
             Modification::Replacement(document) => match path.lookup(document.as_document()) {
-                Lookup::Found(value) => Ok(self.check_count(item_count(value)).map(|()| None)?),
-                Lookup::Blocked(Kind::Array) => Err(self.inside_array()),
-                Lookup::Missing | Lookup::Blocked(_) => Ok(None),
+                PathLookup::Found(value) => Ok(self.check_count(item_count(value)).map(|()| None)?),
+                PathLookup::Blocked(Kind::Array) => Err(self.inside_array()),
+                PathLookup::Missing | PathLookup::Blocked(_) => Ok(None),
             },
             Modification::Operators(operators) => match items(operators.as_document(), path) {
                 Items::Kept => Ok(None),
@@ -333,7 +320,7 @@ impl ItemLimit {
     }
 
     /// Returns the condition that the array with those of the values that it does not contain is within the limit.
-    fn room_in_set(&self, added: Added<'_>) -> CowDocument<'static> {
+    fn room_in_set(&self, added: AddedValues<'_>) -> CowDocument<'static> {
         let array = self.array.value.as_str();
         CowDocument::build(|w| {
             w.nested("$expr", |w| {
@@ -357,7 +344,7 @@ impl ItemLimit {
         ))
     }
 
-    fn unclear(&self, written: Written<'_>) -> Violation {
+    fn unclear(&self, written: WrittenBy<'_>) -> Violation {
         let text = String::from_utf8_lossy;
         Violation::Unclear(Rejection::new(
             format!(
@@ -390,13 +377,13 @@ fn if_array(w: &mut Writer<'_>, array: &str, then: impl FnOnce(&mut Writer<'_>, 
 }
 
 /// Writes the values that the array does not contain. Like `$addToSet`, `$setDifference` adds equal ones once.
-fn write_new_items(w: &mut Writer<'_>, array: &str, added: Added<'_>) {
+fn write_new_items(w: &mut Writer<'_>, array: &str, added: AddedValues<'_>) {
     let reference = format!("${array}");
     w.array("$setDifference", |a| {
         a.nested(|w| {
             w.array("$literal", |a| match added {
-                Added::One(value) => a.value(value),
-                Added::Each(values) => values.values().for_each(|value| a.value(value)),
+                AddedValues::One(value) => a.value(value),
+                AddedValues::Each(values) => values.values().for_each(|value| a.value(value)),
             });
         });
         a.nested(|w| {

@@ -1,13 +1,13 @@
 //! Writes a replacement document as an expression of a pipeline.
 
-use crate::document::{Document, Element, Kind, Slot, Value};
+use crate::document::{Document, Element, Kind, Value, ValueSlot};
 
 /// Writes the document that the server would store. In a replacement, but not in a pipeline, the server sets empty
 /// timestamps at the top level, except `_id`, to the current time (manual: "BSON Types", Timestamps).
 /// `$$CLUSTER_TIME` needs a replica set. An expression cannot name a field with a dot or a leading `$`; such a
 /// field stays empty.
-pub(super) fn write(slot: Slot<'_>, document: Document<'_>) {
-    let literal = |slot: Slot<'_>| slot.nested(|w| w.value("$literal", Value::document(document)));
+pub(super) fn write(slot: ValueSlot<'_>, document: Document<'_>) {
+    let literal = |slot: ValueSlot<'_>| slot.nested(|w| w.value("$literal", Value::document(document)));
     let empty = || document.elements().filter(is_empty_timestamp).filter(has_plain_name);
     if empty().next().is_none() {
         return literal(slot);

@@ -43,9 +43,10 @@ pub use collection::Collection;
 use numbering::Numbering;
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
+use verdict::Violation;
 pub use verdict::{
-    CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, Stored, Unmatched,
-    Verdict,
+    CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, StoredKind,
+    Unmatched, Verdict,
 };
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
@@ -80,7 +81,7 @@ macro_rules! patterns {
             }
 
             /// Reads the settings under the key `name`, one of [`Self::NAMES`].
-            pub(crate) fn read(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+            pub(crate) fn read_settings(name: &str, settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
                 $(if name == stringify!($key) {
                     return $key::$Type::read(settings, context).map(Self::$Type);
                 })*
@@ -103,7 +104,7 @@ macro_rules! patterns {
 
             /// Returns its position in the table: smaller is evaluated earlier.
             pub fn phase(&self) -> u8 {
-                Phase::of(self) as u8
+                Phase::of_pattern(self) as u8
             }
 
             /// Returns the key in rule files.
@@ -120,7 +121,7 @@ macro_rules! patterns {
         }
 
         impl Phase {
-            fn of(pattern: &AnyPattern) -> Self {
+            fn of_pattern(pattern: &AnyPattern) -> Self {
                 match pattern {
                     $(AnyPattern::$Type(_) => Self::$Type,)*
                 }
@@ -400,7 +401,7 @@ pub trait Pattern {
     }
 
     /// Returns the limits under which commands on its namespaces need a permit; `None`: they need none.
-    fn permits(&self) -> Option<&throttle::Limits> {
+    fn permits(&self) -> Option<&throttle::ThrottleLimits> {
         None
     }
 
@@ -447,7 +448,7 @@ pub trait Pattern {
 
     /// Returns the statement of [`Verdict::Counted`] for documents whose field is of this kind only; `None` if there
     /// are no such documents.
-    fn counting<'a>(&self, statement: &Statement<'a>, stored: Stored) -> Option<Operation<'a>> {
+    fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
         let _ = (statement, stored);
         None
     }

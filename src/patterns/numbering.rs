@@ -18,7 +18,7 @@ pub type ProvidedNumbers = SmallVec<[i64; 1]>;
 /// Where numbers come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Strategy {
-    /// Leases numbers from a counter document.
+    /// Reserves numbers in a counter document.
     Counter,
     /// Uses max + 1 and tries again on a duplicate key.
     Optimistic,
@@ -33,7 +33,7 @@ pub trait Numbering: Debug + Sync {
 
     /// Returns the request for `count` numbers of the counter for a namespace. `brought` are numbers that statements
     /// already contain.
-    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> Lease;
+    fn request(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberRequest;
 
     /// Returns the number after the largest stored one, for [`Strategy::Optimistic`]; `None` if that is the largest
     /// possible number.
@@ -46,9 +46,9 @@ pub trait Numbering: Debug + Sync {
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a>;
 }
 
-/// Numbers of a counter.
+/// A request for numbers of a counter.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Lease {
+pub struct NumberRequest {
     pub counter: Counter,
     /// The count of numbers that the message needs.
     pub count: u32,

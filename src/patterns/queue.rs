@@ -24,10 +24,10 @@ use super::{
     concern_for_content,
 };
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{self, Declaration, Keys, Mapping, Scalar, Setting, Whole};
+use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, Whole};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, edit};
-use crate::effect::{Change, Held, Written, change, equality, inserted, touched};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
+use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -44,15 +44,19 @@ pub struct Queue {
 const LOCKED: Setting<FieldPath> = Setting::with_default(
     "locked",
     FieldPath,
-    Scalar::Text("locked"),
+    DeclaredScalar::Text("locked"),
     "Whether a worker has the job. A top-level field.",
 );
-const LOCKED_AT: Setting<FieldPath> =
-    Setting::with_default("locked_at", FieldPath, Scalar::Text("tlocked"), "The time of the claim. A top-level field.");
+const LOCKED_AT: Setting<FieldPath> = Setting::with_default(
+    "locked_at",
+    FieldPath,
+    DeclaredScalar::Text("tlocked"),
+    "The time of the claim. A top-level field.",
+);
 const ATTEMPTS: Setting<FieldPath> = Setting::with_default(
     "attempts",
     FieldPath,
-    Scalar::Text("try"),
+    DeclaredScalar::Text("try"),
     "The number of claims: the fencing token. A top-level field.",
 );
 const FIELDS: Setting<Mapping> = Setting::optional(
@@ -166,7 +170,7 @@ impl Pattern for Queue {
     fn unmatched(&self, _: &Statement<'_>, stored: Option<Document<'_>>) -> Unmatched {
         let Some(stored) = stored else { return Unmatched::Nothing };
         match self.locked.lookup(stored) {
-            Lookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
+            PathLookup::Found(value) if !lock::is_free(value) => Unmatched::Nothing,
             _ => Unmatched::Reject(Rejection::new(
                 format!(
                     "it locks a free job without incrementing '{}', so another worker could lock it too",
@@ -184,12 +188,12 @@ enum Lock<'s> {
     Kept,
     Freed,
     Taken,
-    Unclear(Written<'s>),
+    Unclear(WrittenBy<'s>),
 }
 
 /// The effect of a statement on a job's attempt number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Attempt {
+enum AttemptChange {
     Untouched,
     /// It is set to the number in the filter.
     Same,
@@ -252,17 +256,17 @@ impl Queue {
     /// Returns a new job with its missing fields: unlocked, now, never claimed. `None` if no field is missing.
     fn filled<'a>(&self, document: Document<'_>, now: i64) -> Result<Option<CowDocument<'a>>, Rejection> {
         let uncounted = match self.attempts.lookup(document) {
-            Lookup::Found(value) if value.kind == Kind::Null => true,
-            Lookup::Found(value) => self.check_number(value).map(|()| false)?,
-            Lookup::Missing | Lookup::Blocked(_) => false,
+            PathLookup::Found(value) if value.kind == Kind::Null => true,
+            PathLookup::Found(value) => self.check_number(value).map(|()| false)?,
+            PathLookup::Missing | PathLookup::Blocked(_) => false,
         };
-        if matches!(self.locked.lookup(document), Lookup::Found(lock) if lock.kind == Kind::Array) {
+        if matches!(self.locked.lookup(document), PathLookup::Found(lock) if lock.kind == Kind::Array) {
             return Err(Rejection::new(
                 format!("its '{}' is an array", self.locked),
                 "Lock a job with one value, for example `true`.",
             ));
         }
-        let lacks = |field: &Path| field.lookup(document) == Lookup::Missing;
+        let lacks = |field: &Path| field.lookup(document) == PathLookup::Missing;
         if !uncounted && ![&self.locked, &self.locked_at, &self.attempts].into_iter().any(lacks) {
             return Ok(None);
         }
@@ -316,20 +320,22 @@ impl Queue {
                 format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
                 format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
             )),
-            (Lock::Taken, Attempt::Same) => self.save(operation, update),
+            (Lock::Taken, AttemptChange::Same) => self.save(operation, update),
             (Lock::Taken, attempt) => self.claim(operation, update, attempt, now),
-            (Lock::Kept | Lock::Freed, Attempt::Untouched | Attempt::Same) => {
+            (Lock::Kept | Lock::Freed, AttemptChange::Untouched | AttemptChange::Same) => {
                 if update.upsert {
                     return Err(upsert_of_a_job());
                 }
                 self.check_fence(filter, update.multi).map(|()| Verdict::Conditional(LOST_CLAIM))
             }
-            (Lock::Kept | Lock::Freed, Attempt::Next | Attempt::Other) => Err(self.changes_attempts(update)),
+            (Lock::Kept | Lock::Freed, AttemptChange::Next | AttemptChange::Other) => {
+                Err(self.changes_attempts(update))
+            }
         }
     }
 
     fn lock<'s>(&'s self, operation: &'s Operation<'_>) -> Result<Lock<'s>, Rejection> {
-        let by = |operator| Lock::Unclear(Written { operator, path: self.locked.as_str().as_bytes() });
+        let by = |operator| Lock::Unclear(WrittenBy { operator, path: self.locked.as_str().as_bytes() });
         Ok(match change(operation, &self.locked) {
             Change::Untouched => Lock::Kept,
             Change::Removed => Lock::Freed,
@@ -349,12 +355,12 @@ impl Queue {
         })
     }
 
-    fn attempt(&self, operation: &Operation<'_>, filter: Document<'_>) -> Attempt {
+    fn attempt(&self, operation: &Operation<'_>, filter: Document<'_>) -> AttemptChange {
         match (change(operation, &self.attempts), equality(filter, self.attempts.as_str())) {
-            (Change::Untouched, _) => Attempt::Untouched,
-            (Change::Set(value), Some(token)) if value == token || is_ahead(value, token, 0) => Attempt::Same,
-            (Change::Set(value), Some(token)) if is_ahead(value, token, 1) => Attempt::Next,
-            _ => Attempt::Other,
+            (Change::Untouched, _) => AttemptChange::Untouched,
+            (Change::Set(value), Some(token)) if value == token || is_ahead(value, token, 0) => AttemptChange::Same,
+            (Change::Set(value), Some(token)) if is_ahead(value, token, 1) => AttemptChange::Next,
+            _ => AttemptChange::Other,
         }
     }
 
@@ -389,15 +395,15 @@ impl Queue {
 
     /// Evaluates an upsert that changes no stored job: adds the missing fields to the inserted document.
     fn enqueue<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
-        // The server refuses to insert such a document.
+        // The server rejects the insert of such a document.
         let Some(image) = inserted(operation) else { return Ok(Verdict::Forward) };
         match image.at(&self.attempts) {
-            Held::Missing => {}
-            Held::Value(attempts) => self.check_number(attempts)?,
-            Held::Some(_) | Held::Unknown | Held::Blocked(_) => return Err(upsert_of_a_job()),
+            ImageValue::Missing => {}
+            ImageValue::Value(attempts) => self.check_number(attempts)?,
+            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return Err(upsert_of_a_job()),
         }
         let news = self.new_fields(now);
-        let lacking = || news.iter().filter(|(field, _)| image.at(field) == Held::Missing);
+        let lacking = || news.iter().filter(|(field, _)| image.at(field) == ImageValue::Missing);
         let Modification::Operators(operators) = &update.modification else { return Ok(Verdict::Forward) };
         if lacking().next().is_none() {
             return Ok(Verdict::Forward);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Concern, Pattern};
 use crate::command::{Namespace, StatementKind};
-use crate::config::keys::{self, Declaration, Keys, Scalar, Setting, Words};
+use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 
 /// The minimum. docward cannot measure less: a primary without writes advances its last write only every ten seconds,
@@ -20,17 +20,17 @@ pub struct Reads {
     max_staleness: Duration,
 }
 
-const PREFER: Setting<Words<()>> = Setting::with_default(
+const PREFER: Setting<Keywords<()>> = Setting::with_default(
     "prefer",
-    Words(&[("secondary", (), "A secondary that is recent enough, or else the primary.")]),
-    Scalar::Text("secondary"),
+    Keywords(&[("secondary", (), "A secondary that is recent enough, or else the primary.")]),
+    DeclaredScalar::Text("secondary"),
     "The server that answers.",
 );
 /// The default is the shortest that MongoDB's drivers allow.
 const MAX_STALENESS: Setting<keys::Duration> = Setting::with_default(
     "max_staleness",
     keys::Duration,
-    Scalar::Text("90s"),
+    DeclaredScalar::Text("90s"),
     "How far the secondary may be behind the primary; at least 15s.",
 );
 const KEYS: Keys = Keys::new(

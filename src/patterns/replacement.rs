@@ -24,13 +24,13 @@ use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
 use super::{
-    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Stored, Unmatched, Verdict,
+    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, StoredKind, Unmatched, Verdict,
     WeakerSetting,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Boolean, Constraint, Declaration, Keys, Scalar, Setting, Words};
+use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::{equality, is_same_number, pinned_roots};
 
 /// Settings of the pattern.
@@ -62,9 +62,9 @@ enum OnConflict {
 
 const NONE: Value<'static> = Value { kind: Kind::Null, bytes: &[] };
 
-const POLICY: Setting<Words<ReplacementPolicy>> = Setting::with_default(
+const POLICY: Setting<Keywords<ReplacementPolicy>> = Setting::with_default(
     "policy",
-    Words(&[
+    Keywords(&[
         (
             "reject",
             ReplacementPolicy::Reject,
@@ -77,7 +77,7 @@ const POLICY: Setting<Words<ReplacementPolicy>> = Setting::with_default(
             "The version in the document is added to the filter, and the stored version becomes that + 1.",
         ),
     ]),
-    Scalar::Text("reject"),
+    DeclaredScalar::Text("reject"),
     "The action for a replacement whose filter does not name the version.",
 );
 const VERSION: Setting<FieldPath> = Setting::optional(
@@ -87,19 +87,19 @@ const VERSION: Setting<FieldPath> = Setting::optional(
      Required for `policy: check_version`.",
 )
 .examples(&["version"]);
-const ON_CONFLICT: Setting<Words<OnConflict>> = Setting::with_default(
+const ON_CONFLICT: Setting<Keywords<OnConflict>> = Setting::with_default(
     "on_conflict",
-    Words(&[
+    Keywords(&[
         ("error", OnConflict::Error, "An error with code 112 for that statement."),
         ("ignore", OnConflict::Ignore, "The reply has n: 0."),
     ]),
-    Scalar::Text("error"),
+    DeclaredScalar::Text("error"),
     "The reply when the stored document has another version than the statement.",
 );
 const COUNT_UPDATES: Setting<Boolean> = Setting::with_default(
     "count_updates",
     Boolean,
-    Scalar::Boolean(true),
+    DeclaredScalar::Boolean(true),
     "Whether updates by operators and pipelines increment the version too. Needs `version`. Set it to false if the \
      version is not a number.",
 );
@@ -185,7 +185,7 @@ impl Pattern for Replacement {
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {
         let Operation::Update(update) = &statement.operation else { return Verdict::Forward };
         let evaluated = match (&update.modification, &self.version_field) {
-            // mongod refuses to replace many documents and returns its own error.
+            // mongod rejects the replacement of many documents and returns its own error.
             (Modification::Replacement(_), _) if update.multi => return Verdict::Forward,
             (Modification::Replacement(document), _) => self.replacement(update, document.as_document()),
             (Modification::ClientPipeline(stages), version_field) => {
@@ -208,7 +208,7 @@ impl Pattern for Replacement {
         }
     }
 
-    fn counting<'a>(&self, statement: &Statement<'a>, stored: Stored) -> Option<Operation<'a>> {
+    fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
         let Operation::Update(update) = &statement.operation else { return None };
         counting::counting(update, self.version_field.as_ref()?, stored)
     }
@@ -304,9 +304,9 @@ impl Replacement {
         version_field: &Path,
     ) -> Result<Verdict<'a>, Rejection> {
         let version = match version_field.lookup(document) {
-            Lookup::Found(version) => version,
-            Lookup::Missing => NONE,
-            Lookup::Blocked(kind) => return Err(blocked(version_field, kind)),
+            PathLookup::Found(version) => version,
+            PathLookup::Missing => NONE,
+            PathLookup::Blocked(kind) => return Err(blocked(version_field, kind)),
         };
         let stored = match next_version(version) {
             Some(next) => edit::set(document, version_field, next.as_value()),
@@ -332,7 +332,7 @@ impl Replacement {
         let is_redundant_id = |field: &Element<'_>| field.key == b"_id" && equality(filter, "_id") == Some(field.value);
         // The version that the document was read with must not be written back.
         let is_version = |field: &Element<'_>| version.is_some_and(|version| version.as_bytes() == field.key);
-        // The server treats an equal `_id` of another numeric type as the same, but refuses a $set of it.
+        // The server treats an equal `_id` of another numeric type as the same, but rejects a $set of it.
         let is_same_id = |field: &Element<'_>| {
             field.key == b"_id" && equality(filter, "_id").is_some_and(|pinned| is_same_number(pinned, field.value))
         };
@@ -405,9 +405,9 @@ fn checked<'a>(
     version: Value<'_>,
 ) -> Result<Verdict<'a>, Rejection> {
     let written = match version_field.lookup(document) {
-        Lookup::Found(written) => Some(written),
-        Lookup::Missing => None,
-        Lookup::Blocked(kind) => return Err(blocked(version_field, kind)),
+        PathLookup::Found(written) => Some(written),
+        PathLookup::Missing => None,
+        PathLookup::Blocked(kind) => return Err(blocked(version_field, kind)),
     };
     let next = match (next_version(version), written) {
         // A number that cannot be incremented would never change again.

@@ -19,15 +19,15 @@ pub enum Requirement {
 
 /// The operators and the first version of MongoDB that has each
 /// (<https://www.mongodb.com/docs/manual/reference/operator/aggregation/>).
-const OPERATORS: [(&str, Release); 3] = [
-    ("$isNumber", Release { name: "4.4", wire_version: 9 }),
-    ("$bsonSize", Release { name: "4.4", wire_version: 9 }),
-    ("$setField", Release { name: "5.0", wire_version: 13 }),
+const OPERATORS: [(&str, ServerRelease); 3] = [
+    ("$isNumber", ServerRelease { name: "4.4", wire_version: 9 }),
+    ("$bsonSize", ServerRelease { name: "4.4", wire_version: 9 }),
+    ("$setField", ServerRelease { name: "5.0", wire_version: 13 }),
 ];
 
 /// A release of MongoDB.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Release {
+pub struct ServerRelease {
     pub name: &'static str,
     /// `maxWireVersion` in its hello replies (`src/mongo/db/wire_version.h` of the server).
     pub wire_version: i64,
@@ -36,17 +36,17 @@ pub struct Release {
 impl Requirement {
     /// Returns the first release that has it.
     #[must_use]
-    pub fn since(self) -> Release {
+    pub fn since(self) -> ServerRelease {
         match self {
-            Self::PipelineUpdates => Release { name: "4.2", wire_version: 8 },
+            Self::PipelineUpdates => ServerRelease { name: "4.2", wire_version: 8 },
             Self::Operator(name) => {
                 let known = OPERATORS.iter().find(|(operator, _)| *operator == name);
-                known.map_or(Release { name: "3.6", wire_version: 6 }, |(_, release)| *release)
+                known.map_or(ServerRelease { name: "3.6", wire_version: 6 }, |(_, release)| *release)
             }
-            Self::OwnConnection => Release { name: "4.4", wire_version: 9 },
-            Self::Transactions => Release { name: "4.0", wire_version: 7 },
-            Self::ChangeStreams => Release { name: "3.6", wire_version: 6 },
-            Self::PreImages => Release { name: "6.0", wire_version: 17 },
+            Self::OwnConnection => ServerRelease { name: "4.4", wire_version: 9 },
+            Self::Transactions => ServerRelease { name: "4.0", wire_version: 7 },
+            Self::ChangeStreams => ServerRelease { name: "3.6", wire_version: 6 },
+            Self::PreImages => ServerRelease { name: "6.0", wire_version: 17 },
         }
     }
 

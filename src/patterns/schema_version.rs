@@ -19,13 +19,13 @@ use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
     AnyPattern, Claim, Concern, Context, ExpectedVersion, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched,
-    Verdict, concern_for_content,
+    Verdict, Violation, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, Keys, Scalar, Setting, Whole, Words};
+use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, Whole};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
-use crate::effect::{Change, Held, Written, change, equality, inserted};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
+use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -52,13 +52,13 @@ const FIELD: Setting<FieldPath> =
         .examples(&["schema_version"]);
 const CURRENT: Setting<Whole> = Setting::required("current", VERSIONS, "The newest version.");
 const MINIMUM: Setting<Whole> = Setting::required("minimum", VERSIONS, "The oldest version that may still be written.");
-const ON_NEWER: Setting<Words<OnNewer>> = Setting::with_default(
+const ON_NEWER: Setting<Keywords<OnNewer>> = Setting::with_default(
     "on_newer",
-    Words(&[
+    Keywords(&[
         ("error", OnNewer::Error, "An error with code 121 for that statement."),
         ("ignore", OnNewer::Ignore, "The reply has n: 0."),
     ]),
-    Scalar::Text("error"),
+    DeclaredScalar::Text("error"),
     "The reply to a statement whose documents all have a newer version than the statement.",
 );
 const KEYS: Keys = Keys::new(
@@ -170,7 +170,7 @@ impl Pattern for SchemaVersion {
         let (Some(stored), Ok(version)) = (stored, self.version_of(&statement.operation)) else {
             return Unmatched::Nothing;
         };
-        let Lookup::Found(found) = self.field.value.lookup(stored) else { return Unmatched::Nothing };
+        let PathLookup::Found(found) = self.field.value.lookup(stored) else { return Unmatched::Nothing };
         if Bound::Integer(version).compare(found) != Some(Ordering::Greater) {
             return Unmatched::Nothing;
         }
@@ -182,19 +182,6 @@ impl Pattern for SchemaVersion {
             ),
             "Update the application: it must know the stored version, and name it in what it writes or in its filter.",
         ))
-    }
-}
-
-/// Why a statement does not pass.
-enum Violation {
-    Broken(Rejection),
-    /// docward cannot analyse the statement.
-    Unclear(Rejection),
-}
-
-impl From<Rejection> for Violation {
-    fn from(rejection: Rejection) -> Self {
-        Self::Broken(rejection)
     }
 }
 
@@ -234,9 +221,9 @@ impl SchemaVersion {
     fn inserted(&self, operation: &Operation<'_>) -> Result<Option<i64>, Violation> {
         let Some(document) = inserted(operation) else { return Ok(None) };
         match document.at(&self.field.value) {
-            Held::Value(value) => Ok(Some(self.check(value)?)),
-            Held::Missing | Held::Blocked(_) => Err(self.without_version().into()),
-            Held::Some(_) | Held::Unknown => Err(Violation::Broken(Rejection::new(
+            ImageValue::Value(value) => Ok(Some(self.check(value)?)),
+            ImageValue::Missing | ImageValue::Blocked(_) => Err(self.without_version().into()),
+            ImageValue::Some(_) | ImageValue::Unknown => Err(Violation::Broken(Rejection::new(
                 format!("as an upsert it could insert a document with another '{}'", self.field.value),
                 self.remedy(),
             ))),
@@ -306,7 +293,7 @@ impl SchemaVersion {
         )
     }
 
-    fn unclear(&self, written: Written<'_>) -> Violation {
+    fn unclear(&self, written: WrittenBy<'_>) -> Violation {
         let text = String::from_utf8_lossy;
         Violation::Unclear(Rejection::new(
             format!("docward cannot check the result of {} on '{}'", text(written.operator), text(written.path)),

@@ -26,10 +26,10 @@ use super::{
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, NamespacePattern, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
-use crate::effect::{self, Change, Held, Touch, touch, touched};
+use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
+use crate::effect::{self, Change, ImageValue, Touch, touch, touched};
 use settings::Provided;
-pub use settings::{Sequence, Start};
+pub use settings::{Sequence, SequenceStart};
 pub use shared::{Beginning, Origin};
 
 impl Pattern for Sequence {
@@ -53,7 +53,7 @@ impl Pattern for Sequence {
     fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
         const COUNT: &[&str] = &["find", "insert", "update"];
         let mut privileges = Vec::new();
-        let reads_documents = self.strategy == Strategy::Optimistic || self.start == Start::AfterMax;
+        let reads_documents = self.strategy == Strategy::Optimistic || self.start == SequenceStart::AfterMax;
         for namespace in namespaces {
             if let (true, Some((database, collection))) = (reads_documents, namespace.exact()) {
                 privileges.push(Privilege::new(database, collection, &["find"]));
@@ -119,7 +119,7 @@ impl Pattern for Sequence {
                     collection,
                     id,
                     field: field.as_str().to_owned(),
-                    may_be_missing: self.start == Start::AfterMax,
+                    may_be_missing: self.start == SequenceStart::AfterMax,
                 },
                 backfill: Some(Backfill::Counter),
             });
@@ -187,11 +187,11 @@ impl Sequence {
 
     fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
-            Lookup::Missing => Verdict::Number(None),
-            Lookup::Found(value) if self.is_replaced(value) => Verdict::Number(None),
-            Lookup::Found(value) if self.provided == Provided::Keep => provides(value),
-            Lookup::Found(_) => Verdict::Reject(self.own_number()),
-            Lookup::Blocked(kind) => self.no_room(kind),
+            PathLookup::Missing => Verdict::Number(None),
+            PathLookup::Found(value) if self.is_replaced(value) => Verdict::Number(None),
+            PathLookup::Found(value) if self.provided == Provided::Keep => provides(value),
+            PathLookup::Found(_) => Verdict::Reject(self.own_number()),
+            PathLookup::Blocked(kind) => self.no_room(kind),
         }
     }
 
@@ -216,14 +216,14 @@ impl Sequence {
     /// filter's equalities, so a number in the filter counts as the replacement's.
     fn evaluate_replacement<'a>(&self, update: &Update<'a>, document: Document<'_>) -> Verdict<'a> {
         if update.multi {
-            // The server refuses this replacement, but it would not refuse a pipeline.
+            // The server rejects this replacement, but it would not reject a pipeline.
             return Verdict::Forward;
         }
         let own = match self.field().lookup(document) {
-            Lookup::Found(value) if self.is_no_number(value) => None,
-            Lookup::Found(value) => Some(value),
-            Lookup::Blocked(kind) => return self.no_room(kind),
-            Lookup::Missing => None,
+            PathLookup::Found(value) if self.is_no_number(value) => None,
+            PathLookup::Found(value) => Some(value),
+            PathLookup::Blocked(kind) => return self.no_room(kind),
+            PathLookup::Missing => None,
         };
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).filter(|_| update.upsert);
         match (own, pinned) {
@@ -295,7 +295,7 @@ impl Sequence {
             return self.evaluate_update(operation, update);
         }
         let modification = match kept::set_around(operators.as_document(), self.field()) {
-            Some(Lookup::Blocked(kind)) => return self.no_room(kind),
+            Some(PathLookup::Blocked(kind)) => return self.no_room(kind),
             Some(_) => kept::setting_around(&update.modification, self.field()),
             None => kept::without_set(operators.as_document(), self.field()).map(Modification::Operators),
         };
@@ -329,13 +329,13 @@ impl Sequence {
         let Some(inserted) = effect::inserted(operation) else { return writes() };
         let held = inserted.at(self.field());
         let number = match held {
-            Held::Value(value) => Some(value),
+            ImageValue::Value(value) => Some(value),
             _ => None,
         };
         match held {
-            Held::Missing if self.on_upsert => self.allocate_on_upsert(update),
-            Held::Blocked(kind) if self.on_upsert => self.no_room(kind),
-            Held::Missing | Held::Blocked(_) => writes(),
+            ImageValue::Missing if self.on_upsert => self.allocate_on_upsert(update),
+            ImageValue::Blocked(kind) if self.on_upsert => self.no_room(kind),
+            ImageValue::Missing | ImageValue::Blocked(_) => writes(),
             _ if self.provided == Provided::Keep && !number.is_some_and(|value| self.is_replaced(value)) => writes(),
             _ if number.is_some_and(|value| self.is_replaced(value)) && self.is_replaceable(update) => {
                 self.allocate_on_upsert(update)

@@ -11,37 +11,38 @@ use std::time::Duration;
 use super::{Concern, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
-    self, Constraint, Declaration, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, TextForm, Whole, Words,
+    self, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm,
+    ValueForm, Whole,
 };
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Throttle {
-    limits: Limits,
+    limits: ThrottleLimits,
 }
 
 /// What clients with the same key may use together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct ThrottleLimits {
     /// Commands at a time.
     pub concurrent: Option<NonZeroU32>,
     /// Statements in a second.
     pub rate: Option<NonZeroU32>,
-    pub per: Per,
+    pub per: LimitedClient,
     /// How long a command may wait.
     pub wait: Duration,
 }
 
 /// Which clients share a limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Per {
+pub enum LimitedClient {
     App,
     User,
     Client,
 }
 
-impl Per {
+impl LimitedClient {
     /// The word for it in rule files.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -57,19 +58,19 @@ const CONCURRENT: Setting<Whole> =
     Setting::optional("concurrent", Whole(1..=1_000_000), "The maximum number of commands at a time.");
 const RATE: Setting<Rate> =
     Setting::optional("rate", Rate, "The maximum number of statements in a second.").examples(&["1000/s"]);
-const PER: Setting<Words<Per>> = Setting::required(
+const PER: Setting<Keywords<LimitedClient>> = Setting::required(
     "per",
-    Words(&[
-        ("app", Per::App, "The clients with the same application name (`appName` of the connection string)."),
-        ("user", Per::User, "The clients with the same authenticated user."),
-        ("client", Per::Client, "The clients with the same IP address."),
+    Keywords(&[
+        ("app", LimitedClient::App, "The clients with the same application name (`appName` of the connection string)."),
+        ("user", LimitedClient::User, "The clients with the same authenticated user."),
+        ("client", LimitedClient::Client, "The clients with the same IP address."),
     ]),
     "The clients that share a limit.",
 );
 const WAIT: Setting<keys::Duration> = Setting::with_default(
     "wait",
     keys::Duration,
-    Scalar::Text("2s"),
+    DeclaredScalar::Text("2s"),
     "How long a command may wait. Then the client gets an overload error.",
 );
 const KEYS: Keys =
@@ -85,7 +86,7 @@ impl Pattern for Throttle {
         context.mapping(settings, &KEYS, |reader| Self::read_keys(settings, reader))
     }
 
-    fn permits(&self) -> Option<&Limits> {
+    fn permits(&self) -> Option<&ThrottleLimits> {
         Some(&self.limits)
     }
 
@@ -118,7 +119,7 @@ impl Throttle {
         if concurrent.is_none() && rate.is_none() {
             return None;
         }
-        Some(Self { limits: Limits { concurrent, rate, per: per?.value, wait: wait?.value } })
+        Some(Self { limits: ThrottleLimits { concurrent, rate, per: per?.value, wait: wait?.value } })
     }
 }
 
@@ -126,13 +127,13 @@ impl Throttle {
 #[derive(Clone, Copy, Debug)]
 struct Rate;
 
-impl Shape for Rate {
-    fn form(&self) -> Form {
-        Form::Text(TextForm::matching("^0*[1-9][0-9]{0,6}/s$"))
+impl DescribeForm for Rate {
+    fn form(&self) -> ValueForm {
+        ValueForm::Text(TextForm::matching("^0*[1-9][0-9]{0,6}/s$"))
     }
 }
 
-impl Kind for Rate {
+impl ReadValue for Rate {
     type Value = NonZeroU32;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<NonZeroU32> {

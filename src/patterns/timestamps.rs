@@ -38,11 +38,11 @@ use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, Value};
 use operators::OperatorsProcedure;
 use pins::without_time;
-use pipeline::Stage;
+use pipeline::StageWriter;
 pub use settings::Timestamps;
-use settings::{Fields, Per, TimeSource, WithoutSource};
+use settings::{TimeSource, TimestampScope, TimestampedFields, WithoutSource};
 use touches::set_value;
-use writes::Writes;
+use writes::PathWrites;
 
 const STALE: NoEffect = NoEffect::stale("it changed nothing: what is stored is as new or newer");
 
@@ -71,7 +71,7 @@ impl Pattern for Timestamps {
         let passes = WeakerSetting { what: "allows writes without a source time", setting: "without_source" };
         let some = WeakerSetting { what: "protects only some of the fields", setting: "fields" };
         let passing = (self.without_source == WithoutSource::Pass).then_some(passes);
-        passing.into_iter().chain(matches!(self.fields, Fields::Listed(_)).then_some(some)).collect()
+        passing.into_iter().chain(matches!(self.fields, TimestampedFields::Listed(_)).then_some(some)).collect()
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {
@@ -195,14 +195,14 @@ impl Timestamps {
         }
         // The only timestamp is set already.
         let on_insert = match time {
-            Some(time) if self.per == Per::Field => pinned.at(time),
+            Some(time) if self.per == TimestampScope::Field => pinned.at(time),
             _ => Vec::new(),
         };
         let mut changes = match self.changes(update, &touches, time)? {
             Ok(changes) => changes,
             Err(verdict) => return Ok(verdict),
         };
-        let writes = Writes::new(changes.writes)?;
+        let writes = PathWrites::new(changes.writes)?;
         touches.check_idle()?;
         if !on_insert.is_empty() && pinned.id {
             changes.obstacle.get_or_insert_with(|| {
@@ -218,7 +218,7 @@ impl Timestamps {
                 false => Verdict::procedure(OperatorsProcedure::new(self, &changes.protected, &on_insert)),
             });
         }
-        let stage = Stage::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
+        let stage = StageWriter::new(&self.forms).update(writes.tree(), &changes.protected, &on_insert);
         let modification = pipeline_of(stage, &update.modification);
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))
@@ -230,11 +230,11 @@ impl Timestamps {
         document: Document<'_>,
         context: &Context<'_>,
     ) -> Result<Verdict<'a>, Rejection> {
-        // mongod refuses to replace many documents and returns its own error.
+        // mongod rejects the replacement of many documents and returns its own error.
         if update.multi {
             return Ok(Verdict::Forward);
         }
-        if self.per == Per::Field {
+        if self.per == TimestampScope::Field {
             return Ok(Verdict::unsupported(
                 "it replaces the whole document, but timestamps are stored per field",
                 "Use updateOne with $set. (For the DBA: `per: document` protects replacements, and a `replacement` \
@@ -257,7 +257,7 @@ impl Timestamps {
             return Ok(Verdict::Forward);
         };
         let stored = CowDocument::from_writer(self.timestamped_as_a_whole(document, time));
-        let stage = Stage::new(&self.forms).replacement(stored.as_document(), time);
+        let stage = StageWriter::new(&self.forms).replacement(stored.as_document(), time);
         let modification = pipeline_of(stage, &update.modification);
         let operation = remade(update, update.filter.clone(), modification, update.upsert);
         Ok(Verdict::rewrite_with(operation, STALE))

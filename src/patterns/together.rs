@@ -10,10 +10,10 @@ use super::field_path::{FieldPath, located_path};
 use super::stored_data::{DataCheck, all, any, is_missing, not};
 use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, Form, Shape};
-use crate::config::{Code, Node, ReadContext, Value as Yaml};
+use crate::config::keys::{Declaration, DescribeForm, ValueForm};
+use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{Held, Inserted, Touch, inserted, is_position, touch, touched};
+use crate::effect::{ImageValue, Inserted, Touch, inserted, is_position, touch, touched};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -24,7 +24,7 @@ pub struct Together {
 impl Pattern for Together {
     fn declaration() -> Declaration {
         let items = Box::new(FieldPath.form());
-        let form = Form::List { items, at_least: 2, distinct: true };
+        let form = ValueForm::List { items, at_least: 2, distinct: true };
         Declaration { meaning: "Fields that must change in one statement.", form, example: "[a, b]" }
     }
 
@@ -69,10 +69,10 @@ impl Pattern for Together {
 type Below<'p> = (usize, &'p [u8]);
 
 /// For each field of the rule whether it is present; `None` if that is not known.
-type Presence = SmallVec<[Option<bool>; 4]>;
+type FieldPresence = SmallVec<[Option<bool>; 4]>;
 
 /// Elements of arrays, by their paths.
-type Elements<'u> = SmallVec<[&'u [u8]; 4]>;
+type ArrayElements<'u> = SmallVec<[&'u [u8]; 4]>;
 
 impl Together {
     fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
@@ -121,9 +121,9 @@ impl Together {
     }
 
     /// Checks an update of a stored document, without `$setOnInsert`. Returns what is written into the fields.
-    fn check_stored(&self, operators: Document<'_>) -> Result<Presence, Rejection> {
+    fn check_stored(&self, operators: Document<'_>) -> Result<FieldPresence, Rejection> {
         let (mut changed, mut written) = (self.all(Some(false)), self.all(None));
-        let mut elements = Elements::new();
+        let mut elements = ArrayElements::new();
         for (operator, path, value) in touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert") {
             let touches = self.fields.iter().map(|field| touch(field, path));
             for ((touches, changed), written) in touches.zip(&mut changed).zip(&mut written) {
@@ -179,7 +179,7 @@ impl Together {
         operator: &[u8],
         path: &[u8],
         value: Value<'_>,
-        written: &mut Presence,
+        written: &mut FieldPresence,
     ) -> Result<(), Rejection> {
         let plain = without_positions(path);
         if plain.is_empty() {
@@ -200,16 +200,16 @@ impl Together {
     }
 
     /// Checks the document that an upsert inserts: the filter's equalities with the operators applied.
-    fn check_inserted(&self, operation: &Operation<'_>, written: &Presence) -> Result<(), Rejection> {
+    fn check_inserted(&self, operation: &Operation<'_>, written: &FieldPresence) -> Result<(), Rejection> {
         let Some(image) = inserted(operation) else { return Ok(()) };
         let mut presence = self.all(None);
         for (index, field) in self.fields.iter().enumerate() {
             let is_there = match image.at(field) {
-                Held::Value(_) | Held::Some(_) => Some(true),
-                Held::Missing => Some(false),
-                Held::Blocked(Kind::Array) => self.is_in_array(&image, field, index)?,
-                Held::Blocked(_) => Some(false),
-                Held::Unknown => None,
+                ImageValue::Value(_) | ImageValue::Some(_) => Some(true),
+                ImageValue::Missing => Some(false),
+                ImageValue::Blocked(Kind::Array) => self.is_in_array(&image, field, index)?,
+                ImageValue::Blocked(_) => Some(false),
+                ImageValue::Unknown => None,
             };
             if let Some(entry) = presence.get_mut(index) {
                 *entry = is_there.or(written.get(index).copied().flatten());
@@ -230,7 +230,7 @@ impl Together {
         let mut arrays = ends.filter_map(|end| {
             let around = Path::parse(field.as_str().get(..end)?)?;
             match image.at(&around) {
-                Held::Value(value) if value.kind == Kind::Array => Some((around, value)),
+                ImageValue::Value(value) if value.kind == Kind::Array => Some((around, value)),
                 _ => None,
             }
         });
@@ -240,7 +240,7 @@ impl Together {
         Ok(presence.get(index).copied().flatten())
     }
 
-    fn all(&self, presence: Option<bool>) -> Presence {
+    fn all(&self, presence: Option<bool>) -> FieldPresence {
         SmallVec::from_elem(presence, self.fields.len())
     }
 
@@ -336,7 +336,7 @@ fn note_value(value: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<boo
 
 fn note_element(element: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
     let Some(document) = element.as_document() else { return true };
-    let mut own: Presence = SmallVec::from_elem(None, presence.len());
+    let mut own: FieldPresence = SmallVec::from_elem(None, presence.len());
     let keeps_together = note_document(document, fields, &mut own);
     presence.iter_mut().zip(&own).for_each(|(entry, own)| *entry = own.or(*entry));
     let has = |(index, _): &&Below<'_>| own.get(*index).copied().flatten().is_some();

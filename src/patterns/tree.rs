@@ -27,60 +27,70 @@ use super::{
     WeakerSetting, WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, TextForm, Words};
+use crate::config::keys::{
+    Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm, ValueForm,
+};
 use crate::config::{Code, MapReader, Node, ReadContext};
-use crate::document::{Document, Lookup};
+use crate::document::{Document, PathLookup};
 use crate::effect::equality;
 use anchor::Unanchored;
-use id::Id;
-use intent::{Intent, Wanted};
-use layout::Layout;
-use placement::Placement;
+use id::NodeId;
+use intent::{Intent, RequestedPosition};
+use layout::TreeFields;
+use placement::NodePlacement;
 use removal::Removal;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Tree {
-    layout: Layout,
-    on_delete: OnDelete,
+    layout: TreeFields,
+    on_delete: OnNodeDelete,
     unanchored: Unanchored,
 }
 
 /// The action for a delete of a node that has children.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OnDelete {
+enum OnNodeDelete {
     Reject,
     /// All nodes below are deleted too.
     Cascade,
 }
 
-const PATH: Setting<FieldPath> =
-    Setting::with_default("path", FieldPath, Scalar::Text("path"), "The ancestors' _ids, root first; null for a root.");
-const PARENT: Setting<FieldPath> =
-    Setting::with_default("parent", FieldPath, Scalar::Text("parent"), "The parent's _id; null or missing for a root.");
+const PATH: Setting<FieldPath> = Setting::with_default(
+    "path",
+    FieldPath,
+    DeclaredScalar::Text("path"),
+    "The ancestors' _ids, root first; null for a root.",
+);
+const PARENT: Setting<FieldPath> = Setting::with_default(
+    "parent",
+    FieldPath,
+    DeclaredScalar::Text("parent"),
+    "The parent's _id; null or missing for a root.",
+);
 const SEPARATOR: Setting<Separator> = Setting::with_default(
     "separator",
     Separator,
-    Scalar::Text(","),
+    DeclaredScalar::Text(","),
     "One ASCII punctuation character, around every _id of the path.",
 );
-const ON_DELETE: Setting<Words<OnDelete>> = Setting::with_default(
+const ON_DELETE: Setting<Keywords<OnNodeDelete>> = Setting::with_default(
     "on_delete",
-    Words(&[
-        ("reject", OnDelete::Reject, "It is rejected."),
-        ("cascade", OnDelete::Cascade, "The children are deleted too."),
+    Keywords(&[
+        ("reject", OnNodeDelete::Reject, "It is rejected."),
+        ("cascade", OnNodeDelete::Cascade, "The children are deleted too."),
     ]),
-    Scalar::Text("reject"),
+    DeclaredScalar::Text("reject"),
     "The action for a delete of a node that has children.",
 );
-const UNANCHORED: Setting<Words<Unanchored>> = Setting::with_default(
+const UNANCHORED: Setting<Keywords<Unanchored>> = Setting::with_default(
     "unanchored",
-    Words(&[
+    Keywords(&[
         ("warn", Unanchored::Warn, "docward logs a warning."),
         ("reject", Unanchored::Reject, "It is rejected."),
         ("rewrite", Unanchored::Rewrite, "It is anchored if the result is the same."),
     ]),
-    Scalar::Text("warn"),
+    DeclaredScalar::Text("warn"),
     "The action for a read with a regular expression on the path that does not start with ^ and so cannot use the index.",
 );
 const KEYS: Keys = Keys::new(
@@ -92,13 +102,13 @@ const KEYS: Keys = Keys::new(
 #[derive(Clone, Copy, Debug)]
 struct Separator;
 
-impl Shape for Separator {
-    fn form(&self) -> Form {
-        Form::Text(TextForm::matching(r"^[!-/:-@\[-`{-~]$"))
+impl DescribeForm for Separator {
+    fn form(&self) -> ValueForm {
+        ValueForm::Text(TextForm::matching(r"^[!-/:-@\[-`{-~]$"))
     }
 }
 
-impl Kind for Separator {
+impl ReadValue for Separator {
     type Value = char;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<char> {
@@ -196,20 +206,20 @@ impl Tree {
             return None;
         }
         Some(Self {
-            layout: Layout { path, parent, separator: separator? },
+            layout: TreeFields { path, parent, separator: separator? },
             on_delete: on_delete?.value,
             unanchored: unanchored?.value,
         })
     }
 
     fn evaluate_insert<'a>(&self, operation: &Operation<'a>, document: Document<'_>) -> Result<Verdict<'a>, Rejection> {
-        if document.get("_id").is_some_and(|id| Id::read(id, self.layout.separator).is_none()) {
+        if document.get("_id").is_some_and(|id| NodeId::from_value(id, self.layout.separator).is_none()) {
             return Err(unusable_id(&self.layout));
         }
-        let wanted = Wanted::of_document(document, &self.layout)?;
+        let wanted = RequestedPosition::of_document(document, &self.layout)?;
         if wanted.parent.is_none() && !matches!(wanted.path, Some(Some(_))) {
             return Ok(match self.layout.path.lookup(document) {
-                Lookup::Found(_) => Verdict::Forward,
+                PathLookup::Found(_) => Verdict::Forward,
                 _ => Verdict::rewrite(self.layout.place(operation, None, None)),
             });
         }
@@ -234,19 +244,19 @@ impl Tree {
     }
 
     fn placement<'a>(&self) -> Verdict<'a> {
-        Verdict::procedure(Placement { layout: self.layout.clone() })
+        Verdict::procedure(NodePlacement { layout: self.layout.clone() })
     }
 }
 
 const ID_FORM: &str = "Use strings without the separator, whole numbers, or ObjectIds.";
 
 /// Returns the rejection of a node whose `_id` cannot be in its children's paths.
-fn unusable_id(layout: &Layout) -> Rejection {
+fn unusable_id(layout: &TreeFields) -> Rejection {
     let reason = format!("its _id cannot be part of a path with the separator '{}'", layout.separator);
     Rejection::new(reason, ID_FORM)
 }
 
 /// Returns the rejection of a parent that cannot be the `_id` of a node.
-fn unusable_parent(layout: &Layout) -> Rejection {
+fn unusable_parent(layout: &TreeFields) -> Rejection {
     Rejection::new(format!("its '{}' is not a valid _id of a node", layout.parent), ID_FORM)
 }

@@ -37,7 +37,7 @@ pub enum Verdict<'a> {
 
 /// The stored value of a field that is to be incremented.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoredKind {
     /// A number that can be incremented, or nothing.
     Number,
     /// Something else, or the largest long.
@@ -46,7 +46,7 @@ pub enum Stored {
     Unreachable,
 }
 
-impl Stored {
+impl StoredKind {
     /// Returns the next kind, in a fixed order. Every document is of exactly one kind.
     pub fn next(self) -> Option<Self> {
         match self {
@@ -93,6 +93,20 @@ impl NoEffect {
     /// The statement changed nothing that it matched.
     pub(super) const fn stale(reason: &'static str) -> Self {
         Self { kind: NoEffectKind::Stale, reason }
+    }
+}
+
+/// Why a check of a statement fails.
+pub(super) enum Violation {
+    /// The statement breaks the rule.
+    Broken(Rejection),
+    /// docward cannot analyse the statement.
+    Unclear(Rejection),
+}
+
+impl From<Rejection> for Violation {
+    fn from(rejection: Rejection) -> Self {
+        Self::Broken(rejection)
     }
 }
 

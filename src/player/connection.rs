@@ -6,7 +6,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use crate::command::own::message;
 use crate::document::Writer;
-use crate::proxy::Stream;
+use crate::proxy::SocketStream;
 use crate::wire::{HEADER_LENGTH, Header};
 
 /// The longest reply in bytes: mongod's own limit for messages.
@@ -14,13 +14,13 @@ const MAX_REPLY: usize = 48_000_000;
 
 /// A connection on which one command at a time is in flight.
 #[derive(Debug)]
-pub struct Connection {
-    stream: Stream,
+pub struct PlayerConnection {
+    stream: SocketStream,
     request_id: i32,
 }
 
-impl Connection {
-    pub(super) fn new(stream: Stream) -> Self {
+impl PlayerConnection {
+    pub(super) fn new(stream: SocketStream) -> Self {
         Self { stream, request_id: 0 }
     }
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use tokio::sync::oneshot;
 
-use super::Connection;
+use super::PlayerConnection;
 use crate::replay::{Action, SessionId};
 
 /// Gives each action a place among at most `places`, the earliest first.
@@ -15,11 +15,11 @@ use crate::replay::{Action, SessionId};
 /// because the transactions may wait for it.
 #[derive(Debug)]
 pub(super) struct Limited {
-    state: Mutex<State>,
+    state: Mutex<LimitedState>,
 }
 
 #[derive(Debug)]
-struct State {
+struct LimitedState {
     places: usize,
     /// Places of actions that are being performed.
     used: usize,
@@ -28,22 +28,26 @@ struct State {
     /// Actions that wait for a place, by number.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     /// Connections that no stream uses, with the application's name that they were opened with.
-    idle: Vec<(Option<Box<str>>, Connection)>,
+    idle: Vec<(Option<Box<str>>, PlayerConnection)>,
 }
 
 impl Limited {
     pub(super) fn to(places: usize) -> Self {
-        let state = State { places, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
+        let state = LimitedState { places, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
         Self { state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LimitedState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Waits for a place, and returns an idle connection of the same application if there is one. `earliest`: the
     /// lowest number of the actions that are not answered.
-    pub(super) async fn take(&self, action: &Action, earliest: impl FnOnce() -> Option<u64>) -> Option<Connection> {
+    pub(super) async fn take(
+        &self,
+        action: &Action,
+        earliest: impl FnOnce() -> Option<u64>,
+    ) -> Option<PlayerConnection> {
         let waits = self.lock().request(action.number, action.transaction);
         if let Some(waits) = waits {
             self.advance(earliest());
@@ -60,7 +64,7 @@ impl Limited {
     }
 
     /// Gives the place back after an action, unless its transaction keeps it.
-    pub(super) fn give_back(&self, action: &Action, connection: Option<Connection>) {
+    pub(super) fn give_back(&self, action: &Action, connection: Option<PlayerConnection>) {
         let mut state = self.lock();
         state.idle.extend(connection.map(|connection| (action.app.clone(), connection)));
         state.used -= 1;
@@ -80,7 +84,7 @@ impl Limited {
     }
 }
 
-impl State {
+impl LimitedState {
     /// Takes a place, or waits for one.
     fn request(&mut self, number: u64, transaction: Option<SessionId>) -> Option<oneshot::Receiver<()>> {
         let kept = transaction.is_some_and(|session| self.kept.remove(&session));

@@ -4,7 +4,7 @@ use std::sync::{Mutex, PoisonError};
 
 use mongodb::options::{AuthMechanism, ClientOptions};
 
-use super::Connection;
+use super::PlayerConnection;
 use super::target::TargetError;
 use crate::command::Reply;
 use crate::document::Value;
@@ -28,7 +28,7 @@ impl Login {
     ///
     /// # Errors
     /// [`TargetError::Mechanism`]: a mechanism that replays do not support.
-    pub(super) fn of(options: &ClientOptions) -> Result<Option<Self>, TargetError> {
+    pub(super) fn from_options(options: &ClientOptions) -> Result<Option<Self>, TargetError> {
         let Some(credential) = &options.credential else { return Ok(None) };
         let mechanism = match &credential.mechanism {
             None => None,
@@ -53,7 +53,7 @@ impl Login {
     ///
     /// # Errors
     /// I/O errors, or why the login failed.
-    pub(super) async fn log_in(&self, connection: &mut Connection, hello: &Reply<'_>) -> Result<(), TargetError> {
+    pub(super) async fn log_in(&self, connection: &mut PlayerConnection, hello: &Reply<'_>) -> Result<(), TargetError> {
         let offered = hello.body.get("saslSupportedMechs").and_then(Value::as_array);
         let offers = |mechanism: &Mechanism| {
             offered.is_some_and(|list| list.values().any(|name| name.as_str() == Some(mechanism.name())))
@@ -87,7 +87,7 @@ impl Login {
     }
 }
 
-async fn step(connection: &mut Connection, request: &[u8]) -> Result<Outcome, TargetError> {
+async fn step(connection: &mut PlayerConnection, request: &[u8]) -> Result<Outcome, TargetError> {
     let reply = connection.exchange(request).await?;
     Outcome::parse(&reply).ok_or_else(|| match Reply::parse(&reply) {
         Ok(reply) => {

@@ -1,6 +1,6 @@
 //! Sends the actions of a replay to MongoDB, with sockets and a clock. [`crate::replay`] decides what is sent.
 //!
-//! [`Target`] opens and authenticates connections, [`Player`] sends the actions of each recorded connection in order,
+//! [`ReplayTarget`] opens and authenticates connections, [`Player`] sends the actions of each recorded connection in order,
 //! [`stored`] compares the documents of two targets.
 
 mod connection;
@@ -12,6 +12,6 @@ pub mod stored;
 mod stream;
 mod target;
 
-pub use connection::Connection;
+pub use connection::PlayerConnection;
 pub use playing::{Pace, Played, Player, Watch};
-pub use target::{Target, TargetError};
+pub use target::{ReplayTarget, TargetError};

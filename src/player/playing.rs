@@ -10,12 +10,12 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
 use super::limited::Limited;
-use super::progress::Progress;
-use super::stream::{Dispatched, Shared, Stream};
-use super::{Target, TargetError};
+use super::progress::PlayerProgress;
+use super::stream::{Dispatched, RecordedStream, StreamContext};
+use super::{ReplayTarget, TargetError};
 use crate::command::Reply;
 use crate::document::OwnedValue;
-use crate::replay::{Action, Outcome, Speed, Tally};
+use crate::replay::{Action, ReplayTally, Speed, TargetAnswer};
 
 /// KiB of actions that wait to be sent.
 const MEMORY: usize = 64 << 10;
@@ -35,18 +35,18 @@ pub struct Pace {
 /// What has been played so far.
 #[derive(Debug, Clone)]
 pub struct Played {
-    pub tally: Tally,
+    pub tally: ReplayTally,
     pub seconds: f64,
 }
 
 /// Reads the counts of a player while it plays.
 #[derive(Debug, Clone)]
-pub struct Watch(Arc<Shared>);
+pub struct Watch(Arc<StreamContext>);
 
 impl Watch {
     /// Returns the counts so far.
     #[must_use]
-    pub fn tally(&self) -> Tally {
+    pub fn tally(&self) -> ReplayTally {
         self.0.progress.tally()
     }
 }
@@ -54,7 +54,7 @@ impl Watch {
 /// Plays actions to one target, in rounds.
 #[derive(Debug)]
 pub struct Player {
-    shared: Arc<Shared>,
+    shared: Arc<StreamContext>,
     streams: HashMap<u64, UnboundedSender<Dispatched>>,
     tasks: JoinSet<()>,
     pace: Pace,
@@ -68,10 +68,10 @@ impl Player {
     ///
     /// # Errors
     /// [`TargetError`]: the target cannot be used.
-    pub async fn start(target: Target, pace: Pace, keeps_outcomes: bool) -> Result<Self, TargetError> {
+    pub async fn start(target: ReplayTarget, pace: Pace, keeps_outcomes: bool) -> Result<Self, TargetError> {
         target.connect(None).await?;
         let limited = pace.connections.map(Limited::to);
-        let shared = Arc::new(Shared { target, progress: Progress::new(keeps_outcomes), limited });
+        let shared = Arc::new(StreamContext { target, progress: PlayerProgress::new(keeps_outcomes), limited });
         let memory = Arc::new(Semaphore::new(MEMORY));
         Ok(Self { shared, streams: HashMap::new(), tasks: JoinSet::new(), pace, memory, round: None })
     }
@@ -83,7 +83,7 @@ impl Player {
 
     /// Returns the target.
     #[must_use]
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &ReplayTarget {
         &self.shared.target
     }
 
@@ -103,7 +103,7 @@ impl Player {
         self.shared.progress.dispatch(&action);
         let stream = self.streams.entry(action.stream).or_insert_with(|| {
             let (sender, receiver) = unbounded_channel();
-            self.tasks.spawn(Stream::new(self.shared.clone()).run(receiver));
+            self.tasks.spawn(RecordedStream::new(self.shared.clone()).run(receiver));
             sender
         });
         // An error would mean that the stream has failed, which is only possible in a panic.
@@ -111,7 +111,7 @@ impl Player {
     }
 
     /// Waits until all dispatched actions are answered. Returns the outcomes, if they are kept.
-    pub async fn end_round(&mut self) -> Vec<(Box<Action>, Outcome)> {
+    pub async fn end_round(&mut self) -> Vec<(Box<Action>, TargetAnswer)> {
         self.shared.progress.all_answered().await;
         self.shared.progress.end_round();
         self.shared.progress.take_outcomes()

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::replay::{Action, Outcome, Tally};
+use crate::replay::{Action, ReplayTally, TargetAnswer};
 
 /// Shared state. Locks are held for a few instructions.
 #[derive(Debug)]
-pub(super) struct Progress {
-    state: Mutex<State>,
+pub(super) struct PlayerProgress {
+    state: Mutex<ProgressState>,
     /// The last action of a round was answered.
     idle: Notify,
     /// The outcomes are kept for a comparison.
@@ -19,8 +19,8 @@ pub(super) struct Progress {
 }
 
 #[derive(Debug)]
-struct State {
-    tally: Tally,
+struct ProgressState {
+    tally: ReplayTally,
     /// Actions that were dispatched and not answered, with those that wait for them.
     pending: BTreeMap<u64, Vec<oneshot::Sender<()>>>,
     /// Of these the last ones of streams.
@@ -29,7 +29,7 @@ struct State {
     beginning: Vec<(u64, oneshot::Sender<()>)>,
     /// The cursors that the target holds open, by the actions that opened them.
     cursors: HashMap<u64, i64>,
-    outcomes: Vec<(Box<Action>, Outcome)>,
+    outcomes: Vec<(Box<Action>, TargetAnswer)>,
     /// How long earlier rounds took.
     earlier: Duration,
     round: Instant,
@@ -40,18 +40,18 @@ struct State {
 
 /// What is known of an action after its reply.
 pub(super) struct Done {
-    pub(super) outcome: Option<Outcome>,
+    pub(super) outcome: Option<TargetAnswer>,
     /// From sending it to the end of the reply.
     pub(super) took: Duration,
     /// How much later than due it was sent.
     pub(super) behind: Duration,
 }
 
-impl Progress {
+impl PlayerProgress {
     pub(super) fn new(keeps_outcomes: bool) -> Self {
         let now = Instant::now();
-        let state = State {
-            tally: Tally::default(),
+        let state = ProgressState {
+            tally: ReplayTally::default(),
             pending: BTreeMap::new(),
             pending_ends: BTreeSet::new(),
             beginning: Vec::new(),
@@ -65,7 +65,7 @@ impl Progress {
         Self { state: Mutex::new(state), idle: Notify::new(), keeps_outcomes }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, ProgressState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -86,11 +86,11 @@ impl Progress {
         self.lock().earlier
     }
 
-    pub(super) fn tally(&self) -> Tally {
+    pub(super) fn tally(&self) -> ReplayTally {
         self.lock().tally.clone()
     }
 
-    pub(super) fn take_outcomes(&self) -> Vec<(Box<Action>, Outcome)> {
+    pub(super) fn take_outcomes(&self) -> Vec<(Box<Action>, TargetAnswer)> {
         std::mem::take(&mut self.lock().outcomes)
     }
 
@@ -161,7 +161,7 @@ impl Progress {
         let mut state = self.lock();
         state.tally.without_cursor += 1;
         if self.keeps_outcomes {
-            state.outcomes.push((action, Outcome::default()));
+            state.outcomes.push((action, TargetAnswer::default()));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::io::{self, ErrorKind};
 
-use super::{Connection, Target, TargetError};
+use super::{PlayerConnection, ReplayTarget, TargetError};
 use crate::command::Reply;
 use crate::document::{Document, OwnedValue, Value};
 use crate::replay::{StoredDifference, value_hash};
@@ -21,8 +21,8 @@ const BATCH: i32 = 1_000;
 /// # Errors
 /// [`TargetError`]: a target cannot be read.
 pub async fn compare(
-    first: &Target,
-    second: &Target,
+    first: &ReplayTarget,
+    second: &ReplayTarget,
     database: &str,
     collection: &str,
 ) -> Result<StoredDifference, TargetError> {
@@ -90,7 +90,7 @@ pub async fn compare(
 
 /// Calls `see` with the `_id` and each document of a collection.
 async fn each(
-    connection: &mut Connection,
+    connection: &mut PlayerConnection,
     database: &str,
     collection: &str,
     mut see: impl FnMut(Value<'_>, Document<'_>),
@@ -125,7 +125,7 @@ async fn each(
 }
 
 async fn by_id(
-    connection: &mut Connection,
+    connection: &mut PlayerConnection,
     database: &str,
     collection: &str,
     id: &OwnedValue,

@@ -8,9 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::limited::Limited;
-use super::progress::{Done, Progress};
-use super::{Connection, Target, TargetError};
-use crate::replay::{Action, Outcome};
+use super::progress::{Done, PlayerProgress};
+use super::{PlayerConnection, ReplayTarget, TargetError};
+use crate::replay::{Action, TargetAnswer};
 
 /// A connection without actions is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -33,21 +33,21 @@ pub(super) struct Dispatched {
 
 /// What all streams of a player use.
 #[derive(Debug)]
-pub(super) struct Shared {
-    pub(super) target: Target,
-    pub(super) progress: Progress,
+pub(super) struct StreamContext {
+    pub(super) target: ReplayTarget,
+    pub(super) progress: PlayerProgress,
     /// Set if the number of connections is limited.
     pub(super) limited: Option<Limited>,
 }
 
 /// One recorded connection.
-pub(super) struct Stream {
-    shared: Arc<Shared>,
-    connection: Option<Connection>,
+pub(super) struct RecordedStream {
+    shared: Arc<StreamContext>,
+    connection: Option<PlayerConnection>,
 }
 
-impl Stream {
-    pub(super) fn new(shared: Arc<Shared>) -> Self {
+impl RecordedStream {
+    pub(super) fn new(shared: Arc<StreamContext>) -> Self {
         Self { shared, connection: None }
     }
 
@@ -100,14 +100,14 @@ impl Stream {
         self.shared.progress.done(action, Done { outcome, took, behind });
     }
 
-    async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<Outcome> {
+    async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<TargetAnswer> {
         let connection = self.connection.as_mut()?;
         let frame = action.frame(connection.next_id(), cursors);
         let Ok(reply) = connection.exchange(&frame).await else {
             self.connection = None;
             return None;
         };
-        let outcome = Outcome::of_reply(&reply);
+        let outcome = TargetAnswer::of_reply(&reply);
         let code = outcome.answer.as_ref().and_then(|answer| answer.code);
         if code.is_some_and(|code| NOT_PRIMARY.contains(&code)) {
             self.connection = None;

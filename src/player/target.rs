@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::Connection;
+use super::PlayerConnection;
 use super::login::Login;
 use crate::command::Reply;
 use crate::command::own::message;
@@ -26,7 +26,7 @@ const APP: &str = "docward replay";
 
 /// A deployment, given by a connection string.
 #[derive(Debug)]
-pub struct Target {
+pub struct ReplayTarget {
     upstream: Upstream,
     login: Option<Login>,
     name: String,
@@ -52,13 +52,13 @@ pub enum TargetError {
 }
 
 /// What a server replied to the hello of a connection.
-struct HelloReply {
+struct TargetHello {
     is_writable: bool,
     /// Other servers of its replica set, the primary first.
     others: Vec<Address>,
 }
 
-impl Target {
+impl ReplayTarget {
     /// Parses a connection string. `resolver`: see [`connection::options`].
     ///
     /// # Errors
@@ -66,7 +66,7 @@ impl Target {
     pub async fn parse(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Result<Self, TargetError> {
         let upstream = Upstream::parse(uri, resolver).await?;
         let options = connection::options(uri, resolver).await.map_err(UpstreamError::from)?;
-        let login = Login::of(&options)?;
+        let login = Login::from_options(&options)?;
         let name = upstream.seeds.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
         Ok(Self { upstream, login, name, primary: Mutex::default() })
     }
@@ -81,7 +81,7 @@ impl Target {
     ///
     /// # Errors
     /// [`TargetError`]: no such server can be reached, or the login failed.
-    pub async fn connect(&self, app: Option<&str>) -> Result<Connection, TargetError> {
+    pub async fn connect(&self, app: Option<&str>) -> Result<PlayerConnection, TargetError> {
         let known = self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut waiting: Vec<Address> = known.into_iter().chain(self.upstream.seeds.iter().cloned()).rev().collect();
         let mut tried: Vec<Address> = Vec::new();
@@ -122,7 +122,7 @@ impl Target {
 
     async fn identify(&self, address: &Address) -> io::Result<BTreeSet<String>> {
         let reply = timeout(HANDSHAKE, async {
-            let mut connection = Connection::new(self.upstream.connect(address).await?);
+            let mut connection = PlayerConnection::new(self.upstream.connect(address).await?);
             connection.command("admin", |w| w.int32("hello", 1)).await
         });
         let reply = reply.await??;
@@ -135,12 +135,12 @@ impl Target {
         Ok(names)
     }
 
-    async fn open(&self, address: &Address, app: Option<&str>) -> Result<(Connection, HelloReply), TargetError> {
+    async fn open(&self, address: &Address, app: Option<&str>) -> Result<(PlayerConnection, TargetHello), TargetError> {
         let opened = timeout(HANDSHAKE, async {
-            let mut connection = Connection::new(self.upstream.connect(address).await?);
+            let mut connection = PlayerConnection::new(self.upstream.connect(address).await?);
             let reply = connection.exchange(&self.hello(app.unwrap_or(APP))).await?;
             let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
-            let hello_reply = HelloReply::of(&reply);
+            let hello_reply = TargetHello::from_reply(&reply);
             if let Some(login) = self.login.as_ref().filter(|_| hello_reply.is_writable || self.upstream.direct) {
                 login.log_in(&mut connection, &reply).await?;
             }
@@ -167,8 +167,8 @@ impl Target {
     }
 }
 
-impl HelloReply {
-    fn of(reply: &Reply<'_>) -> Self {
+impl TargetHello {
+    fn from_reply(reply: &Reply<'_>) -> Self {
         let is_writable = reply.body.get("isWritablePrimary").and_then(Value::as_bool) == Some(true);
         let primary = reply.body.get("primary").and_then(Value::as_str);
         let others = primary.into_iter().chain(members(reply.body)).filter_map(Address::parse).collect();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::proxy::connection::limits::LimitSettings;
-use crate::proxy::members::placement::Placement;
+use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::server_side::pool::PoolSettings;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::spans::Tracer;
@@ -15,7 +15,7 @@ use crate::proxy::transport::tls::ListenerTls;
 /// The listeners, the upstream and their settings.
 #[derive(Debug, Clone)]
 pub struct ProxyConfig {
-    pub placement: Placement,
+    pub placement: ListenerPlacement,
     pub query_listen: Option<SocketAddr>,
     pub upstream: Upstream,
     /// `None`: clients connect without TLS.

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::engine::{self, Admission, ClientState, Input, ListenerKind, Now, OutcomeKind, RuleOutcome, Step, Triage};
+use crate::engine::{
+    self, ClientState, Input, ListenerKind, Now, OutcomeKind, QueryAdmission, RuleOutcome, Step, Triage,
+};
 use crate::rules::{Mode, ModeOverride, Rule, RuleSet, reads};
 
 /// Evaluates a client's messages.
@@ -19,7 +21,7 @@ pub trait Interceptor: Send + Sync + 'static {
     fn triage(&self, head: &[u8], listener_kind: &ListenerKind) -> Triage;
 
     /// Whether this kind of listener accepts a message; see [`engine::queries::admit`].
-    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission;
+    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission;
 
     fn plan<'p>(&'p self, frame: &'p [u8], now: Now) -> Self::Plan<'p>;
 
@@ -102,9 +104,9 @@ impl Interceptor for RuleSet {
         }
     }
 
-    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission {
+    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission {
         match listener_kind {
-            ListenerKind::Commands => Admission::Original,
+            ListenerKind::Commands => QueryAdmission::Original,
             ListenerKind::Queries { commands } => engine::queries::admit(frame, self, commands),
         }
     }

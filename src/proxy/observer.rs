@@ -10,24 +10,24 @@ use tokio::sync::watch;
 use crate::proxy::connection::connection_counts::ConnectionCounts;
 use crate::proxy::connection::connection_table::OpenConnection;
 use crate::proxy::connection::context::ProcessContext;
-use crate::proxy::connection::limits::Limits;
+use crate::proxy::connection::limits::ConnectionLimits;
 use crate::proxy::connection::memory::MemoryUse;
 use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::members::status::{MemberStatus, Phase, StatusBoard};
+use crate::proxy::members::status::{MemberStatus, ProcessPhase, StatusBoard};
 use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
 use crate::proxy::telemetry::meter::Measures;
 use crate::proxy::telemetry::outcome_counters::LiveRule;
 use crate::proxy::telemetry::slowest::SlowStatement;
-use crate::service::{Leases, WorkerStatus};
+use crate::service::{ReservationCounts, WorkerStatus};
 
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
     pub(super) process: Arc<ProcessContext<P>>,
     pub(super) board: Arc<StatusBoard>,
-    pub(super) limits: Arc<Limits>,
+    pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pools: Option<Arc<Pools>>,
     pub(super) query_address: Option<SocketAddr>,
 }
@@ -62,7 +62,7 @@ impl<P: Interceptor> Observer<P> {
     }
 
     #[must_use]
-    pub fn phase(&self) -> watch::Receiver<Phase> {
+    pub fn phase(&self) -> watch::Receiver<ProcessPhase> {
         self.board.phase()
     }
 
@@ -123,10 +123,10 @@ impl<P: Interceptor> Observer<P> {
         self.process.rules.permits.status()
     }
 
-    /// Returns the blocks of numbers leased by docward's own user.
+    /// Returns the reservations of numbers by docward's own user.
     #[must_use]
-    pub fn leases(&self) -> Leases {
-        self.process.rules.service.leases()
+    pub fn reservations(&self) -> ReservationCounts {
+        self.process.rules.service.reservations()
     }
 
     /// Returns the background workers of rules, sorted by rule.

@@ -13,10 +13,10 @@ use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use crate::audit::Answer;
-use crate::audit::capture::{Sender as From, is_recorded, outline, record, reply_record};
+use crate::audit::capture::{CapturedClient as From, is_recorded, outline, record, reply_record};
 use crate::command::CommandClass;
 use crate::engine::{
-    self, Admission, ClientState, Input, ListenerKind, Now, Plan, RuleOutcome, Step, Triage, class_of_head,
+    self, ClientState, Input, ListenerKind, Now, Plan, QueryAdmission, RuleOutcome, Step, Triage, class_of_head,
     command_of_frame, name_of_head, read_users, users_question,
 };
 use crate::proxy::interceptor::{Interceptor, Steps};
@@ -83,12 +83,13 @@ impl Sink {
         let before = self.counts.waiting.fetch_add(size, Ordering::Relaxed);
         // A single record may be larger than the limit.
         let fits = before == 0 || before + size <= MAX_WAITING;
-        let refused = if fits { self.queue.send(Some(record)).err().and_then(|error| error.0) } else { Some(record) };
-        if let Some(record) = &refused {
+        let not_queued =
+            if fits { self.queue.send(Some(record)).err().and_then(|error| error.0) } else { Some(record) };
+        if let Some(record) = &not_queued {
             self.counts.waiting.fetch_sub(size, Ordering::Relaxed);
             self.counts.drop_one(record);
         }
-        refused.is_none()
+        not_queued.is_none()
     }
 
     /// Marks the end of the records.
@@ -123,7 +124,7 @@ impl Interceptor for Recorder {
         }
     }
 
-    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> Admission {
+    fn admit(&self, frame: &[u8], listener_kind: &ListenerKind) -> QueryAdmission {
         self.rules.admit(frame, listener_kind)
     }
 

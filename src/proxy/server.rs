@@ -16,19 +16,19 @@ use tokio::time::{Instant, timeout_at};
 use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::context::{DrainContext, MemberContext, ProcessContext, RuleContext, TrafficContext};
-use crate::proxy::connection::limits::Limits;
+use crate::proxy::connection::limits::ConnectionLimits;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::admission::{ConnectionSetup, Dispatcher, LivenessToken};
 use crate::proxy::listening::deployment::Deployment;
-use crate::proxy::listening::workers::Workers;
+use crate::proxy::listening::workers::WorkerThreads;
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::Monitors;
 use crate::proxy::members::queries::Queries;
-use crate::proxy::members::status::{Phase, StatusBoard};
+use crate::proxy::members::status::{ProcessPhase, StatusBoard};
 use crate::proxy::members::topology::Topology;
 use crate::proxy::observer::Observer;
 use crate::proxy::server_side::pool::registry::Pools;
@@ -100,7 +100,7 @@ impl<P: Interceptor> Proxy<P> {
             drain: DrainContext::default(),
         });
         let listener_context = ListenerContext::new(Backend::Queries(queries.clone()), process.clone());
-        let limits = Arc::new(Limits::new(config.limits.clone()));
+        let limits = Arc::new(ConnectionLimits::new(config.limits.clone()));
         let board = Arc::<StatusBoard>::default();
         let upstream = Arc::new(config.upstream.clone());
         let pools = config.pool.map(|settings| Pools::new(upstream.clone(), settings));
@@ -110,7 +110,7 @@ impl<P: Interceptor> Proxy<P> {
         let setup = ConnectionSetup::new(upstream.clone(), config.tls.clone(), limits.clone(), pools.clone());
         let connection_setup = Arc::new(setup);
         let dispatcher =
-            Dispatcher { connection_setup, workers: Arc::new(Workers::start().map_err(StartError::Threads)?) };
+            Dispatcher { connection_setup, workers: Arc::new(WorkerThreads::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;
         let deployment =
             Deployment::open(&config, membership, listener_context, dispatcher, queries, board.clone(), sockets)?;
@@ -144,9 +144,9 @@ impl<P: Interceptor> Proxy<P> {
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.confirm().await;
         }
-        self.observer.board.set_phase(Phase::Serving);
+        self.observer.board.set_phase(ProcessPhase::Serving);
         let handed_over = self.follow(shutdown, &liveness).await;
-        self.observer.board.set_phase(if handed_over { Phase::HandedOver } else { Phase::Draining });
+        self.observer.board.set_phase(if handed_over { ProcessPhase::HandedOver } else { ProcessPhase::Draining });
         ending();
         let deadline = Instant::now() + self.drain_timeout;
         self.deployment.stop_accepting(handed_over).await;

@@ -52,7 +52,7 @@ impl Action {
         let command = self.command();
         let (lists, body): (Vec<_>, Vec<_>) =
             command.elements().partition(|element| LISTS.contains(&element.key) && holds_documents(element.value));
-        let mut writer = op_msg::Writer::new(request_id, 0, 0, command.as_bytes().len() + 64);
+        let mut writer = op_msg::MessageWriter::new(request_id, 0, 0, command.as_bytes().len() + 64);
         writer.body(|out| {
             Writer::document(out, |w| {
                 for element in body {

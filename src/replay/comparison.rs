@@ -15,14 +15,14 @@ const MAX_KINDS: usize = 200;
 
 /// What a target answered to one action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Outcome {
+pub struct TargetAnswer {
     /// `None`: no reply.
     pub answer: Option<Answer>,
     /// Of the documents in the reply, whatever their order.
     pub documents: u64,
 }
 
-impl Outcome {
+impl TargetAnswer {
     /// Reads a reply.
     #[must_use]
     pub fn of_reply(frame: &[u8]) -> Self {
@@ -80,7 +80,13 @@ impl StoredDifference {
 
 impl Comparison {
     /// Compares the answers to one action. `example` shows the command.
-    pub fn add(&mut self, action: &Action, first: &Outcome, second: &Outcome, example: impl FnOnce() -> String) {
+    pub fn add(
+        &mut self,
+        action: &Action,
+        first: &TargetAnswer,
+        second: &TargetAnswer,
+        example: impl FnOnce() -> String,
+    ) {
         self.compared += 1;
         let Some(what) = difference(first, second) else {
             self.equal += 1;
@@ -98,7 +104,7 @@ impl Comparison {
 }
 
 /// What differs, as a clause; `None`: nothing.
-fn difference(first: &Outcome, second: &Outcome) -> Option<String> {
+fn difference(first: &TargetAnswer, second: &TargetAnswer) -> Option<String> {
     let (one, other) = match (&first.answer, &second.answer) {
         (Some(one), Some(other)) => (one, other),
         (None, None) => return None,

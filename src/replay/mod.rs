@@ -1,7 +1,7 @@
 //! Replays recorded traffic, without the I/O: which commands are sent, when and in which order, and what is counted.
 //!
-//! [`Planner`] makes an [`Action`] of each recorded command: with sessions of its own, and with references to the
-//! cursors that earlier actions open. [`Tally`] counts what the target answers, [`Comparison`] how two targets differ,
+//! [`ReplayPlanner`] makes an [`Action`] of each recorded command: with sessions of its own, and with references to the
+//! cursors that earlier actions open. [`ReplayTally`] counts what the target answers, [`Comparison`] how two targets differ,
 //! [`report`] shows both. `crate::player` sends the actions.
 
 mod action;
@@ -16,10 +16,10 @@ mod tests;
 mod timeline;
 
 pub use action::Action;
-pub use comparison::{Comparison, Difference, Outcome, StoredDifference, value_hash};
+pub use comparison::{Comparison, Difference, StoredDifference, TargetAnswer, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{LeftOut, Planned, Planner, RecordedReply, SessionId};
+pub use planner::{LeftOut, Planned, RecordedReply, ReplayPlanner, SessionId};
 pub use report::Recorded;
-pub use tally::{CommandTally, Tally};
+pub use tally::{CommandTally, ReplayTally};
 pub use timeline::Timeline;

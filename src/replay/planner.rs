@@ -79,7 +79,7 @@ enum Owner {
 
 /// Takes the entries of a recording in order.
 #[derive(Debug)]
-pub struct Planner {
+pub struct ReplayPlanner {
     /// Different for each replay, so that sessions of two replays differ.
     salt: SessionId,
     /// The last action of each stream, from an earlier pass.
@@ -98,7 +98,7 @@ pub struct Planner {
     written: BTreeSet<(String, String)>,
 }
 
-impl Planner {
+impl ReplayPlanner {
     /// `salt` should be random. `ends`: [`Self::ends`] of an earlier pass; empty if they are not known.
     #[must_use]
     pub fn new(salt: [u8; 16], ends: HashMap<u64, u64>) -> Self {

@@ -7,7 +7,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Latencies, LeftOut, Speed, Tally, Timeline};
+use super::{Comparison, Latencies, LeftOut, ReplayTally, Speed, Timeline};
 use crate::command::CommandName;
 
 pub use html::to_html;
@@ -33,7 +33,7 @@ pub struct Recorded {
 pub struct PlayedAt {
     /// The hosts of its connection string.
     pub target: String,
-    pub tally: Tally,
+    pub tally: ReplayTally,
     /// How long it was played to, in seconds.
     pub seconds: f64,
 }

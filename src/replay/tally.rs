@@ -8,7 +8,7 @@ use crate::command::CommandName;
 
 /// What a target answered.
 #[derive(Debug, Clone, Default)]
-pub struct Tally {
+pub struct ReplayTally {
     pub commands: BTreeMap<&'static str, CommandTally>,
     /// Failed commands and statements by code.
     pub errors: BTreeMap<i32, u64>,
@@ -37,7 +37,7 @@ pub struct CommandTally {
 /// A command that is sent this much later than it was due counts as late, in microseconds.
 const LATE: u64 = 100_000;
 
-impl Tally {
+impl ReplayTally {
     /// Counts a reply. `elapsed`: milliseconds since the start of the replay. `behind`: microseconds that the command was
     /// sent later than it was due.
     pub fn answered(&mut self, name: CommandName, microseconds: u64, elapsed: u64, behind: u64, answer: &Answer) {

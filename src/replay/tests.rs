@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 
-use super::{Action, LeftOut, Planned, Planner};
+use super::{Action, LeftOut, Planned, ReplayPlanner};
 use crate::audit::Answer;
 use crate::document::Document;
 use crate::wire::op_msg::Message;
@@ -13,7 +13,7 @@ fn session(id: u8) -> bson::Document {
     doc! {"id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![id; 16] }}
 }
 
-fn plan(planner: &mut Planner, stream: u64, command: &bson::Document) -> Result<Action, LeftOut> {
+fn plan(planner: &mut ReplayPlanner, stream: u64, command: &bson::Document) -> Result<Action, LeftOut> {
     let bytes = RawDocumentBuf::try_from(command).unwrap();
     match planner.command(stream, 0, None, Document::parse(bytes.as_bytes()).unwrap()) {
         Planned::Send(action) => Ok(*action),
@@ -34,7 +34,7 @@ fn sent(action: &Action, cursors: &[i64]) -> bson::Document {
 
 #[test]
 fn a_command_gets_a_session_of_its_own_and_loses_the_times_of_the_recorded_deployment() {
-    let mut planner = Planner::new([0xff; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0xff; 16], HashMap::new());
     let insert = doc! {
         "insert": "orders", "ordered": true, "lsid": session(1), "txnNumber": 7_i64,
         "readConcern": {"level": "snapshot", "afterClusterTime": bson::Timestamp { time: 1, increment: 1 }},
@@ -56,7 +56,7 @@ fn a_command_gets_a_session_of_its_own_and_loses_the_times_of_the_recorded_deplo
 
 #[test]
 fn a_session_keeps_its_order_on_several_connections() {
-    let mut planner = Planner::new([0; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     let find = |id| doc! {"find": "a", "lsid": session(id), "$db": "d"};
     let after: Vec<Option<u64>> = [(1, 1), (2, 1), (2, 1), (1, 2), (1, 1)]
         .map(|(stream, id)| plan(&mut planner, stream, &find(id)).unwrap().after)
@@ -67,18 +67,18 @@ fn a_session_keeps_its_order_on_several_connections() {
 #[test]
 fn the_first_and_the_last_action_of_a_connection_are_known_in_a_second_pass() {
     let find = doc! {"find": "a", "$db": "d"};
-    let play = |planner: &mut Planner| {
+    let play = |planner: &mut ReplayPlanner| {
         [1, 2, 1].map(|stream| plan(planner, stream, &find).map(|one| (one.begins_stream, one.ends_stream)).unwrap())
     };
-    let mut survey = Planner::new([0; 16], HashMap::new());
+    let mut survey = ReplayPlanner::new([0; 16], HashMap::new());
     assert_eq!(play(&mut survey), [(true, false), (true, false), (false, false)]);
-    let mut planner = Planner::new([0; 16], survey.ends());
+    let mut planner = ReplayPlanner::new([0; 16], survey.ends());
     assert_eq!(play(&mut planner), [(true, false), (true, true), (false, true)]);
 }
 
 #[test]
 fn a_transaction_lasts_until_its_end() {
-    let mut planner = Planner::new([0; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     let write =
         doc! {"insert": "a", "lsid": session(1), "txnNumber": 1_i64, "autocommit": false, "documents": [], "$db": "d"};
     let commit =
@@ -91,7 +91,7 @@ fn a_transaction_lasts_until_its_end() {
 
 #[test]
 fn a_recorded_cursor_is_continued_by_the_one_that_the_target_opens() {
-    let mut planner = Planner::new([0; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     let find = plan(&mut planner, 1, &doc! {"find": "a", "$db": "d"}).unwrap();
     let get_more = doc! {"getMore": 99_i64, "collection": "a", "$db": "d"};
     planner.reply(1, 5, &Answer { cursor: 99, ..Answer::default() }).unwrap();
@@ -106,7 +106,7 @@ fn a_recorded_cursor_is_continued_by_the_one_that_the_target_opens() {
 
 #[test]
 fn without_recorded_replies_a_cursor_is_found_by_session_and_collection() {
-    let mut planner = Planner::new([0; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     let find = |id| doc! {"find": "a", "lsid": session(id), "$db": "d"};
     let get_more = |cursor: i64, id| doc! {"getMore": cursor, "collection": "a", "lsid": session(id), "$db": "d"};
     let first = plan(&mut planner, 1, &find(1)).unwrap().number;
@@ -123,7 +123,7 @@ fn without_recorded_replies_a_cursor_is_found_by_session_and_collection() {
 
 #[test]
 fn commands_that_are_not_the_applications_are_left_out_and_counted() {
-    let mut planner = Planner::new([0; 16], HashMap::new());
+    let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     for (command, reason) in [
         (doc! {"hello": 1, "$db": "admin"}, LeftOut::Server),
         (doc! {"saslStart": 1, "$db": "admin"}, LeftOut::Server),

@@ -79,7 +79,7 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 }
 
 /// One namespace of one rule, in a group of namespaces that could collide.
-struct RuleNamespace<'r> {
+struct CompetingNamespace<'r> {
     rule: &'r Rule,
     namespace: &'r Located<NamespacePattern>,
     /// Its claim, in a group of claims.
@@ -87,17 +87,18 @@ struct RuleNamespace<'r> {
 }
 
 fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let mut groups: HashMap<_, Vec<RuleNamespace<'_>>> = HashMap::new();
+    let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
             // Namespace patterns are equally specific only if their ranks have the same prefix. They overlap only
             // if the literal text they start with is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
-            groups.entry(key).or_default().push(RuleNamespace { rule, namespace, claim: None });
+            groups.entry(key).or_default().push(CompetingNamespace { rule, namespace, claim: None });
         }
     }
-    let equal = |a: &RuleNamespace<'_>, b: &RuleNamespace<'_>| a.namespace.compare_specificity(b.namespace).is_none();
+    let equal =
+        |a: &CompetingNamespace<'_>, b: &CompetingNamespace<'_>| a.namespace.compare_specificity(b.namespace).is_none();
     for group in groups.into_values() {
         for (first, second) in collisions(&group, budget, equal) {
             found.push(contradiction(first, second));
@@ -111,7 +112,7 @@ fn literal_start(namespace: &NamespacePattern) -> String {
     text.split('*').next().unwrap_or_default().to_owned()
 }
 
-fn contradiction(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> Diagnostic {
+fn contradiction(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Diagnostic {
     let pattern = second.rule.pattern.name();
     let (one, other) = (&first.rule.name.value, &second.rule.name.value);
     let message = if first.namespace.value == second.namespace.value {
@@ -131,13 +132,13 @@ fn contradiction(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> Diagn
 
 fn check_claims(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let claims: Vec<(&Rule, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
-    let mut groups: HashMap<_, Vec<RuleNamespace<'_>>> = HashMap::new();
+    let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
     for (rule, claims) in &claims {
         for claim in claims {
             let root = claim.field.split('.').next().unwrap_or_default();
             let key = (claim.kind, rule.mode == Mode::Shadow, root);
             let rule_namespaces =
-                rule.namespaces.iter().map(|namespace| RuleNamespace { rule, namespace, claim: Some(claim) });
+                rule.namespaces.iter().map(|namespace| CompetingNamespace { rule, namespace, claim: Some(claim) });
             groups.entry(key).or_default().extend(rule_namespaces);
         }
     }
@@ -148,7 +149,7 @@ fn check_claims(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     }
 }
 
-fn claim_one_field(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> bool {
+fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> bool {
     let (one, other) = (&first.rule.pattern, &second.rule.pattern);
     // Only one of these applies to a namespace; `check_applicable` ensures that.
     if one.exclusive() && other.exclusive() && one.name() == other.name() {
@@ -164,7 +165,7 @@ fn claim_one_field(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> boo
     }
 }
 
-fn field_claimed_twice(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) -> Option<Diagnostic> {
+fn field_claimed_twice(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Option<Diagnostic> {
     let (claim, other) = (second.claim?, first.claim?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
     let message = format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", claim.field.value);
@@ -181,10 +182,10 @@ fn field_claimed_twice(first: &RuleNamespace<'_>, second: &RuleNamespace<'_>) ->
 /// Pairs of different rules in `group` whose namespaces overlap and for which `clash` holds. Returns each pair of
 /// rules once, and for each namespace only its first collision.
 fn collisions<'g, 'r>(
-    group: &'g [RuleNamespace<'r>],
+    group: &'g [CompetingNamespace<'r>],
     budget: &Budget,
-    clash: impl Fn(&RuleNamespace<'r>, &RuleNamespace<'r>) -> bool,
-) -> Vec<(&'g RuleNamespace<'r>, &'g RuleNamespace<'r>)> {
+    clash: impl Fn(&CompetingNamespace<'r>, &CompetingNamespace<'r>) -> bool,
+) -> Vec<(&'g CompetingNamespace<'r>, &'g CompetingNamespace<'r>)> {
     let mut seen = HashSet::new();
     let mut pairs = Vec::new();
     let mut earlier = SeenNamespaces::new(budget);

@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
 use crate::config::keys::{
-    Constraint, Form, Keys, Kind, List, Mapping, Scalar, Setting, Shape, Shared, SharedText, TEXT, Text, TextForm,
-    Texts, Whole, Words,
+    Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm, ReadValue, Setting, SharedText, TEXT,
+    Text, TextForm, Texts, ValueForm, ValueList, Whole,
 };
 use crate::config::{
-    self, Code, Diagnostic, FileId, Glob, Key, Located, MapReader, NamespacePattern, Node, PatternSettings,
-    ReadContext, Sources, Span, Value, unknown_key,
+    self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespacePattern, Node, NodeValue,
+    PatternSettings, ReadContext, Sources, Span, unknown_key,
 };
 use crate::patterns::AnyPattern;
 use crate::suggest;
@@ -24,18 +24,19 @@ const VERSION: i64 = 1;
 const MAX_NAME_BYTES: usize = 100;
 
 /// A rule file.
-pub const RULE_FILE: Shared =
-    Shared { name: "ruleFile", meaning: "Rules that docward enforces.", form: || Form::Mapping(&FILE_KEYS) };
+pub const RULE_FILE: NamedForm =
+    NamedForm { name: "ruleFile", meaning: "Rules that docward enforces.", form: || ValueForm::Mapping(&FILE_KEYS) };
 pub(super) const VERSION_KEY: Setting<Version> =
     Setting::required("version", Version, "The version of the rule language.");
-const RULES: Setting<List> = Setting::required("rules", List { items: &RULE, at_least: 1 }, "The rules, in any order.");
+const RULES: Setting<ValueList> =
+    Setting::required("rules", ValueList { items: &RULE, at_least: 1 }, "The rules, in any order.");
 const FILE_KEYS: Keys = Keys::new("", &[&VERSION_KEY, &RULES]);
 
 /// A rule without its pattern: a rule has one more key, the name of a pattern.
-pub const RULE: Shared = Shared {
+pub const RULE: NamedForm = NamedForm {
     name: "rule",
     meaning: "A rule: where it applies, its mode, and exactly one pattern.",
-    form: || Form::Mapping(&RULE_KEYS),
+    form: || ValueForm::Mapping(&RULE_KEYS),
 };
 const NAME: Setting<Text> = Setting::required(
     "name",
@@ -49,22 +50,22 @@ const NAMESPACES: Setting<Texts<SharedText>> = Setting::required(
     Texts(SharedText(&NAMESPACE)),
     "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
 );
-const NAMESPACE: Shared = Shared {
+const NAMESPACE: NamedForm = NamedForm {
     name: "namespace",
     meaning: "",
     form: || {
         let pattern = r#"^[^./\\ "$]+\.[^$]+$"#;
-        Form::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+        ValueForm::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
     },
 };
-const MODE: Setting<Words<Mode>> = Setting::with_default(
+const MODE: Setting<Keywords<Mode>> = Setting::with_default(
     "mode",
-    Words(&[
+    Keywords(&[
         ("enforce", Mode::Enforce, "The rule rewrites and rejects."),
         ("shadow", Mode::Shadow, "The rule counts and logs what it would do, and forwards the statements unchanged."),
         ("disabled", Mode::Disabled, "The rule is checked when loaded, and otherwise ignored."),
     ]),
-    Scalar::Text("enforce"),
+    DeclaredScalar::Text("enforce"),
     "What the rule does with its verdicts.",
 );
 const EXCEPT: Setting<Mapping> = Setting::optional(
@@ -80,21 +81,21 @@ const USERS: Setting<Texts<Text>> = Setting::optional(
     "Globs for authenticated users: \"authDb.user\".",
 );
 const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
-const UNSUPPORTED: Setting<Words<Unsupported>> = Setting::with_default(
+const UNSUPPORTED: Setting<Keywords<Unsupported>> = Setting::with_default(
     "unsupported",
-    Words(&[
+    Keywords(&[
         ("reject", Unsupported::Reject, "The write is rejected with a reason."),
         ("allow", Unsupported::Allow, "The write is forwarded and counted."),
     ]),
-    Scalar::Text("reject"),
+    DeclaredScalar::Text("reject"),
     "The action for a write that the rule cannot analyse.",
 );
-const TESTS: Setting<List> =
-    Setting::optional("tests", List { items: &rule_test::TEST, at_least: 0 }, "Examples, run by `docward test`.");
+const TESTS: Setting<ValueList> =
+    Setting::optional("tests", ValueList { items: &rule_test::TEST, at_least: 0 }, "Examples, run by `docward test`.");
 const RULE_KEYS: Keys = Keys::new("", &[&NAME, &WHY, &NAMESPACES, &MODE, &EXCEPT, &UNSUPPORTED, &TESTS]);
 
 /// The content of the files.
-pub(super) struct Read {
+pub(super) struct RuleFileContent {
     /// The valid rules.
     pub(super) rules: Vec<Rule>,
     /// The names of all rules, including invalid ones.
@@ -102,8 +103,8 @@ pub(super) struct Read {
 }
 
 /// Reads the rules of all files that could be read; adds mistakes to `found`.
-pub(super) fn read(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read {
-    let mut read = Read { rules: Vec::new(), names: Vec::new() };
+pub(super) fn read_rules(sources: &Sources, found: &mut Vec<Diagnostic>) -> RuleFileContent {
+    let mut read = RuleFileContent { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
@@ -123,7 +124,7 @@ pub(super) fn read(sources: &Sources, found: &mut Vec<Diagnostic>) -> Read {
 
 /// The nodes of the rules in one file; empty if there are none.
 fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
-    if tree.value == Value::Null {
+    if tree.value == NodeValue::Null {
         let start = Span::new(tree.span.file, 0, 0);
         let mistake = Diagnostic::error(Code::NoRules, start, "this file has no content");
         found.push(mistake.help("start with `version: 1` and a list of `rules`, or remove the file"));
@@ -146,8 +147,8 @@ fn read_file<'t>(tree: &'t Node, found: &mut Vec<Diagnostic>) -> &'t [Node] {
 }
 
 /// The key `tests` of a file: only test files have it.
-fn tests_key(tree: &Node) -> Option<&Key> {
-    let Value::Map(entries) = &tree.value else { return None };
+fn tests_key(tree: &Node) -> Option<&MappingKey> {
+    let NodeValue::Map(entries) = &tree.value else { return None };
     entries.iter().map(|(key, _)| key).find(|key| key.text == "tests")
 }
 
@@ -155,13 +156,13 @@ fn tests_key(tree: &Node) -> Option<&Key> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version;
 
-impl Shape for Version {
-    fn form(&self) -> Form {
-        Form::Constant(Scalar::Integer(VERSION))
+impl DescribeForm for Version {
+    fn form(&self) -> ValueForm {
+        ValueForm::Constant(DeclaredScalar::Integer(VERSION))
     }
 }
 
-impl Kind for Version {
+impl ReadValue for Version {
     type Value = ();
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {
@@ -177,10 +178,10 @@ impl Kind for Version {
 
 /// The name of a rule, valid or not.
 fn name_of(rule: &Node) -> Option<Located<String>> {
-    let Value::Map(entries) = &rule.value else { return None };
+    let NodeValue::Map(entries) = &rule.value else { return None };
     let (_, node) = entries.iter().find(|(key, _)| key.text == "name")?;
     match &node.value {
-        Value::Text(name) => Some(Located { value: name.clone(), span: node.span }),
+        NodeValue::Text(name) => Some(Located { value: name.clone(), span: node.span }),
         _ => None,
     }
 }
@@ -206,7 +207,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
         let known = namespaces.as_deref().unwrap_or_default();
         let settings_of = PatternSettings { place: settings.span, key, example: AnyPattern::example(name) };
         let mut context = ReadContext::for_settings(found, known, settings_of);
-        AnyPattern::read(name, settings, &mut context)
+        AnyPattern::read_settings(name, settings, &mut context)
     });
     let (name, mode) = (name?, mode?.value);
     Some(Rule {
@@ -331,7 +332,7 @@ fn read_user(text: &Located<String>, context: &mut ReadContext<'_>) -> Option<Us
 }
 
 /// The pattern key of a rule, and the settings under it.
-type PatternEntry<'n> = (&'static str, &'n Key, &'n Node);
+type PatternEntry<'n> = (&'static str, &'n MappingKey, &'n Node);
 
 /// The pattern of a rule. All other keys must have been read; unknown keys are reported here.
 fn find_pattern<'n>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>> {
@@ -379,15 +380,19 @@ fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
 
 /// The unknown key that is probably meant as the pattern: the one most similar to a pattern, or one that is not
 /// similar to any known key.
-fn meant_as_pattern<'n>(unknown: &[&'n Key], allowed: &[&'static str], patterns: &[&'static str]) -> Option<&'n Key> {
-    let nearest = |key: &Key| suggest::nearest(&key.text, allowed.iter().copied());
-    let is_pattern = |key: &Key| nearest(key).is_some_and(|word| patterns.contains(&word));
+fn meant_as_pattern<'n>(
+    unknown: &[&'n MappingKey],
+    allowed: &[&'static str],
+    patterns: &[&'static str],
+) -> Option<&'n MappingKey> {
+    let nearest = |key: &MappingKey| suggest::nearest(&key.text, allowed.iter().copied());
+    let is_pattern = |key: &MappingKey| nearest(key).is_some_and(|word| patterns.contains(&word));
     let similar = unknown.iter().find(|key| is_pattern(key));
     let dissimilar = || unknown.iter().find(|key| nearest(key).is_none());
     similar.or_else(dissimilar).copied()
 }
 
-fn unknown_pattern(key: &Key, patterns: &[&'static str]) -> Diagnostic {
+fn unknown_pattern(key: &MappingKey, patterns: &[&'static str]) -> Diagnostic {
     let message = format!("unknown pattern `{}`", key.text);
     let mut mistake = Diagnostic::error(Code::UnknownPattern, key.span, message);
     if let Some(word) = suggest::nearest(&key.text, patterns.iter().copied()) {

@@ -74,7 +74,7 @@ impl Index {
     /// The rules of a namespace; `None` if it has none. The buckets of a time-series collection have its rules.
     pub(super) fn find(&self, database: &[u8], collection: &[u8]) -> Option<FoundRules<'_>> {
         let collection = bucketed_collection(collection).unwrap_or(collection);
-        let name: &dyn Name = &(database, collection);
+        let name: &dyn NamespaceParts = &(database, collection);
         if let Some(rules) = self.exact.get(name) {
             return Some(FoundRules::Exact(rules));
         }
@@ -121,7 +121,7 @@ struct Match {
 }
 
 /// Database and collection, for lookups that do not build `database.collection`.
-trait Name {
+trait NamespaceParts {
     fn parts(&self) -> (&[u8], &[u8]);
 }
 
@@ -137,31 +137,31 @@ impl ExactName {
     }
 }
 
-impl Name for ExactName {
+impl NamespaceParts for ExactName {
     fn parts(&self) -> (&[u8], &[u8]) {
         (&self.database, &self.collection)
     }
 }
 
-impl Name for (&[u8], &[u8]) {
+impl NamespaceParts for (&[u8], &[u8]) {
     fn parts(&self) -> (&[u8], &[u8]) {
         *self
     }
 }
 
-impl Hash for dyn Name + '_ {
+impl Hash for dyn NamespaceParts + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.parts().hash(state);
     }
 }
 
-impl PartialEq for dyn Name + '_ {
+impl PartialEq for dyn NamespaceParts + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.parts() == other.parts()
     }
 }
 
-impl Eq for dyn Name + '_ {}
+impl Eq for dyn NamespaceParts + '_ {}
 
 // `HashMap` requires that an owned key hashes and compares like its borrowed form.
 impl Hash for ExactName {
@@ -178,8 +178,8 @@ impl PartialEq for ExactName {
 
 impl Eq for ExactName {}
 
-impl<'a> Borrow<dyn Name + 'a> for ExactName {
-    fn borrow(&self) -> &(dyn Name + 'a) {
+impl<'a> Borrow<dyn NamespaceParts + 'a> for ExactName {
+    fn borrow(&self) -> &(dyn NamespaceParts + 'a) {
         self
     }
 }

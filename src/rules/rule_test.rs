@@ -3,7 +3,9 @@
 //! It checks their form and the syntax of their commands. `docward test` runs them.
 
 use super::rule::{Expectation, RuleTest};
-use crate::config::keys::{Constraint, Form, Keys, List, Mapping, Setting, Shared, TEXT, Text, TextForm, Words};
+use crate::config::keys::{
+    Constraint, Keys, Keywords, Mapping, NamedForm, Setting, TEXT, Text, TextForm, ValueForm, ValueList,
+};
 use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span};
 use crate::shell::{self, ShellError};
 
@@ -11,13 +13,13 @@ use crate::shell::{self, ShellError};
 pub(super) const DATABASE: &str = "test";
 
 /// One element of `tests`.
-pub const TEST: Shared =
-    Shared { name: "test", meaning: "A command and its expected result.", form: || Form::Mapping(&KEYS) };
+pub const TEST: NamedForm =
+    NamedForm { name: "test", meaning: "A command and its expected result.", form: || ValueForm::Mapping(&KEYS) };
 const GIVEN: Setting<Text> = Setting::required("given", TEXT, "The command in mongosh syntax.")
     .examples(&["db.orders.replaceOne({_id: 1}, {status: \"paid\"})"]);
-const EXPECT: Setting<Words<bool>> = Setting::optional(
+const EXPECT: Setting<Keywords<bool>> = Setting::optional(
     "expect",
-    Words(&[
+    Keywords(&[
         ("rejected", true, "The statement is rejected."),
         ("unchanged", false, "The statement is forwarded unchanged."),
     ]),
@@ -52,14 +54,14 @@ pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str>
 /// The valid entries of `tests`; reports the mistakes in others.
 pub(super) fn read_all(
     settings: &mut MapReader<'_, '_, '_>,
-    tests: &Setting<List>,
+    tests: &Setting<ValueList>,
     database: Option<&str>,
     sources: &Sources,
 ) -> Vec<RuleTest> {
     let listed = settings.list(tests).unwrap_or_default();
     let context = settings.context();
     let reader = TestReader { database: database.unwrap_or(DATABASE), sources };
-    listed.iter().filter_map(|test| reader.read(test, context)).collect()
+    listed.iter().filter_map(|test| reader.read_test(test, context)).collect()
 }
 
 struct TestReader<'s> {
@@ -68,7 +70,7 @@ struct TestReader<'s> {
 }
 
 impl TestReader<'_> {
-    fn read(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
+    fn read_test(&self, node: &Node, context: &mut ReadContext<'_>) -> Option<RuleTest> {
         let mut test = context.map(node)?.declared(&KEYS);
         let given = test.get(&GIVEN);
         let expect = read_expectation(&mut test);

@@ -84,7 +84,7 @@ impl RuleSet {
         mut found: Vec<Diagnostic>,
         overrides: &ModeOverrides,
     ) -> Result<Self, Report> {
-        let envelope::Read { mut rules, names } = envelope::read(&sources, &mut found);
+        let envelope::RuleFileContent { mut rules, names } = envelope::read_rules(&sources, &mut found);
         for rule in &mut rules {
             if let Some(found) = overrides.get(&rule.name.value) {
                 (rule.mode, rule.mode_override) = (found.mode, Some(found.clone()));

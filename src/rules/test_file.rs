@@ -5,14 +5,16 @@
 use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
-use crate::config::keys::{Form, Keys, List, Setting, Shared, TEXT, Text, Texts};
-use crate::config::{self, Code, Diagnostic, FileId, Located, Node, ReadContext, Report, Source, Sources, Span, Value};
+use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, Texts, ValueForm, ValueList};
+use crate::config::{
+    self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, Source, Sources, Span,
+};
 
 /// A test file.
-pub const TEST_FILE: Shared = Shared {
+pub const TEST_FILE: NamedForm = NamedForm {
     name: "testFile",
     meaning: "Tests of rules together (*.test.yaml), run by docward test.",
-    form: || Form::Mapping(&KEYS),
+    form: || ValueForm::Mapping(&KEYS),
 };
 const DATABASE: Setting<Text> =
     Setting::optional("database", TEXT, "The database that `db` stands for in the commands. Default: test.");
@@ -21,8 +23,11 @@ const RULES: Setting<Texts<Text>> = Setting::optional(
     Texts(TEXT),
     "The rule files and folders to test, besides this file. Default: everything in its folder.",
 );
-const TESTS: Setting<List> =
-    Setting::required("tests", List { items: &rule_test::TEST, at_least: 0 }, "Commands and the expected results.");
+const TESTS: Setting<ValueList> = Setting::required(
+    "tests",
+    ValueList { items: &rule_test::TEST, at_least: 0 },
+    "Commands and the expected results.",
+);
 const KEYS: Keys = Keys::new("", &[&VERSION_KEY, &DATABASE, &RULES, &TESTS]);
 
 /// One test file.
@@ -60,7 +65,7 @@ impl TestFiles {
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
             match config::parse(file, sources.text(file)) {
-                Ok(tree) => files.extend(read(file, &tree, &sources, &mut found)),
+                Ok(tree) => files.extend(read_test_file(file, &tree, &sources, &mut found)),
                 Err(mistake) => found.push(*mistake),
             }
         }
@@ -69,8 +74,8 @@ impl TestFiles {
     }
 }
 
-fn read(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
-    if tree.value == Value::Null {
+fn read_test_file(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
+    if tree.value == NodeValue::Null {
         let start = Span::new(file, 0, 0);
         let mistake = Diagnostic::error(Code::InvalidTest, start, "this file has no content");
         found.push(mistake.help("start with `version: 1` and a list of `tests`, or remove the file"));

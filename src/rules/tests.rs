@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::set::RuleSet;
-use crate::config::{self, Code, DiagnosticPlace, FileId, Node, Report, Source, Sources, Value};
+use crate::config::{self, Code, DiagnosticPlace, FileId, Node, NodeValue, Report, Source, Sources};
 use support::cpu_time::CpuTimer;
 
 const TITLE: &str = "=== ";
@@ -113,8 +113,8 @@ rules:
 fn visit(node: &Node, see: &mut impl FnMut(&Node)) {
     see(node);
     match &node.value {
-        Value::List(items) => items.iter().for_each(|item| visit(item, see)),
-        Value::Map(entries) => entries.iter().for_each(|(_, value)| visit(value, see)),
+        NodeValue::List(items) => items.iter().for_each(|item| visit(item, see)),
+        NodeValue::Map(entries) => entries.iter().for_each(|(_, value)| visit(value, see)),
         _ => {}
     }
 }
@@ -131,7 +131,7 @@ fn every_span_is_known_and_covers_its_text() {
     visit(&tree, &mut |node| {
         assert!(node.span.start >= 3, "{node:?}");
         assert!(text.is_char_boundary(node.span.start as usize), "{node:?}");
-        if let Value::Map(entries) = &node.value {
+        if let NodeValue::Map(entries) = &node.value {
             for (key, _) in entries {
                 let written = sources.slice(key.span);
                 assert_eq!(written.trim_matches('"'), key.text);

@@ -14,7 +14,7 @@ use mongodb::error::{Error, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use super::MongoService;
-use super::mongo::{Server, is_passing, is_unauthorized};
+use super::mongo::{ServiceClient, is_passing, is_unauthorized};
 use crate::patterns::Privilege;
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};
@@ -36,14 +36,15 @@ pub enum ServiceAccess {
 
 /// Privileges on one namespace that a rule needs for docward's own operations.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Need<'r> {
+struct NeededPrivilege<'r> {
     rule: &'r str,
     privilege: Privilege,
 }
 
 /// Checks whether the server grants all privileges that the enforced `rules` need.
 pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
-    let needs: Vec<Need<'_>> = rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).flat_map(needs).collect();
+    let needs: Vec<NeededPrivilege<'_>> =
+        rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).flat_map(needs).collect();
     let Some(first) = needs.first() else { return ServiceAccess::Granted };
     let server = service.server();
     let asked = async {
@@ -90,7 +91,7 @@ pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
     }
 }
 
-async fn ask(client: &Client, needs: &[Need<'_>]) -> Result<ServiceAccess, Error> {
+async fn ask(client: &Client, needs: &[NeededPrivilege<'_>]) -> Result<ServiceAccess, Error> {
     let Some(privileges) = privileges(client).await? else {
         // Only a server that requires a login rejects this.
         if let Some(need) = needs.first() {
@@ -122,10 +123,10 @@ async fn privileges(client: &Client) -> Result<Option<Vec<Bson>>, Error> {
 pub(super) async fn missing(client: &Client, privilege: Privilege) -> Result<Vec<&'static str>, Error> {
     let Some(privileges) = privileges(client).await? else { return Ok(Vec::new()) };
     let privileges: Vec<&Document> = privileges.iter().filter_map(Bson::as_document).collect();
-    Ok(Need { rule: "", privilege }.missing(&privileges))
+    Ok(NeededPrivilege { rule: "", privilege }.missing(&privileges))
 }
 
-impl Need<'_> {
+impl NeededPrivilege<'_> {
     /// Describes the missing actions; `None`: all are granted.
     fn described(&self, privileges: &[&Document]) -> Option<String> {
         let actions = self.missing(privileges);
@@ -155,12 +156,12 @@ impl Need<'_> {
 }
 
 /// The privileges a rule needs, as far as it names databases without `*`.
-fn needs(rule: &Rule) -> impl Iterator<Item = Need<'_>> {
+fn needs(rule: &Rule) -> impl Iterator<Item = NeededPrivilege<'_>> {
     let privileges = rule.pattern.privileges(&rule.namespaces);
-    privileges.into_iter().map(|privilege| Need { rule: &rule.name.value, privilege })
+    privileges.into_iter().map(|privilege| NeededPrivilege { rule: &rule.name.value, privilege })
 }
 
-fn classify(server: &Server, error: &Error, first: &Need<'_>) -> ServiceAccess {
+fn classify(server: &ServiceClient, error: &Error, first: &NeededPrivilege<'_>) -> ServiceAccess {
     let text = server.observed.describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(

@@ -1,5 +1,5 @@
 //! Allocates numbers of counters. Leftovers of earlier blocks are handed out immediately; otherwise one round trip
-//! serves all waiting callers. The next block is leased before the leftovers are used up, and is larger if blocks do
+//! serves all waiting callers. The next block is reserved before the leftovers are used up, and is larger if blocks do
 //! not last until the next one arrives.
 //!
 //! A number is handed out at most once, whatever fails: numbers come only from blocks that the store has granted. A
@@ -18,28 +18,28 @@ use foldhash::fast::RandomState;
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
-use super::leases::{LeaseMeter, Leases};
-use crate::engine::lookup::{Counter, Lease, LookupError};
+use super::reservations::{ReservationCounts, ReservationMeter};
+use crate::engine::lookup::{Counter, LookupError, NumberRequest};
 
-/// Round trips that one lease should last for: each has its cost, including the store's disk.
+/// Round trips that one reservation should last for: each has its cost, including the store's disk.
 const ROUND_TRIPS: i64 = 32;
-/// Upper bound of one lease in blocks, unless callers need more immediately.
+/// Upper bound of one reservation in blocks, unless callers need more immediately.
 const MAX_BLOCKS: i64 = 8;
 
 /// The store of counters.
-pub(super) trait Store: Send + Sync + 'static {
+pub(super) trait CounterStore: Send + Sync + 'static {
     /// Increments the counter by `count` and returns the last number of the block that docward now owns.
-    fn advance(&self, lease: &Lease, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+    fn advance(&self, request: &NumberRequest, count: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 
-    /// Raises the counter to at least `number` and returns its last number. The lease names the counter.
-    fn raise(&self, lease: &Lease, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
+    /// Raises the counter to at least `number` and returns its last number. The request names the counter.
+    fn raise(&self, request: &NumberRequest, number: i64) -> impl Future<Output = Result<i64, LookupError>> + Send;
 }
 
 /// A request to the store.
 #[derive(Debug)]
-enum Request {
-    Advance(Lease, i64),
-    Raise(Lease, i64),
+enum StoreRequest {
+    Advance(NumberRequest, i64),
+    Raise(NumberRequest, i64),
 }
 
 /// All counters of one process.
@@ -49,7 +49,7 @@ pub(super) struct Allocator<S> {
     /// Runtime of the requests to the store: the caller's thread may end before the reply arrives.
     runtime: Handle,
     counters: Mutex<HashMap<Counter, Arc<Mutex<CounterNumbers>>, RandomState>>,
-    meter: Arc<LeaseMeter>,
+    meter: Arc<ReservationMeter>,
 }
 
 /// The numbers of one counter, shared by all rules that name it.
@@ -60,9 +60,9 @@ struct CounterNumbers {
     /// The counter's last known value: later blocks begin after it.
     last: Option<i64>,
     /// First come, first served; otherwise a large batch could wait forever.
-    waiting: VecDeque<Waiter>,
-    /// The lease of a caller that left few numbers: another such block is leased in advance.
-    low: Option<Lease>,
+    waiting: VecDeque<PendingRequest>,
+    /// The request of a caller that left few numbers: another such block is reserved in advance.
+    low: Option<NumberRequest>,
     /// Numbers requested since the current request to the store began.
     requested_meanwhile: i64,
     /// Numbers requested during the last round trip.
@@ -72,23 +72,23 @@ struct CounterNumbers {
 }
 
 #[derive(Debug)]
-struct Waiter {
-    lease: Lease,
+struct PendingRequest {
+    request: NumberRequest,
     answer: oneshot::Sender<Result<Vec<i64>, LookupError>>,
 }
 
 /// The requested amount of numbers, ascending.
 #[derive(Debug)]
-pub(super) enum Numbers {
+pub(super) enum Allocation {
     Ready(Vec<i64>),
-    Pending(PendingLease),
+    Pending(PendingNumbers),
 }
 
 /// Numbers that wait for the store.
 #[derive(Debug)]
-pub(super) struct PendingLease(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
+pub(super) struct PendingNumbers(oneshot::Receiver<Result<Vec<i64>, LookupError>>);
 
-impl PendingLease {
+impl PendingNumbers {
     /// Waits for the numbers.
     ///
     /// # Errors
@@ -98,29 +98,29 @@ impl PendingLease {
     }
 }
 
-impl<S: Store> Allocator<S> {
+impl<S: CounterStore> Allocator<S> {
     pub(super) fn new(store: Arc<S>, runtime: Handle) -> Self {
         Self { store, runtime, counters: Mutex::default(), meter: Arc::default() }
     }
 
-    /// Allocates `lease.count` numbers.
-    pub(super) fn numbers(&self, lease: Lease) -> Numbers {
-        let counter = self.counter(&lease.counter);
+    /// Allocates `request.count` numbers.
+    pub(super) fn numbers(&self, request: NumberRequest) -> Allocation {
+        let counter = self.counter(&request.counter);
         let mut locked = lock(&counter);
-        let numbers = locked.serve(lease);
+        let numbers = locked.serve(request);
         let ask = !locked.asking && locked.needs_store();
         locked.asking |= ask;
         drop(locked);
         if ask {
             // A separate task: a client that closes must not cancel the round trip of other callers.
-            let permit = LeasePermit { numbers: counter, returned: false };
+            let permit = StorePermit { numbers: counter, returned: false };
             self.runtime.spawn(serve_from_store(self.store.clone(), self.meter.clone(), permit));
         }
         numbers
     }
 
-    /// The leases taken from the store so far.
-    pub(super) fn leases(&self) -> Leases {
+    /// The reservations made in the store so far.
+    pub(super) fn reservations(&self) -> ReservationCounts {
         self.meter.snapshot()
     }
 
@@ -134,14 +134,14 @@ impl<S: Store> Allocator<S> {
 }
 
 /// The right to send requests to the store for one counter; only one exists at a time.
-struct LeasePermit {
+struct StorePermit {
     numbers: Arc<Mutex<CounterNumbers>>,
     /// Set when the right was returned regularly, under the lock that found no waiting caller. Another task may hold
     /// it by now.
     returned: bool,
 }
 
-impl Drop for LeasePermit {
+impl Drop for StorePermit {
     /// Handles a cancelled task (the runtime ends): the next caller starts a new one, and waiting callers get an error
     /// because their channels close.
     fn drop(&mut self) {
@@ -153,12 +153,12 @@ impl Drop for LeasePermit {
     }
 }
 
-async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut permit: LeasePermit) {
-    while let Some(request) = next_round(&permit.numbers) {
+async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<ReservationMeter>, mut permit: StorePermit) {
+    while let Some(store_request) = next_round(&permit.numbers) {
         let asked = Instant::now();
-        let (answer, count) = match &request {
-            Request::Advance(lease, count) => (store.advance(lease, *count).await, *count),
-            Request::Raise(lease, number) => (store.raise(lease, *number).await, 0),
+        let (answer, count) = match &store_request {
+            StoreRequest::Advance(request, count) => (store.advance(request, *count).await, *count),
+            StoreRequest::Raise(request, number) => (store.raise(request, *number).await, 0),
         };
         meter.note(asked, count, answer.is_ok());
         let mut numbers = lock(&permit.numbers);
@@ -182,59 +182,59 @@ async fn serve_from_store<S: Store>(store: Arc<S>, meter: Arc<LeaseMeter>, mut p
 
 /// Serves the callers that can be served. Returns the next request, or `None` if nothing is needed and the right to
 /// ask is returned.
-fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<Request> {
+fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<StoreRequest> {
     let mut numbers = lock(numbers);
     numbers.serve_waiting();
-    let request = numbers.request();
-    numbers.asking = request.is_some();
-    request
+    let store_request = numbers.next_store_request();
+    numbers.asking = store_request.is_some();
+    store_request
 }
 
 impl CounterNumbers {
     /// Numbers from the leftovers, or a place at the end of the queue.
-    fn serve(&mut self, lease: Lease) -> Numbers {
-        let count = i64::from(lease.count);
+    fn serve(&mut self, request: NumberRequest) -> Allocation {
+        let count = i64::from(request.count);
         if self.asking {
             self.requested_meanwhile = self.requested_meanwhile.saturating_add(count);
         }
-        self.remove_from_leftovers(&lease.brought);
-        if self.waiting.is_empty() && self.can_serve(&lease) {
+        self.remove_from_leftovers(&request.brought);
+        if self.waiting.is_empty() && self.can_serve(&request) {
             let numbers = self.take(count);
-            if self.is_low(&lease) {
-                self.low = Some(lease);
+            if self.is_low(&request) {
+                self.low = Some(request);
             }
-            return Numbers::Ready(numbers);
+            return Allocation::Ready(numbers);
         }
         let (answer, numbers) = oneshot::channel();
-        self.waiting.push_back(Waiter { lease, answer });
-        Numbers::Pending(PendingLease(numbers))
+        self.waiting.push_back(PendingRequest { request, answer });
+        Allocation::Pending(PendingNumbers(numbers))
     }
 
     fn serve_waiting(&mut self) {
         while let Some(waiter) = self.waiting.front() {
-            let brought = waiter.lease.brought.clone();
+            let brought = waiter.request.brought.clone();
             self.remove_from_leftovers(&brought);
             let Some(waiter) = self.waiting.pop_front() else { break };
             if waiter.answer.is_closed() {
                 continue;
             }
-            if !self.can_serve(&waiter.lease) {
+            if !self.can_serve(&waiter.request) {
                 self.waiting.push_front(waiter);
                 break;
             }
-            let count = i64::from(waiter.lease.count);
+            let count = i64::from(waiter.request.count);
             let before = self.leftovers.clone();
             if waiter.answer.send(Ok(self.take(count))).is_err() {
                 // The caller was gone before it received them, and no later number has been handed out.
                 self.leftovers = before;
-            } else if self.is_low(&waiter.lease) {
-                self.low = Some(waiter.lease);
+            } else if self.is_low(&waiter.request) {
+                self.low = Some(waiter.request);
             }
         }
     }
 
-    fn can_serve(&self, lease: &Lease) -> bool {
-        i64::from(lease.count) <= self.available() && lease.brought.iter().all(|number| self.last >= Some(*number))
+    fn can_serve(&self, request: &NumberRequest) -> bool {
+        i64::from(request.count) <= self.available() && request.brought.iter().all(|number| self.last >= Some(*number))
     }
 
     /// Removes numbers from the leftovers.
@@ -251,15 +251,15 @@ impl CounterNumbers {
         }
     }
 
-    /// Whether less than half of a lease is left. Blocks of one are never leased in advance, since they must leave no
+    /// Whether less than half of a reservation is left. Blocks of one are never reserved in advance, since they must leave no
     /// gap.
-    fn is_low(&self, lease: &Lease) -> bool {
-        lease.block > 1 && lease.count > 0 && 2 * self.available() < self.lease_size(lease)
+    fn is_low(&self, request: &NumberRequest) -> bool {
+        request.block > 1 && request.count > 0 && 2 * self.available() < self.reservation_size(request)
     }
 
-    /// The size of a lease: one block, or enough for several round trips.
-    fn lease_size(&self, lease: &Lease) -> i64 {
-        let block = i64::from(lease.block);
+    /// The size of a reservation: one block, or enough for several round trips.
+    fn reservation_size(&self, request: &NumberRequest) -> i64 {
+        let block = i64::from(request.block);
         if block > 1 { self.pace.saturating_mul(ROUND_TRIPS).clamp(block, MAX_BLOCKS * block) } else { block }
     }
 
@@ -268,14 +268,14 @@ impl CounterNumbers {
     }
 
     /// The next request to the store, if any.
-    fn request(&mut self) -> Option<Request> {
+    fn next_store_request(&mut self) -> Option<StoreRequest> {
         let low = self.low.take();
-        let Some(Waiter { lease: first, .. }) = self.waiting.front() else {
-            let lease = low.filter(|lease| self.is_low(lease))?;
-            let count = self.lease_size(&lease);
-            return Some(Request::Advance(lease, count));
+        let Some(PendingRequest { request: first, .. }) = self.waiting.front() else {
+            let request = low.filter(|request| self.is_low(request))?;
+            let count = self.reservation_size(&request);
+            return Some(StoreRequest::Advance(request, count));
         };
-        let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.lease.count)).sum();
+        let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.request.count)).sum();
         let missing = wanted - self.available();
         let ahead = || first.brought.iter().copied().filter(|number| self.last < Some(*number));
         // The next block would contain the number, and then be one number short.
@@ -283,9 +283,9 @@ impl CounterNumbers {
         if let Some(number) = ahead().max()
             && (missing <= 0 || ahead().any(is_near))
         {
-            return Some(Request::Raise(first.clone(), number));
+            return Some(StoreRequest::Raise(first.clone(), number));
         }
-        Some(Request::Advance(first.clone(), missing.max(self.lease_size(first)).max(1)))
+        Some(StoreRequest::Advance(first.clone(), missing.max(self.reservation_size(first)).max(1)))
     }
 
     fn available(&self) -> i64 {

@@ -18,7 +18,7 @@ use std::convert::Infallible;
 
 use futures_util::future::BoxFuture;
 
-use super::worker::{Stop, Task, Turn, Words};
+use super::worker::{Stop, Task, TaskWords, WorkerContext};
 use crate::patterns::copies::Copies;
 use repairer::Repairer;
 
@@ -29,8 +29,8 @@ pub(super) struct KeepCopies {
 }
 
 impl Task for KeepCopies {
-    fn words(&self) -> Words {
-        Words {
+    fn words(&self) -> TaskWords {
+        TaskWords {
             pattern: "copies",
             does: "keeps the copies consistent",
             undone: "copies are not kept consistent",
@@ -47,14 +47,14 @@ impl Task for KeepCopies {
         format!("copies {}: {}", self.rule, self.copies)
     }
 
-    fn work<'w>(&'w self, turn: Turn<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
+    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
         Box::pin(self.propagate(turn))
     }
 }
 
 impl KeepCopies {
-    async fn propagate(&self, turn: Turn<'_>) -> Result<Infallible, Stop> {
-        let Turn { client, lease, .. } = turn;
+    async fn propagate(&self, turn: WorkerContext<'_>) -> Result<Infallible, Stop> {
+        let WorkerContext { client, lease, .. } = turn;
         let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
         let mut checked = lease.is_repaired();

@@ -18,7 +18,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::MongoService;
 use super::copies::repair;
-use super::listing::{Name, applying, first_batch, listing_error};
+use super::listing::{CollectionName, applying, first_batch, listing_error};
 use crate::command::Namespace;
 use crate::patterns::{AnyPattern, DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
@@ -42,12 +42,12 @@ pub struct Finding {
 
 /// What is being read.
 #[derive(Debug, Clone, Default)]
-pub struct Progress {
+pub struct ScanProgress {
     pub collection: String,
     pub documents: u64,
 }
 
-impl fmt::Display for Progress {
+impl fmt::Display for ScanProgress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {} documents read", self.collection, self.documents)
     }
@@ -66,12 +66,12 @@ struct RuleCheck {
 pub async fn check(
     service: &MongoService,
     rules: &RuleSet,
-    mut progress: impl FnMut(&Progress),
+    mut progress: impl FnMut(&ScanProgress),
 ) -> Result<Vec<Finding>, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
     let mut found = Vec::new();
-    let mut by_collection: BTreeMap<Name, Vec<RuleCheck>> = BTreeMap::new();
+    let mut by_collection: BTreeMap<CollectionName, Vec<RuleCheck>> = BTreeMap::new();
     for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
         let mut checks = Vec::new();
         for name in applying(client, rules, rule).await? {
@@ -93,11 +93,11 @@ pub async fn check(
     Ok(found)
 }
 
-fn checks_of(rule: &Rule, (database, collection): &Name) -> Vec<DataCheck> {
+fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCheck> {
     rule.pattern.data_checks(Namespace { database, collection })
 }
 
-fn failed(error: &Error, (database, collection): &Name) -> String {
+fn failed(error: &Error, (database, collection): &CollectionName) -> String {
     let what = format!("`{database}.{collection}`");
     format!("{what}: {}", listing_error(error, &what))
 }
@@ -105,15 +105,15 @@ fn failed(error: &Error, (database, collection): &Name) -> String {
 /// Evaluates all checks on one collection.
 async fn search(
     client: &Client,
-    name: &Name,
+    name: &CollectionName,
     checks: &[RuleCheck],
-    progress: &mut impl FnMut(&Progress),
+    progress: &mut impl FnMut(&ScanProgress),
 ) -> Result<Vec<Finding>, Error> {
     let mut counts: Vec<(u64, Vec<Bson>)> = vec![(0, Vec::new()); checks.len()];
     for scan in scan::scans(checks.iter().map(|one| &one.check)) {
         let criteria = SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None });
         let mut cursor = scan.open(client, name, &[], criteria).await?;
-        let mut shown = Progress { collection: format!("{}.{}", name.0, name.1), documents: 0 };
+        let mut shown = ScanProgress { collection: format!("{}.{}", name.0, name.1), documents: 0 };
         let mut pause = Pause::default();
         while let Some((id, matched)) = cursor.next().await? {
             shown.documents += 1;
@@ -150,7 +150,7 @@ async fn search(
 /// Documents that are found in groups.
 async fn groups(
     client: &Client,
-    (database, collection): &Name,
+    (database, collection): &CollectionName,
     pipeline: &[Document],
 ) -> Result<(u64, Vec<Bson>), Error> {
     let both = doc! {"$facet": {
@@ -171,7 +171,7 @@ async fn groups(
 /// The documents with a number above the counter.
 async fn above_counter(
     client: &Client,
-    (database, collection): &Name,
+    (database, collection): &CollectionName,
     search: &Search,
 ) -> Result<(u64, Vec<Bson>), Error> {
     let Search::Counter { field, .. } = search else { return Ok((0, Vec::new())) };
@@ -199,7 +199,7 @@ async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error>
 async fn stale_copies(
     service: &MongoService,
     rule: &Rule,
-    (database, collection): &Name,
+    (database, collection): &CollectionName,
     check: DataCheck,
 ) -> Result<Option<Finding>, String> {
     let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(None) };

@@ -24,11 +24,11 @@ use futures_util::future::BoxFuture;
 use mongodb::options::{ChangeStreamOptions, FullDocumentBeforeChangeType};
 use tokio::time::Instant;
 
-use super::worker::stream::{Change, Changes, Stream, time_of, unreadable};
-use super::worker::{Stop, Task, Turn, Words};
+use super::worker::stream::{ChangeEvent, ChangeHandler, CollectionStream, time_of, unreadable};
+use super::worker::{Stop, Task, TaskWords, WorkerContext};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::patterns::history::History;
-use entries::{Before, Entries, Gap, LARGEST_DOCUMENT, NO_ROOM, NewEntry};
+use entries::{Before, Gap, HistoryEntries, LARGEST_DOCUMENT, NO_ROOM, NewEntry};
 
 /// Changes that are stored together, at most.
 const BATCH: usize = 500;
@@ -49,8 +49,8 @@ fn label(history: &History) -> String {
 }
 
 impl Task for KeepHistory {
-    fn words(&self) -> Words {
-        Words {
+    fn words(&self) -> TaskWords {
+        TaskWords {
             pattern: "history",
             does: "keeps the history",
             undone: "the history is not kept",
@@ -71,20 +71,20 @@ impl Task for KeepHistory {
         format!("{:?}", self.history.keep)
     }
 
-    fn work<'w>(&'w self, turn: Turn<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
+    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
         Box::pin(self.record(turn))
     }
 }
 
 impl KeepHistory {
-    async fn record(&self, turn: Turn<'_>) -> Result<Infallible, Stop> {
+    async fn record(&self, turn: WorkerContext<'_>) -> Result<Infallible, Stop> {
         let Self { rule, history } = self;
         let stored = turn.lease.token(0);
         let lost = turn.lease.lost_token(0).and_then(time_of);
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
         let exists = prepare::switch_on(turn.client, history, creates).await?;
-        let entries = Entries { client: turn.client, history };
+        let entries = HistoryEntries { client: turn.client, history };
         prepare::expire(&entries).await?;
         let position = match stored {
             Some(position) => {
@@ -94,15 +94,20 @@ impl KeepHistory {
             }
             None => begin(turn, &entries, lost).await?.into(),
         };
-        let stream = Stream::open(turn.client, 0, Some(position), &history.of, pipeline(), options()).await?;
-        let recorder = Recorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
+        let stream = CollectionStream::open(turn.client, 0, Some(position), &history.of, pipeline(), options()).await?;
+        let recorder =
+            HistoryRecorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
         stream.follow(turn, recorder).await
     }
 }
 
 /// Marks the beginning of the history, or the end of the gap since the cluster time `lost`, and returns it. Changes
 /// after it have pre-images.
-async fn begin(turn: Turn<'_>, entries: &Entries<'_>, lost: Option<Timestamp>) -> Result<Timestamp, Stop> {
+async fn begin(
+    turn: WorkerContext<'_>,
+    entries: &HistoryEntries<'_>,
+    lost: Option<Timestamp>,
+) -> Result<Timestamp, Stop> {
     let (time, _) = prepare::server_time(turn.client).await?;
     let reason = match lost {
         Some(_) => "the changes of this time were no longer available",
@@ -142,10 +147,10 @@ fn end_of_second(time: Timestamp) -> DateTime {
 }
 
 /// Stores the previous states of changes.
-struct Recorder<'w> {
+struct HistoryRecorder<'w> {
     rule: &'w str,
-    turn: Turn<'w>,
-    entries: Entries<'w>,
+    turn: WorkerContext<'w>,
+    entries: HistoryEntries<'w>,
     added: Vec<NewEntry>,
     bytes: usize,
     /// Whether the collection existed at `prepared`.
@@ -154,11 +159,11 @@ struct Recorder<'w> {
     prepared: Instant,
 }
 
-impl Changes for Recorder<'_> {
+impl ChangeHandler for HistoryRecorder<'_> {
     /// Reads of old states wait for this.
     const STORE_AGAIN: Duration = Duration::from_secs(1);
 
-    fn add(&mut self, change: &Change<'_>) -> Result<(), Stop> {
+    fn add(&mut self, change: &ChangeEvent<'_>) -> Result<(), Stop> {
         let of = change.event.get("document").ok_or_else(unreadable)?;
         let before = match (change.event.get("before"), change.operation) {
             (Some(document), _) if document.kind == Kind::Document => Before::State(OwnedValue::from(document)),
@@ -209,7 +214,7 @@ impl Changes for Recorder<'_> {
         Ok(())
     }
 
-    async fn end(&mut self, ended: &Change<'_>) -> Result<(), Stop> {
+    async fn end(&mut self, ended: &ChangeEvent<'_>) -> Result<(), Stop> {
         let until = DateTime::from_millis(wall_time(ended));
         let reason =
             &format!("a {} of {}: its documents have no previous states", ended.operation, self.entries.history.of);
@@ -218,7 +223,7 @@ impl Changes for Recorder<'_> {
 }
 
 /// Milliseconds since 1970 UTC.
-fn wall_time(change: &Change<'_>) -> i64 {
+fn wall_time(change: &ChangeEvent<'_>) -> i64 {
     let wall_time = change.event.get("wallTime").and_then(Value::as_date);
     wall_time.unwrap_or_else(|| i64::from(change.time.time) * 1000)
 }

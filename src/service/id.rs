@@ -8,9 +8,9 @@ use crate::document::{Document, Kind, Value};
 
 /// A normalised `_id` for use as a map key.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Id(Vec<u8>);
+pub(super) struct IdKey(Vec<u8>);
 
-impl From<Value<'_>> for Id {
+impl From<Value<'_>> for IdKey {
     fn from(value: Value<'_>) -> Self {
         let mut bytes = Vec::with_capacity(value.bytes.len() + 8);
         write(value, &mut bytes);
@@ -20,7 +20,7 @@ impl From<Value<'_>> for Id {
 
 fn write(value: Value<'_>, out: &mut Vec<u8>) {
     let kind = if value.kind == Kind::Symbol { Kind::String } else { value.kind };
-    if let Some(number) = Number::from_value(value) {
+    if let Some(number) = IdNumber::from_value(value) {
         out.push(Kind::Double as u8);
         number.write(out);
         return;
@@ -48,7 +48,7 @@ fn write_elements(document: Document<'_>, named: bool, out: &mut Vec<u8>) {
 
 /// A number of any type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Number {
+enum IdNumber {
     /// `±coefficient · 10^exponent`; the coefficient is not a multiple of ten, and zero is `0 · 10^0`.
     Decimal {
         negative: bool,
@@ -63,7 +63,7 @@ enum Number {
     Binary(u64),
 }
 
-impl Number {
+impl IdNumber {
     fn from_value(value: Value<'_>) -> Option<Self> {
         match value.kind {
             Kind::Int32 => value.as_i32().map(|number| Self::integer(i64::from(number))),
@@ -180,9 +180,9 @@ mod tests {
 
     use super::*;
 
-    fn id(value: impl Into<Bson>) -> Id {
+    fn id(value: impl Into<Bson>) -> IdKey {
         let raw = bson::RawDocumentBuf::try_from(&bson::doc! {"v": value.into()}).unwrap().into_bytes();
-        Id::from(Document::parse(&raw).unwrap().get("v").unwrap())
+        IdKey::from(Document::parse(&raw).unwrap().get("v").unwrap())
     }
 
     fn decimal(text: &str) -> Bson {

@@ -10,7 +10,7 @@ use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
 use super::history::prepare::{self, PreImages, pre_images};
-use super::listing::{Name, collections, first_batch, listing_error};
+use super::listing::{CollectionName, collections, first_batch, listing_error};
 use super::requirements::lacking;
 use super::{MongoService, access};
 use crate::config::{Code, Diagnostic, Located, NamespacePattern};
@@ -81,7 +81,7 @@ async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<O
     Ok(if missing.is_empty() { None } else { warning(why, &help) })
 }
 
-fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>) -> Option<Diagnostic> {
+fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<CollectionName>) -> Option<Diagnostic> {
     if matching(&namespace.value, present).next().is_some() {
         return None;
     }
@@ -98,7 +98,10 @@ fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Name>
     Some(warning.help("if it is not created yet, nothing is wrong: the rule applies from its first document on"))
 }
 
-fn matching<'p>(pattern: &'p NamespacePattern, present: &'p BTreeSet<Name>) -> impl Iterator<Item = &'p Name> {
+fn matching<'p>(
+    pattern: &'p NamespacePattern,
+    present: &'p BTreeSet<CollectionName>,
+) -> impl Iterator<Item = &'p CollectionName> {
     present.iter().filter(|(database, collection)| pattern.matches(database.as_bytes(), collection.as_bytes()))
 }
 
@@ -108,7 +111,7 @@ async fn missing(
     rules: &RuleSet,
     rule: &Rule,
     needed: &NeededIndex,
-    present: &BTreeSet<Name>,
+    present: &BTreeSet<CollectionName>,
 ) -> Result<Vec<Diagnostic>, String> {
     let targets = match &needed.collection {
         Some(collection) => vec![(collection, rule.name.span)],
@@ -146,7 +149,7 @@ async fn other_versions(
     client: &Client,
     rule: &Rule,
     expected: &ExpectedVersion,
-    present: &BTreeSet<Name>,
+    present: &BTreeSet<CollectionName>,
 ) -> Result<Vec<Diagnostic>, String> {
     let mut found = Vec::new();
     for namespace in &rule.namespaces {
@@ -193,7 +196,7 @@ fn version_count(counted: &Document) -> Option<(Bson, i64)> {
 }
 
 /// A collection's indexes; `None` if it has none and needs none.
-async fn indexes(client: &Client, (database, collection): &Name) -> Result<Option<Vec<Document>>, String> {
+async fn indexes(client: &Client, (database, collection): &CollectionName) -> Result<Option<Vec<Document>>, String> {
     let failed = |error: &Error| listing_error(error, &format!("the indexes of `{database}.{collection}`"));
     // A collection has at most 64 indexes.
     let request = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
@@ -238,7 +241,7 @@ fn serves(index: &Document, needed: &NeededIndex) -> bool {
     }
 }
 
-fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, index: &str, others: usize) -> (Code, String) {
+fn describe(rule: &Rule, needed: &NeededIndex, first: &CollectionName, index: &str, others: usize) -> (Code, String) {
     let (rule, field, without) = (&rule.name.value, &needed.field, needed.without);
     let further = if others == 0 { String::new() } else { format!(", as {others} more collections,") };
     let (code, kind) = match needed.purpose {
@@ -254,7 +257,7 @@ fn describe(rule: &Rule, needed: &NeededIndex, first: &Name, index: &str, others
 }
 
 /// The mongosh command that creates or replaces the index.
-fn command(needed: &NeededIndex, (database, collection): &Name, index: &str) -> String {
+fn command(needed: &NeededIndex, (database, collection): &CollectionName, index: &str) -> String {
     let collection = format!("db.getSiblingDB({database:?}).getCollection({collection:?})");
     let field = &needed.field;
     match needed.purpose {

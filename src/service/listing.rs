@@ -14,14 +14,17 @@ use crate::config::NamespacePattern;
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// A collection: its database's name and its own.
-pub(super) type Name = (String, String);
+pub(super) type CollectionName = (String, String);
 
 /// Returns all collections of every database that may match one of `namespaces`, and of other databases those that the
 /// user may list.
 ///
 /// # Errors
 /// The server cannot be asked, or does not let docward list a database that `namespaces` may match, as text.
-pub(super) async fn collections(client: &Client, namespaces: &[&NamespacePattern]) -> Result<BTreeSet<Name>, String> {
+pub(super) async fn collections(
+    client: &Client,
+    namespaces: &[&NamespacePattern],
+) -> Result<BTreeSet<CollectionName>, String> {
     let mut present = BTreeSet::new();
     for database in databases(client, namespaces).await? {
         match client.database(&database).list_collection_names().await {
@@ -45,7 +48,7 @@ pub(super) async fn visible(
     client: &Client,
     namespace: &NamespacePattern,
     only: Option<&str>,
-) -> Result<BTreeSet<Name>, Error> {
+) -> Result<BTreeSet<CollectionName>, Error> {
     let databases = match only.or_else(|| namespace.database().is_literal().then(|| namespace.database().as_str())) {
         Some(database) => vec![database.to_owned()],
         None => {
@@ -67,14 +70,18 @@ pub(super) async fn visible(
 ///
 /// # Errors
 /// As [`collections`].
-pub(super) async fn applying(client: &Client, rules: &RuleSet, rule: &Rule) -> Result<BTreeSet<Name>, String> {
+pub(super) async fn applying(
+    client: &Client,
+    rules: &RuleSet,
+    rule: &Rule,
+) -> Result<BTreeSet<CollectionName>, String> {
     let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
     let exact = patterns().filter_map(NamespacePattern::exact);
     let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
     let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
     if !globs.is_empty() {
         let present = collections(client, &globs).await?;
-        let is_meant = |(database, collection): &Name| {
+        let is_meant = |(database, collection): &CollectionName| {
             globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
         };
         found.extend(present.into_iter().filter(is_meant));

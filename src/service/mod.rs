@@ -13,12 +13,12 @@ pub mod data;
 pub mod history;
 mod id;
 pub mod inspection;
-mod leases;
 mod listing;
 pub mod modes;
 mod mongo;
 mod observed_servers;
 pub mod requirements;
+mod reservations;
 mod srv;
 pub mod timestamps;
 pub mod worker;
@@ -28,8 +28,8 @@ use std::pin::Pin;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 
 pub use connection::{ConnectionString, TlsFiles};
-pub use leases::Leases;
 pub use mongo::MongoService;
+pub use reservations::ReservationCounts;
 pub use worker::{WorkerState, WorkerStatus};
 
 /// A result that is available immediately or later.
@@ -43,9 +43,9 @@ pub trait Service: Send + Sync + 'static {
     /// Starts a lookup. Dropping a pending answer may leave a gap in a sequence; a number is never issued twice.
     fn find(&self, lookup: Lookup) -> LookupReply;
 
-    /// The leases taken so far.
-    fn leases(&self) -> Leases {
-        Leases::default()
+    /// The reservations of numbers so far.
+    fn reservations(&self) -> ReservationCounts {
+        ReservationCounts::default()
     }
 
     /// The background workers of this process.

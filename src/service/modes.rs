@@ -24,7 +24,7 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 ///
 /// # Errors
 /// The server or network error as text.
-pub async fn read(service: &MongoService) -> Result<ModeOverrides, String> {
+pub async fn load_overrides(service: &MongoService) -> Result<ModeOverrides, String> {
     let modes = modes(service)?;
     let valid = doc! {"$match": {"$expr": {"$gt": ["$until", "$$NOW"]}}};
     let found: Result<Vec<Document>, Error> = async { modes.aggregate([valid]).await?.try_collect().await }.await;

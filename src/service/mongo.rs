@@ -16,20 +16,22 @@ use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 use tokio::runtime::Handle;
 
-use super::allocator::{Allocator, Numbers, Store};
+use super::allocator::{Allocation, Allocator, CounterStore};
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::observed_servers::ObservedServers;
-use super::worker::{WorkerStatus, Workers};
-use super::{Leases, LookupReply, Service, listing};
-use crate::document::{Document, Kind, Lookup as PathLookup, Path};
-use crate::engine::lookup::{Counter, Lease, Lookup, LookupError, LookupResult, Maximum, Origin, Start};
+use super::worker::{WorkerStatus, WorkersShown};
+use super::{LookupReply, ReservationCounts, Service, listing};
+use crate::document::{Document, Kind, Path, PathLookup};
+use crate::engine::lookup::{
+    Counter, Lookup, LookupError, LookupResult, Maximum, NumberRequest, Origin, SequenceStart,
+};
 
 /// How long the driver searches for a primary; only a failed election takes longer.
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
-/// ten, leases would have to wait too.
+/// ten, reservations would have to wait too.
 const CONNECTIONS: u32 = 200;
 /// Doubles represent all integers up to here; `seq` must have room for an increment by one.
 const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
@@ -37,16 +39,16 @@ const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 /// Performs lookups with the official driver.
 #[derive(Debug)]
 pub struct MongoService {
-    server: Arc<Server>,
+    server: Arc<ServiceClient>,
     /// The driver's runtime. The caller's thread may end sooner, and a reply that moves between threads wakes one at
     /// each step.
     runtime: Handle,
-    allocator: Allocator<Server>,
-    workers: Arc<Workers>,
+    allocator: Allocator<ServiceClient>,
+    workers: Arc<WorkersShown>,
 }
 
 #[derive(Debug)]
-pub(super) struct Server {
+pub(super) struct ServiceClient {
     options: ClientOptions,
     pub(super) observed: Arc<ObservedServers>,
     /// Created on first use.
@@ -83,7 +85,7 @@ impl MongoService {
         let observed = Arc::new(ObservedServers::default());
         let observer = observed.clone();
         options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
-        let server = Arc::new(Server { options, observed, client: Mutex::default() });
+        let server = Arc::new(ServiceClient { options, observed, client: Mutex::default() });
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
     }
@@ -103,12 +105,12 @@ impl MongoService {
     }
 
     /// Where background workers show their state.
-    pub(super) fn progress(&self) -> &Arc<Workers> {
+    pub(super) fn progress(&self) -> &Arc<WorkersShown> {
         &self.workers
     }
 
     /// The connection for long-running operations.
-    pub(super) fn server(&self) -> Arc<Server> {
+    pub(super) fn server(&self) -> Arc<ServiceClient> {
         self.server.clone()
     }
 }
@@ -116,9 +118,9 @@ impl MongoService {
 impl Service for MongoService {
     fn find(&self, lookup: Lookup) -> LookupReply {
         match lookup {
-            Lookup::Lease(lease) => match self.allocator.numbers(*lease) {
-                Numbers::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
-                Numbers::Pending(numbers) => {
+            Lookup::Numbers(request) => match self.allocator.numbers(*request) {
+                Allocation::Ready(numbers) => LookupReply::Ready(Ok(LookupResult::Numbers(numbers))),
+                Allocation::Pending(numbers) => {
                     LookupReply::Pending(Box::pin(async { numbers.wait().await.map(LookupResult::Numbers) }))
                 }
             },
@@ -133,8 +135,8 @@ impl Service for MongoService {
         }
     }
 
-    fn leases(&self) -> Leases {
-        self.allocator.leases()
+    fn reservations(&self) -> ReservationCounts {
+        self.allocator.reservations()
     }
 
     fn workers(&self) -> Vec<WorkerStatus> {
@@ -144,24 +146,24 @@ impl Service for MongoService {
 
 /// The change of a counter.
 #[derive(Debug, Clone, Copy)]
-enum Change {
+enum CounterChange {
     /// Increment by this.
     By(i64),
     /// Raise to at least this.
     To(i64),
 }
 
-impl Store for Server {
-    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
-        self.apply(lease, Change::By(count)).await
+impl CounterStore for ServiceClient {
+    async fn advance(&self, request: &NumberRequest, count: i64) -> Result<i64, LookupError> {
+        self.apply(request, CounterChange::By(count)).await
     }
 
-    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
-        self.apply(lease, Change::To(number)).await
+    async fn raise(&self, request: &NumberRequest, number: i64) -> Result<i64, LookupError> {
+        self.apply(request, CounterChange::To(number)).await
     }
 }
 
-impl Server {
+impl ServiceClient {
     /// Returns when no server of the connection string can be reached.
     pub(super) async fn is_down(&self) {
         self.observed.are_down(&self.options.hosts).await;
@@ -187,41 +189,47 @@ impl Server {
     }
 
     /// Changes the counter and returns its new value; creates it if it is missing.
-    async fn apply(&self, lease: &Lease, by: Change) -> Result<i64, LookupError> {
+    async fn apply(&self, request: &NumberRequest, by: CounterChange) -> Result<i64, LookupError> {
         with_timeout(async {
-            let continues = |origin: &Origin| origin.start == Start::AfterMax;
-            let first = if lease.beginning.origins(&lease.counter.database).any(continues) {
+            let continues = |origin: &Origin| origin.start == SequenceStart::AfterMax;
+            let first = if request.beginning.origins(&request.counter.database).any(continues) {
                 // The protected collections are only searched if the counter does not exist yet.
-                match self.change(lease, by, None).await? {
+                match self.change(request, by, None).await? {
                     Some(last) => return Ok(last),
-                    None => self.first_number(lease).await?,
+                    None => self.first_number(request).await?,
                 }
             } else {
-                lease.beginning.least(&lease.counter.database)
+                request.beginning.least(&request.counter.database)
             };
-            let last = self.change(lease, by, Some(first)).await?;
-            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed concurrently", name(lease))))
+            let last = self.change(request, by, Some(first)).await?;
+            last.ok_or_else(|| LookupError::Unavailable(format!("{} was removed concurrently", name(request))))
         })
         .await
     }
 
     /// The first number of a new counter: greater than those of all documents it numbers.
-    async fn first_number(&self, lease: &Lease) -> Result<i64, LookupError> {
+    async fn first_number(&self, request: &NumberRequest) -> Result<i64, LookupError> {
         let mut largest = None;
-        for origin in lease.beginning.origins(&lease.counter.database) {
-            for (database, collection) in self.numbered(lease, origin).await? {
+        for origin in request.beginning.origins(&request.counter.database) {
+            for (database, collection) in self.numbered(request, origin).await? {
                 let maximum = Maximum { database, collection, field: origin.field.clone() };
                 largest = largest.max(self.maximum(&maximum).await?);
             }
         }
         match largest {
-            None => Ok(lease.beginning.least(&lease.counter.database)),
-            Some(largest) => lease.beginning.behind(&lease.counter.database, largest).ok_or_else(|| at_its_end(lease)),
+            None => Ok(request.beginning.least(&request.counter.database)),
+            Some(largest) => {
+                request.beginning.behind(&request.counter.database, largest).ok_or_else(|| at_its_end(request))
+            }
         }
     }
 
     /// The collections that a rule numbers by this counter; for globs, those that docward's own user may access.
-    async fn numbered(&self, lease: &Lease, origin: &Origin) -> Result<BTreeSet<listing::Name>, LookupError> {
+    async fn numbered(
+        &self,
+        request: &NumberRequest,
+        origin: &Origin,
+    ) -> Result<BTreeSet<listing::CollectionName>, LookupError> {
         let mut found = BTreeSet::new();
         for namespace in &origin.namespaces {
             match namespace.exact() {
@@ -230,21 +238,26 @@ impl Server {
                 }
                 None => {
                     let listed =
-                        listing::visible(&self.client()?, namespace, origin.only_database(&lease.counter.database))
+                        listing::visible(&self.client()?, namespace, origin.only_database(&request.counter.database))
                             .await;
-                    found.extend(listed.map_err(|error| self.classify(&error, &name(lease)))?);
+                    found.extend(listed.map_err(|error| self.classify(&error, &name(request)))?);
                 }
             }
         }
-        found.retain(|(database, collection)| origin.covers(&lease.counter.database, database, collection));
+        found.retain(|(database, collection)| origin.covers(&request.counter.database, database, collection));
         Ok(found)
     }
 
     /// Changes the counter and returns its new value; without `first`, only if it exists.
-    async fn change(&self, lease: &Lease, by: Change, first: Option<i64>) -> Result<Option<i64>, LookupError> {
+    async fn change(
+        &self,
+        request: &NumberRequest,
+        by: CounterChange,
+        first: Option<i64>,
+    ) -> Result<Option<i64>, LookupError> {
         let filter = match first {
-            Some(_) => doc! {"_id": &lease.counter.id},
-            None => doc! {"_id": &lease.counter.id, "seq": {"$ne": Bson::Null}},
+            Some(_) => doc! {"_id": &request.counter.id},
+            None => doc! {"_id": &request.counter.id, "seq": {"$ne": Bson::Null}},
         };
         let seq = match first {
             Some(first) => doc! {"$ifNull": ["$seq", narrow(first.saturating_sub(1))]},
@@ -252,14 +265,14 @@ impl Server {
         };
         let seq = match by {
             // Beyond 64 bits the sum is a double, and the conversion fails.
-            Change::By(count) => doc! {"$let": {
+            CounterChange::By(count) => doc! {"$let": {
                 "vars": {"sum": {"$add": [seq, narrow(count)]}},
                 "in": {"$cond": [{"$gte": ["$$sum", BEYOND]}, {"$toLong": "$$sum"}, "$$sum"]},
             }},
-            Change::To(number) => doc! {"$max": [seq, narrow(number)]},
+            CounterChange::To(number) => doc! {"$max": [seq, narrow(number)]},
         };
         let update = vec![doc! {"$set": {"seq": seq}}];
-        let Counter { database, collection, .. } = &lease.counter;
+        let Counter { database, collection, .. } = &request.counter;
         let counters = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let stored = counters
             .find_one_and_update(filter, update)
@@ -268,11 +281,11 @@ impl Server {
             .write_concern(WriteConcern::majority())
             .await
             .map_err(|error| match code_of(&error) {
-                Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(lease),
-                Some(CONVERSION_FAILURE) => at_its_end(lease),
-                _ => self.classify(&error, &name(lease)),
+                Some(TYPE_MISMATCH | ADD_NEEDS_NUMBERS) => not_whole(request),
+                Some(CONVERSION_FAILURE) => at_its_end(request),
+                _ => self.classify(&error, &name(request)),
             })?;
-        stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(lease))).transpose()
+        stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(request))).transpose()
     }
 
     /// Classifies an error by whether a retry can help.
@@ -326,23 +339,23 @@ fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
     }
 }
 
-fn name(lease: &Lease) -> String {
-    let Counter { database, collection, id } = &lease.counter;
+fn name(request: &NumberRequest) -> String {
+    let Counter { database, collection, id } = &request.counter;
     format!("the counter {id:?} in {database}.{collection}")
 }
 
-fn not_whole(lease: &Lease) -> LookupError {
+fn not_whole(request: &NumberRequest) -> LookupError {
     LookupError::Permanent(format!(
         "{} has a seq that is not a whole number; set it to the last number issued, for example \
          db.{}.updateOne({{_id: {:?}}}, {{$set: {{seq: NumberLong(1000)}}}})",
-        name(lease),
-        lease.counter.collection,
-        lease.counter.id
+        name(request),
+        request.counter.collection,
+        request.counter.id
     ))
 }
 
-fn at_its_end(lease: &Lease) -> LookupError {
-    LookupError::Permanent(format!("{} is at its end: too few whole numbers of 64 bits follow", name(lease)))
+fn at_its_end(request: &NumberRequest) -> LookupError {
+    LookupError::Permanent(format!("{} is at its end: too few whole numbers of 64 bits follow", name(request)))
 }
 
 /// The smallest double beyond the 64-bit integers.

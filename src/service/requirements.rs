@@ -94,7 +94,7 @@ async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<Lac
     let mut answers: HashMap<Requirement, Option<String>> = HashMap::new();
     for (rule, needed) in needed.iter().filter(|(_, needed)| server.lacks(*needed).is_none()) {
         if !answers.contains_key(needed) {
-            answers.insert(*needed, refusal(client, rule, *needed).await?);
+            answers.insert(*needed, explain_error(client, rule, *needed).await?);
         }
         if let Some(Some(reason)) = answers.get(needed) {
             let help = "use a server that supports it, or set the rule to `mode: disabled`";
@@ -144,7 +144,7 @@ impl Capabilities {
 }
 
 /// The server's answer if it does not accept what is needed; `None`: it does, or it cannot be known.
-async fn refusal(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
+async fn explain_error(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
     let names = rule.namespaces.iter().find_map(|namespace| namespace.exact());
     let (Some((database, collection)), Some(explained)) = (names, explained(needed)) else { return Ok(None) };
     let mut command = explained(collection);
@@ -154,10 +154,8 @@ async fn refusal(client: &Client, rule: &Rule, needed: Requirement) -> Result<Op
         Err(error) if is_unauthorized(&error) => Ok(None),
         Err(error) if is_passing(&error) => Err(error),
         Err(error) => Ok(match &*error.kind {
-            ErrorKind::Command(refused) if NO_EXPLAIN.contains(&refused.code) => None,
-            ErrorKind::Command(refused) => {
-                Some(format!("the server answers: {} (code {})", refused.message, refused.code))
-            }
+            ErrorKind::Command(error) if NO_EXPLAIN.contains(&error.code) => None,
+            ErrorKind::Command(error) => Some(format!("the server answers: {} (code {})", error.message, error.code)),
             _ => None,
         }),
     }

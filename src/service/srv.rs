@@ -32,7 +32,7 @@ pub enum SrvError {
 }
 
 /// The parts of a connection string that resolution needs.
-struct Parts<'u> {
+struct SrvParts<'u> {
     /// `user:password@`, or empty.
     credentials: &'u str,
     host: &'u str,
@@ -47,8 +47,9 @@ struct Parts<'u> {
 /// [`SrvError`]: the string is malformed, or DNS has no valid seed list.
 pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = Parts::parse(rest)?;
-    let names = Names::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
+    let parts = SrvParts::parse(rest)?;
+    let names =
+        NameServers::new(resolver).map_err(|error| SrvError::Lookup(parts.host.to_owned(), error.to_string()))?;
     let mut hosts = names.hosts(parts.host, parts.option("srvServiceName").unwrap_or("mongodb")).await?;
     parts.limit(&mut hosts);
     let text = names.text(parts.host).await?;
@@ -61,11 +62,11 @@ pub(super) async fn resolve(uri: &str, resolver: Option<SocketAddr>) -> Result<C
 /// [`SrvError::Form`]: the string is malformed.
 pub(super) fn unresolved(uri: &str) -> Result<Cow<'_, str>, SrvError> {
     let Some(rest) = uri.strip_prefix(SCHEME) else { return Ok(Cow::Borrowed(uri)) };
-    let parts = Parts::parse(rest)?;
+    let parts = SrvParts::parse(rest)?;
     Ok(Cow::Owned(parts.plain(&[parts.host.to_owned()], "")))
 }
 
-impl<'u> Parts<'u> {
+impl<'u> SrvParts<'u> {
     fn parse(rest: &'u str) -> Result<Self, SrvError> {
         let (address, options) = rest.split_once('?').unwrap_or((rest, ""));
         let (authority, path) = address.find('/').map_or((address, "/"), |at| address.split_at(at));
@@ -107,9 +108,9 @@ impl<'u> Parts<'u> {
 }
 
 /// The name servers.
-struct Names(TokioResolver);
+struct NameServers(TokioResolver);
 
-impl Names {
+impl NameServers {
     fn new(server: Option<SocketAddr>) -> Result<Self, NetError> {
         let Some(server) = server else { return TokioResolver::builder_tokio()?.build().map(Self) };
         let connections = [ConnectionConfig::udp(), ConnectionConfig::tcp()].map(|mut connection| {
@@ -193,10 +194,10 @@ mod tests {
             ),
             ("x.b.c/?srvMaxHosts=1&srvServiceName=m&SSL=true", "", "mongodb://a.b.c:1,d.b.c:2/?SSL=true"),
         ] {
-            assert_eq!(Parts::parse(rest).unwrap().plain(&hosts, text), expected, "{rest}");
+            assert_eq!(SrvParts::parse(rest).unwrap().plain(&hosts, text), expected, "{rest}");
         }
         for rest in ["", "/", "a:27017/", "a,b/", "u:p@/"] {
-            assert!(Parts::parse(rest).is_err(), "{rest}");
+            assert!(SrvParts::parse(rest).is_err(), "{rest}");
         }
     }
 
@@ -205,7 +206,7 @@ mod tests {
         let hosts = ["a:1", "b:1", "c:1"].map(str::to_owned);
         let limited = |options: &str| {
             let mut left = hosts.to_vec();
-            Parts::parse(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
+            SrvParts::parse(&format!("x.b.c/?{options}")).unwrap().limit(&mut left);
             left
         };
         for all in ["", "srvMaxHosts=0", "srvMaxHosts=3", "srvMaxHosts=9"] {

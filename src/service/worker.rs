@@ -25,13 +25,13 @@ use tokio::time::{Instant, sleep, timeout};
 use super::MongoService;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
-use super::mongo::{Server, is_passing};
+use super::mongo::{ServiceClient, is_passing};
 use super::observed_servers::{Capabilities, ObservedServers};
 use crate::patterns::{AnyPattern, Requirement};
 use crate::rules::Mode;
 use crate::rules::RuleSet;
-use lease::{Candidate, WorkerLease};
-pub use progress::{Progress, WorkerState, WorkerStatus, Workers};
+use lease::{WorkerCandidate, WorkerLease};
+pub use progress::{WorkerProgress, WorkerState, WorkerStatus, WorkersShown};
 
 /// How often the rule set is checked for added or removed rules.
 const RULES_INTERVAL: Duration = Duration::from_secs(1);
@@ -90,7 +90,7 @@ impl Stop {
 
 /// The words of a task in the log.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Words {
+pub(super) struct TaskWords {
     /// The pattern's key in rule files.
     pub(super) pattern: &'static str,
     /// What the worker does: "keeps the copies consistent".
@@ -103,7 +103,7 @@ pub(super) struct Words {
 
 /// The background work of one rule.
 pub(super) trait Task: Send + Sync {
-    fn words(&self) -> Words;
+    fn words(&self) -> TaskWords;
 
     /// The rule's name.
     fn rule(&self) -> &str;
@@ -117,15 +117,15 @@ pub(super) trait Task: Send + Sync {
     }
 
     /// Works until something stops it.
-    fn work<'w>(&'w self, turn: Turn<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
+    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
 }
 
 /// What a worker has while it holds the lease.
 #[derive(Clone, Copy)]
-pub(super) struct Turn<'w> {
+pub(super) struct WorkerContext<'w> {
     pub(super) client: &'w Client,
     pub(super) lease: &'w WorkerLease,
-    pub(super) progress: &'w Progress,
+    pub(super) progress: &'w WorkerProgress,
 }
 
 /// The tasks of all enforced rules, and what they need of the server.
@@ -150,7 +150,7 @@ pub async fn run(
     shutdown: impl Future<Output = ()>,
 ) {
     let mut candidates =
-        Candidates { server: service.server(), shown: service.progress().clone(), running: HashMap::new() };
+        RuleTasks { server: service.server(), shown: service.progress().clone(), running: HashMap::new() };
     let follow_rules = async {
         let mut known: Option<Arc<RuleSet>> = None;
         loop {
@@ -170,9 +170,9 @@ pub async fn run(
 }
 
 /// One tokio task for each rule and its settings.
-struct Candidates {
-    server: Arc<Server>,
-    shown: Arc<Workers>,
+struct RuleTasks {
+    server: Arc<ServiceClient>,
+    shown: Arc<WorkersShown>,
     /// By label and settings.
     running: HashMap<(String, String), Running>,
 }
@@ -183,7 +183,7 @@ struct Running {
     task: JoinHandle<()>,
 }
 
-impl Candidates {
+impl RuleTasks {
     async fn follow(&mut self, rules: &RuleSet) {
         let wanted: HashMap<_, _> =
             tasks(rules).map(|(task, needed)| ((task.label(), task.settings()), (task, needed))).collect();
@@ -194,7 +194,7 @@ impl Candidates {
             self.running.entry(label).or_insert_with(|| {
                 let (sender, stopped) = watch::channel(());
                 let progress = self.shown.add(task.rule(), task.words().pattern);
-                let worker = Worker { task, requirements, server: self.server.clone(), progress };
+                let worker = ElectedWorker { task, requirements, server: self.server.clone(), progress };
                 Running { stop: sender, task: tokio::spawn(worker.run(stopped)) }
             });
         }
@@ -213,16 +213,16 @@ async fn stop(workers: Vec<Running>, longest: Duration) {
 }
 
 /// Does one task while it holds the task's lease.
-struct Worker {
+struct ElectedWorker {
     task: Box<dyn Task>,
     requirements: Vec<Requirement>,
-    server: Arc<Server>,
-    progress: Arc<Progress>,
+    server: Arc<ServiceClient>,
+    progress: Arc<WorkerProgress>,
 }
 
-impl Worker {
+impl ElectedWorker {
     async fn run(self, mut stopped: watch::Receiver<()>) {
-        let candidate = Candidate::new(self.task.label());
+        let candidate = WorkerCandidate::new(self.task.label());
         tokio::select! {
             () = self.turns(&candidate) => {}
             // The channel carries no values; only its end completes this.
@@ -233,7 +233,7 @@ impl Worker {
         }
     }
 
-    async fn turns(&self, candidate: &Candidate) {
+    async fn turns(&self, candidate: &WorkerCandidate) {
         let rule = self.task.rule();
         let words = self.task.words();
         let mut logged = String::new();
@@ -266,7 +266,7 @@ impl Worker {
     }
 
     /// Acquires the lease and works until something stops it.
-    async fn turn(&self, candidate: &Candidate) -> Result<Infallible, Stop> {
+    async fn turn(&self, candidate: &WorkerCandidate) -> Result<Infallible, Stop> {
         let client = &self.server.client().map_err(|error| Stop::Failed(error.to_string()))?;
         let hello = client.database("admin").run_command(doc! {"hello": 1}).await?;
         if let Some((why, help)) = Capabilities::from_hello(&hello).lacks_any(&self.requirements) {
@@ -277,7 +277,7 @@ impl Worker {
             tracing::info!(rule = self.task.rule(), fence = lease.fence(), "this process {}", self.task.words().does);
         }
         let worked = async {
-            let result = self.task.work(Turn { client, lease, progress: &self.progress }).await;
+            let result = self.task.work(WorkerContext { client, lease, progress: &self.progress }).await;
             match &result {
                 Err(Stop::HistoryLost(_)) => lease.forget().await?,
                 Err(Stop::Ended { stream, next, .. }) => lease.begin_again(*stream, *next).await?,

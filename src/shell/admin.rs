@@ -1,11 +1,11 @@
 //! Methods that neither read nor write documents: `runCommand`, `adminCommand`, rename and drop.
 
 use super::arguments::Options;
-use super::chain::{Collection, Command, Method};
-use super::term::{Content, Field, Term};
+use super::chain::{CommandBuilder, MethodCall, MethodCollection};
+use super::term::{Term, TermContent, TermField};
 use super::{ShellError, reads, writes};
 
-pub(super) fn database_method(database: &str, mut method: Method) -> Result<Command, ShellError> {
+pub(super) fn database_method(database: &str, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
     match method.name.as_str() {
         "runCommand" => run_command(database, &mut method),
         "adminCommand" => run_command("admin", &mut method),
@@ -16,7 +16,10 @@ pub(super) fn database_method(database: &str, mut method: Method) -> Result<Comm
     }
 }
 
-pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Command, ShellError> {
+pub(super) fn collection_method(
+    collection: &MethodCollection,
+    mut method: MethodCall,
+) -> Result<CommandBuilder, ShellError> {
     match method.name.as_str() {
         "renameCollection" => rename(collection, &mut method),
         "drop" => {
@@ -36,15 +39,15 @@ pub(super) fn collection_method(collection: &Collection, mut method: Method) -> 
 }
 
 /// Parses a command document, or the name of a command without fields. Options are for the driver and are ignored.
-fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellError> {
+fn run_command(database: &str, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     let term = method.arguments.required("a command")?;
     method.arguments.document("options")?;
     method.arguments.finish()?;
     if let Some(name) = term.as_str() {
         check_name(name, &term)?;
-        return Ok(Command::new(database, name, Term::int32(1)));
+        return Ok(CommandBuilder::new(database, name, Term::int32(1)));
     }
-    let Term { content: Content::Document(mut fields), span } = term else {
+    let Term { content: TermContent::Document(mut fields), span } = term else {
         return Err(method.arguments.wrong(&term, "a command"));
     };
     // mongosh replaces it by its current database.
@@ -54,11 +57,11 @@ fn run_command(database: &str, method: &mut Method) -> Result<Command, ShellErro
             ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
         );
     }
-    Ok(Command { database: database.to_owned(), fields })
+    Ok(CommandBuilder { database: database.to_owned(), fields })
 }
 
 /// Parses `db.orders.runCommand("find", {filter: {…}})`.
-fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
+fn run_on_collection(collection: &MethodCollection, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     let term = method.arguments.required("a command")?;
     let Some(name) = term.as_str() else {
         method.arguments.put_back(term);
@@ -66,7 +69,9 @@ fn run_on_collection(collection: &Collection, method: &mut Method) -> Result<Com
     };
     check_name(name, &term)?;
     let mut command = collection.command(name);
-    if let Some(Term { content: Content::Document(fields), .. }) = method.arguments.document("the command's fields")? {
+    if let Some(Term { content: TermContent::Document(fields), .. }) =
+        method.arguments.document("the command's fields")?
+    {
         command.fields.extend(fields.into_iter().filter(|field| field.key != name));
     }
     method.arguments.finish()?;
@@ -82,18 +87,18 @@ fn check_name(name: &str, term: &Term) -> Result<(), ShellError> {
 }
 
 /// Parses a rename. The new name is in the same database, and the command is sent to `admin`.
-fn rename(collection: &Collection, method: &mut Method) -> Result<Command, ShellError> {
+fn rename(collection: &MethodCollection, method: &mut MethodCall) -> Result<CommandBuilder, ShellError> {
     let to = method.arguments.required_text("the new name")?;
     let drop_target = method.arguments.any();
     method.arguments.finish()?;
     let mut flag = Options::from_fields(
         "renameCollection",
-        drop_target.map(|term| Field::new("dropTarget", term)).into_iter().collect(),
+        drop_target.map(|term| TermField::new("dropTarget", term)).into_iter().collect(),
     );
     let drop_target = flag.flag("dropTarget")?.unwrap_or(false);
     let database = &collection.database;
     let from = Term::string(&format!("{database}.{}", collection.name));
-    let mut command = Command::new("admin", "renameCollection", from);
+    let mut command = CommandBuilder::new("admin", "renameCollection", from);
     command.push("to", Term::string(&format!("{database}.{to}")));
     command.push("dropTarget", Term::boolean(drop_target));
     Ok(command)

@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use super::ShellError;
 use super::error::did_you_mean;
-use super::term::{Content, Field, Term};
+use super::term::{Term, TermContent, TermField};
 
 /// The arguments of one method.
 #[derive(Debug)]
-pub(super) struct Arguments {
+pub(super) struct MethodArguments {
     method: String,
     method_span: Range<usize>,
     terms: std::vec::IntoIter<Term>,
@@ -17,7 +17,7 @@ pub(super) struct Arguments {
     end: Range<usize>,
 }
 
-impl Arguments {
+impl MethodArguments {
     pub(super) fn new(method: &str, method_span: Range<usize>, terms: Vec<Term>, end: Range<usize>) -> Self {
         Self { method: method.to_owned(), method_span, terms: terms.into_iter(), end }
     }
@@ -48,7 +48,7 @@ impl Arguments {
     pub(super) fn required_array(&mut self, what: &str) -> Result<Vec<Term>, ShellError> {
         let term = self.required(what)?;
         match term.content {
-            Content::Array(terms) => Ok(terms),
+            TermContent::Array(terms) => Ok(terms),
             _ => Err(self.wrong(&term, what)),
         }
     }
@@ -61,7 +61,7 @@ impl Arguments {
     /// Returns the options, which are the last argument.
     pub(super) fn options(&mut self) -> Result<Options, ShellError> {
         let fields = match self.document("options")? {
-            Some(Term { content: Content::Document(fields), .. }) => fields,
+            Some(Term { content: TermContent::Document(fields), .. }) => fields,
             _ => Vec::new(),
         };
         self.finish()?;
@@ -96,7 +96,7 @@ impl Arguments {
     }
 
     fn as_document(&self, term: Term, what: &str) -> Result<Term, ShellError> {
-        if matches!(term.content, Content::Document(_)) { Ok(term) } else { Err(self.wrong(&term, what)) }
+        if matches!(term.content, TermContent::Document(_)) { Ok(term) } else { Err(self.wrong(&term, what)) }
     }
 }
 
@@ -104,14 +104,14 @@ impl Arguments {
 #[derive(Debug)]
 pub(super) struct Options {
     method: String,
-    fields: Vec<Field>,
+    fields: Vec<TermField>,
     /// All requested names, which are the options that the method knows.
     known: Vec<&'static str>,
 }
 
 impl Options {
     /// Wraps the fields of a document that holds all parameters: findAndModify's argument, an operation of bulkWrite.
-    pub(super) fn from_fields(method: &str, fields: Vec<Field>) -> Self {
+    pub(super) fn from_fields(method: &str, fields: Vec<TermField>) -> Self {
         Self { method: method.to_owned(), fields, known: Vec::new() }
     }
 
@@ -123,10 +123,10 @@ impl Options {
     }
 
     /// Appends the given options to `fields`, in the order of `names`.
-    pub(super) fn copy(&mut self, names: &[&'static str], fields: &mut Vec<Field>) {
+    pub(super) fn copy(&mut self, names: &[&'static str], fields: &mut Vec<TermField>) {
         for name in names {
             if let Some(term) = self.take(name) {
-                fields.push(Field::new(name, term));
+                fields.push(TermField::new(name, term));
             }
         }
     }

@@ -3,28 +3,28 @@
 
 use std::ops::Range;
 
-use super::arguments::Arguments;
+use super::arguments::MethodArguments;
 use super::error::did_you_mean;
 use super::scanner::{Scanner, Token};
-use super::term::{Content, Field, Term, to_document};
+use super::term::{Term, TermContent, TermField, to_document};
 use super::value::{Objects, Values};
 use super::{ShellContext, ShellError, admin, extended, reads, writes};
 use crate::document::CowDocument;
 
 /// A command under construction.
 #[derive(Debug, Clone)]
-pub(super) struct Command {
+pub(super) struct CommandBuilder {
     pub(super) database: String,
-    pub(super) fields: Vec<Field>,
+    pub(super) fields: Vec<TermField>,
 }
 
-impl Command {
+impl CommandBuilder {
     pub(super) fn new(database: &str, name: &str, target: Term) -> Self {
-        Self { database: database.to_owned(), fields: vec![Field::new(name, target)] }
+        Self { database: database.to_owned(), fields: vec![TermField::new(name, target)] }
     }
 
     pub(super) fn push(&mut self, key: &str, term: Term) {
-        self.fields.push(Field::new(key, term));
+        self.fields.push(TermField::new(key, term));
     }
 
     pub(super) fn get(&self, key: &str) -> Option<&Term> {
@@ -40,33 +40,33 @@ impl Command {
     }
 
     pub(super) fn into_document(mut self) -> CowDocument<'static> {
-        self.fields.push(Field::new("$db", Term::string(&self.database)));
+        self.fields.push(TermField::new("$db", Term::string(&self.database)));
         to_document(&self.fields)
     }
 }
 
 /// The collection a method is called on.
 #[derive(Debug, Clone)]
-pub(super) struct Collection {
+pub(super) struct MethodCollection {
     pub(super) database: String,
     pub(super) name: String,
 }
 
-impl Collection {
-    pub(super) fn command(&self, name: &str) -> Command {
-        Command::new(&self.database, name, Term::string(&self.name))
+impl MethodCollection {
+    pub(super) fn command(&self, name: &str) -> CommandBuilder {
+        CommandBuilder::new(&self.database, name, Term::string(&self.name))
     }
 }
 
 /// The name of a method and its arguments.
 #[derive(Debug)]
-pub(super) struct Method {
+pub(super) struct MethodCall {
     pub(super) name: String,
     pub(super) span: Range<usize>,
-    pub(super) arguments: Arguments,
+    pub(super) arguments: MethodArguments,
 }
 
-impl Method {
+impl MethodCall {
     /// Returns the error for an unknown method of `owner`.
     pub(super) fn unknown(&self, owner: &str, known: &[&str], instead: &str) -> ShellError {
         let message = format!("docward does not support the method `{}` of {owner}", self.name);
@@ -89,7 +89,7 @@ impl<'t> Parser<'t> {
         Self { text, values, database: context.database.to_owned() }
     }
 
-    pub(super) fn parse(mut self) -> Result<Vec<Command>, ShellError> {
+    pub(super) fn parse(mut self) -> Result<Vec<CommandBuilder>, ShellError> {
         self.read_use()?;
         let (token, span) = self.values.scanner.peek()?;
         let commands = match token {
@@ -149,19 +149,19 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses the fields of a document in Extended JSON. Returns them and the span of the document.
-    fn read_fields(&mut self) -> Result<(Vec<Field>, Range<usize>), ShellError> {
+    fn read_fields(&mut self) -> Result<(Vec<TermField>, Range<usize>), ShellError> {
         let mut values = Values::new(self.values.scanner.clone(), self.values.context, Objects::AsWritten);
         let read = values.value()?;
         self.values.scanner = values.scanner;
         let span = read.span.clone();
         match extended::convert(read, self.text)? {
-            Term { content: Content::Document(fields), .. } => Ok((fields, span)),
+            Term { content: TermContent::Document(fields), .. } => Ok((fields, span)),
             _ => Err(ShellError::new(span, "a command must be a document")),
         }
     }
 
     /// Parses a command in Extended JSON.
-    fn read_document(&mut self) -> Result<Command, ShellError> {
+    fn read_document(&mut self) -> Result<CommandBuilder, ShellError> {
         let (mut fields, span) = self.read_fields()?;
         let mut database = self.database.clone();
         if let Some(place) = fields.iter().position(|field| field.key == "$db") {
@@ -174,15 +174,15 @@ impl<'t> Parser<'t> {
                 ShellError::new(span, "the command is empty").help("its first field is its name: {find: \"orders\"}")
             );
         }
-        Ok(Command { database, fields })
+        Ok(CommandBuilder { database, fields })
     }
 
     /// Parses the text after `db`, or after a call that returns a database.
-    fn read_database(&mut self) -> Result<Vec<Command>, ShellError> {
+    fn read_database(&mut self) -> Result<Vec<CommandBuilder>, ShellError> {
         loop {
             let (name, span, quoted) = self.member("`.` and a collection or method")?;
             if quoted || !self.is_called()? {
-                let collection = Collection { database: self.database.clone(), name };
+                let collection = MethodCollection { database: self.database.clone(), name };
                 return self.read_collection(collection);
             }
             let mut method = self.call(name, span)?;
@@ -195,7 +195,7 @@ impl<'t> Parser<'t> {
                 "getCollection" => {
                     let name = method.arguments.required_text("the name of a collection")?;
                     method.arguments.finish()?;
-                    return self.read_collection(Collection { database: self.database.clone(), name });
+                    return self.read_collection(MethodCollection { database: self.database.clone(), name });
                 }
                 "aggregate" => return self.read_cursor(reads::aggregate_database(&self.database, method)?, None),
                 _ => return Ok(vec![admin::database_method(&self.database, method)?]),
@@ -203,7 +203,7 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn read_collection(&mut self, mut collection: Collection) -> Result<Vec<Command>, ShellError> {
+    fn read_collection(&mut self, mut collection: MethodCollection) -> Result<Vec<CommandBuilder>, ShellError> {
         let mut verbosity = None;
         loop {
             let (name, span, quoted) = self.member("`.` and a method")?;
@@ -226,21 +226,21 @@ impl<'t> Parser<'t> {
 
     fn read_method(
         &mut self,
-        collection: &Collection,
-        method: Method,
+        collection: &MethodCollection,
+        method: MethodCall,
         verbosity: Option<Term>,
-    ) -> Result<Vec<Command>, ShellError> {
+    ) -> Result<Vec<CommandBuilder>, ShellError> {
         let method = match reads::collection_method(collection, method)? {
-            reads::Read::Cursor(command) => return self.read_cursor(command, verbosity),
-            reads::Read::Other(command) => return Ok(vec![explained(command, verbosity)]),
-            reads::Read::No(method) => method,
+            reads::ParsedRead::Cursor(command) => return self.read_cursor(command, verbosity),
+            reads::ParsedRead::Other(command) => return Ok(vec![explained(command, verbosity)]),
+            reads::ParsedRead::No(method) => method,
         };
         let span = method.span.clone();
         let commands = match writes::collection_method(collection, method)? {
             writes::MethodCommands::Commands(commands) => commands,
             writes::MethodCommands::No(method) => vec![admin::collection_method(collection, method)?],
         };
-        match (verbosity, <[Command; 1]>::try_from(commands)) {
+        match (verbosity, <[CommandBuilder; 1]>::try_from(commands)) {
             (verbosity, Ok([command])) => Ok(vec![explained(command, verbosity)]),
             (None, Err(commands)) => Ok(commands),
             (Some(_), Err(_)) => {
@@ -251,7 +251,11 @@ impl<'t> Parser<'t> {
     }
 
     /// Parses the calls on a cursor.
-    fn read_cursor(&mut self, mut command: Command, mut verbosity: Option<Term>) -> Result<Vec<Command>, ShellError> {
+    fn read_cursor(
+        &mut self,
+        mut command: CommandBuilder,
+        mut verbosity: Option<Term>,
+    ) -> Result<Vec<CommandBuilder>, ShellError> {
         while self.values.scanner.peek()?.0 == Token::Sign('.') {
             let (name, span, _) = self.member("`.` and a method")?;
             if matches!(name.as_str(), "forEach" | "map") {
@@ -306,18 +310,18 @@ impl<'t> Parser<'t> {
         Ok(self.values.scanner.peek()?.0 == Token::Sign('('))
     }
 
-    fn call(&mut self, name: String, span: Range<usize>) -> Result<Method, ShellError> {
+    fn call(&mut self, name: String, span: Range<usize>) -> Result<MethodCall, ShellError> {
         let (terms, end) = self.values.arguments()?;
-        let arguments = Arguments::new(&name, span.clone(), terms, end);
-        Ok(Method { name, span, arguments })
+        let arguments = MethodArguments::new(&name, span.clone(), terms, end);
+        Ok(MethodCall { name, span, arguments })
     }
 }
 
 /// Returns the command, inside `explain` if a verbosity is given.
-fn explained(command: Command, verbosity: Option<Term>) -> Command {
+fn explained(command: CommandBuilder, verbosity: Option<Term>) -> CommandBuilder {
     let Some(verbosity) = verbosity else { return command };
     let database = command.database.clone();
-    let mut explain = Command::new(&database, "explain", Term::document(command.fields));
+    let mut explain = CommandBuilder::new(&database, "explain", Term::document(command.fields));
     explain.push("verbosity", verbosity);
     explain
 }

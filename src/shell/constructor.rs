@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
 use super::error::did_you_mean;
-use super::term::{Content, Field, Term, to_document};
+use super::term::{Term, TermContent, TermField, to_document};
 use super::value::of_kind;
 use super::{ShellContext, ShellError, date, regex};
 use crate::document::{Kind, OwnedValue, Value};
@@ -52,7 +52,7 @@ const NAMES: [&str; 24] = [
     "true",
 ];
 
-type Constructed = Result<Content, ShellError>;
+type Constructed = Result<TermContent, ShellError>;
 
 impl Call<'_> {
     /// Returns the constructed value. `ids` counts the generated ids.
@@ -195,7 +195,7 @@ impl Call<'_> {
                 term.as_number().filter(|number| number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(number));
             number.map(|number| number as u32).ok_or_else(|| self.wrong(term, expected))
         };
-        if let [Term { content: Content::Document(fields), span }] = arguments {
+        if let [Term { content: TermContent::Document(fields), span }] = arguments {
             let of = |key: &str| fields.iter().find(|field| field.key == key);
             let (Some(seconds), Some(counter), 2) = (of("t"), of("i"), fields.len()) else {
                 return Err(ShellError::new(span.clone(), format!("`{}` takes {expected}", self.name)));
@@ -260,7 +260,7 @@ impl Call<'_> {
         };
         match arguments.get(1) {
             None => scalar(of_kind(Kind::JavaScript, source)),
-            Some(Term { content: Content::Document(scope), .. }) => scalar(scoped_code(source, scope)),
+            Some(Term { content: TermContent::Document(scope), .. }) => scalar(scoped_code(source, scope)),
             Some(other) => Err(self.wrong(other, "a document as its scope")),
         }
     }
@@ -285,21 +285,21 @@ impl Call<'_> {
     fn reference(&self, arguments: &[Term]) -> Constructed {
         let collection = self.text(arguments, 0)?;
         let id = self.argument(arguments, 1, "a collection and an _id")?;
-        let mut fields = vec![Field::new("$ref", Term::string(collection)), Field::new("$id", id.clone())];
+        let mut fields = vec![TermField::new("$ref", Term::string(collection)), TermField::new("$id", id.clone())];
         if arguments.len() > 2 {
-            fields.push(Field::new("$db", Term::string(self.text(arguments, 2)?)));
+            fields.push(TermField::new("$db", Term::string(self.text(arguments, 2)?)));
         }
         match arguments.get(3) {
-            Some(Term { content: Content::Document(more), .. }) => fields.extend(more.iter().cloned()),
+            Some(Term { content: TermContent::Document(more), .. }) => fields.extend(more.iter().cloned()),
             Some(other) => return Err(self.wrong(other, "a document of further fields")),
             None => {}
         }
-        Ok(Content::Document(fields))
+        Ok(TermContent::Document(fields))
     }
 }
 
 fn scalar(value: OwnedValue) -> Constructed {
-    Ok(Content::Scalar(value))
+    Ok(TermContent::Scalar(value))
 }
 
 /// Returns the integer in a number or a string.
@@ -353,7 +353,7 @@ pub(super) fn code_value(source: &str) -> OwnedValue {
 }
 
 /// Returns code with scope. `source` is an encoded BSON string.
-pub(super) fn scoped_code(source: &[u8], scope: &[Field]) -> OwnedValue {
+pub(super) fn scoped_code(source: &[u8], scope: &[TermField]) -> OwnedValue {
     let scope = to_document(scope);
     let scope = scope.as_document().as_bytes();
     let length = 4 + source.len() + scope.len();

@@ -10,13 +10,13 @@ pub(super) fn of_number(milliseconds: f64) -> Option<i64> {
 
 /// Parses a date as `ISODate` does. Without a time zone it is UTC.
 pub(super) fn iso_date(text: &str) -> Result<i64, String> {
-    let moment = Moment::parse(text).filter(|moment| moment.has_day).ok_or_else(|| not_a_date(text))?;
+    let moment = DateParts::parse(text).filter(|moment| moment.has_day).ok_or_else(|| not_a_date(text))?;
     moment.milliseconds().ok_or_else(|| not_a_date(text))
 }
 
 /// Parses a date as `new Date` does. A time without a time zone is an error, because it would depend on the machine.
 pub(super) fn javascript_date(text: &str) -> Result<i64, String> {
-    let moment = Moment::parse(text).ok_or_else(|| not_a_date(text))?;
+    let moment = DateParts::parse(text).ok_or_else(|| not_a_date(text))?;
     if moment.has_time && moment.zone.is_none() {
         return Err("a time without a time zone is ambiguous".to_owned());
     }
@@ -34,7 +34,7 @@ fn not_a_date(text: &str) -> String {
 }
 
 #[derive(Default)]
-struct Moment {
+struct DateParts {
     year: i32,
     month: u8,
     day: u8,
@@ -48,7 +48,7 @@ struct Moment {
     has_time: bool,
 }
 
-impl Moment {
+impl DateParts {
     /// Parses `YYYY[-MM[-DD[(T| )HH[:MM[:SS[.fff]]][zone]]]]`. Hyphens and colons are optional.
     fn parse(text: &str) -> Option<Self> {
         let mut rest = text;

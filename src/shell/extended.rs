@@ -9,7 +9,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::ShellError;
 use super::constructor::{binary_value, code_value, decode_hexadecimal, regex_value, scoped_code};
 use super::date;
-use super::term::{Content, Field, Term};
+use super::term::{Term, TermContent, TermField};
 use super::value::of_kind;
 use crate::document::{Kind, OwnedValue, Value};
 
@@ -20,18 +20,18 @@ use crate::document::{Kind, OwnedValue, Value};
 pub(super) fn convert(term: Term, text: &str) -> Result<Term, ShellError> {
     let Term { span, content } = term;
     let content = match content {
-        Content::Scalar(value) => Content::Scalar(number(value, text.get(span.clone()).unwrap_or_default())),
-        Content::Array(terms) => {
-            Content::Array(terms.into_iter().map(|term| convert(term, text)).collect::<Result<_, _>>()?)
+        TermContent::Scalar(value) => TermContent::Scalar(number(value, text.get(span.clone()).unwrap_or_default())),
+        TermContent::Array(terms) => {
+            TermContent::Array(terms.into_iter().map(|term| convert(term, text)).collect::<Result<_, _>>()?)
         }
-        Content::Document(fields) => {
-            let fields: Vec<Field> = fields
+        TermContent::Document(fields) => {
+            let fields: Vec<TermField> = fields
                 .into_iter()
-                .map(|field| Ok(Field { term: convert(field.term, text)?, ..field }))
+                .map(|field| Ok(TermField { term: convert(field.term, text)?, ..field }))
                 .collect::<Result<_, _>>()?;
             match Wrapper::from_fields(&fields) {
-                Wrapper::None => Content::Document(fields),
-                Wrapper::Value(value) => Content::Scalar(value),
+                Wrapper::None => TermContent::Document(fields),
+                Wrapper::Value(value) => TermContent::Scalar(value),
                 Wrapper::Broken(key) => {
                     let error = ShellError::new(span, format!("invalid value of `{key}` in Extended JSON"));
                     return Err(error.help(format!("write {}", example(key))));
@@ -89,8 +89,8 @@ fn example(key: &str) -> &'static str {
 
 impl Wrapper {
     /// Returns the meaning of a document with these fields, which have been converted.
-    fn from_fields(fields: &[Field]) -> Self {
-        let Some(Field { key, term, .. }) = fields.first() else { return Self::None };
+    fn from_fields(fields: &[TermField]) -> Self {
+        let Some(TermField { key, term, .. }) = fields.first() else { return Self::None };
         let made = match (key.as_str(), fields.len()) {
             ("$undefined", 1) => Some(of_kind(Kind::Undefined, &[])),
             ("$dbPointer", 1) => db_pointer(term),
@@ -140,13 +140,13 @@ fn value(key: &str, term: &Term) -> Option<OwnedValue> {
 
 fn member<'t>(term: &'t Term, key: &str) -> Option<&'t Term> {
     match &term.content {
-        Content::Document(fields) => fields.iter().find(|field| field.key == key).map(|field| &field.term),
+        TermContent::Document(fields) => fields.iter().find(|field| field.key == key).map(|field| &field.term),
         _ => None,
     }
 }
 
-fn with_scope(code: &Term, scope: Option<&Field>) -> Option<OwnedValue> {
-    let (Some(Field { key, term: Term { content: Content::Document(scope), .. }, .. }), Some(code)) =
+fn with_scope(code: &Term, scope: Option<&TermField>) -> Option<OwnedValue> {
+    let (Some(TermField { key, term: Term { content: TermContent::Document(scope), .. }, .. }), Some(code)) =
         (scope, code.as_str())
     else {
         return None;

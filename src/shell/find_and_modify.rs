@@ -1,9 +1,9 @@
 //! The four methods that send findAndModify. Each uses other names for its parts.
 
 use super::ShellError;
-use super::arguments::{Arguments, Options};
-use super::chain::Collection;
-use super::term::{Content, Term};
+use super::arguments::{MethodArguments, Options};
+use super::chain::MethodCollection;
+use super::term::{Term, TermContent};
 use super::writes::{Commands, Takes, check_update};
 
 /// The parts of a findAndModify that methods name differently.
@@ -17,7 +17,7 @@ struct FindAndModify {
 }
 
 impl FindAndModify {
-    fn command(self, collection: &Collection, mut options: Options) -> Commands {
+    fn command(self, collection: &MethodCollection, mut options: Options) -> Commands {
         let mut command = collection.command("findAndModify");
         command.push("query", self.query.unwrap_or_else(|| Term::document(Vec::new())));
         command.push("remove", Term::boolean(self.remove));
@@ -38,7 +38,7 @@ impl FindAndModify {
     }
 }
 
-pub(super) fn write(collection: &Collection, arguments: &mut Arguments, method: &str) -> Commands {
+pub(super) fn write(collection: &MethodCollection, arguments: &mut MethodArguments, method: &str) -> Commands {
     let query = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
     check_update(&update, if method == "findOneAndReplace" { Takes::Replacement } else { Takes::Operators })?;
@@ -63,7 +63,7 @@ fn returns_new(options: &mut Options) -> Result<bool, ShellError> {
     Ok(new.into_iter().flatten().next().or(original.map(|original| !original)).unwrap_or(false))
 }
 
-pub(super) fn delete(collection: &Collection, arguments: &mut Arguments) -> Commands {
+pub(super) fn delete(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let query = arguments.required_document("a filter")?;
     let mut options = arguments.options()?;
     let fields = options.take("projection");
@@ -71,11 +71,11 @@ pub(super) fn delete(collection: &Collection, arguments: &mut Arguments) -> Comm
     parts.command(collection, options)
 }
 
-pub(super) fn whole(collection: &Collection, arguments: &mut Arguments) -> Commands {
+pub(super) fn whole(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let term = arguments.required_document("a document with query and update")?;
     arguments.finish()?;
     let span = term.span.clone();
-    let Content::Document(fields) = term.content else { return Ok(Vec::new()) };
+    let TermContent::Document(fields) = term.content else { return Ok(Vec::new()) };
     let mut options = Options::from_fields("findAndModify", fields);
     let remove = options.flag("remove")?.unwrap_or(false);
     let update = options.take("update");

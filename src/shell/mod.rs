@@ -32,7 +32,7 @@ mod writes;
 
 use crate::document::CowDocument;
 use chain::Parser;
-use term::{Field, to_document};
+use term::{TermField, to_document};
 
 pub use compare::is_same;
 pub(crate) use date::to_iso;
@@ -95,7 +95,7 @@ pub fn named_value<'s>(
         return Err(ShellError::new(0..0, format!("the text has more than {MAX_TEXT_BYTES} bytes")));
     }
     let term = Parser::new(text, context.into()).read_only_value()?;
-    Ok(to_document(&[Field::new(name, term)]))
+    Ok(to_document(&[TermField::new(name, term)]))
 }
 
 /// Parses one command in mongosh syntax or in Extended JSON.

@@ -5,14 +5,14 @@ use super::scanner::{Scanner, is_name_part};
 
 /// A JavaScript number.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) enum Number {
+pub(super) enum ShellNumber {
     Plain(f64),
     /// The range is checked when it is written to a document.
     Big(i128),
 }
 
 /// Parses the number whose first digit or dot comes next.
-pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
+pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<ShellNumber, ShellError> {
     let start = scanner.at();
     let literal = take(scanner);
     let span = start..scanner.at();
@@ -34,14 +34,14 @@ pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<Number, ShellError> {
     if radix != 10 || big {
         let digits = if radix == 10 { plain } else { plain.get(2..).unwrap_or_default() };
         let whole = u64::from_str_radix(digits, radix).map_err(|_| wrong())?;
-        return Ok(if big { Number::Big(i128::from(whole)) } else { Number::Plain(whole as f64) });
+        return Ok(if big { ShellNumber::Big(i128::from(whole)) } else { ShellNumber::Plain(whole as f64) });
     }
     let leading_zero =
         plain.len() > 1 && plain.starts_with('0') && plain.as_bytes().get(1).is_some_and(u8::is_ascii_digit);
     if leading_zero {
         return Err(wrong().help("remove the leading zero, or write 0o for an octal number"));
     }
-    plain.parse().map(Number::Plain).map_err(|_| wrong())
+    plain.parse().map(ShellNumber::Plain).map_err(|_| wrong())
 }
 
 /// Takes all characters that may belong to the number.

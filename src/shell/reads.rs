@@ -1,18 +1,18 @@
 //! The methods that read, the methods of their cursors, and `explain`.
 
 use super::ShellError;
-use super::arguments::{Arguments, Options};
-use super::chain::{Collection, Command, Method};
-use super::term::{Content, Field, Term};
+use super::arguments::{MethodArguments, Options};
+use super::chain::{CommandBuilder, MethodCall, MethodCollection};
+use super::term::{Term, TermContent, TermField};
 use super::value::double_or_int;
 
 /// The result of parsing a method.
-pub(super) enum Read {
+pub(super) enum ParsedRead {
     /// A command whose cursor may have further calls.
-    Cursor(Command),
-    Other(Command),
+    Cursor(CommandBuilder),
+    Other(CommandBuilder),
     /// The method is not a read.
-    No(Method),
+    No(MethodCall),
 }
 
 /// The methods, for suggestions.
@@ -52,32 +52,35 @@ const FIND_FIELDS: [&str; 20] = [
     "collation",
 ];
 
-pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<Read, ShellError> {
+pub(super) fn collection_method(
+    collection: &MethodCollection,
+    mut method: MethodCall,
+) -> Result<ParsedRead, ShellError> {
     let arguments = &mut method.arguments;
     Ok(match method.name.as_str() {
-        "find" => Read::Cursor(find(collection, arguments)?),
+        "find" => ParsedRead::Cursor(find(collection, arguments)?),
         "findOne" => {
             let mut command = find(collection, arguments)?;
             command.set("limit", Term::int32(1));
-            Read::Other(command)
+            ParsedRead::Other(command)
         }
-        "aggregate" => Read::Cursor(aggregate(collection.command("aggregate"), arguments)?),
-        "count" => Read::Other(count(collection, arguments)?),
-        "countDocuments" => Read::Other(count_documents(collection, arguments)?),
+        "aggregate" => ParsedRead::Cursor(aggregate(collection.command("aggregate"), arguments)?),
+        "count" => ParsedRead::Other(count(collection, arguments)?),
+        "countDocuments" => ParsedRead::Other(count_documents(collection, arguments)?),
         "estimatedDocumentCount" => {
             let mut command = collection.command("count");
             let mut options = arguments.options()?;
             options.copy(&["comment", "readConcern", "maxTimeMS"], &mut command.fields);
             options.finish()?;
-            Read::Other(command)
+            ParsedRead::Other(command)
         }
-        "distinct" => Read::Other(distinct(collection, arguments)?),
-        "mapReduce" => Read::Other(map_reduce(collection, arguments)?),
-        _ => return Ok(Read::No(method)),
+        "distinct" => ParsedRead::Other(distinct(collection, arguments)?),
+        "mapReduce" => ParsedRead::Other(map_reduce(collection, arguments)?),
+        _ => return Ok(ParsedRead::No(method)),
     })
 }
 
-fn find(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+fn find(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let mut command = collection.command("find");
     command.push("filter", arguments.filter()?);
     let projection = arguments.document("a projection")?;
@@ -98,7 +101,7 @@ fn find(collection: &Collection, arguments: &mut Arguments) -> Result<Command, S
 }
 
 /// Replaces a negative limit, which means a single batch of that size.
-fn apply_negative_limit(command: &mut Command) {
+fn apply_negative_limit(command: &mut CommandBuilder) {
     if let Some(limit) = command.get("limit").and_then(Term::as_number).filter(|limit| *limit < 0.0) {
         command.set("limit", Term::scalar(0..0, double_or_int(-limit)));
         command.set("singleBatch", Term::boolean(true));
@@ -135,7 +138,7 @@ const CURSOR_METHODS: [&str; 25] = [
 ];
 
 /// Applies a cursor method to its command.
-pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<Command, ShellError> {
+pub(super) fn cursor_method(mut command: CommandBuilder, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
     let is_find = command.get("find").is_some();
     let name = method.name.as_str();
     let known = on_any_cursor(&mut command, name, &mut method.arguments)?
@@ -150,7 +153,11 @@ pub(super) fn cursor_method(mut command: Command, mut method: Method) -> Result<
 }
 
 /// Returns false if the method is not one of these.
-fn on_any_cursor(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+fn on_any_cursor(
+    command: &mut CommandBuilder,
+    name: &str,
+    arguments: &mut MethodArguments,
+) -> Result<bool, ShellError> {
     match name {
         "toArray" | "pretty" | "hasNext" | "next" | "tryNext" | "itcount" | "isExhausted" | "close" | "finish" => {}
         // These affect later batches, the connection, or nothing.
@@ -158,14 +165,14 @@ fn on_any_cursor(command: &mut Command, name: &str, arguments: &mut Arguments) -
         "comment" | "maxTimeMS" | "hint" | "collation" => command.set(name, arguments.required("a value")?),
         "readConcern" => {
             let level = Term::string(&arguments.required_text("a level")?);
-            command.set(name, Term::document(vec![Field::new("level", level)]));
+            command.set(name, Term::document(vec![TermField::new("level", level)]));
         }
         _ => return Ok(false),
     }
     Ok(true)
 }
 
-fn on_find(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+fn on_find(command: &mut CommandBuilder, name: &str, arguments: &mut MethodArguments) -> Result<bool, ShellError> {
     match name {
         "count" | "size" => {
             arguments.skip();
@@ -190,18 +197,22 @@ fn on_find(command: &mut Command, name: &str, arguments: &mut Arguments) -> Resu
     Ok(true)
 }
 
-fn on_aggregation(command: &mut Command, name: &str, arguments: &mut Arguments) -> Result<bool, ShellError> {
+fn on_aggregation(
+    command: &mut CommandBuilder,
+    name: &str,
+    arguments: &mut MethodArguments,
+) -> Result<bool, ShellError> {
     if name == "batchSize" {
-        let size = Field::new("batchSize", arguments.required("a number")?);
+        let size = TermField::new("batchSize", arguments.required("a number")?);
         command.set("cursor", Term::document(vec![size]));
     }
     Ok(name == "batchSize")
 }
 
 /// Returns the count command for the documents of a find.
-fn count_of(find: &Command) -> Command {
+fn count_of(find: &CommandBuilder) -> CommandBuilder {
     let target = find.get("find").cloned().unwrap_or_else(|| Term::string(""));
-    let mut count = Command::new(&find.database, "count", target);
+    let mut count = CommandBuilder::new(&find.database, "count", target);
     for (from, to) in [
         ("filter", "query"),
         ("limit", "limit"),
@@ -218,7 +229,7 @@ fn count_of(find: &Command) -> Command {
     count
 }
 
-fn count(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+fn count(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let mut command = collection.command("count");
     command.push("query", arguments.filter()?);
     let mut options = arguments.options()?;
@@ -228,8 +239,11 @@ fn count(collection: &Collection, arguments: &mut Arguments) -> Result<Command, 
 }
 
 /// Returns an aggregation that counts documents.
-fn count_documents(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
-    let stage = |operator: &str, term: Term| Term::document(vec![Field::new(operator, term)]);
+fn count_documents(
+    collection: &MethodCollection,
+    arguments: &mut MethodArguments,
+) -> Result<CommandBuilder, ShellError> {
+    let stage = |operator: &str, term: Term| Term::document(vec![TermField::new(operator, term)]);
     let mut stages = vec![stage("$match", arguments.filter()?)];
     let mut options = arguments.options()?;
     for (option, operator) in [("skip", "$skip"), ("limit", "$limit")] {
@@ -238,7 +252,7 @@ fn count_documents(collection: &Collection, arguments: &mut Arguments) -> Result
         }
     }
     let sum = stage("$sum", Term::int32(1));
-    stages.push(stage("$group", Term::document(vec![Field::new("_id", Term::int32(1)), Field::new("n", sum)])));
+    stages.push(stage("$group", Term::document(vec![TermField::new("_id", Term::int32(1)), TermField::new("n", sum)])));
     let mut command = collection.command("aggregate");
     command.push("pipeline", Term::array(stages));
     options.copy(&["hint", "comment"], &mut command.fields);
@@ -248,7 +262,7 @@ fn count_documents(collection: &Collection, arguments: &mut Arguments) -> Result
     Ok(command)
 }
 
-fn distinct(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+fn distinct(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let mut command = collection.command("distinct");
     let key = arguments.required_text("the name of a field")?;
     command.push("key", Term::string(&key));
@@ -260,21 +274,21 @@ fn distinct(collection: &Collection, arguments: &mut Arguments) -> Result<Comman
 }
 
 /// Parses `db.aggregate([…])`.
-pub(super) fn aggregate_database(database: &str, mut method: Method) -> Result<Command, ShellError> {
-    aggregate(Command::new(database, "aggregate", Term::int32(1)), &mut method.arguments)
+pub(super) fn aggregate_database(database: &str, mut method: MethodCall) -> Result<CommandBuilder, ShellError> {
+    aggregate(CommandBuilder::new(database, "aggregate", Term::int32(1)), &mut method.arguments)
 }
 
 /// The stages are an array followed by options, or separate arguments.
-fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command, ShellError> {
+fn aggregate(mut command: CommandBuilder, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let first = arguments.any();
     let (stages, mut options) = match first {
-        Some(Term { content: Content::Array(stages), .. }) => (stages, arguments.options()?),
+        Some(Term { content: TermContent::Array(stages), .. }) => (stages, arguments.options()?),
         first => {
             let stages: Vec<Term> = first.into_iter().chain(std::iter::from_fn(|| arguments.any())).collect();
             (stages, Options::from_fields("aggregate", Vec::new()))
         }
     };
-    if let Some(other) = stages.iter().find(|stage| !matches!(stage.content, Content::Document(_))) {
+    if let Some(other) = stages.iter().find(|stage| !matches!(stage.content, TermContent::Document(_))) {
         return Err(arguments.wrong(other, "stages, each a document,"));
     }
     command.push("pipeline", Term::array(stages));
@@ -283,7 +297,7 @@ fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command,
         &mut command.fields,
     );
     let cursor = match (options.take("batchSize"), options.take("cursor")) {
-        (Some(size), _) => Term::document(vec![Field::new("batchSize", size)]),
+        (Some(size), _) => Term::document(vec![TermField::new("batchSize", size)]),
         (None, Some(cursor)) => cursor,
         (None, None) => Term::document(Vec::new()),
     };
@@ -297,28 +311,28 @@ fn aggregate(mut command: Command, arguments: &mut Arguments) -> Result<Command,
     Ok(command)
 }
 
-fn writes_output(command: &Command) -> bool {
-    let Some(Term { content: Content::Array(stages), .. }) = command.get("pipeline") else { return false };
-    let Some(Term { content: Content::Document(last), .. }) = stages.last() else { return false };
+fn writes_output(command: &CommandBuilder) -> bool {
+    let Some(Term { content: TermContent::Array(stages), .. }) = command.get("pipeline") else { return false };
+    let Some(Term { content: TermContent::Document(last), .. }) = stages.last() else { return false };
     last.first().is_some_and(|field| matches!(field.key.as_str(), "$out" | "$merge"))
 }
 
 /// The third argument is a document with further fields, or the output only.
-fn map_reduce(collection: &Collection, arguments: &mut Arguments) -> Result<Command, ShellError> {
+fn map_reduce(collection: &MethodCollection, arguments: &mut MethodArguments) -> Result<CommandBuilder, ShellError> {
     let mut command = collection.command("mapReduce");
     command.push("map", arguments.required("a function")?);
     command.push("reduce", arguments.required("a function")?);
     let rest = arguments.required("where it writes: {out: …}")?;
     arguments.finish()?;
     match rest {
-        Term { content: Content::Document(fields), .. } => command.fields.extend(fields),
+        Term { content: TermContent::Document(fields), .. } => command.fields.extend(fields),
         out => command.push("out", out),
     }
     Ok(command)
 }
 
 /// Returns the verbosity of `explain(…)`.
-pub(super) fn verbosity(mut arguments: Arguments) -> Result<Term, ShellError> {
+pub(super) fn verbosity(mut arguments: MethodArguments) -> Result<Term, ShellError> {
     let Some(term) = arguments.any() else { return Ok(Term::string("queryPlanner")) };
     arguments.finish()?;
     match (term.as_str(), term.as_bool()) {

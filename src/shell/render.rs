@@ -201,7 +201,7 @@ impl<'c> Rendering<'c> {
         statements: &[Document<'c>],
         name: &'static str,
         list: &'static str,
-        parts: fn(Document<'c>) -> Option<Parts<'c>>,
+        parts: fn(Document<'c>) -> Option<StatementParts<'c>>,
     ) -> Option<Piece> {
         let operation = |statement: &Document<'c>| {
             let (method, key, filter, update) = parts(*statement)?;
@@ -294,9 +294,9 @@ impl<'c> Rendering<'c> {
 const STATEMENT_PARTS: [&str; 4] = ["q", "u", "multi", "limit"];
 
 /// The method of a statement, the name of its update in bulkWrite, its filter and its update.
-type Parts<'c> = (&'static str, &'static str, Value<'c>, Option<Value<'c>>);
+type StatementParts<'c> = (&'static str, &'static str, Value<'c>, Option<Value<'c>>);
 
-fn update_parts(statement: Document<'_>) -> Option<Parts<'_>> {
+fn update_parts(statement: Document<'_>) -> Option<StatementParts<'_>> {
     let update = statement.get("u")?;
     let multi = statement.get("multi").map_or(Some(false), Value::as_bool)?;
     let (method, key) = match (multi, is_operators(update)) {
@@ -307,7 +307,7 @@ fn update_parts(statement: Document<'_>) -> Option<Parts<'_>> {
     Some((method, key, statement.get("q")?, Some(update)))
 }
 
-fn delete_parts(statement: Document<'_>) -> Option<Parts<'_>> {
+fn delete_parts(statement: Document<'_>) -> Option<StatementParts<'_>> {
     let method = match statement.get("limit")?.as_i32()? {
         0 => "deleteMany",
         _ => "deleteOne",

@@ -11,7 +11,7 @@ pub(super) enum Token {
     End,
     /// A name or a keyword: `db`, `new`, `$set`.
     Name(String),
-    Number(number::Number),
+    Number(number::ShellNumber),
     String(String),
     /// One of `{}[]():;,.+-/` or any other character.
     Sign(char),

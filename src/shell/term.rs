@@ -3,25 +3,25 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use crate::document::{ArrayWriter, CowDocument, Kind, OwnedValue, Slot, Value, Writer};
+use crate::document::{ArrayWriter, CowDocument, Kind, OwnedValue, Value, ValueSlot, Writer};
 
 /// A value and its span in the text. A generated value has the span of its source, or an empty one.
 #[derive(Debug, Clone)]
 pub(super) struct Term {
     pub(super) span: Range<usize>,
-    pub(super) content: Content,
+    pub(super) content: TermContent,
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Content {
+pub(super) enum TermContent {
     Scalar(OwnedValue),
     Array(Vec<Term>),
-    Document(Vec<Field>),
+    Document(Vec<TermField>),
 }
 
 /// One field of a document.
 #[derive(Debug, Clone)]
-pub(super) struct Field {
+pub(super) struct TermField {
     pub(super) key: String,
     pub(super) key_span: Range<usize>,
     pub(super) term: Term,
@@ -29,7 +29,7 @@ pub(super) struct Field {
 
 impl Term {
     pub(super) fn scalar(span: Range<usize>, value: OwnedValue) -> Self {
-        Self { span, content: Content::Scalar(value) }
+        Self { span, content: TermContent::Scalar(value) }
     }
 
     pub(super) fn string(text: &str) -> Self {
@@ -45,16 +45,16 @@ impl Term {
     }
 
     pub(super) fn array(terms: Vec<Self>) -> Self {
-        Self { span: 0..0, content: Content::Array(terms) }
+        Self { span: 0..0, content: TermContent::Array(terms) }
     }
 
-    pub(super) fn document(fields: Vec<Field>) -> Self {
-        Self { span: 0..0, content: Content::Document(fields) }
+    pub(super) fn document(fields: Vec<TermField>) -> Self {
+        Self { span: 0..0, content: TermContent::Document(fields) }
     }
 
     pub(super) fn as_value(&self) -> Option<Value<'_>> {
         match &self.content {
-            Content::Scalar(value) => Some(value.as_value()),
+            TermContent::Scalar(value) => Some(value.as_value()),
             _ => None,
         }
     }
@@ -79,9 +79,9 @@ impl Term {
     /// Returns a description for messages.
     pub(super) fn describe(&self) -> &'static str {
         match &self.content {
-            Content::Array(_) => "an array",
-            Content::Document(_) => "a document",
-            Content::Scalar(value) => match value.as_value().kind {
+            TermContent::Array(_) => "an array",
+            TermContent::Document(_) => "a document",
+            TermContent::Scalar(value) => match value.as_value().kind {
                 Kind::Double | Kind::Int32 | Kind::Int64 | Kind::Decimal128 => "a number",
                 Kind::String => "a string",
                 Kind::Boolean => "true or false",
@@ -94,27 +94,29 @@ impl Term {
     }
 
     /// Writes the value. [`MAX_NESTING`](super::MAX_NESTING) bounds the recursion.
-    pub(super) fn write(&self, slot: Slot<'_>) {
+    pub(super) fn write(&self, slot: ValueSlot<'_>) {
         match &self.content {
-            Content::Scalar(value) => slot.value(value.as_value()),
-            Content::Array(terms) => slot.array(|a: &mut ArrayWriter<'_>| terms.iter().for_each(|t| t.write(a.slot()))),
-            Content::Document(fields) => slot.nested(|w| write_fields(fields, w)),
+            TermContent::Scalar(value) => slot.value(value.as_value()),
+            TermContent::Array(terms) => {
+                slot.array(|a: &mut ArrayWriter<'_>| terms.iter().for_each(|t| t.write(a.slot())))
+            }
+            TermContent::Document(fields) => slot.nested(|w| write_fields(fields, w)),
         }
     }
 }
 
-impl Field {
+impl TermField {
     pub(super) fn new(key: &str, term: Term) -> Self {
         Self { key: key.to_owned(), key_span: term.span.clone(), term }
     }
 }
 
-fn write_fields(fields: &[Field], w: &mut Writer<'_>) {
+fn write_fields(fields: &[TermField], w: &mut Writer<'_>) {
     fields.iter().for_each(|field| field.term.write(w.slot(&field.key)));
 }
 
 /// Returns the fields as BSON.
-pub(super) fn to_document(fields: &[Field]) -> CowDocument<'static> {
+pub(super) fn to_document(fields: &[TermField]) -> CowDocument<'static> {
     CowDocument::build(|w| write_fields(fields, w))
 }
 
@@ -124,9 +126,9 @@ pub(super) fn boolean(value: bool) -> OwnedValue {
 
 /// Returns the fields of an object in JavaScript's order: array indexes first, in ascending order. A repeated key has
 /// the position of the first and the value of the last.
-pub(super) fn in_javascript_order(fields: Vec<Field>) -> Vec<Field> {
+pub(super) fn in_javascript_order(fields: Vec<TermField>) -> Vec<TermField> {
     let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
-    let mut kept: Vec<Field> = Vec::with_capacity(fields.len());
+    let mut kept: Vec<TermField> = Vec::with_capacity(fields.len());
     for field in fields {
         match places.get(&field.key).and_then(|place| kept.get_mut(*place)) {
             Some(first) => first.term = field.term,

@@ -4,9 +4,9 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::constructor;
-use super::number::Number;
+use super::number::ShellNumber;
 use super::scanner::{Scanner, Token};
-use super::term::{Content, Field, Term, boolean, in_javascript_order};
+use super::term::{Term, TermContent, TermField, boolean, in_javascript_order};
 use super::{MAX_NESTING, ShellContext, ShellError};
 use crate::document::{Kind, OwnedValue, Value};
 
@@ -89,8 +89,8 @@ impl<'t> Values<'t> {
         let whole = sign_span.start..span.end;
         let factor = if sign == '-' { -1.0 } else { 1.0 };
         let value = match token {
-            Token::Number(Number::Plain(number)) => double_or_int(factor * number),
-            Token::Number(Number::Big(number)) if sign == '-' => big_value(-number, &whole)?,
+            Token::Number(ShellNumber::Plain(number)) => double_or_int(factor * number),
+            Token::Number(ShellNumber::Big(number)) if sign == '-' => big_value(-number, &whole)?,
             Token::Name(name) if name == "Infinity" => OwnedValue::double(factor * f64::INFINITY),
             Token::Sign('(' | '-' | '+') => return self.signed_expression(factor, whole),
             other => return Err(ShellError::expected(span, "a number", &other.describe())),
@@ -128,7 +128,7 @@ impl<'t> Values<'t> {
                 break;
             }
         }
-        Ok(Term { span: start..self.scanner.last_end(), content: Content::Array(terms) })
+        Ok(Term { span: start..self.scanner.last_end(), content: TermContent::Array(terms) })
     }
 
     fn object(&mut self) -> Result<Term, ShellError> {
@@ -137,7 +137,7 @@ impl<'t> Values<'t> {
         while !self.scanner.take_sign('}')? {
             let (key, key_span) = self.key()?;
             self.scanner.expect_sign(':', "`:` and a value")?;
-            fields.push(Field { key, key_span, term: self.value()? });
+            fields.push(TermField { key, key_span, term: self.value()? });
             if !self.scanner.take_sign(',')? {
                 self.scanner.expect_sign('}', "`,` or `}`")?;
                 break;
@@ -147,7 +147,7 @@ impl<'t> Values<'t> {
             Objects::JavaScript => fields = in_javascript_order(fields),
             Objects::AsWritten => check_distinct(&fields)?,
         }
-        Ok(Term { span: start..self.scanner.last_end(), content: Content::Document(fields) })
+        Ok(Term { span: start..self.scanner.last_end(), content: TermContent::Document(fields) })
     }
 
     fn key(&mut self) -> Result<(String, Range<usize>), ShellError> {
@@ -155,8 +155,10 @@ impl<'t> Values<'t> {
         let key = match token {
             Token::Name(name) => name,
             Token::String(text) => text,
-            Token::Number(Number::Plain(number)) if number.fract() == 0.0 && number < 1e21 => format!("{number:.0}"),
-            Token::Number(Number::Plain(number)) if (1e-6..1e21).contains(&number) => number.to_string(),
+            Token::Number(ShellNumber::Plain(number)) if number.fract() == 0.0 && number < 1e21 => {
+                format!("{number:.0}")
+            }
+            Token::Number(ShellNumber::Plain(number)) if (1e-6..1e21).contains(&number) => number.to_string(),
             Token::Sign('[') => return self.computed_key(),
             other => return Err(ShellError::expected(span, "a field name or `}`", &other.describe())),
         };
@@ -244,10 +246,10 @@ impl<'t> Values<'t> {
     }
 }
 
-fn number_value(number: Number, span: &Range<usize>) -> Result<OwnedValue, ShellError> {
+fn number_value(number: ShellNumber, span: &Range<usize>) -> Result<OwnedValue, ShellError> {
     match number {
-        Number::Plain(number) => Ok(double_or_int(number)),
-        Number::Big(number) => big_value(number, span),
+        ShellNumber::Plain(number) => Ok(double_or_int(number)),
+        ShellNumber::Big(number) => big_value(number, span),
     }
 }
 
@@ -270,7 +272,7 @@ pub(super) fn of_kind(kind: Kind, bytes: &[u8]) -> OwnedValue {
 
 /// Checks that the field names are distinct. JavaScript would use the last of two fields with the same name, but a
 /// command with both is ambiguous.
-fn check_distinct(fields: &[Field]) -> Result<(), ShellError> {
+fn check_distinct(fields: &[TermField]) -> Result<(), ShellError> {
     let mut seen = HashSet::with_capacity(fields.len());
     match fields.iter().find(|field| !seen.insert(field.key.as_str())) {
         Some(duplicate) => {

@@ -201,9 +201,9 @@ pub fn relaxed_json(document: Document<'_>) -> serde_json::Value {
     fields(document, relaxed_scalar)
 }
 
-type Scalar = fn(Value<'_>) -> Option<serde_json::Value>;
+type ScalarWriter = fn(Value<'_>) -> Option<serde_json::Value>;
 
-fn fields(document: Document<'_>, scalar: Scalar) -> serde_json::Value {
+fn fields(document: Document<'_>, scalar: ScalarWriter) -> serde_json::Value {
     let fields = document.elements();
     serde_json::Value::Object(
         fields
@@ -212,7 +212,7 @@ fn fields(document: Document<'_>, scalar: Scalar) -> serde_json::Value {
     )
 }
 
-fn extended(value: Value<'_>, scalar: Scalar) -> serde_json::Value {
+fn extended(value: Value<'_>, scalar: ScalarWriter) -> serde_json::Value {
     if let Some(document) = value.as_document() {
         return fields(document, scalar);
     }

@@ -1,18 +1,18 @@
 //! The methods that write. Each becomes the command that drivers send, with fields in the same order.
 
-use super::arguments::{Arguments, Options};
-use super::chain::{Collection, Command, Method};
-use super::term::{Content, Field, Term};
+use super::arguments::{MethodArguments, Options};
+use super::chain::{CommandBuilder, MethodCall, MethodCollection};
+use super::term::{Term, TermContent, TermField};
 use super::{ShellError, find_and_modify};
 
 /// The result of parsing a method.
 pub(super) enum MethodCommands {
-    Commands(Vec<Command>),
+    Commands(Vec<CommandBuilder>),
     /// The method is not a write.
-    No(Method),
+    No(MethodCall),
 }
 
-pub(super) type Commands = Result<Vec<Command>, ShellError>;
+pub(super) type Commands = Result<Vec<CommandBuilder>, ShellError>;
 
 /// The methods, for suggestions.
 pub(super) const METHODS: [&str; 18] = [
@@ -36,7 +36,10 @@ pub(super) const METHODS: [&str; 18] = [
     "runCommand",
 ];
 
-pub(super) fn collection_method(collection: &Collection, mut method: Method) -> Result<MethodCommands, ShellError> {
+pub(super) fn collection_method(
+    collection: &MethodCollection,
+    mut method: MethodCall,
+) -> Result<MethodCommands, ShellError> {
     let arguments = &mut method.arguments;
     let commands = match method.name.as_str() {
         "insertOne" => insert_one(collection, arguments),
@@ -61,13 +64,13 @@ pub(super) fn collection_method(collection: &Collection, mut method: Method) -> 
 
 /// The statement lists of write commands, and the fields that can follow them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum List {
+enum StatementList {
     Inserts,
     Updates,
     Deletes,
 }
 
-impl List {
+impl StatementList {
     fn command(self) -> (&'static str, &'static str) {
         match self {
             Self::Inserts => ("insert", "documents"),
@@ -85,18 +88,23 @@ impl List {
     }
 }
 
-fn command(collection: &Collection, list: List, statements: Vec<Term>, mut options: Options) -> Commands {
+fn command(
+    collection: &MethodCollection,
+    list: StatementList,
+    statements: Vec<Term>,
+    mut options: Options,
+) -> Commands {
     let command = write_command(collection, list, statements, &mut options)?;
     options.finish()?;
     Ok(vec![command])
 }
 
 fn write_command(
-    collection: &Collection,
-    list: List,
+    collection: &MethodCollection,
+    list: StatementList,
     statements: Vec<Term>,
     options: &mut Options,
-) -> Result<Command, ShellError> {
+) -> Result<CommandBuilder, ShellError> {
     let (name, field) = list.command();
     let mut command = collection.command(name);
     command.push(field, Term::array(statements));
@@ -105,35 +113,35 @@ fn write_command(
     Ok(command)
 }
 
-fn insert_one(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn insert_one(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let document = arguments.required_document("a document")?;
     let options = arguments.options()?;
-    command(collection, List::Inserts, vec![document], options)
+    command(collection, StatementList::Inserts, vec![document], options)
 }
 
-fn insert_many(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn insert_many(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let documents = arguments.required_array("an array of documents")?;
     let documents = all_documents(documents, arguments)?;
     let options = arguments.options()?;
-    command(collection, List::Inserts, documents, options)
+    command(collection, StatementList::Inserts, documents, options)
 }
 
-fn insert(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn insert(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let term = arguments.required("a document or an array of them")?;
     let documents = match term.content {
-        Content::Array(documents) => documents,
+        TermContent::Array(documents) => documents,
         _ => vec![term],
     };
     let documents = all_documents(documents, arguments)?;
     let options = arguments.options()?;
-    command(collection, List::Inserts, documents, options)
+    command(collection, StatementList::Inserts, documents, options)
 }
 
-fn all_documents(terms: Vec<Term>, arguments: &Arguments) -> Result<Vec<Term>, ShellError> {
+fn all_documents(terms: Vec<Term>, arguments: &MethodArguments) -> Result<Vec<Term>, ShellError> {
     if terms.is_empty() {
         return Err(ShellError::new(arguments.method_span(), "the list of documents is empty"));
     }
-    match terms.iter().find(|term| !matches!(term.content, Content::Document(_))) {
+    match terms.iter().find(|term| !matches!(term.content, TermContent::Document(_))) {
         Some(other) => Err(arguments.wrong(other, "a document")),
         None => Ok(terms),
     }
@@ -150,8 +158,8 @@ pub(super) enum Takes {
 /// Checks by the first field whether an update has operators, as drivers do.
 pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
     let has_operators = match &term.content {
-        Content::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
-        Content::Array(stages) if takes != Takes::Replacement => !stages.is_empty(),
+        TermContent::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
+        TermContent::Array(stages) if takes != Takes::Replacement => !stages.is_empty(),
         _ => {
             return Err(ShellError::new(
                 term.span.clone(),
@@ -181,12 +189,12 @@ fn update_statement(
     takes: Takes,
 ) -> Result<Term, ShellError> {
     check_update(&update, takes)?;
-    let mut fields = vec![Field::new("q", filter), Field::new("u", update)];
+    let mut fields = vec![TermField::new("q", filter), TermField::new("u", update)];
     if let Some(upsert) = options.flag("upsert")? {
-        fields.push(Field::new("upsert", Term::boolean(upsert)));
+        fields.push(TermField::new("upsert", Term::boolean(upsert)));
     }
     if multi {
-        fields.push(Field::new("multi", Term::boolean(true)));
+        fields.push(TermField::new("multi", Term::boolean(true)));
     }
     options.copy(&["hint"], &mut fields);
     if takes != Takes::Replacement {
@@ -199,32 +207,32 @@ fn update_statement(
     Ok(Term::document(fields))
 }
 
-fn update(collection: &Collection, arguments: &mut Arguments, multi: bool) -> Commands {
+fn update(collection: &MethodCollection, arguments: &mut MethodArguments, multi: bool) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
     let mut options = arguments.options()?;
     let statement = update_statement(filter, update, multi, &mut options, Takes::Operators)?;
-    command(collection, List::Updates, vec![statement], options)
+    command(collection, StatementList::Updates, vec![statement], options)
 }
 
-fn replace_one(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn replace_one(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let replacement = arguments.required_document("a replacement")?;
     let mut options = arguments.options()?;
     let statement = update_statement(filter, replacement, false, &mut options, Takes::Replacement)?;
-    command(collection, List::Updates, vec![statement], options)
+    command(collection, StatementList::Updates, vec![statement], options)
 }
 
 /// Parses `update(q, u, {multi, upsert})`, or the form of shells before 2.6 with two booleans. A document without
 /// operators replaces the stored one, as in the old shell.
-fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn old_update(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
     let (mut options, multi) = match arguments.any() {
         Some(term) if term.as_bool().is_some() => {
             let multi = arguments.any().and_then(|term| term.as_bool()).unwrap_or(false);
             arguments.finish()?;
-            (Options::from_fields("update", vec![Field::new("upsert", term)]), multi)
+            (Options::from_fields("update", vec![TermField::new("upsert", term)]), multi)
         }
         other => {
             if let Some(term) = other {
@@ -237,41 +245,41 @@ fn old_update(collection: &Collection, arguments: &mut Arguments) -> Commands {
     };
     let takes = if multi { Takes::Operators } else { Takes::Either };
     let statement = update_statement(filter, update, multi, &mut options, takes)?;
-    command(collection, List::Updates, vec![statement], options)
+    command(collection, StatementList::Updates, vec![statement], options)
 }
 
 /// Parses `save` of the old shell: a document with an `_id` replaces the stored one, or is inserted.
-fn save(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn save(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let document = arguments.required_document("a document")?;
     let mut options = arguments.options()?;
-    let Content::Document(fields) = &document.content else { return Ok(Vec::new()) };
+    let TermContent::Document(fields) = &document.content else { return Ok(Vec::new()) };
     let Some(id) = fields.iter().find(|field| field.key == "_id") else {
-        return command(collection, List::Inserts, vec![document], options);
+        return command(collection, StatementList::Inserts, vec![document], options);
     };
-    let filter = Term::document(vec![Field::new("_id", id.term.clone())]);
-    let mut upsert = Options::from_fields("save", vec![Field::new("upsert", Term::boolean(true))]);
+    let filter = Term::document(vec![TermField::new("_id", id.term.clone())]);
+    let mut upsert = Options::from_fields("save", vec![TermField::new("upsert", Term::boolean(true))]);
     let statement = update_statement(filter, document, false, &mut upsert, Takes::Replacement)?;
-    let command = write_command(collection, List::Updates, vec![statement], &mut options)?;
+    let command = write_command(collection, StatementList::Updates, vec![statement], &mut options)?;
     options.finish()?;
     Ok(vec![command])
 }
 
 /// Returns the statement `{q, limit, …}`.
 fn delete_statement(filter: Term, limit: i32, options: &mut Options) -> Term {
-    let mut fields = vec![Field::new("q", filter), Field::new("limit", Term::int32(limit))];
+    let mut fields = vec![TermField::new("q", filter), TermField::new("limit", Term::int32(limit))];
     options.copy(&["collation", "hint"], &mut fields);
     Term::document(fields)
 }
 
-fn delete(collection: &Collection, arguments: &mut Arguments, limit: i32) -> Commands {
+fn delete(collection: &MethodCollection, arguments: &mut MethodArguments, limit: i32) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let mut options = arguments.options()?;
     let statement = delete_statement(filter, limit, &mut options);
-    command(collection, List::Deletes, vec![statement], options)
+    command(collection, StatementList::Deletes, vec![statement], options)
 }
 
 /// Parses `remove(q, justOne)` or `remove(q, {justOne})`.
-fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn remove(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let filter = arguments.required_document("a filter")?;
     let (mut options, just_one) = match arguments.any() {
         Some(term) if term.as_bool().is_some() => {
@@ -288,16 +296,16 @@ fn remove(collection: &Collection, arguments: &mut Arguments) -> Commands {
         }
     };
     let statement = delete_statement(filter, i32::from(just_one), &mut options);
-    command(collection, List::Deletes, vec![statement], options)
+    command(collection, StatementList::Deletes, vec![statement], options)
 }
 
 /// Parses an operation of bulkWrite as a statement.
-fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
+fn bulk_operation(term: Term) -> Result<(StatementList, Term), ShellError> {
     const KNOWN: &str = "insertOne, updateOne, updateMany, replaceOne, deleteOne or deleteMany";
     let wrong = || ShellError::new(term.span.clone(), format!("a bulkWrite operation must be one of {KNOWN}"));
-    let Content::Document(fields) = &term.content else { return Err(wrong()) };
-    let [Field { key, term: operation, .. }] = fields.as_slice() else { return Err(wrong()) };
-    let Content::Document(parts) = &operation.content else { return Err(wrong()) };
+    let TermContent::Document(fields) = &term.content else { return Err(wrong()) };
+    let [TermField { key, term: operation, .. }] = fields.as_slice() else { return Err(wrong()) };
+    let TermContent::Document(parts) = &operation.content else { return Err(wrong()) };
     if !KNOWN.split([' ', ',']).any(|known| known == key) {
         return Err(wrong());
     }
@@ -305,21 +313,21 @@ fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
     let missing = |part: &str| ShellError::new(operation.span.clone(), format!("`{key}` needs `{part}`"));
     if key == "insertOne" {
         // mongosh also accepts the document itself.
-        return Ok((List::Inserts, options.take("document").unwrap_or_else(|| operation.clone())));
+        return Ok((StatementList::Inserts, options.take("document").unwrap_or_else(|| operation.clone())));
     }
     let filter = options.take("filter").ok_or_else(|| missing("filter"))?;
     let (list, statement) = match key.as_str() {
         "updateOne" | "updateMany" => {
             let update = options.take("update").ok_or_else(|| missing("update"))?;
             let multi = key == "updateMany";
-            (List::Updates, update_statement(filter, update, multi, &mut options, Takes::Operators)?)
+            (StatementList::Updates, update_statement(filter, update, multi, &mut options, Takes::Operators)?)
         }
         "replaceOne" => {
             let replacement = options.take("replacement").ok_or_else(|| missing("replacement"))?;
-            (List::Updates, update_statement(filter, replacement, false, &mut options, Takes::Replacement)?)
+            (StatementList::Updates, update_statement(filter, replacement, false, &mut options, Takes::Replacement)?)
         }
-        "deleteOne" => (List::Deletes, delete_statement(filter, 1, &mut options)),
-        "deleteMany" => (List::Deletes, delete_statement(filter, 0, &mut options)),
+        "deleteOne" => (StatementList::Deletes, delete_statement(filter, 1, &mut options)),
+        "deleteMany" => (StatementList::Deletes, delete_statement(filter, 0, &mut options)),
         _ => return Err(wrong()),
     };
     options.finish()?;
@@ -328,11 +336,11 @@ fn bulk_operation(term: Term) -> Result<(List, Term), ShellError> {
 
 /// Returns the commands of a bulkWrite. Ordered: one command for each run of operations of the same kind. Unordered:
 /// one for each kind.
-fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
+fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) -> Commands {
     let operations = arguments.required_array("an array of operations")?;
     let mut options = arguments.options()?;
     let ordered = options.flag("ordered")?.unwrap_or(true);
-    let mut lists: Vec<(List, Vec<Term>)> = Vec::new();
+    let mut lists: Vec<(StatementList, Vec<Term>)> = Vec::new();
     for operation in operations {
         let (list, statement) = bulk_operation(operation)?;
         let place = match ordered {
@@ -351,12 +359,12 @@ fn bulk_write(collection: &Collection, arguments: &mut Arguments) -> Commands {
         lists.sort_by_key(|(list, _)| *list as u8);
     }
     let mut shared = Vec::new();
-    options.copy(List::Updates.options(), &mut shared);
+    options.copy(StatementList::Updates.options(), &mut shared);
     options.finish()?;
-    let one = |(list, statements): (List, Vec<Term>)| {
-        let mut fields: Vec<Field> =
+    let one = |(list, statements): (StatementList, Vec<Term>)| {
+        let mut fields: Vec<TermField> =
             shared.iter().filter(|field| list.options().contains(&field.key.as_str())).cloned().collect();
-        fields.push(Field::new("ordered", Term::boolean(ordered)));
+        fields.push(TermField::new("ordered", Term::boolean(ordered)));
         write_command(collection, list, statements, &mut Options::from_fields("bulkWrite", fields))
     };
     lists.into_iter().map(one).collect()

@@ -72,13 +72,13 @@ impl Compressor {
 
 /// A compressor and its level.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Method {
+pub struct CompressionMethod {
     pub compressor: Compressor,
     /// 0 to 9 for zlib; any level of the library for zstd. `None` is the compressor's default.
     pub level: Option<i32>,
 }
 
-impl From<Compressor> for Method {
+impl From<Compressor> for CompressionMethod {
     fn from(compressor: Compressor) -> Self {
         Self { compressor, level: None }
     }
@@ -86,13 +86,13 @@ impl From<Compressor> for Method {
 
 /// The fields before the compressed data.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Envelope {
+pub struct CompressedEnvelope {
     /// The header of the decompressed message.
     pub header: Header,
     pub compressor: Compressor,
 }
 
-impl Envelope {
+impl CompressedEnvelope {
     /// Parses the envelope at the start of `head`. Returns `None` if it is incomplete.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ pub fn inner_op_code(frame: &[u8]) -> Option<OpCode> {
 pub fn decompress(frame: &[u8]) -> Result<Vec<u8>, WireError> {
     const WHERE: &str = "the OP_COMPRESSED";
     Header::of_frame(frame)?;
-    let envelope = Envelope::parse(frame)?.ok_or(WireError::Truncated(WHERE))?;
+    let envelope = CompressedEnvelope::parse(frame)?.ok_or(WireError::Truncated(WHERE))?;
     let data = frame.get(DATA_AT..).unwrap_or_default();
     let content = envelope.header.length - HEADER_LENGTH;
     let damaged = WireError::DamagedCompression(envelope.compressor.name());
@@ -175,7 +175,7 @@ fn inflate(data: &[u8], room: &mut [u8]) -> Option<usize> {
 
 /// Compresses a message. Returns `None` if the result would exceed the maximum message length or `frame` is not a
 /// message that can be compressed. The caller then sends it uncompressed.
-pub fn compress(frame: &[u8], method: Method) -> Option<Vec<u8>> {
+pub fn compress(frame: &[u8], method: CompressionMethod) -> Option<Vec<u8>> {
     let header = Header::of_frame(frame).ok().filter(|header| header.op_code != OpCode::Compressed)?;
     let content = frame.get(HEADER_LENGTH..)?;
     let mut out = Vec::with_capacity(DATA_AT + content.len() / 2);

@@ -1,7 +1,7 @@
 //! OP_MSG: flags, one kind-0 body, any number of kind-1 document sequences in any order, and an optional CRC-32C
 //! (driver specification "OP_MSG").
 //!
-//! The parser checks every length and borrows from the frame. It does not read the fields of documents. [`Writer`]
+//! The parser checks every length and borrows from the frame. It does not read the fields of documents. [`MessageWriter`]
 //! builds messages: rewritten requests for the server and replies for the client.
 
 use nom::Parser;
@@ -32,12 +32,12 @@ pub struct Message<'a> {
     pub flags: u32,
     /// The document of the kind-0 section, including length prefix and terminator.
     pub body: &'a [u8],
-    pub sequences: SmallVec<[Sequence<'a>; 2]>,
+    pub sequences: SmallVec<[DocumentSequence<'a>; 2]>,
 }
 
 /// A kind-1 section.
 #[derive(Debug, Clone, Copy)]
-pub struct Sequence<'a> {
+pub struct DocumentSequence<'a> {
     pub identifier: &'a str,
     /// The documents, concatenated. Every length prefix has been checked.
     documents: &'a [u8],
@@ -68,12 +68,12 @@ impl<'a> Message<'a> {
     }
 
     /// Returns the document sequence with this identifier.
-    pub fn sequence(&self, identifier: &str) -> Option<Sequence<'a>> {
+    pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
         self.sequences.iter().find(|s| s.identifier == identifier).copied()
     }
 }
 
-impl<'a> Sequence<'a> {
+impl<'a> DocumentSequence<'a> {
     /// Returns the documents, each with its length prefix and terminator.
     pub fn documents(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
         let mut rest = self.documents;
@@ -96,10 +96,10 @@ impl<'a> Sequence<'a> {
     }
 }
 
-fn parse_sections(mut rest: &[u8]) -> Result<(&[u8], SmallVec<[Sequence<'_>; 2]>), WireError> {
+fn parse_sections(mut rest: &[u8]) -> Result<(&[u8], SmallVec<[DocumentSequence<'_>; 2]>), WireError> {
     let mut body = None;
     let mut bodies = 0;
-    let mut sequences = SmallVec::<[Sequence<'_>; 2]>::new();
+    let mut sequences = SmallVec::<[DocumentSequence<'_>; 2]>::new();
     while !rest.is_empty() {
         let (after_kind, kind) = u8_le(rest, "a section's kind")?;
         rest = match kind {
@@ -127,7 +127,7 @@ fn parse_sections(mut rest: &[u8]) -> Result<(&[u8], SmallVec<[Sequence<'_>; 2]>
 }
 
 /// Parses a kind-1 section after its kind byte: its size, an identifier as a C string, and documents up to its end.
-fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
+fn sequence(input: &[u8]) -> Result<(&[u8], DocumentSequence<'_>), WireError> {
     const WHERE: &str = "a document sequence";
     let (after_size, size) = u32_le(input, WHERE)?;
     let content_length = (size as usize).checked_sub(4).ok_or(WireError::BadDocumentLength(WHERE))?;
@@ -139,7 +139,7 @@ fn sequence(input: &[u8]) -> Result<(&[u8], Sequence<'_>), WireError> {
         count += 1;
     }
     let identifier = std::str::from_utf8(identifier).map_err(|_| WireError::IdentifierNotUtf8)?;
-    Ok((rest, Sequence { identifier, documents, count }))
+    Ok((rest, DocumentSequence { identifier, documents, count }))
 }
 
 /// Splits the first document from `input` by its length prefix. Returns the rest and the document.
@@ -194,11 +194,11 @@ fn without_checksum<'a>(frame: &[u8], sections: &'a [u8]) -> Result<&'a [u8], Wi
 
 /// Builds an OP_MSG from front to back. It writes no checksum and clears flag bit 0, which drivers and mongod accept.
 #[derive(Debug)]
-pub struct Writer {
+pub struct MessageWriter {
     out: Vec<u8>,
 }
 
-impl Writer {
+impl MessageWriter {
     /// Starts a message. `capacity` is an estimate of its final length in bytes.
     pub fn new(request_id: i32, response_to: i32, flags: u32, capacity: usize) -> Self {
         let mut out = Vec::with_capacity(capacity.max(64));
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn the_parser_reads_what_the_writer_wrote() {
-        let mut writer = Writer::new(3, 4, MORE_TO_COME | CHECKSUM_PRESENT, 0);
+        let mut writer = MessageWriter::new(3, 4, MORE_TO_COME | CHECKSUM_PRESENT, 0);
         writer.body(|out| out.extend_from_slice(&EMPTY));
         writer.sequence("updates", |out| (0..3).for_each(|_| out.extend_from_slice(&EMPTY)));
         let frame = writer.finish();

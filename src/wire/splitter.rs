@@ -34,13 +34,13 @@ pub enum StreamPart<Tag> {
 /// The state of a stream.
 #[derive(Debug)]
 pub struct Splitter<Tag> {
-    state: State<Tag>,
+    state: SplitterState<Tag>,
     /// The buffered start of a frame. It has no allocation while it is empty.
     held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum State<Tag> {
+enum SplitterState<Tag> {
     /// Between two frames. Nothing is buffered.
     Between,
     /// This number of bytes of the current frame is still to be forwarded. It is at least 1. Nothing is buffered.
@@ -55,24 +55,24 @@ enum State<Tag> {
 /// The state before the first frame.
 impl<Tag> Default for Splitter<Tag> {
     fn default() -> Self {
-        Self { state: State::Between, held: Vec::new() }
+        Self { state: SplitterState::Between, held: Vec::new() }
     }
 }
 
 impl<Tag: Copy + PartialEq> Splitter<Tag> {
     /// Returns whether the stream is between two frames.
     pub fn between_frames(&self) -> bool {
-        self.state == State::Between
+        self.state == SplitterState::Between
     }
 
     /// Returns whether a part of the current frame has been forwarded and the rest has not.
     pub fn is_streaming(&self) -> bool {
-        matches!(self.state, State::Streaming(_))
+        matches!(self.state, SplitterState::Streaming(_))
     }
 
     /// Returns whether a frame of this kind is being buffered.
     pub fn is_collecting(&self, kind: Tag) -> bool {
-        self.state == State::Collecting(kind)
+        self.state == SplitterState::Collecting(kind)
     }
 
     /// Allocates memory for the whole buffered frame, so that the buffer is not moved as it grows. The kernel backs
@@ -104,17 +104,17 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
         classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<Tag>, E>,
     ) -> Result<StreamPart<Tag>, E> {
         match self.state {
-            State::Streaming(_) if input.is_empty() => Ok(StreamPart::Starved),
-            State::Streaming(left) => Ok(self.stream(input, left)),
-            State::Between => self.begin_frame(input, classify),
-            State::Undecided(_) | State::Collecting(_) => self.continue_frame(input, classify),
+            SplitterState::Streaming(_) if input.is_empty() => Ok(StreamPart::Starved),
+            SplitterState::Streaming(left) => Ok(self.stream(input, left)),
+            SplitterState::Between => self.begin_frame(input, classify),
+            SplitterState::Undecided(_) | SplitterState::Collecting(_) => self.continue_frame(input, classify),
         }
     }
 
     /// Forwards up to `left` bytes of the frame. `left` is at least 1.
     fn stream(&mut self, input: &mut &[u8], left: usize) -> StreamPart<Tag> {
         let left = left - take(input, left).len();
-        self.state = if left > 0 { State::Streaming(left) } else { State::Between };
+        self.state = if left > 0 { SplitterState::Streaming(left) } else { SplitterState::Between };
         StreamPart::Stream
     }
 
@@ -125,18 +125,20 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
         mut classify: impl FnMut(&Header, &[u8]) -> Result<FrameClass<Tag>, E>,
     ) -> Result<StreamPart<Tag>, E> {
         let Some(header) = Header::parse(input)? else {
-            return Ok(self.hold(input, HEADER_LENGTH, State::Undecided(HEADER_LENGTH)));
+            return Ok(self.hold(input, HEADER_LENGTH, SplitterState::Undecided(HEADER_LENGTH)));
         };
         let mut frame = *input;
         let frame = take(&mut frame, header.length);
         match classify(&header, frame)? {
             FrameClass::Stream => Ok(self.stream(input, header.length)),
-            FrameClass::More => Ok(self.hold(input, header.length, State::Undecided(frame.len().saturating_mul(2)))),
+            FrameClass::More => {
+                Ok(self.hold(input, header.length, SplitterState::Undecided(frame.len().saturating_mul(2))))
+            }
             FrameClass::Whole(kind) if frame.len() == header.length => {
                 *input = input.get(header.length..).unwrap_or_default();
                 Ok(StreamPart::Whole(kind, frame.to_vec()))
             }
-            FrameClass::Whole(kind) => Ok(self.hold(input, header.length, State::Collecting(kind))),
+            FrameClass::Whole(kind) => Ok(self.hold(input, header.length, SplitterState::Collecting(kind))),
         }
     }
 
@@ -155,22 +157,22 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
         };
         self.held.extend_from_slice(take(input, header.length - self.held.len()));
         let here = self.held.len();
-        if let State::Undecided(enough) = self.state
+        if let SplitterState::Undecided(enough) = self.state
             && (here >= enough || here == header.length)
         {
             match classify(&header, &self.held)? {
-                FrameClass::More => self.state = State::Undecided(here.saturating_mul(2)),
+                FrameClass::More => self.state = SplitterState::Undecided(here.saturating_mul(2)),
                 FrameClass::Stream => {
                     let left = header.length - here;
-                    self.state = if left > 0 { State::Streaming(left) } else { State::Between };
+                    self.state = if left > 0 { SplitterState::Streaming(left) } else { SplitterState::Between };
                     return Ok(StreamPart::Release(std::mem::take(&mut self.held)));
                 }
-                FrameClass::Whole(kind) => self.state = State::Collecting(kind),
+                FrameClass::Whole(kind) => self.state = SplitterState::Collecting(kind),
             }
         }
         match self.state {
-            State::Collecting(kind) if here == header.length => {
-                self.state = State::Between;
+            SplitterState::Collecting(kind) if here == header.length => {
+                self.state = SplitterState::Between;
                 Ok(StreamPart::Whole(kind, std::mem::take(&mut self.held)))
             }
             _ => Ok(StreamPart::Starved),
@@ -178,7 +180,7 @@ impl<Tag: Copy + PartialEq> Splitter<Tag> {
     }
 
     /// Buffers the front of the input. An empty input changes nothing.
-    fn hold(&mut self, input: &mut &[u8], length: usize, state: State<Tag>) -> StreamPart<Tag> {
+    fn hold(&mut self, input: &mut &[u8], length: usize, state: SplitterState<Tag>) -> StreamPart<Tag> {
         if !input.is_empty() {
             self.held.extend_from_slice(take(input, length));
             self.state = state;

@@ -4,8 +4,8 @@
 
 use bson::{Bson, Decimal128, Document as Bsons, RawDocumentBuf, doc};
 use docward::command::{Conditions, Modification, Operation, Update};
-use docward::document::{CowDocument, Document, Kind, Lookup, Path, Value};
-use docward::effect::{Change, Held, change, equality, inserted};
+use docward::document::{CowDocument, Document, Kind, Path, PathLookup, Value};
+use docward::effect::{Change, ImageValue, change, equality, inserted};
 use support::driver::scaled;
 use support::mongod::Mongod;
 use support::random::Random;
@@ -164,13 +164,13 @@ fn stored(
 }
 
 /// Whether the model allows this result of an upsert at a path.
-fn agrees(held: Held<'_>, found: Lookup<'_>) -> bool {
+fn agrees(held: ImageValue<'_>, found: PathLookup<'_>) -> bool {
     match (held, found) {
-        (Held::Unknown, _) => true,
-        (Held::Value(value), Lookup::Found(found)) => value == found || both_nan(value, found),
-        (Held::Some(None), Lookup::Found(_)) | (Held::Missing, Lookup::Missing) => true,
-        (Held::Some(Some(kind)), Lookup::Found(found)) => kind == found.kind,
-        (Held::Blocked(kind), Lookup::Blocked(found)) => kind == found,
+        (ImageValue::Unknown, _) => true,
+        (ImageValue::Value(value), PathLookup::Found(found)) => value == found || both_nan(value, found),
+        (ImageValue::Some(None), PathLookup::Found(_)) | (ImageValue::Missing, PathLookup::Missing) => true,
+        (ImageValue::Some(Some(kind)), PathLookup::Found(found)) => kind == found.kind,
+        (ImageValue::Blocked(kind), PathLookup::Blocked(found)) => kind == found,
         _ => false,
     }
 }
@@ -181,18 +181,18 @@ fn both_nan(one: Value<'_>, other: Value<'_>) -> bool {
 }
 
 /// Whether the model allows an update to change the value at a path to this one.
-fn follows(change: Change<'_>, before: Lookup<'_>, after: Lookup<'_>) -> bool {
-    let is = |value: Value<'_>| matches!(after, Lookup::Found(found) if found == value || both_nan(found, value));
+fn follows(change: Change<'_>, before: PathLookup<'_>, after: PathLookup<'_>) -> bool {
+    let is = |value: Value<'_>| matches!(after, PathLookup::Found(found) if found == value || both_nan(found, value));
     match change {
         Change::Untouched => before == after,
         Change::Set(value) => is(value),
-        Change::Removed => !matches!(after, Lookup::Found(_)),
+        Change::Removed => !matches!(after, PathLookup::Found(_)),
         Change::Incremented(amount) => match before {
-            Lookup::Missing => is(amount),
-            _ => matches!(after, Lookup::Found(found) if is_number(found.kind)),
+            PathLookup::Missing => is(amount),
+            _ => matches!(after, PathLookup::Found(found) if is_number(found.kind)),
         },
         Change::Either(value) => is(value) || before == after,
-        Change::Now => matches!(after, Lookup::Found(found) if found.kind == Kind::DateTime),
+        Change::Now => matches!(after, PathLookup::Found(found) if found.kind == Kind::DateTime),
         Change::Inside(_) | Change::Unclear(_) => true,
     }
 }
@@ -233,7 +233,7 @@ fn an_upsert_inserts_what_the_model_predicts() {
         made += 1;
         for path in PATHS.map(|path| Path::parse(path).unwrap()) {
             let held = model.at(&path);
-            predicted += usize::from(held != Held::Unknown);
+            predicted += usize::from(held != ImageValue::Unknown);
             assert!(agrees(held, path.lookup(document)), "'{path}' is predicted as {held:?}: {context}");
         }
     }

@@ -51,7 +51,7 @@ impl Setting {
         self.jobs.update_one(filter, update).await.unwrap().matched_count
     }
 
-    async fn refused(&self, filter: Document, update: Document) -> String {
+    async fn rejected(&self, filter: Document, update: Document) -> String {
         let error = self.jobs.update_one(filter, update).await.unwrap_err();
         assert_eq!(code(&error), 121, "{error}");
         message(&error)
@@ -82,7 +82,7 @@ async fn a_job_is_claimed_once_for_every_kind_of_lock_value() {
         }
     }
     setting.job(doc! {}).await;
-    setting.refused(id(), doc! { "$set": { "locked": [false] } }).await;
+    setting.rejected(id(), doc! { "$set": { "locked": [false] } }).await;
     assert_eq!(setting.matched(id(), doc! { "$currentDate": { "locked": true } }).await, 1);
     assert_eq!(setting.matched(id(), doc! { "$currentDate": { "locked": true } }).await, 0);
 }
@@ -135,7 +135,7 @@ async fn a_claim_has_the_time_of_the_server_in_the_clients_form() {
     setting.matched(doc! { "_id": 1 }, claim((ahead as f64).into())).await;
     assert!(near(setting.stored().await.get_f64("tlocked").unwrap() as i64));
     for odd in [Bson::from("now"), 1_700_000_000.into(), 5.into()] {
-        setting.refused(doc! { "_id": 1 }, claim(odd)).await;
+        setting.rejected(doc! { "_id": 1 }, claim(odd)).await;
     }
 }
 

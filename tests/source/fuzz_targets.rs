@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use allocation_counter::measure;
 use bson::{Bson, Document as Bson_};
-use docward::command::{Command, EncodeOptions, Form, StatementPart, WriteBatch, classify};
+use docward::command::{Command, EncodeOptions, StatementPart, WriteBatch, WriteForm, classify};
 use docward::wire::compressed::{Compressor, compress};
 use support::cpu_time::CpuTimer;
 use support::frame::{Frame, Message as Made};
@@ -249,7 +249,7 @@ fn mutated(random: &mut Random, name: &str, bytes: &[u8], others: &[Vec<u8>]) ->
 fn unchanged_messages_are_written_back_byte_for_byte() {
     for frame in seeds::frames() {
         let Ok(command) = Command::parse(&frame) else { continue };
-        let Some(form) = Form::for_class(classify(command.name.as_bytes())) else { continue };
+        let Some(form) = WriteForm::for_class(classify(command.name.as_bytes())) else { continue };
         let batch = WriteBatch::parse(&command, form).unwrap();
         let before = content(&frame, form);
         assert_eq!(content(&batch.encode(&command, batch.statements.iter()), form), before);
@@ -276,10 +276,10 @@ fn unchanged_messages_are_written_back_byte_for_byte() {
 type Lists = std::collections::BTreeMap<String, Vec<Bson_>>;
 
 /// A message's content, parsed by the bson crate: its body, and its lists separately, in whichever form they came.
-fn content(frame: &[u8], form: Form) -> (Bson_, Lists) {
+fn content(frame: &[u8], form: WriteForm) -> (Bson_, Lists) {
     let message = Made::parse(&Frame::read(&mut &*frame).unwrap().unwrap());
     let mut body = message.body().clone();
-    let lists = form.list().into_iter().chain((form == Form::BulkWrite).then_some("nsInfo"));
+    let lists = form.list().into_iter().chain((form == WriteForm::BulkWrite).then_some("nsInfo"));
     let lists = lists.map(|list| (list.to_owned(), message.documents(list))).collect();
     for list in ["documents", "updates", "deletes", "ops", "nsInfo"] {
         body.remove(list);

@@ -8,7 +8,7 @@ use crate::cycle::Cycle;
 use crate::frames;
 use crate::report::{Goal, Report};
 use crate::rounds::{FEW, MANY, Results, Rounds, RowId, cpu};
-use docward::plot::{Axis, Line, Plot, number};
+use docward::plot::{Axis, ChartLine, Plot, number};
 
 const RULES: [usize; 5] = [1, 10, 100, 1_000, 10_000];
 const CLIENTS: [usize; 5] = [1, 4, 16, 64, 256];
@@ -108,11 +108,11 @@ pub(super) fn sizes() -> Result<Option<Report>> {
 
 /// CPU time per operation over a value, with one tick per measurement.
 fn costs(title: &str, label: &str, rows: &[(String, Measured)], results: &Results) -> Plot {
-    let line = |(name, rows): &(String, Measured)| Line {
+    let line = |(name, rows): &(String, Measured)| ChartLine {
         name: name.clone(),
         points: rows.iter().map(|(value, row)| (*value as f64, results.of(*row, cpu).median)).collect(),
     };
-    let lines: Vec<Line> = rows.iter().map(line).collect();
+    let lines: Vec<ChartLine> = rows.iter().map(line).collect();
     let ticks = rows.iter().flat_map(|(_, rows)| rows.iter().map(|(value, _)| *value as f64));
     let mut ticks: Vec<(f64, String)> = ticks.map(|value| (value, number(value))).collect();
     ticks.truncate(rows.first().map_or(0, |(_, rows)| rows.len()));

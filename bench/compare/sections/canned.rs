@@ -9,7 +9,7 @@ use crate::frames;
 use crate::load::Measure;
 use crate::report::{Goal, Report};
 use crate::rounds::{MANY, Rounds, cpu};
-use docward::plot::{Axis, Line, Plot, number};
+use docward::plot::{Axis, ChartLine, Plot, number};
 
 /// Connections of a closed loop: the pool size of a small application.
 pub(super) const CONNECTIONS: usize = 16;
@@ -90,8 +90,8 @@ fn percentiles(rows: Vec<(&str, Histogram<u64>)>) -> Plot {
         let steps = (0..=40).map(|step| 1.0 - 0.5 * 0.0002f64.powf(f64::from(step) / 40.0));
         steps.map(|share| (place(share), latencies.value_at_quantile(share) as f64 / 1e3)).collect::<Vec<_>>()
     };
-    let line = |(name, latencies): &(&str, _)| Line { name: (*name).to_owned(), points: points(latencies) };
-    let lines: Vec<Line> = rows.iter().map(line).collect();
+    let line = |(name, latencies): &(&str, _)| ChartLine { name: (*name).to_owned(), points: points(latencies) };
+    let lines: Vec<ChartLine> = rows.iter().map(line).collect();
     let powers: Vec<f64> = (1..7).flat_map(|power| [1.0, 3.0].map(|digit| digit * 10f64.powi(power))).collect();
     Plot {
         title: format!("Latency at 64 connections, {} messages a second by schedule", number(RATE)),
@@ -102,7 +102,7 @@ fn percentiles(rows: Vec<(&str, Histogram<u64>)>) -> Plot {
 }
 
 /// The axis values that enclose all points.
-pub(super) fn around(values: &[f64], lines: &[Line]) -> Vec<(f64, String)> {
+pub(super) fn around(values: &[f64], lines: &[ChartLine]) -> Vec<(f64, String)> {
     let heights = || lines.iter().flat_map(|line| &line.points).map(|(_, y)| *y);
     let (least, most) = (heights().fold(f64::INFINITY, f64::min), heights().fold(0.0, f64::max));
     let from = values.iter().rposition(|value| *value <= least).unwrap_or(0);

@@ -32,11 +32,11 @@ pub(in crate::audit) struct CopyKind {
 
 #[derive(Debug, Default)]
 pub(in crate::audit) struct Copied {
-    pub(in crate::audit) kinds: BTreeMap<CopyKind, Copies>,
+    pub(in crate::audit) kinds: BTreeMap<CopyKind, CopiedValues>,
 }
 
 #[derive(Debug, Default)]
-pub(in crate::audit) struct Copies {
+pub(in crate::audit) struct CopiedValues {
     /// Inserts with the same value as the original.
     pub(in crate::audit) evidence: Evidence,
     /// Inserts with another value.
@@ -44,7 +44,7 @@ pub(in crate::audit) struct Copies {
     values: HashSet<u64>,
 }
 
-impl Copies {
+impl CopiedValues {
     /// The number of different values that were copied.
     pub(in crate::audit) fn distinct(&self) -> usize {
         self.values.len()

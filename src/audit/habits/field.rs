@@ -4,7 +4,7 @@ use crate::document::{Kind, Value};
 
 /// The probable purpose of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(in crate::audit) enum Purpose {
+pub(in crate::audit) enum FieldPurpose {
     /// A counter of changes, for optimistic concurrency.
     Version,
     /// When the document changed at its source.
@@ -26,11 +26,11 @@ const TIMES: [&str; 10] = [
 ];
 
 /// The probable purpose of a top-level field; `None` if it has none of these.
-pub(super) fn purpose(name: &str, value: Value<'_>) -> Option<Purpose> {
+pub(super) fn purpose(name: &str, value: Value<'_>) -> Option<FieldPurpose> {
     let whole = value.as_integer().is_some() && value.kind != Kind::DateTime;
     if VERSIONS.contains(&name) && whole {
-        return Some(Purpose::Version);
+        return Some(FieldPurpose::Version);
     }
     let plain: String = name.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect();
-    (TIMES.contains(&plain.as_str()) && value.kind == Kind::DateTime).then_some(Purpose::Time)
+    (TIMES.contains(&plain.as_str()) && value.kind == Kind::DateTime).then_some(FieldPurpose::Time)
 }

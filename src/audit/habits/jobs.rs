@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Evidence, MAX_FIELDS, Seen};
-use crate::audit::write::{Change, Write, has_operators};
+use crate::audit::write::{AuditedWrite, WriteAction, has_operators};
 use crate::document::{Kind, OwnedValue, Value};
 
 /// The claims of one collection, by the field that marks a job as taken.
@@ -34,21 +34,21 @@ impl Claims {
 }
 
 impl Jobs {
-    pub(super) fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         let found_none = seen.recorded.answer.as_ref().is_some_and(|answer| answer.n == Some(0));
         if write.multi || found_none {
             return;
         }
         match write.change {
-            Change::Operators(_) if write.filter.get("_id").is_none() => self.claim(write, seen),
-            Change::Operators(_) | Change::Delete if write.id().is_some() && !write.is_conditional() => {
+            WriteAction::Operators(_) if write.filter.get("_id").is_none() => self.claim(write, seen),
+            WriteAction::Operators(_) | WriteAction::Delete if write.id().is_some() && !write.is_conditional() => {
                 self.complete(write, seen);
             }
             _ => {}
         }
     }
 
-    fn claim(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    fn claim(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         for element in write.operator("$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let is_mark = matches!(element.value.kind, Kind::String | Kind::Boolean | Kind::Int32);
@@ -76,11 +76,11 @@ impl Jobs {
         }
     }
 
-    fn complete(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    fn complete(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         for (field, claims) in &mut self.claims {
             let set = write.operator("$set").find(|element| element.key == field.as_bytes());
             let ends = match (write.change, set) {
-                (Change::Delete, _) => true,
+                (WriteAction::Delete, _) => true,
                 (_, Some(element)) => element.value != claims.taken.as_value(),
                 (_, None) => write.operator("$unset").any(|element| element.key == field.as_bytes()),
             };

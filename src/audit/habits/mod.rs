@@ -1,5 +1,5 @@
 //! Counts what applications do to each collection, as far as a rule could prevent it. The size is bounded for any
-//! traffic. [`super::Candidates`] makes rules of it.
+//! traffic. [`super::CandidateRules`] makes rules of it.
 
 mod arrays;
 mod copied;
@@ -11,19 +11,19 @@ mod paths;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 pub(super) use arrays::{Arrays, Pushes};
-pub(super) use copied::{Copied, Copies, CopyKind};
-pub(super) use field::Purpose;
+pub(super) use copied::{Copied, CopiedValues, CopyKind};
+pub(super) use field::FieldPurpose;
 pub(super) use jobs::{Claims, Jobs};
-pub(super) use numbers::{Counted, Numbered, Numbers};
+pub(super) use numbers::{CountedUpdates, NumberHabits, Numbered};
 pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;
 use super::evaluation::Part;
-use super::recorded::{Content, RecordedCommand, fnv_hash};
+use super::recorded::{RecordedCommand, RecordedContent, fnv_hash};
 use super::shape;
-use super::stored::{Fact, Known, Stored};
-use super::tally::{Effect, ExampleText, Noted, RuleTally};
-use super::write::{Change, Write, has_operators};
+use super::stored::{Fact, KnownDocument, KnownDocuments};
+use super::tally::{ExampleText, Noted, RuleEffect, RuleTally};
+use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Value};
 
@@ -42,13 +42,13 @@ const MAX_SKEW: i64 = 1000;
 /// The counts of all collections.
 #[derive(Debug, Default)]
 pub struct Habits {
-    pub(super) counts: Counts,
-    stored: Stored,
+    pub(super) counts: HabitCounts,
+    stored: KnownDocuments,
 }
 
 #[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) collections: BTreeMap<String, Collection>,
+pub(super) struct HabitCounts {
+    pub(super) collections: BTreeMap<String, CollectionCounts>,
     pub(super) copied: Copied,
     /// By application: the collection and field of which it last read the largest number.
     largest_reads: HashMap<u64, (String, String)>,
@@ -56,7 +56,7 @@ pub(super) struct Counts {
 
 /// The counts of one collection.
 #[derive(Debug, Default)]
-pub(super) struct Collection {
+pub(super) struct CollectionCounts {
     /// Replacements of whole documents.
     pub(super) replacements: Evidence,
     /// Replacements after the same connection had read the document.
@@ -73,14 +73,14 @@ pub(super) struct Collection {
     pub(super) decrements: BTreeMap<String, Evidence>,
     pub(super) arrays: Arrays,
     /// By field: writes that contain it.
-    pub(super) fields: BTreeMap<(Purpose, String), Evidence>,
+    pub(super) fields: BTreeMap<(FieldPurpose, String), Evidence>,
     /// By field with a time: writes with an older time than the stored one.
     pub(super) late: BTreeMap<String, Evidence>,
     /// Updates with an empty filter.
     pub(super) empty_updates: Evidence,
     /// Deletes with an empty filter.
     pub(super) empty_deletes: Evidence,
-    pub(super) numbers: Numbers,
+    pub(super) numbers: NumberHabits,
     pub(super) jobs: Jobs,
     pub(super) paths: Paths,
 }
@@ -94,9 +94,9 @@ pub(super) struct Seen<'s> {
     namespace: &'s str,
     command: Document<'s>,
     filter: Document<'s>,
-    stored: &'s Stored,
+    stored: &'s KnownDocuments,
     /// The document before the write.
-    before: Option<Known<'s>>,
+    before: Option<KnownDocument<'s>>,
     /// The same connection had read the document.
     was_read: bool,
 }
@@ -109,20 +109,21 @@ impl Seen<'_> {
     }
 
     /// Whether the write can have inserted its document; without a reply it is not known.
-    fn may_insert(&self, write: &Write<'_>) -> bool {
+    fn may_insert(&self, write: &AuditedWrite<'_>) -> bool {
         let changed = self.recorded.answer.as_ref().and_then(|answer| answer.modified);
         write.upsert && self.before.is_none() && changed.unwrap_or_default() == 0
     }
 
     /// Whether the write has inserted its document.
-    fn inserts(&self, write: &Write<'_>) -> bool {
+    fn inserts(&self, write: &AuditedWrite<'_>) -> bool {
         let answer = self.recorded.answer.as_ref();
         self.may_insert(write) && answer.is_some_and(|answer| answer.n == Some(1) && answer.modified == Some(0))
     }
 
     fn count(&self, evidence: &mut Evidence) {
         let (app, namespace) = (self.recorded.client.app.as_deref(), self.namespace);
-        let noted = Noted { effect: Effect::Passed, statements: 1, app, users: None, at: None, namespace, reason: "" };
+        let noted =
+            Noted { effect: RuleEffect::Passed, statements: 1, app, users: None, at: None, namespace, reason: "" };
         evidence.note(&noted, shape(self.command), ExampleText::default);
     }
 
@@ -157,8 +158,8 @@ impl Habits {
     pub fn take(&mut self, recorded: &RecordedCommand) {
         let Self { counts, stored } = self;
         let is_single = match &recorded.content {
-            Content::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
-            Content::Hidden(_) => true,
+            RecordedContent::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
+            RecordedContent::Hidden(_) => true,
         };
         stored.follow(recorded, |part, stored| match part {
             Part::Command(command) => counts.command(command, recorded, stored, is_single),
@@ -167,12 +168,12 @@ impl Habits {
     }
 }
 
-impl Counts {
+impl HabitCounts {
     fn command(
         &mut self,
         command: &CowDocument<'static>,
         recorded: &RecordedCommand,
-        stored: &Stored,
+        stored: &KnownDocuments,
         is_single: bool,
     ) {
         let document = command.as_document();
@@ -198,7 +199,7 @@ impl Counts {
             }
             return;
         }
-        let Some(write) = Write::from_command(document) else { return };
+        let Some(write) = AuditedWrite::from_command(document) else { return };
         if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
             return;
         }
@@ -214,7 +215,7 @@ impl Counts {
         let failed = is_single && recorded.answer.as_ref().is_some_and(|answer| !answer.is_ok());
         let habits = self.collections.entry(namespace.clone()).or_default();
         match write.change {
-            Change::Insert(document) => {
+            WriteAction::Insert(document) => {
                 let read = self.largest_reads.remove(&sender).filter(|(of, _)| *of == namespace);
                 habits.numbers.insert(document, read.as_ref().map(|(_, field)| field.as_str()), &seen);
                 if !failed {
@@ -223,7 +224,9 @@ impl Counts {
                 }
             }
             // A counter of its own gives the number.
-            Change::Operators(_) if class == CommandClass::FindAndModify && write.operator("$inc").next().is_some() => {
+            WriteAction::Operators(_)
+                if class == CommandClass::FindAndModify && write.operator("$inc").next().is_some() =>
+            {
                 self.largest_reads.remove(&sender);
                 habits.write(&write, &seen);
             }
@@ -233,16 +236,16 @@ impl Counts {
     }
 }
 
-impl Collection {
-    fn write(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
-        let is_delete = matches!(write.change, Change::Delete);
+impl CollectionCounts {
+    fn write(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+        let is_delete = matches!(write.change, WriteAction::Delete);
         if write.filter.is_empty() {
             seen.count(if is_delete { &mut self.empty_deletes } else { &mut self.empty_updates });
         }
         self.jobs.write(write, seen);
         self.arrays.write(write, seen);
         match write.change {
-            Change::Operators(_) => {
+            WriteAction::Operators(_) => {
                 self.paths.update(write, seen);
                 self.decrements(write, seen);
                 write.operator("$set").for_each(|element| self.purpose(element.key, element.value, seen));
@@ -250,16 +253,16 @@ impl Collection {
                     self.numbers.update(write, seen);
                 }
             }
-            Change::Replacement(document) => {
+            WriteAction::Replacement(document) => {
                 self.paths.insert(document, seen);
                 self.replacement(document, write, seen);
             }
-            Change::Delete => self.paths.delete(write, seen),
-            Change::Insert(_) | Change::Other => {}
+            WriteAction::Delete => self.paths.delete(write, seen),
+            WriteAction::Insert(_) | WriteAction::Other => {}
         }
     }
 
-    fn replacement(&mut self, document: Document<'_>, write: &Write<'_>, seen: &Seen<'_>) {
+    fn replacement(&mut self, document: Document<'_>, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
         if seen.may_insert(write) {
             self.inserting(document);
@@ -270,7 +273,7 @@ impl Collection {
         seen.count(&mut self.replacements);
         self.after_reading += u64::from(seen.was_read);
         self.conditional += u64::from(write.is_conditional());
-        let before = seen.before.iter().flat_map(Known::elements);
+        let before = seen.before.iter().flat_map(KnownDocument::elements);
         let mut removed = before
             .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
             .filter_map(|element| std::str::from_utf8(element.key).ok())
@@ -288,14 +291,14 @@ impl Collection {
     fn inserting(&mut self, document: Document<'_>) {
         for element in document.elements() {
             let Ok(name) = std::str::from_utf8(element.key) else { continue };
-            let is_version = purpose(name, element.value) == Some(Purpose::Version);
+            let is_version = purpose(name, element.value) == Some(FieldPurpose::Version);
             if is_version && (self.inserting.len() < MAX_FIELDS || self.inserting.contains_key(name)) {
                 *self.inserting.entry(name.to_owned()).or_default() += 1;
             }
         }
     }
 
-    fn decrements(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    fn decrements(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         for element in write.operator("$inc") {
             let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
@@ -312,7 +315,7 @@ impl Collection {
         let stored = seen.before.and_then(|before| before.fact(name).value()?.as_date());
         let is_late =
             value.as_date().zip(stored).is_some_and(|(written, stored)| stored.saturating_sub(written) > MAX_SKEW);
-        if purpose == Purpose::Time && is_late {
+        if purpose == FieldPurpose::Time && is_late {
             seen.count_field(&mut self.late, name.to_owned());
         }
     }

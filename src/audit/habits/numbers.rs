@@ -5,16 +5,16 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
 use crate::audit::stored;
-use crate::audit::write::{Change, Write};
+use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind, Value};
 
 /// The numbers of one collection.
 #[derive(Debug, Default)]
-pub(in crate::audit) struct Numbers {
+pub(in crate::audit) struct NumberHabits {
     /// By field: the largest number that was inserted.
     largest: BTreeMap<String, i64>,
     pub(in crate::audit) numbered: BTreeMap<String, Numbered>,
-    pub(in crate::audit) counted: BTreeMap<String, Counted>,
+    pub(in crate::audit) counted: BTreeMap<String, CountedUpdates>,
 }
 
 /// Inserts after the same application had read the document with the largest number.
@@ -31,7 +31,7 @@ pub(in crate::audit) struct Numbered {
 
 /// Updates that set a number after the same connection had read the document.
 #[derive(Debug, Default)]
-pub(in crate::audit) struct Counted {
+pub(in crate::audit) struct CountedUpdates {
     pub(in crate::audit) evidence: Evidence,
     /// Updates that made the number smaller.
     pub(in crate::audit) down: u64,
@@ -49,7 +49,7 @@ pub(super) fn largest_read(find: Document<'_>) -> Option<&str> {
     std::str::from_utf8(first.key).ok().filter(|_| is_one && descends)
 }
 
-impl Numbers {
+impl NumberHabits {
     /// Counts an insert. `field`: the field of which the sender had read the largest number.
     pub(super) fn insert(&mut self, document: Document<'_>, field: Option<&str>, seen: &Seen<'_>) {
         const DUPLICATE_KEY: i32 = 11000;
@@ -77,8 +77,10 @@ impl Numbers {
     }
 
     /// Counts an update of a document that the same connection had read.
-    pub(super) fn update(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
-        let (Change::Operators(_), Some(before), Some(id)) = (write.change, &seen.before, write.id()) else { return };
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+        let (WriteAction::Operators(_), Some(before), Some(id)) = (write.change, &seen.before, write.id()) else {
+            return;
+        };
         for element in write.operator("$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let whole = |value: Value<'_>| value.as_integer().filter(|_| value.kind != Kind::DateTime);

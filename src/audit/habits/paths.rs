@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
 use crate::audit::stored::{self, Fact};
-use crate::audit::write::Write;
+use crate::audit::write::AuditedWrite;
 use crate::document::{Document, Kind, Value};
 
 /// The paths of one collection.
@@ -53,8 +53,8 @@ impl Paths {
             let nodes = self.found.entry(key).or_default();
             seen.count(&mut nodes.evidence);
             match place {
-                Form::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
-                Form::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                ParentForm::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
+                ParentForm::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
             }
         }
     }
@@ -62,7 +62,7 @@ impl Paths {
 
 impl Paths {
     /// Counts an update of paths. Under a rule, a path must match the parent that the node has then.
-    pub(super) fn update(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         for ((field, parent), nodes) in &mut self.found {
             if !write.paths().any(|path| path == field.as_bytes()) {
                 continue;
@@ -73,8 +73,8 @@ impl Paths {
             let parent = set(parent).or_else(stored).filter(|_| !write.multi);
             let place = set(field).zip(parent).and_then(|(path, parent)| place(field, path, parent, seen));
             match place {
-                Some(Form::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
-                Some(Form::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                Some(ParentForm::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
+                Some(ParentForm::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
                 None => (nodes.other, nodes.form) = (nodes.other + 1, UNMATCHED),
             }
         }
@@ -83,7 +83,7 @@ impl Paths {
 
 impl Paths {
     /// Counts a delete. Under a rule, a node with children cannot be deleted.
-    pub(super) fn delete(&mut self, write: &Write<'_>, seen: &Seen<'_>) {
+    pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
         let is_full = self.parents.len() >= MAX_DOCUMENTS;
         let is_leaf = |id| !is_full && !self.parents.contains(&stored::key(seen.namespace, id));
         if write.id().is_some_and(is_leaf) {
@@ -102,16 +102,16 @@ const DELETED: &str = "a delete of a node with children, or of many nodes; see o
 const UNMATCHED: &str = "an update sets a path that does not match the parent in the same update or in the document";
 
 /// How a path contains the parent.
-enum Form {
+enum ParentForm {
     Fits(char),
     Other(&'static str),
 }
 
 /// `None` if the path has nothing to do with the value.
-fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
-        return (ancestors.values().last() == Some(parent)).then_some(Form::Other("an array of the ancestors"));
+        return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
     }
     let text = path.as_str()?;
     let name = text_of(parent)?;
@@ -129,18 +129,18 @@ fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Op
         };
         let fits = expected.is_none_or(|expected| expected == above);
         return Some(if fits {
-            Form::Fits(separator)
+            ParentForm::Fits(separator)
         } else {
-            Form::Other("a text that does not continue the parent's")
+            ParentForm::Other("a text that does not continue the parent's")
         });
     }
     let above = known?.value()?.as_str()?;
     let continues = !above.is_empty() && text.len() > above.len() && text.starts_with(above);
-    continues.then_some(Form::Other("a text without a separator at both ends, or with the node itself"))
+    continues.then_some(ParentForm::Other("a text without a separator at both ends, or with the node itself"))
 }
 
 /// The same for documents that have no field with the parent.
-fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<Form> {
+fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;

@@ -1,8 +1,9 @@
 //! The rules that habits give a reason for, with their evidence.
 
-use super::{Candidate, quoted, times};
+use super::{CandidateRule, quoted, times};
 use crate::audit::habits::{
-    Claims, Collection, Copies, CopyKind, Counted, Evidence, Habits, Nodes, Numbered, Purpose, Pushes,
+    Claims, CollectionCounts, CopiedValues, CopyKind, CountedUpdates, Evidence, FieldPurpose, Habits, Nodes, Numbered,
+    Pushes,
 };
 
 /// The fewest pushes to one array of one document for a proposal.
@@ -17,7 +18,7 @@ const SHOWN: usize = 3;
 const MAX_EXEMPT: usize = 3;
 
 /// All candidates, by collection.
-pub(super) fn candidates(habits: &Habits) -> Vec<Candidate> {
+pub(super) fn candidates(habits: &Habits) -> Vec<CandidateRule> {
     let mut found = Vec::new();
     for (namespace, habits) in &habits.counts.collections {
         found.extend(replacement(namespace, habits));
@@ -33,7 +34,7 @@ pub(super) fn candidates(habits: &Habits) -> Vec<Candidate> {
         found.extend(growing.map(|(array, pushes)| array_rule(namespace, array, pushes)));
         found.extend(empty_filters(namespace, habits));
     }
-    let mut copies: Vec<(&CopyKind, &Copies)> =
+    let mut copies: Vec<(&CopyKind, &CopiedValues)> =
         habits.counts.copied.kinds.iter().filter(|(_, one)| is_copied(one)).collect();
     // One copied field has one original: the most frequent.
     copies.sort_by_key(|(_, one)| std::cmp::Reverse(one.evidence.counts.total()));
@@ -47,7 +48,7 @@ pub(super) fn candidates(habits: &Habits) -> Vec<Candidate> {
     found
 }
 
-fn replacement(namespace: &str, habits: &Collection) -> Option<Candidate> {
+fn replacement(namespace: &str, habits: &CollectionCounts) -> Option<CandidateRule> {
     let replaced = habits.replacements.counts.total();
     let blind = replaced - habits.conditional.min(replaced);
     if blind == 0 {
@@ -65,8 +66,8 @@ fn replacement(namespace: &str, habits: &Collection) -> Option<Candidate> {
         times(replaced),
     )];
     lines.extend(evidence(&habits.replacements));
-    let mut candidate = Candidate::new(namespace, "replacement", lines);
-    let versions = habits.fields.iter().filter(|((purpose, _), _)| *purpose == Purpose::Version);
+    let mut candidate = CandidateRule::new(namespace, "replacement", lines);
+    let versions = habits.fields.iter().filter(|((purpose, _), _)| *purpose == FieldPurpose::Version);
     for ((_, field), carried) in versions {
         if let Some(count) = habits.inserting.get(field) {
             candidate.exclude(
@@ -107,19 +108,19 @@ fn check_version(field: &str) -> String {
     format!("replacement: {{ policy: check_version, version: {} }}", quoted(field))
 }
 
-fn bounds(namespace: &str, field: &str, counted: &Evidence) -> Candidate {
+fn bounds(namespace: &str, field: &str, counted: &Evidence) -> CandidateRule {
     let mut lines = vec![format!(
         "'{field}' was decremented {} without a lower bound in the filter. If it is a stock or a balance, it can \
          become negative.",
         times(counted.counts.total())
     )];
     lines.extend(evidence(counted));
-    let mut candidate = Candidate::new(namespace, "bounds", lines);
+    let mut candidate = CandidateRule::new(namespace, "bounds", lines);
     candidate.add(format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), String::new());
     candidate
 }
 
-fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candidate> {
+fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<CandidateRule> {
     let Numbered { next, duplicates, other, .. } = *numbered;
     let total = numbered.evidence.counts.total();
     if total < SOME || next < SOME - 1 {
@@ -135,7 +136,7 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candida
     }
     lines.extend(evidence(&numbered.evidence));
     let collection = namespace.split_once('.').map_or(namespace, |(_, collection)| collection);
-    let mut candidate = Candidate::new(namespace, "sequence", lines);
+    let mut candidate = CandidateRule::new(namespace, "sequence", lines);
     let pattern = format!(
         "sequence: {{ field: {}, counter: {}, start: after_max, provided: replace }}",
         quoted(field),
@@ -164,7 +165,7 @@ fn sequence(namespace: &str, field: &str, numbered: &Numbered) -> Option<Candida
     Some(candidate)
 }
 
-fn counter(namespace: &str, field: &str, counted: &Counted) -> Option<Candidate> {
+fn counter(namespace: &str, field: &str, counted: &CountedUpdates) -> Option<CandidateRule> {
     let total = counted.evidence.counts.total();
     if counted.most < SOME || total < SOME + 2 {
         return None;
@@ -176,7 +177,7 @@ fn counter(namespace: &str, field: &str, counted: &Counted) -> Option<Candidate>
         times(counted.most)
     )];
     lines.extend(evidence(&counted.evidence));
-    let mut candidate = Candidate::new(namespace, "bounds", lines);
+    let mut candidate = CandidateRule::new(namespace, "bounds", lines);
     if counted.down > 0 {
         let note = "bounds keeps the number from becoming negative. It does not prevent the lost updates.";
         candidate.add(format!("bounds: {{ field: {}, min: 0 }}", quoted(field)), note.to_owned());
@@ -186,7 +187,7 @@ fn counter(namespace: &str, field: &str, counted: &Counted) -> Option<Candidate>
     Some(candidate)
 }
 
-fn queue(namespace: &str, field: &str, claims: &Claims) -> Option<Candidate> {
+fn queue(namespace: &str, field: &str, claims: &Claims) -> Option<CandidateRule> {
     let (claimed, completed) = (claims.evidence.counts.total(), claims.completions.counts.total());
     if claimed < SOME || completed < SOME {
         return None;
@@ -200,7 +201,7 @@ fn queue(namespace: &str, field: &str, claims: &Claims) -> Option<Candidate> {
     lines.extend(evidence(&claims.evidence));
     lines.extend(claims.completions.examples().first().map(|example| format!("Completed by: {}", example.shape)));
     let (lock, locked_at) = (if claims.is_lock() { field } else { "locked" }, claims.locked_at.as_deref());
-    let mut candidate = Candidate::new(namespace, "queue", lines);
+    let mut candidate = CandidateRule::new(namespace, "queue", lines);
     candidate.hint = Some(
         "Let each claim set the lock and return the job after the update, and put its number of attempts into the \
          filter of every later update (docs/patterns/queue.md). Then this rule fits."
@@ -216,7 +217,7 @@ fn queue(namespace: &str, field: &str, claims: &Claims) -> Option<Candidate> {
     Some(candidate)
 }
 
-fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<Candidate> {
+fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<CandidateRule> {
     let total = nodes.evidence.counts.total();
     if total < SOME {
         return None;
@@ -234,7 +235,7 @@ fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<Cand
         quoted(parent),
         quoted(&separator.to_string())
     );
-    let mut candidate = Candidate::new(namespace, "tree", lines);
+    let mut candidate = CandidateRule::new(namespace, "tree", lines);
     let other = total - nodes.fitting.get(&separator).copied().unwrap_or_default().min(total);
     if other > 0 {
         let form = if nodes.form.is_empty() { "a text with another separator" } else { nodes.form };
@@ -250,12 +251,12 @@ fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<Cand
     Some(candidate)
 }
 
-fn is_copied(copies: &Copies) -> bool {
+fn is_copied(copies: &CopiedValues) -> bool {
     let total = copies.evidence.counts.total();
     total >= SOME && copies.distinct() > 1 && copies.different * 10 <= total
 }
 
-fn copied(kind: &CopyKind, copies: &Copies) -> Candidate {
+fn copied(kind: &CopyKind, copies: &CopiedValues) -> CandidateRule {
     let CopyKind { from, into, key, original, copy } = kind;
     let mut lines = vec![format!(
         "'{copy}' of {into} was inserted {} with the '{original}' of the document in {from} that '{key}' refers to. When \
@@ -263,7 +264,7 @@ fn copied(kind: &CopyKind, copies: &Copies) -> Candidate {
         times(copies.evidence.counts.total())
     )];
     lines.extend(evidence(&copies.evidence));
-    let mut candidate = Candidate::new(from, "copies", lines);
+    let mut candidate = CandidateRule::new(from, "copies", lines);
     candidate.others.push(into.clone());
     let pattern = format!(
         "copies: [{{ into: {}, key: {}, fields: {{ {}: {} }} }}]",
@@ -278,7 +279,7 @@ fn copied(kind: &CopyKind, copies: &Copies) -> Candidate {
     candidate
 }
 
-fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> Candidate {
+fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> CandidateRule {
     let count = pushes.evidence.counts.total();
     let mut lines = vec![format!(
         "{count} pushes to '{array}', up to {} to one document, none with $slice, and nothing was removed from it: it \
@@ -286,7 +287,7 @@ fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> Candidate {
         pushes.most
     )];
     lines.extend(evidence(&pushes.evidence));
-    let mut candidate = Candidate::new(namespace, "limits", lines);
+    let mut candidate = CandidateRule::new(namespace, "limits", lines);
     // Only an application that lets pushes insert documents can read several of them.
     if pushes.upserts == count && !array.contains('.') {
         let field = quoted(&format!("{array}_count"));
@@ -303,7 +304,7 @@ fn array_rule(namespace: &str, array: &str, pushes: &Pushes) -> Candidate {
     candidate
 }
 
-fn timestamps(namespace: &str, habits: &Collection) -> Option<Candidate> {
+fn timestamps(namespace: &str, habits: &CollectionCounts) -> Option<CandidateRule> {
     let (field, late) = habits.late.iter().max_by_key(|(_, late)| late.counts.total())?;
     if late.counts.total() < LATE {
         return None;
@@ -314,13 +315,13 @@ fn timestamps(namespace: &str, habits: &Collection) -> Option<Candidate> {
         late.counts.total()
     )];
     lines.extend(evidence(late));
-    let mut candidate = Candidate::new(namespace, "timestamps", lines);
+    let mut candidate = CandidateRule::new(namespace, "timestamps", lines);
     let pattern = format!("timestamps: {{ source: {}, per: document, without_source: pass }}", quoted(field));
     candidate.add(pattern, String::new());
     Some(candidate)
 }
 
-fn empty_filters(namespace: &str, habits: &Collection) -> Option<Candidate> {
+fn empty_filters(namespace: &str, habits: &CollectionCounts) -> Option<CandidateRule> {
     let both = [("update", &habits.empty_updates), ("delete", &habits.empty_deletes)];
     let seen: Vec<(&str, &Evidence)> = both.into_iter().filter(|(_, evidence)| evidence.counts.total() > 0).collect();
     let mut lines = Vec::new();
@@ -335,7 +336,7 @@ fn empty_filters(namespace: &str, habits: &Collection) -> Option<Candidate> {
     let pattern = format!("deny: {{ operations: [{}], when: {{ filter: empty }} }}", operations.join(", "));
     apps.sort_unstable();
     apps.dedup();
-    let mut candidate = Candidate::new(namespace, "empty-filters", lines);
+    let mut candidate = CandidateRule::new(namespace, "empty-filters", lines);
     let can_exempt = |app: &str| !app.contains(['*', '?', '[', '\\', '(']);
     if apps.len() <= MAX_EXEMPT && apps.iter().all(|app| can_exempt(app)) {
         let exempt: Vec<String> = apps.iter().map(|app| quoted(app)).collect();

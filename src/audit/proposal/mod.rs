@@ -9,12 +9,12 @@ mod verdict;
 use std::collections::HashMap;
 use std::fmt::Write as _;
 
-use self::verdict::Verdict;
-use super::evaluation::{Evaluation, Part};
+use self::verdict::CandidateEffect;
+use super::evaluation::{Part, TrafficEvaluation};
 use super::habits::Habits;
 use super::recorded::RecordedCommand;
-use super::stored::Stored;
-use super::tally::Tally;
+use super::stored::KnownDocuments;
+use super::tally::AuditTally;
 use super::target::target;
 use crate::command::{CommandClass, Namespace};
 use crate::config::Source;
@@ -25,7 +25,7 @@ const OPENING: &str = "version: 1\nrules:\n";
 
 /// A rule that the traffic gives a reason for, in one or more variants.
 #[derive(Debug)]
-struct Candidate {
+struct CandidateRule {
     namespace: String,
     /// What it is: the name of its rule ends with it.
     what: &'static str,
@@ -54,7 +54,7 @@ struct Variant {
     rules: Option<RuleSet>,
 }
 
-impl Candidate {
+impl CandidateRule {
     fn new(namespace: &str, what: &'static str, evidence: Vec<String>) -> Self {
         let namespace = namespace.to_owned();
         Self { namespace, what, evidence, variants: Vec::new(), others: Vec::new(), hint: None }
@@ -92,11 +92,11 @@ impl Candidate {
 
 /// The rules that the traffic gives a reason for.
 #[derive(Debug)]
-pub struct Candidates {
-    candidates: Vec<Candidate>,
+pub struct CandidateRules {
+    candidates: Vec<CandidateRule>,
 }
 
-impl Candidates {
+impl CandidateRules {
     #[must_use]
     pub fn from_habits(habits: &Habits) -> Self {
         Self { candidates: found::candidates(habits) }
@@ -109,7 +109,7 @@ impl Candidates {
         for candidate in &self.candidates {
             for rules in candidate.variants.iter().filter_map(|variant| variant.rules.as_ref()) {
                 let number = evaluation.evaluations.len();
-                evaluation.evaluations.push(Evaluation::new(rules));
+                evaluation.evaluations.push(TrafficEvaluation::new(rules));
                 for namespace in candidate.others.iter().chain([&candidate.namespace]) {
                     evaluation.by_namespace.entry(namespace.as_str()).or_default().push(number);
                 }
@@ -123,11 +123,11 @@ impl Candidates {
     pub fn choose(self, evaluated: EvaluatedCandidates) -> Proposal {
         let mut evaluated = evaluated.0.into_iter();
         let mut proposal = Proposal { proposed: Vec::new(), declined: Vec::new(), rules: None };
-        for Candidate { namespace, evidence, variants, hint, .. } in self.candidates {
+        for CandidateRule { namespace, evidence, variants, hint, .. } in self.candidates {
             let (mut chosen, mut declined) = (None, Vec::new());
             for variant in variants {
                 let result = variant.rules.as_ref().and_then(|_| evaluated.next());
-                let verdict = Verdict::new(result.unwrap_or_default());
+                let verdict = CandidateEffect::new(result.unwrap_or_default());
                 match variant.excluded.clone().or_else(|| verdict.reason_against(variant.needs_confirmation)) {
                     _ if chosen.is_some() => {}
                     None => chosen = Some((variant, verdict)),
@@ -160,14 +160,14 @@ impl Candidates {
 /// Evaluates candidates, each as if its rule was the only one.
 #[derive(Debug, Default)]
 pub struct CandidateEvaluation<'c> {
-    evaluations: Vec<Evaluation<'c>>,
+    evaluations: Vec<TrafficEvaluation<'c>>,
     by_namespace: HashMap<&'c str, Vec<usize>>,
-    stored: Stored,
+    stored: KnownDocuments,
 }
 
 /// The results, in the order of the variants.
 #[derive(Debug)]
-pub struct EvaluatedCandidates(Vec<(Tally, Vec<u64>)>);
+pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<u64>)>);
 
 impl CandidateEvaluation<'_> {
     /// Whether a candidate can match such a command, or it shows what is stored.
@@ -207,7 +207,7 @@ impl CandidateEvaluation<'_> {
     /// The results.
     #[must_use]
     pub fn finish(self) -> EvaluatedCandidates {
-        EvaluatedCandidates(self.evaluations.into_iter().map(Evaluation::finish).collect())
+        EvaluatedCandidates(self.evaluations.into_iter().map(TrafficEvaluation::finish).collect())
     }
 }
 
@@ -250,9 +250,10 @@ impl Proposal {
     }
 
     /// Removes the rules that break the application together with the others. `tally` belongs to [`Self::rules`].
-    pub fn remove_breaking(&mut self, tally: Tally) {
+    pub fn remove_breaking(&mut self, tally: AuditTally) {
         let reasons = tally.rules.into_iter().map(|tally| {
-            let verdict = Verdict::new((Tally { rules: vec![tally], ..Tally::default() }, Vec::new()));
+            let verdict =
+                CandidateEffect::new((AuditTally { rules: vec![tally], ..AuditTally::default() }, Vec::new()));
             verdict.reason_against(false)
         });
         let mut kept = Vec::new();

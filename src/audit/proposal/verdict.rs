@@ -1,6 +1,6 @@
 //! Whether a rule would break the application whose traffic gave the reason for it.
 
-use crate::audit::tally::{Counts, Effect, Example, Tally};
+use crate::audit::tally::{AuditTally, EffectCounts, Example, RuleEffect};
 use crate::text::counted;
 
 /// One in this many rewritten statements may meet a version conflict or match nothing: a race that the rule prevents.
@@ -9,22 +9,22 @@ const RARE: u64 = 5;
 
 /// What a rule would have done to the traffic.
 #[derive(Debug)]
-pub(super) struct Verdict {
-    tally: Tally,
+pub(super) struct CandidateEffect {
+    tally: AuditTally,
     /// Rewritten statements of which it is known that they would have matched.
     confirmed: u64,
 }
 
-impl Verdict {
-    pub(super) fn new((tally, confirmed): (Tally, Vec<u64>)) -> Self {
+impl CandidateEffect {
+    pub(super) fn new((tally, confirmed): (AuditTally, Vec<u64>)) -> Self {
         Self { tally, confirmed: confirmed.into_iter().sum() }
     }
 
-    fn counts(&self) -> Counts {
+    fn counts(&self) -> EffectCounts {
         self.tally.rules.first().map(|tally| tally.counts).unwrap_or_default()
     }
 
-    fn example(&self, effects: &[Effect]) -> Option<&Example> {
+    fn example(&self, effects: &[RuleEffect]) -> Option<&Example> {
         let examples = self.tally.rules.first()?.examples();
         examples.into_iter().find(|example| effects.contains(&example.effect))
     }
@@ -32,23 +32,26 @@ impl Verdict {
     /// Why the rule breaks the application, as a clause; `None` if it does not. `needs_confirmation`: it is not known
     /// to work either.
     pub(super) fn reason_against(&self, needs_confirmation: bool) -> Option<String> {
-        let Counts { rejected, rewritten, conflict, no_match, .. } = self.counts();
+        let EffectCounts { rejected, rewritten, conflict, no_match, .. } = self.counts();
         let total = self.counts().total();
-        let with = |effects: &[Effect], clause: String| {
+        let with = |effects: &[RuleEffect], clause: String| {
             let example = self.example(effects);
             let example = example.map(|one| format!(": {} ({})", one.shape, one.reason)).unwrap_or_default();
             Some(format!("{clause}{example}"))
         };
         let lost = conflict + no_match;
         if rejected > 0 {
-            return with(&[Effect::Rejected], format!("it would reject {rejected} of {total} statements"));
+            return with(&[RuleEffect::Rejected], format!("it would reject {rejected} of {total} statements"));
         }
         if conflict * RARE > lost + rewritten {
             let clause = format!("{conflict} of {} statements would meet a version conflict", lost + rewritten);
-            return with(&[Effect::Conflict], clause);
+            return with(&[RuleEffect::Conflict], clause);
         }
         if lost * RARE > lost + rewritten {
-            return with(&[Effect::NoMatch], format!("{lost} of {} statements would change nothing", lost + rewritten));
+            return with(
+                &[RuleEffect::NoMatch],
+                format!("{lost} of {} statements would change nothing", lost + rewritten),
+            );
         }
         let unknown = needs_confirmation && self.confirmed == 0;
         unknown.then(|| "the traffic does not show the versions of the stored documents".to_owned())
@@ -56,7 +59,7 @@ impl Verdict {
 
     /// "In this traffic it would rewrite 4 of 5 statements, and reject none."
     pub(super) fn summary(&self) -> String {
-        let Counts { rewritten, conflict, no_match, cannot_tell, excepted, .. } = self.counts();
+        let EffectCounts { rewritten, conflict, no_match, cannot_tell, excepted, .. } = self.counts();
         let total = self.counts().total();
         let statements = counted(total, "statement");
         let mut parts = vec![match rewritten {

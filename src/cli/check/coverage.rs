@@ -16,18 +16,18 @@ struct CoverageEntry<'r> {
     namespaces: Vec<String>,
     mode: &'static str,
     unsupported: &'static str,
-    except: Except,
-    accesses: Vec<Line>,
+    except: ExemptClients,
+    accesses: Vec<CoverageLine>,
 }
 
 #[derive(Serialize)]
-struct Except {
+struct ExemptClients {
     apps: Vec<String>,
     users: Vec<String>,
 }
 
 #[derive(Serialize)]
-struct Line {
+struct CoverageLine {
     access: String,
     commands: Vec<&'static str>,
     outcome: &'static str,
@@ -74,7 +74,7 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
             Unsupported::Reject => "reject",
             Unsupported::Allow => "allow",
         },
-        except: Except {
+        except: ExemptClients {
             apps: rule.except.apps.iter().map(ToString::to_string).collect(),
             users: rule.except.users.iter().map(ToString::to_string).collect(),
         },
@@ -82,14 +82,14 @@ fn entry<'r>(covered: &Coverage<'r>) -> CoverageEntry<'r> {
     }
 }
 
-fn line(access: &Access) -> Line {
+fn line(access: &Access) -> CoverageLine {
     let outcome = match access.outcome {
         CoverageOutcome::Enforced => "enforced",
         CoverageOutcome::Rejected => "rejected",
         CoverageOutcome::Allowed => "allowed",
         CoverageOutcome::Passes => "passes",
     };
-    Line { access: access.what.clone(), commands: access.commands.clone(), outcome }
+    CoverageLine { access: access.what.clone(), commands: access.commands.clone(), outcome }
 }
 
 /// Settings that weaken everything in the table.
@@ -105,7 +105,7 @@ fn notes(rule: &Rule, entry: &CoverageEntry<'_>) -> Vec<String> {
     if rule.unsupported == Unsupported::Allow {
         notes.push("unsupported: allow: docward forwards statements that the rule cannot analyse".to_owned());
     }
-    let Except { apps, users } = &entry.except;
+    let ExemptClients { apps, users } = &entry.except;
     for (who, names) in [("apps", apps), ("users", users)] {
         if !names.is_empty() {
             let names = names.join(", ");

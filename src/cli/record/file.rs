@@ -16,7 +16,7 @@ const BUFFER: usize = 1 << 20;
 
 /// The limits of a capture.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Limits {
+pub(super) struct CaptureLimits {
     /// Bytes of one file.
     pub(super) size: u64,
     /// Full files that are kept; with 0 recording ends when the file is full.
@@ -25,7 +25,7 @@ pub(super) struct Limits {
 
 /// The result of writing a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Written {
+pub(super) enum WriteResult {
     Whole,
     /// It was not written: the file is full, and no other one may follow.
     Full,
@@ -35,7 +35,7 @@ pub(super) enum Written {
 #[derive(Debug)]
 pub(super) struct CaptureFile {
     path: PathBuf,
-    limits: Limits,
+    limits: CaptureLimits,
     file: BufWriter<File>,
     /// Bytes of the current file.
     size: u64,
@@ -48,7 +48,7 @@ impl CaptureFile {
     ///
     /// # Errors
     /// I/O errors; or the file is not a capture, or is damaged.
-    pub(super) fn open(path: &Path, limits: Limits) -> Result<Self> {
+    pub(super) fn open(path: &Path, limits: CaptureLimits) -> Result<Self> {
         let mut file = options().create(true).truncate(false).open(path)?;
         let start = capture::header();
         let length = file.metadata()?.len();
@@ -79,11 +79,11 @@ impl CaptureFile {
     ///
     /// # Errors
     /// I/O errors of the file.
-    pub(super) fn write(&mut self, record: &[u8]) -> io::Result<Written> {
+    pub(super) fn write(&mut self, record: &[u8]) -> io::Result<WriteResult> {
         let length = record.len() as u64;
         if self.size + length > self.limits.size {
             if self.limits.kept == 0 {
-                return Ok(Written::Full);
+                return Ok(WriteResult::Full);
             }
             // A record that is larger than the limit has a file of its own.
             if self.size > self.start.len() as u64 {
@@ -92,7 +92,7 @@ impl CaptureFile {
         }
         self.file.write_all(record)?;
         self.size += length;
-        Ok(Written::Whole)
+        Ok(WriteResult::Whole)
     }
 
     pub(super) fn flush(&mut self) -> io::Result<()> {
@@ -125,7 +125,7 @@ impl CaptureFile {
 
     #[cfg(test)]
     pub(super) fn writing_to(file: File) -> Self {
-        let limits = Limits { size: u64::MAX, kept: 0 };
+        let limits = CaptureLimits { size: u64::MAX, kept: 0 };
         Self { path: PathBuf::new(), limits, file: BufWriter::with_capacity(BUFFER, file), size: 0, start: Vec::new() }
     }
 }
@@ -182,13 +182,13 @@ mod tests {
     fn full_files_are_renamed_and_the_oldest_is_deleted() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.bson");
-        let limits = Limits { size: capture::header().len() as u64 + 20, kept: 2 };
+        let limits = CaptureLimits { size: capture::header().len() as u64 + 20, kept: 2 };
         let mut file = CaptureFile::open(&path, limits).unwrap();
         for number in 0..7 {
-            assert_eq!(file.write(&[number; 10]).unwrap(), Written::Whole);
+            assert_eq!(file.write(&[number; 10]).unwrap(), WriteResult::Whole);
         }
         // Larger than a file may be.
-        assert_eq!(file.write(&[7; 30]).unwrap(), Written::Whole);
+        assert_eq!(file.write(&[7; 30]).unwrap(), WriteResult::Whole);
         file.flush().unwrap();
         let numbered = |end: &str| folder.path().join(format!("c.bson{end}"));
         assert_eq!(content(&numbered("")), [7; 30]);
@@ -201,9 +201,9 @@ mod tests {
     fn without_rotation_a_full_file_ends_the_recording() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("c.bson");
-        let limits = Limits { size: capture::header().len() as u64 + 20, kept: 0 };
+        let limits = CaptureLimits { size: capture::header().len() as u64 + 20, kept: 0 };
         let mut file = CaptureFile::open(&path, limits).unwrap();
-        let written: Vec<Written> = (0..3).map(|_| file.write(&[0; 10]).unwrap()).collect();
-        assert_eq!(written, [Written::Whole, Written::Whole, Written::Full]);
+        let written: Vec<WriteResult> = (0..3).map(|_| file.write(&[0; 10]).unwrap()).collect();
+        assert_eq!(written, [WriteResult::Whole, WriteResult::Whole, WriteResult::Full]);
     }
 }

@@ -7,13 +7,13 @@ use std::sync::Arc;
 use super::{Fingerprint, Reloadable};
 use crate::cli::active_rules::ActiveRules;
 use crate::cli::config::ConfigFile;
-use crate::cli::connection::Connection;
+use crate::cli::connection::ConnectionOptions;
 use crate::config::Report;
 use crate::rules::RuleSet;
 
 /// The active rules and their sources.
 pub(in crate::cli) struct Rules {
-    connection: Connection,
+    connection: ConnectionOptions,
     /// The settings of the flags and the file that are in use, and the rule paths of the last load.
     settings: ConfigFile,
     /// The content of the configuration file when the rules were loaded.
@@ -23,7 +23,7 @@ pub(in crate::cli) struct Rules {
 
 impl Rules {
     /// `active` are the rules that the `connection` flags gave at the start.
-    pub(in crate::cli) fn new(connection: Connection, active: Arc<ActiveRules>) -> Self {
+    pub(in crate::cli) fn new(connection: ConnectionOptions, active: Arc<ActiveRules>) -> Self {
         // The file was readable a moment ago; if it is not now, the first poll reports it.
         let settings = connection.settings().unwrap_or_default();
         Self { config: connection.config_text(), connection, settings, active }

@@ -4,9 +4,9 @@ use super::*;
 
 /// A part whose file is a number. Number 7 cannot be loaded.
 #[derive(Clone, Default)]
-struct Numbers(Arc<Mutex<(u64, Vec<u64>)>>);
+struct NumberFile(Arc<Mutex<(u64, Vec<u64>)>>);
 
-impl Numbers {
+impl NumberFile {
     fn change(&self, file: u64) {
         self.0.lock().unwrap().0 = file;
     }
@@ -16,7 +16,7 @@ impl Numbers {
     }
 }
 
-impl Reloadable for Numbers {
+impl Reloadable for NumberFile {
     fn made_from(&self) -> Fingerprint {
         Fingerprint::from_content(self.0.lock().unwrap().1.last().copied().unwrap_or(0))
     }
@@ -38,7 +38,7 @@ impl Reloadable for Numbers {
 
 #[test]
 fn a_change_is_loaded_after_two_equal_polls_and_everything_on_request() {
-    let (one, other) = (Numbers::default(), Numbers::default());
+    let (one, other) = (NumberFile::default(), NumberFile::default());
     let mut reload = Reload::new(vec![Box::new(one.clone()), Box::new(other.clone())]);
     let loads = reload.loads();
     let mut poll = |requested| {

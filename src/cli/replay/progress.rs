@@ -16,12 +16,12 @@ const LINE: Duration = Duration::from_secs(10);
 
 /// A running display.
 #[derive(Debug)]
-pub(super) struct Shown {
+pub(super) struct ProgressDisplay {
     task: JoinHandle<()>,
     bar: ProgressBar,
 }
 
-impl Shown {
+impl ProgressDisplay {
     /// `total`: the number of commands for all targets.
     pub(super) fn start(total: u64, watches: Vec<Watch>) -> Self {
         let style = ProgressStyle::with_template("{bar:30} {pos}/{len} commands  {msg}");
@@ -45,11 +45,11 @@ async fn show(total: u64, watches: Vec<Watch>, bar: ProgressBar) {
     loop {
         ticks.tick().await;
         let tallies: Vec<_> = watches.iter().map(Watch::tally).collect();
-        let sum = |of: fn(&crate::replay::Tally) -> u64| tallies.iter().map(of).sum::<u64>();
+        let sum = |of: fn(&crate::replay::ReplayTally) -> u64| tallies.iter().map(of).sum::<u64>();
         let done = sum(|tally| tally.count() + tally.unanswered + tally.without_cursor);
         let rate = done.saturating_sub(before) as f64 / every.as_secs_f64();
         before = done;
-        let failed = sum(crate::replay::Tally::failed);
+        let failed = sum(crate::replay::ReplayTally::failed);
         let rejected = sum(|tally| tally.rejections.values().sum());
         let p99 = tallies.iter().map(|tally| tally.latencies().percentile(0.99)).max().unwrap_or_default();
         let text = format!(

@@ -8,25 +8,25 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
-use crate::audit::{Answer, Content, RecordedCommand, Unreadable, profile};
-use crate::cli::traffic::entries::{Entries, FileKind, Flaw};
+use crate::audit::{Answer, RecordedCommand, RecordedContent, Unreadable, profile};
+use crate::cli::traffic::entries::{FileKind, Flaw, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
-use crate::replay::{Action, Planned, Planner, Recorded};
+use crate::replay::{Action, Planned, Recorded, ReplayPlanner};
 
 /// Entries of a file that wait to be planned.
 const WAITING: usize = 1024;
 
 /// One entry of a file.
 #[derive(Debug)]
-enum Entry {
+enum RecordedEntry {
     Command { stream: u64, milliseconds: i64, app: Option<String>, command: CowDocument<'static>, took: Option<u64> },
     Reply { stream: u64, microseconds: u64, answer: Answer },
     Hidden { stream: u64, milliseconds: i64 },
     Servers(Vec<String>),
 }
 
-impl Entry {
+impl RecordedEntry {
     /// `None`: at once.
     fn milliseconds(&self) -> Option<i64> {
         match self {
@@ -39,22 +39,22 @@ impl Entry {
 /// One file.
 #[derive(Debug)]
 struct Feed {
-    entries: Receiver<Result<Entry>>,
+    entries: Receiver<Result<RecordedEntry>>,
     /// `None`: the file has ended.
-    next: Option<Entry>,
+    next: Option<RecordedEntry>,
 }
 
 /// The actions of all files.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct ActionSource {
     feeds: Vec<Feed>,
-    planner: Planner,
+    planner: ReplayPlanner,
     recorded: Recorded,
     servers: Vec<String>,
 }
 
-impl Source {
-    /// Opens the files. `ends`: see [`Planner::new`].
+impl ActionSource {
+    /// Opens the files. `ends`: see [`ReplayPlanner::new`].
     ///
     /// # Errors
     /// A file cannot be opened, or its kind is unknown.
@@ -62,11 +62,12 @@ impl Source {
         let mut feeds = Vec::new();
         for (number, path) in files.iter().enumerate() {
             let (sender, entries) = channel(WAITING);
-            let opened = Entries::open(path, |file| Box::new(file)).with_context(|| path.display().to_string())?;
+            let opened =
+                TrafficEntries::open(path, |file| Box::new(file)).with_context(|| path.display().to_string())?;
             drop(opened);
             let path = path.clone();
             std::thread::spawn(move || {
-                if let Err(error) = read(&path, number as u64, &sender) {
+                if let Err(error) = read_entries(&path, number as u64, &sender) {
                     // An error means that the receiver is gone.
                     let _ = sender.blocking_send(Err(error));
                 }
@@ -75,7 +76,7 @@ impl Source {
             feed.advance().await?;
             feeds.push(feed);
         }
-        let planner = Planner::new(bson::Uuid::new().bytes(), ends);
+        let planner = ReplayPlanner::new(bson::Uuid::new().bytes(), ends);
         Ok(Self { feeds, planner, recorded: Recorded::default(), servers: Vec::new() })
     }
 
@@ -96,9 +97,9 @@ impl Source {
         }
     }
 
-    fn plan(&mut self, entry: Entry) -> Option<Box<Action>> {
+    fn plan(&mut self, entry: RecordedEntry) -> Option<Box<Action>> {
         match entry {
-            Entry::Command { stream, milliseconds, app, command, took } => {
+            RecordedEntry::Command { stream, milliseconds, app, command, took } => {
                 match self.planner.command(stream, milliseconds, app.as_deref(), command.as_document()) {
                     Planned::Send(action) => {
                         self.recorded.command(milliseconds);
@@ -108,13 +109,13 @@ impl Source {
                     Planned::LeftOut(_) => {}
                 }
             }
-            Entry::Reply { stream, microseconds, answer } => {
+            RecordedEntry::Reply { stream, microseconds, answer } => {
                 if let Some(reply) = self.planner.reply(stream, microseconds, &answer) {
                     self.recorded.reply(reply.name, reply.microseconds);
                 }
             }
-            Entry::Hidden { stream, .. } => _ = self.planner.hidden(stream),
-            Entry::Servers(servers) => self.servers.extend(servers),
+            RecordedEntry::Hidden { stream, .. } => _ = self.planner.hidden(stream),
+            RecordedEntry::Servers(servers) => self.servers.extend(servers),
         }
         None
     }
@@ -128,7 +129,7 @@ impl Source {
         Ok(self)
     }
 
-    pub(super) fn planner(&self) -> &Planner {
+    pub(super) fn planner(&self) -> &ReplayPlanner {
         &self.planner
     }
 
@@ -151,9 +152,9 @@ impl Feed {
 }
 
 /// Reads one file to its end, or until the receiver is gone.
-fn read(path: &Path, number: u64, out: &Sender<Result<Entry>>) -> Result<()> {
+fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
     let name = path.display();
-    let entries = Entries::open(path, |file| Box::new(file)).with_context(|| name.to_string())?;
+    let entries = TrafficEntries::open(path, |file| Box::new(file)).with_context(|| name.to_string())?;
     let kind = entries.kind;
     let mut logs = LogReader::default();
     let mut commands = Vec::new();
@@ -163,7 +164,7 @@ fn read(path: &Path, number: u64, out: &Sender<Result<Entry>>) -> Result<()> {
         commands.drain(..).filter_map(|command| entry_of(command, &stream_of)).try_for_each(|entry| send(out, entry))
     };
     let wanted = |_: Namespace<'_>, class: CommandClass, _: &[u8]| class != CommandClass::Hello;
-    let read = entries.read(&mut |position, entry| {
+    let read = entries.read_all(&mut |position, entry| {
         let parsed = match kind {
             FileKind::Capture => {
                 let record = Document::parse(entry).map_err(|error| {
@@ -194,13 +195,13 @@ fn read(path: &Path, number: u64, out: &Sender<Result<Entry>>) -> Result<()> {
     Ok(())
 }
 
-fn send(out: &Sender<Result<Entry>>, entry: Entry) -> Result<()> {
+fn send(out: &Sender<Result<RecordedEntry>>, entry: RecordedEntry) -> Result<()> {
     out.blocking_send(Ok(entry)).map_err(|_| anyhow!("the replay has ended"))
 }
 
-fn of_record(record: Record<'_>) -> Entry {
+fn of_record(record: Record<'_>) -> RecordedEntry {
     match record {
-        Record::Command { connection, milliseconds, app, command } => Entry::Command {
+        Record::Command { connection, milliseconds, app, command } => RecordedEntry::Command {
             stream: connection.cast_unsigned(),
             milliseconds,
             app: app.map(str::to_owned),
@@ -208,22 +209,26 @@ fn of_record(record: Record<'_>) -> Entry {
             took: None,
         },
         Record::Reply { connection, microseconds, answer } => {
-            Entry::Reply { stream: connection.cast_unsigned(), microseconds, answer }
+            RecordedEntry::Reply { stream: connection.cast_unsigned(), microseconds, answer }
         }
-        Record::Servers(servers) => Entry::Servers(servers),
+        Record::Servers(servers) => RecordedEntry::Servers(servers),
     }
 }
 
 /// `None`: without a time it cannot be played.
-fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Option<Entry> {
+fn entry_of(recorded: RecordedCommand, stream_of: &impl Fn(u64) -> u64) -> Option<RecordedEntry> {
     let RecordedCommand { client, milliseconds, took, content, .. } = recorded;
     let stream = stream_of(client.connection);
     // Logs and profiles have the time at which the command ended.
     let milliseconds = milliseconds? - i64::try_from(took.unwrap_or_default()).unwrap_or_default();
     Some(match content {
-        Content::Command(command) => {
-            Entry::Command { stream, milliseconds, app: client.app, command, took: took.map(|took| took * 1000) }
-        }
-        Content::Hidden(_) => Entry::Hidden { stream, milliseconds },
+        RecordedContent::Command(command) => RecordedEntry::Command {
+            stream,
+            milliseconds,
+            app: client.app,
+            command,
+            took: took.map(|took| took * 1000),
+        },
+        RecordedContent::Hidden(_) => RecordedEntry::Hidden { stream, milliseconds },
     })
 }

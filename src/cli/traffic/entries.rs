@@ -43,7 +43,7 @@ impl FileKind {
 }
 
 /// A file whose kind is known.
-pub(in crate::cli) struct Entries {
+pub(in crate::cli) struct TrafficEntries {
     pub(in crate::cli) kind: FileKind,
     reader: Box<dyn Read>,
     /// What has been read to detect the kind.
@@ -80,7 +80,7 @@ impl fmt::Display for Flaw {
 /// Receives the position of each entry, and the entry: a line without its break, or a record.
 type Receive<'r> = dyn FnMut(u64, &[u8]) -> Result<()> + 'r;
 
-impl Entries {
+impl TrafficEntries {
     /// Opens a file and detects its kind. `wrap` may observe what is read.
     ///
     /// # Errors
@@ -132,7 +132,7 @@ impl Entries {
     ///
     /// # Errors
     /// The file cannot be read, or an error of `receive`.
-    pub(in crate::cli) fn read(self, receive: &mut Receive<'_>) -> Result<FileRead> {
+    pub(in crate::cli) fn read_all(self, receive: &mut Receive<'_>) -> Result<FileRead> {
         let Self { kind, mut reader, start } = self;
         match kind {
             FileKind::Capture => Ok(FileRead { too_long: 0, flaw: records(&mut reader, receive)? }),

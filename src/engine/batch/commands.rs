@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use super::BatchJob;
 use super::ending::MAX_TIME;
 use crate::command::own::{CommandSession, Find, own_command};
-use crate::command::{Command, Form, Namespace, Operation, OwnTransaction, Reply, Statement, is_unacknowledged};
+use crate::command::{Command, Namespace, Operation, OwnTransaction, Reply, Statement, WriteForm, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::Collection;
 use crate::patterns::Measured;
@@ -219,20 +219,20 @@ pub(super) fn with_write_concern_error(applied: &[u8], commit: &Reply<'_>, repea
 
 /// Returns the reply to a statement of which is only known that it was committed. Transactions that match nothing are
 /// not committed, so the count is 1. Returns `None` if the reply needs more than that.
-pub(super) fn remembered_reply(command: &Command<'_>, form: Form, operation: &Operation<'_>) -> Option<Vec<u8>> {
+pub(super) fn remembered_reply(command: &Command<'_>, form: WriteForm, operation: &Operation<'_>) -> Option<Vec<u8>> {
     let count_suffices = match operation {
         Operation::Insert(_) => true,
         Operation::Update(update) => !update.upsert && !update.multi,
         Operation::Delete(delete) => !delete.multi,
     };
-    if !count_suffices || !matches!(form, Form::Insert | Form::Update | Form::Delete) {
+    if !count_suffices || !matches!(form, WriteForm::Insert | WriteForm::Update | WriteForm::Delete) {
         return None;
     }
-    let mut writer = op_msg::Writer::new(0, command.message.header.request_id, 0, 64);
+    let mut writer = op_msg::MessageWriter::new(0, command.message.header.request_id, 0, 64);
     writer.body(|out| {
         Writer::document(out, |w| {
             w.int32("n", 1);
-            if form == Form::Update {
+            if form == WriteForm::Update {
                 w.int32("nModified", 1);
             }
             w.double("ok", 1.0);

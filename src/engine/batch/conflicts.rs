@@ -7,9 +7,9 @@
 use super::super::evaluation::{Evaluated, RejectedBy};
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
-use super::super::port::{Flow, Port, Purpose, close};
-use super::{BatchJob, Group, Stage, commands};
-use crate::command::{Form, Operation, Reply};
+use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::{BatchJob, Group, UpsertStage, commands};
+use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};
 use crate::patterns::Unmatched;
 use crate::rules::Rule;
@@ -24,11 +24,11 @@ pub(super) const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 const MAX_ATTEMPTS: u32 = 16;
 
 /// The result of a match check: a document that the client's own filter matches.
-struct Found(Option<CowDocument<'static>>);
+struct MatchedDocument(Option<CowDocument<'static>>);
 
-impl Found {
+impl MatchedDocument {
     /// `None` if the reply cannot be parsed.
-    fn of(reply: &Reply<'_>) -> Option<Self> {
+    fn from_reply(reply: &Reply<'_>) -> Option<Self> {
         let first = reply.found()?.first().copied();
         Some(Self(first.map(|document| CowDocument::from_writer(document.as_bytes().to_vec()))))
     }
@@ -64,11 +64,13 @@ impl<'f> BatchJob<'f> {
         let index = *group.statements.first()?;
         match (group.stage, error) {
             // Another client inserted a document first; check that one.
-            (Stage::Insert, Some(error)) if group.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
-            (_, Some(_)) | (Stage::Insert | Stage::CheckMatch, None) => return None,
-            (Stage::Whole, None) if !self.checks_match(index) => return None,
-            (Stage::Whole | Stage::Update, None) if merge::matched(reply, self.batch.form) > 0 => return None,
-            (Stage::Whole | Stage::Update, None) => {}
+            (UpsertStage::Insert, Some(error)) if group.attempts < MAX_ATTEMPTS && self.collided(index, error) => {}
+            (_, Some(_)) | (UpsertStage::Insert | UpsertStage::CheckMatch, None) => return None,
+            (UpsertStage::Whole, None) if !self.checks_match(index) => return None,
+            (UpsertStage::Whole | UpsertStage::Update, None) if merge::matched(reply, self.batch.form) > 0 => {
+                return None;
+            }
+            (UpsertStage::Whole | UpsertStage::Update, None) => {}
         }
         // The server has aborted the client's transaction because of the error.
         let is_aborted = error.is_some() && self.command.session().in_transaction;
@@ -84,7 +86,7 @@ impl<'f> BatchJob<'f> {
             | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
                 self.reject_unmatched(index, RejectedBy::clone(rejected), port);
             }
-            _ => self.continue_with(Group { stage: Stage::Insert, attempts: group.attempts + 1, ..group }),
+            _ => self.continue_with(Group { stage: UpsertStage::Insert, attempts: group.attempts + 1, ..group }),
         }
         Flow::Continue(())
     }
@@ -99,18 +101,22 @@ impl<'f> BatchJob<'f> {
             self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned());
         let attempts = group.attempts + 1;
         match (stored, group.stage, rejected_later) {
-            (None, Stage::Update, Some(rejected)) => {
+            (None, UpsertStage::Update, Some(rejected)) => {
                 self.reject_unmatched(index, rejected, port);
             }
-            (None, Stage::Update, None) => self.continue_with(Group { stage: Stage::Insert, attempts, ..group }),
-            (Some(_), Stage::Insert, _) if !self.is_only_new(index) => {
-                self.continue_with(Group { stage: Stage::Update, attempts, ..group });
+            (None, UpsertStage::Update, None) => {
+                self.continue_with(Group { stage: UpsertStage::Insert, attempts, ..group })
+            }
+            (Some(_), UpsertStage::Insert, _) if !self.is_only_new(index) => {
+                self.continue_with(Group { stage: UpsertStage::Update, attempts, ..group });
             }
             // The document that it collided with was deleted before the match check. If that happens often, the filter
             // matches nothing but the key exists, and the client gets the server's own error.
-            (None, Stage::Insert, _) if group.attempts < MAX_INSERTS => self.continue_with(Group { attempts, ..group }),
-            (None, Stage::Insert, _) => return self.as_answered(group, &answer),
-            (Some(_), Stage::Whole | Stage::Update, _) if let Some(counting) = self.count_again(&group) => {
+            (None, UpsertStage::Insert, _) if group.attempts < MAX_INSERTS => {
+                self.continue_with(Group { attempts, ..group })
+            }
+            (None, UpsertStage::Insert, _) => return self.as_answered(group, &answer),
+            (Some(_), UpsertStage::Whole | UpsertStage::Update, _) if let Some(counting) = self.count_again(&group) => {
                 self.continue_with(counting);
             }
             _ => match self.rejection_of_no_match(index, stored) {
@@ -122,15 +128,15 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Finds a document that the statement's own filter matches. Returns `None` if the statement has failed.
-    async fn find_match(&mut self, group: &Group, index: usize, port: &Port) -> Flow<Option<Found>> {
+    async fn find_match(&mut self, group: &Group, index: usize, port: &Port) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
         let message =
             self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields(), &evaluated.measured());
         self.transaction_begun = true;
-        let frame = port.exchange_for(Purpose::MatchCheck, message).await;
+        let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };
         if reply.is_ok() {
-            return match Found::of(&reply) {
+            return match MatchedDocument::from_reply(&reply) {
                 Some(found) => Flow::Continue(Some(found)),
                 None => close("the server's reply to a find cannot be parsed"),
             };
@@ -139,7 +145,7 @@ impl<'f> BatchJob<'f> {
             return Flow::Break(self.pass_on(commands::as_retryable_write(&reply)));
         }
         // An invalid filter is the statement's own error.
-        if is_unreadable(&reply) && self.batch.form != Form::FindAndModify {
+        if is_unreadable(&reply) && self.batch.form != WriteForm::FindAndModify {
             self.fail(index, &reply);
         } else {
             self.take_command_error(group, &reply, &frame)?;
@@ -151,7 +157,7 @@ impl<'f> BatchJob<'f> {
     /// in the client's batch. It goes to the client as it is if the command should be retried or has only this
     /// statement.
     pub(super) fn take_command_error(&mut self, group: &Group, reply: &Reply<'_>, frame: &[u8]) -> Flow {
-        let alone = self.evaluated.len() == 1 || self.batch.form == Form::FindAndModify;
+        let alone = self.evaluated.len() == 1 || self.batch.form == WriteForm::FindAndModify;
         let [index] = group.statements.as_slice() else { return Flow::Break(self.pass_on(frame.to_vec())) };
         let labelled = reply.body.get("errorLabels").is_some();
         if alone || labelled || commands::is_state_change_error(reply) || self.command.session().in_transaction {
@@ -193,7 +199,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether a group's statement can match a document only if it was sent before and inserted it.
     pub(super) fn asks_for_record(&self, group: &Group) -> bool {
-        group.stage == Stage::Update && group.statements.first().is_some_and(|index| self.is_only_new(*index))
+        group.stage == UpsertStage::Update && group.statements.first().is_some_and(|index| self.is_only_new(*index))
     }
 
     pub(super) fn continue_with(&mut self, group: Group) {
@@ -203,7 +209,7 @@ impl<'f> BatchJob<'f> {
     /// Passes the server's reply to the statement to the client.
     fn as_answered(&mut self, group: Group, frame: &[u8]) -> Flow {
         let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
-        if self.batch.form == Form::FindAndModify {
+        if self.batch.form == WriteForm::FindAndModify {
             self.note_results(&reply, &group.statements);
             return Flow::Break(self.pass_on(frame.to_vec()));
         }

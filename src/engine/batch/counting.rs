@@ -6,15 +6,15 @@
 //! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
 //! documents.
 
-use super::{BatchJob, Group, Stage};
+use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
 use crate::document::{Document, Value};
 use crate::effect::equality;
 use crate::engine::merge;
-use crate::patterns::Stored;
+use crate::patterns::StoredKind;
 
 /// The result of a statement for documents with one kind of value.
-pub(super) enum Counted {
+pub(super) enum CountingResult {
     /// Continue with the next kind.
     Goes,
     /// All kinds are done.
@@ -33,45 +33,45 @@ impl BatchJob<'_> {
     }
 
     /// Returns the kind of stored value that a group is for, if its statement is sent once for each kind.
-    pub(super) fn kind_of(&self, group: &Group) -> Option<Stored> {
+    pub(super) fn kind_of(&self, group: &Group) -> Option<StoredKind> {
         let index = *group.statements.first()?;
-        let counts = matches!(group.stage, Stage::Whole | Stage::Update) && self.counts_by_kind(index);
-        counts.then(|| group.counting.unwrap_or(Stored::Number))
+        let counts = matches!(group.stage, UpsertStage::Whole | UpsertStage::Update) && self.counts_by_kind(index);
+        counts.then(|| group.counting.unwrap_or(StoredKind::Number))
     }
 
     /// Returns the statement for documents with this kind of value.
-    pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: Stored) -> Statement<'s> {
+    pub(super) fn counted<'s>(&self, index: usize, statement: &Statement<'s>, stored: StoredKind) -> Statement<'s> {
         let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by);
         let operation = rule.and_then(|rule| rule.pattern.counting(statement, stored));
         operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
     }
 
     /// Continues with the next kind, unless all are done.
-    pub(super) fn take_counted(&mut self, group: Group, reply: &Reply<'_>, succeeded: bool) -> Counted {
+    pub(super) fn take_counted(&mut self, group: Group, reply: &Reply<'_>, succeeded: bool) -> CountingResult {
         let (Some(stored), Some(index)) = (self.kind_of(&group), group.statements.first().copied()) else {
-            return Counted::Nothing(group);
+            return CountingResult::Nothing(group);
         };
-        let Some(evaluated) = self.evaluated.get(index) else { return Counted::Nothing(group) };
+        let Some(evaluated) = self.evaluated.get(index) else { return CountingResult::Nothing(group) };
         if !succeeded {
-            return Counted::Done(group);
+            return CountingResult::Done(group);
         }
         let (rule, statement) = (evaluated.counted_by, &evaluated.statement);
         let many = reaches_many(statement);
         let upserts = statement.is_upsert();
         let matched = group.matched || merge::matched(reply, self.batch.form) > 0;
-        let exists = |stored: &Stored| rule.is_some_and(|rule| rule.pattern.counting(statement, *stored).is_some());
+        let exists = |stored: &StoredKind| rule.is_some_and(|rule| rule.pattern.counting(statement, *stored).is_some());
         match stored.next().filter(exists) {
             Some(next) if many || !matched => {
                 if matched {
                     self.tally.add(reply, self.batch.form, &group.statements);
                 }
                 self.continue_with(Group { counting: Some(next), matched, ..group });
-                Counted::Goes
+                CountingResult::Goes
             }
-            _ if matched => Counted::Done(group),
+            _ if matched => CountingResult::Done(group),
             _ => {
-                let stage = if upserts { Stage::Update } else { group.stage };
-                Counted::Nothing(Group { stage, counting: None, ..group })
+                let stage = if upserts { UpsertStage::Update } else { group.stage };
+                CountingResult::Nothing(Group { stage, counting: None, ..group })
             }
         }
     }
@@ -115,8 +115,8 @@ impl BatchJob<'_> {
         const MAX_COUNTS: u32 = 4;
         let code = error.get("code").and_then(Value::as_i32);
         let stored = match code {
-            Some(code::TYPE_MISMATCH | code::BAD_VALUE) => Stored::Other,
-            Some(code::PATH_NOT_VIABLE) => Stored::Unreachable,
+            Some(code::TYPE_MISMATCH | code::BAD_VALUE) => StoredKind::Other,
+            Some(code::PATH_NOT_VIABLE) => StoredKind::Unreachable,
             _ => return false,
         };
         if self.counts_by_kind(index) || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::port::{Flow, Port};
-use super::transaction::{Attempt, Ending, RestartReason, Transaction, error_code, last, parse};
+use super::transaction::{AttemptResult, Ending, RestartReason, TransactionAttempt, error_code, last, parse};
 use super::{BatchJob, commands};
 use crate::command::{Operation, Reply, code, error_reply};
 use crate::document::OwnedValue;
@@ -24,14 +24,19 @@ pub(super) const MAX_TIME: &str = "maxTimeMS";
 
 impl<'f> BatchJob<'f> {
     /// Commits, and returns the reply to the statement.
-    pub(super) async fn commit(&mut self, transaction: &mut Transaction<'f>, applied: Vec<u8>, port: &Port) -> Ending {
+    pub(super) async fn commit(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        applied: Vec<u8>,
+        port: &Port,
+    ) -> Ending {
         let mut failed = 0;
         loop {
             let commit = self.commands(transaction.own).end("commitTransaction");
             let frame = self.exchange(transaction, commit, port).await;
             let reply = match parse(&frame) {
-                Attempt::Continue(reply) => reply,
-                Attempt::Break(ending) => return ending,
+                AttemptResult::Continue(reply) => reply,
+                AttemptResult::Break(ending) => return ending,
             };
             if reply.is_ok() {
                 let repeatable = self.command.session().txn_number.is_some()
@@ -61,13 +66,13 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
-    pub(super) async fn abort_earlier(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Ending {
+    pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> Ending {
         let abort = self.commands(transaction.own).end("abortTransaction");
         let frame = self.exchange(transaction, abort, port).await;
         match parse(&frame) {
-            Attempt::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_COMMITTED) => {}
-            Attempt::Continue(_) => return Ending::Again(RestartReason::UsedNumber),
-            Attempt::Break(ending) => return ending,
+            AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_COMMITTED) => {}
+            AttemptResult::Continue(_) => return Ending::Again(RestartReason::UsedNumber),
+            AttemptResult::Break(ending) => return ending,
         }
         // Commits again to wait for the client's write concern, which may not be satisfied yet.
         match self.remembered_reply(&transaction.statement.operation) {
@@ -87,7 +92,7 @@ impl<'f> BatchJob<'f> {
         commands::remembered_reply(&self.command, self.batch.form, operation)
     }
 
-    pub(super) async fn abort(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Attempt {
+    pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult {
         let abort = self.commands(transaction.own).end("abortTransaction");
         let frame = self.exchange(transaction, abort, port).await;
         parse(&frame)?;
@@ -95,19 +100,29 @@ impl<'f> BatchJob<'f> {
             // The number is used up if the statement is sent again in another form.
             evaluated.attempts += 1;
         }
-        Attempt::Continue(())
+        AttemptResult::Continue(())
     }
 
-    pub(super) async fn abort_and(&mut self, transaction: &mut Transaction<'f>, ending: Ending, port: &Port) -> Ending {
+    pub(super) async fn abort_and(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        ending: Ending,
+        port: &Port,
+    ) -> Ending {
         match self.abort(transaction, port).await {
-            Attempt::Continue(()) => ending,
-            Attempt::Break(ending) => ending,
+            AttemptResult::Continue(()) => ending,
+            AttemptResult::Break(ending) => ending,
         }
     }
 
     /// Aborts and sends the server's error to the client. The server rejects unknown fields or names before it looks
     /// for the transaction, which then stays open. Aborting a finished one does no harm.
-    pub(super) async fn end_with(&mut self, transaction: &mut Transaction<'f>, error: Vec<u8>, port: &Port) -> Ending {
+    pub(super) async fn end_with(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        error: Vec<u8>,
+        port: &Port,
+    ) -> Ending {
         self.abort_and(transaction, Ending::Reply(error), port).await
     }
 

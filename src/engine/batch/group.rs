@@ -1,6 +1,6 @@
 //! Groups: statements that are sent as one command, and their progress.
 
-use crate::patterns::Stored;
+use crate::patterns::StoredKind;
 use crate::rules::RuleId;
 
 /// A number of an optimistic sequence that the server reported as a duplicate.
@@ -15,11 +15,11 @@ pub(super) struct Group {
     /// A rule's number that was a duplicate, though the maximum may be below it.
     pub(super) taken: Option<DuplicateNumber>,
     pub(super) attempts: u32,
-    pub(super) stage: Stage,
+    pub(super) stage: UpsertStage,
     /// The group is not joined with others.
     pub(super) alone: bool,
     /// The kind of stored value that the group is for, if there is one group for each kind; `None`: the first kind.
-    pub(super) counting: Option<Stored>,
+    pub(super) counting: Option<StoredKind>,
     /// Documents of an earlier kind matched.
     pub(super) matched: bool,
 }
@@ -27,7 +27,7 @@ pub(super) struct Group {
 /// How to send a group's upsert with conditions. If a document exists that does not satisfy the conditions, a plain
 /// upsert would insert a second one or collide with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Stage {
+pub(super) enum UpsertStage {
     /// Unchanged.
     Whole,
     /// Without `upsert`.
@@ -45,7 +45,7 @@ impl Group {
             next_numbers: Vec::new(),
             taken: None,
             attempts: 0,
-            stage: Stage::Whole,
+            stage: UpsertStage::Whole,
             alone: false,
             counting: None,
             matched: false,

@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 
 use super::super::evaluation::RejectedBy;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
-use super::{BatchJob, Group, Stage};
-use crate::command::{EncodeOptions, Form, MAX_STATEMENTS, Statement};
+use super::{BatchJob, Group, UpsertStage};
+use crate::command::{EncodeOptions, MAX_STATEMENTS, Statement, WriteForm};
 use crate::patterns::Rejection;
 use crate::wire::op_msg::BODY_AT;
 use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_LENGTH};
@@ -63,7 +63,7 @@ impl BatchJob<'_> {
         }
         let sent = room
             + match self.batch.form {
-                Form::FindAndModify => {
+                WriteForm::FindAndModify => {
                     let message = self.batch.encode(&self.command, std::iter::once(statement));
                     message.len().saturating_sub(BODY_AT)
                 }
@@ -83,7 +83,7 @@ impl BatchJob<'_> {
     /// exceed one reply.
     pub(super) fn cut(&self, groups: VecDeque<Group>, merged: bool) -> VecDeque<Group> {
         let long = self.may_be_too_long();
-        let merged = merged && self.batch.form != Form::FindAndModify;
+        let merged = merged && self.batch.form != WriteForm::FindAndModify;
         let brought = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
         if !long && (!merged || brought() <= MAX_RUN_RESULT_LENGTH) {
             return groups;
@@ -92,7 +92,7 @@ impl BatchJob<'_> {
         let mut cut = VecDeque::with_capacity(groups.len());
         for group in groups {
             // Such a group holds one statement.
-            if group.stage != Stage::Whole {
+            if group.stage != UpsertStage::Whole {
                 cut.push_back(group);
                 continue;
             }
@@ -134,7 +134,7 @@ impl BatchJob<'_> {
         let Some(evaluated) = self.evaluated.get(index) else { return 0 };
         match (self.batch.form, evaluated.statement.is_upsert()) {
             (_, true) => evaluated.statement.written_length() + RESULT_LENGTH,
-            (Form::BulkWrite, false) => RESULT_LENGTH,
+            (WriteForm::BulkWrite, false) => RESULT_LENGTH,
             (_, false) => 0,
         }
     }

@@ -6,9 +6,9 @@
 //! separately. If such a check is inconclusive, a find follows (`conflicts.rs`).
 
 use super::super::merge;
-use super::super::port::{Flow, Port, Purpose, close};
-use super::{BatchJob, Group, Stage, commands};
-use crate::command::{Form, Reply, code};
+use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::{BatchJob, Group, UpsertStage, commands};
+use crate::command::{Reply, WriteForm, code};
 use crate::document::{Document, Value};
 
 /// Statements in the first check of a batch, and the maximum in one check.
@@ -57,7 +57,7 @@ impl<'f> BatchJob<'f> {
     /// Whether a group may be checked together with others. Not in a transaction, where the first error aborts it.
     fn may_join(&self, group: &Group) -> bool {
         let &[index] = group.statements.as_slice() else { return false };
-        matches!(group.stage, Stage::CheckMatch | Stage::Update)
+        matches!(group.stage, UpsertStage::CheckMatch | UpsertStage::Update)
             && !group.alone
             && !self.command.session().in_transaction
             && self.is_only_new(index)
@@ -81,7 +81,7 @@ impl<'f> BatchJob<'f> {
         reply: &Reply<'_>,
         errors: &[(usize, Document<'_>)],
     ) -> Option<Group> {
-        if group.stage != Stage::Update || group.statements.len() < 2 {
+        if group.stage != UpsertStage::Update || group.statements.len() < 2 {
             return Some(group);
         }
         let failed = |place: usize| errors.iter().find(|(failed, _)| *failed == place).map(|(_, error)| *error);
@@ -94,10 +94,10 @@ impl<'f> BatchJob<'f> {
                 // first error on are undecided.
                 _ if merge::matched(reply, self.batch.form) > 0 || stopped => {
                     let alone = !stopped || first_failed == Some(place);
-                    next.push(Group { stage: Stage::Update, alone, ..Group::new(vec![index]) });
+                    next.push(Group { stage: UpsertStage::Update, alone, ..Group::new(vec![index]) });
                 }
                 Some(error) => self.tally.fail(index, error),
-                None => next.push(Group { stage: Stage::CheckMatch, ..Group::new(vec![index]) }),
+                None => next.push(Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![index]) }),
             }
         }
         self.continue_with_all(next);
@@ -115,7 +115,7 @@ impl<'f> BatchJob<'f> {
         let message = self.commands(None).match_all(self.batch.namespace(first), &statements);
         drop(statements);
         self.transaction_begun = true;
-        let frame = port.exchange_for(Purpose::MatchCheck, message).await;
+        let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         self.take_match_checks(group, &frame, port)
     }
 
@@ -129,7 +129,7 @@ impl<'f> BatchJob<'f> {
             }
             return self.take_command_error(&group, &reply, frame);
         }
-        let mut errors = merge::errors_of(&reply, Form::Update).into_iter().peekable();
+        let mut errors = merge::errors_of(&reply, WriteForm::Update).into_iter().peekable();
         // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
         let mut unclear = Vec::new();
@@ -198,12 +198,12 @@ impl<'f> BatchJob<'f> {
     ) -> Flow {
         let mut next = Vec::with_capacity(rest.len() + unclear.len() + 2);
         if !counted.is_empty() {
-            next.push(Group { stage: Stage::Insert, ..Group::new(counted) });
+            next.push(Group { stage: UpsertStage::Insert, ..Group::new(counted) });
         }
-        let alone = |index| Group { stage: Stage::CheckMatch, alone: true, ..Group::new(vec![index]) };
+        let alone = |index| Group { stage: UpsertStage::CheckMatch, alone: true, ..Group::new(vec![index]) };
         next.extend(unclear.into_iter().map(alone));
-        next.extend(upsert.map(|index| Group { stage: Stage::Insert, ..Group::new(vec![index]) }));
-        next.extend(rest.iter().map(|index| Group { stage: Stage::CheckMatch, ..Group::new(vec![*index]) }));
+        next.extend(upsert.map(|index| Group { stage: UpsertStage::Insert, ..Group::new(vec![index]) }));
+        next.extend(rest.iter().map(|index| Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![*index]) }));
         self.continue_with_all(next);
         Flow::Continue(())
     }

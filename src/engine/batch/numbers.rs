@@ -1,4 +1,4 @@
-//! Numbers for the statements of a batch: leases before the first command, maxima for each group.
+//! Numbers for the statements of a batch: from counters before the first command, maxima for each group.
 
 use smallvec::SmallVec;
 
@@ -22,25 +22,25 @@ const MAX_ATTEMPTS: u32 = 1000;
 impl<'f> BatchJob<'f> {
     /// Returns the numbers that the statements need from each counter, and those they already contain. Skips
     /// statements that are not sent.
-    pub(super) fn collect_leases(&self) -> Vec<CounterDemand<'f>> {
-        let mut leases = Vec::new();
+    pub(super) fn collect_demands(&self) -> Vec<CounterDemand<'f>> {
+        let mut demands = Vec::new();
         if !self.has_numbers() {
-            return leases;
+            return demands;
         }
         for index in self.sendable() {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
             let namespace = evaluated.statement.namespace;
             for rule in evaluated.numbered_by.iter().filter(|rule| is_counted(rule)) {
-                demand_of(&mut leases, *rule, namespace).statements.push(index);
+                demand_of(&mut demands, *rule, namespace).statements.push(index);
             }
             for rule in evaluated.brings_number.iter().filter(|rule| is_counted(rule)) {
                 let brought = rule.numbers.provided_numbers(&evaluated.statement.operation);
                 if !brought.is_empty() {
-                    demand_of(&mut leases, *rule, namespace).brought.extend(brought);
+                    demand_of(&mut demands, *rule, namespace).brought.extend(brought);
                 }
             }
         }
-        leases
+        demands
     }
 
     /// Whether privileges for numbers must be checked before the statements can be sent.
@@ -55,7 +55,7 @@ impl<'f> BatchJob<'f> {
 
     /// Whether the statements need numbers before they can be sent.
     pub(in crate::engine) fn needs_numbers(&self) -> bool {
-        !self.leases.is_empty()
+        !self.demands.is_empty()
     }
 
     /// Checks that the client may write what docward requests numbers for as its own user: a client must not gain
@@ -99,12 +99,12 @@ impl<'f> BatchJob<'f> {
             || evaluated.brings_number.iter().any(|rule| is_counted(rule) && brings(rule))
     }
 
-    /// Leases the numbers of all statements and assigns them.
+    /// Requests the numbers of all statements and assigns them.
     pub(super) async fn lease_numbers(&mut self, port: &Port) -> Flow {
-        for CounterDemand { rule, namespace, statements, brought } in std::mem::take(&mut self.leases) {
+        for CounterDemand { rule, namespace, statements, brought } in std::mem::take(&mut self.demands) {
             let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
             let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
-            match port.lease(rule.numbers.lease(*namespace, count, brought)).await {
+            match port.numbers(rule.numbers.request(*namespace, count, brought)).await {
                 Ok(numbers) => {
                     for (index, number) in statements.into_iter().zip(numbers) {
                         let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
@@ -216,18 +216,18 @@ impl Group {
 }
 
 fn demand_of<'w, 'f>(
-    leases: &'w mut Vec<CounterDemand<'f>>,
+    demands: &'w mut Vec<CounterDemand<'f>>,
     rule: NumberRule<'f>,
     namespace: usize,
 ) -> &'w mut CounterDemand<'f> {
     let same = |other: &CounterDemand<'f>| other.rule.rule.id == rule.rule.id && other.namespace == namespace;
-    let at = leases.iter().position(same).unwrap_or(leases.len());
-    if at == leases.len() {
+    let at = demands.iter().position(same).unwrap_or(demands.len());
+    if at == demands.len() {
         // Most batches need one counter.
-        leases.reserve_exact(1);
-        leases.push(CounterDemand { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
+        demands.reserve_exact(1);
+        demands.push(CounterDemand { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
     }
-    &mut leases[at]
+    &mut demands[at]
 }
 
 fn is_counted(rule: &NumberRule<'_>) -> bool {

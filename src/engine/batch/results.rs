@@ -7,20 +7,20 @@
 
 use std::collections::HashSet;
 
-use super::super::evaluation::Watched;
+use super::super::evaluation::WatchedRule;
 use super::super::merge;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
 use super::super::plan::Step;
 use super::super::port::{Flow, Port};
 use super::BatchJob;
-use crate::command::{Form, Operation, Reply};
+use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{Document, Value};
 use crate::patterns::{Lack, NoEffect, NoEffectKind};
 
 /// Statements without effect that one rule watches.
 #[derive(Debug)]
 pub(super) struct WithoutEffect<'r> {
-    watched: Watched<'r>,
+    watched: WatchedRule<'r>,
     no_effect: NoEffect,
     /// One of them.
     index: usize,
@@ -29,7 +29,7 @@ pub(super) struct WithoutEffect<'r> {
 
 /// What a reply says about one statement, or about several together.
 #[derive(Debug, Clone, Copy, Default)]
-struct Effect {
+struct StatementResult {
     /// The documents that were matched or deleted.
     matched: i64,
     /// The updated documents that were matched and not changed; `None`: unknown.
@@ -37,7 +37,7 @@ struct Effect {
     upserted: bool,
 }
 
-impl Effect {
+impl StatementResult {
     fn lacks(self, kind: NoEffectKind) -> bool {
         match kind {
             _ if self.upserted => false,
@@ -97,7 +97,7 @@ impl<'f> BatchJob<'f> {
         let first_error = errors.first().map(|(place, _)| *place).filter(|_| self.batch.ordered);
         let sent = statements.iter().copied().enumerate().take(first_error.unwrap_or(statements.len()));
         let mut done: Vec<(usize, usize)> = sent.filter(|(place, _)| !failed.contains(place)).collect();
-        if self.batch.form == Form::BulkWrite {
+        if self.batch.form == WriteForm::BulkWrite {
             let results = merge::results_of(reply);
             if results.len() == done.len() {
                 for ((_, index), result) in done.into_iter().zip(results) {
@@ -112,7 +112,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Notes the effect of one statement.
-    fn note_effect(&mut self, index: usize, effect: Effect) {
+    fn note_effect(&mut self, index: usize, effect: StatementResult) {
         let Some(evaluated) = self.evaluated.get(index) else { return };
         for watched in &evaluated.watched {
             if let Some(no_effect) = watched.no_effect.filter(|no_effect| effect.lacks(no_effect.kind)) {
@@ -125,7 +125,7 @@ impl<'f> BatchJob<'f> {
     fn note_sums(&mut self, reply: &Reply<'_>, done: &[usize]) {
         let effect = self.effect_of_all(reply);
         let evaluated = |index: &usize| self.evaluated.get(*index);
-        let mut rules: Vec<(Watched<'f>, NoEffect, usize, i64)> = Vec::new();
+        let mut rules: Vec<(WatchedRule<'f>, NoEffect, usize, i64)> = Vec::new();
         for (index, watched) in done.iter().flat_map(|index| {
             evaluated(index).into_iter().flat_map(|one| &one.watched).map(|watched| (*index, *watched))
         }) {
@@ -161,23 +161,23 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Returns the sums for all statements of a reply.
-    fn effect_of_all(&self, reply: &Reply<'_>) -> Effect {
+    fn effect_of_all(&self, reply: &Reply<'_>) -> StatementResult {
         match self.batch.form {
-            Form::BulkWrite => {
+            WriteForm::BulkWrite => {
                 let matched = reply.count("nMatched");
                 let unchanged = Some(matched - reply.count("nModified"));
                 let upserted = reply.count("nUpserted") > 0;
-                Effect { matched: matched + reply.count("nDeleted"), unchanged, upserted }
+                StatementResult { matched: matched + reply.count("nDeleted"), unchanged, upserted }
             }
             // Its reply does not show whether the document has changed.
-            Form::FindAndModify => {
-                Effect { matched: merge::matched(reply, self.batch.form), unchanged: None, upserted: false }
+            WriteForm::FindAndModify => {
+                StatementResult { matched: merge::matched(reply, self.batch.form), unchanged: None, upserted: false }
             }
             form => {
                 let upserted = reply.upserted().values().count();
                 let matched = reply.n() - i64::try_from(upserted).unwrap_or(0);
-                let unchanged = (form == Form::Update).then(|| matched - reply.modified());
-                Effect { matched, unchanged, upserted: upserted > 0 }
+                let unchanged = (form == WriteForm::Update).then(|| matched - reply.modified());
+                StatementResult { matched, unchanged, upserted: upserted > 0 }
             }
         }
     }
@@ -195,15 +195,21 @@ impl<'f> BatchJob<'f> {
 }
 
 /// Returns the effect in a result of a bulkWrite.
-fn effect_of_result(result: Document<'_>) -> Effect {
+fn effect_of_result(result: Document<'_>) -> StatementResult {
     let count = |name: &str| result.get(name).and_then(Value::as_integer);
     let matched = count("n").unwrap_or(0);
     let unchanged = count("nModified").map(|modified| matched - modified);
-    Effect { matched, unchanged, upserted: result.get("upserted").is_some() }
+    StatementResult { matched, unchanged, upserted: result.get("upserted").is_some() }
 }
 
 /// Adds statements of one rule; those with the same cause are counted together.
-fn add<'r>(all: &mut Vec<WithoutEffect<'r>>, watched: Watched<'r>, no_effect: NoEffect, index: usize, statements: u64) {
+fn add<'r>(
+    all: &mut Vec<WithoutEffect<'r>>,
+    watched: WatchedRule<'r>,
+    no_effect: NoEffect,
+    index: usize,
+    statements: u64,
+) {
     let same = |known: &&mut WithoutEffect<'r>| {
         known.watched.rule.id == watched.rule.id
             && known.no_effect == no_effect

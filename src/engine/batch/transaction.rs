@@ -16,14 +16,14 @@ use super::super::plan::Step;
 use super::super::port::{Flow, Port};
 use super::ending::is_over;
 use super::{BatchJob, Group, commands, conflicts, limits};
-use crate::command::{EncodeOptions, Form, OwnTransaction, Reply, Statement, StatementPart, code};
+use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
 use crate::document::{Document, Value};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, ProcedureRun};
 use crate::rules::Rule;
 
 /// One attempt at the transaction of a statement.
-pub(super) struct Transaction<'f> {
+pub(super) struct TransactionAttempt<'f> {
     pub(super) index: usize,
     /// The statement after all rules, with its numbers; the procedures may narrow it.
     pub(super) statement: Statement<'f>,
@@ -56,7 +56,7 @@ pub(super) enum Ending {
 }
 
 /// Continue with the attempt, or end it.
-pub(super) type Attempt<T = ()> = ControlFlow<Ending, T>;
+pub(super) type AttemptResult<T = ()> = ControlFlow<Ending, T>;
 
 /// The commands of a transaction before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,16 +78,16 @@ pub(super) enum RestartReason {
     SameWrite,
 }
 
-impl<'f> Transaction<'f> {
+impl<'f> TransactionAttempt<'f> {
     fn next(&mut self, result: ActionResult<'_>) -> NextAction<'f> {
         self.procedure.run.next(&self.statement.operation, result)
     }
 
     /// Returns the reply to a command of the transaction; `None` if it is an error.
-    fn accept<'r>(&mut self, frame: &'r [u8]) -> Attempt<Option<Reply<'r>>> {
+    fn accept<'r>(&mut self, frame: &'r [u8]) -> AttemptResult<Option<Reply<'r>>> {
         let reply = parse(frame)?;
         self.answered |= reply.is_ok();
-        Attempt::Continue(Some(reply).filter(Reply::is_ok))
+        AttemptResult::Continue(Some(reply).filter(Reply::is_ok))
     }
 
     /// Goes on to the procedure through which the current one applies the statement. Returns false after the last.
@@ -137,7 +137,7 @@ impl<'f> BatchJob<'f> {
         Flow::Continue(None)
     }
 
-    fn begin(&self, index: usize, group: &Group, port: &Port) -> Option<Transaction<'f>> {
+    fn begin(&self, index: usize, group: &Group, port: &Port) -> Option<TransactionAttempt<'f>> {
         let mut numbers = group.next_numbers.clone();
         let statement = self.as_sent(index, group, &mut numbers)?.into_owned();
         let procedures = self.evaluated.get(index)?.procedures.iter();
@@ -147,19 +147,23 @@ impl<'f> BatchJob<'f> {
         let in_client_transaction = self.command.session().in_transaction;
         let own =
             (!in_client_transaction).then(|| port.own_session(|own_session| self.own_transaction(index, own_session)));
-        Some(Transaction { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
+        Some(TransactionAttempt { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
     }
 
-    async fn attempt(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Ending {
+    async fn attempt(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> Ending {
         match self.run_procedures(transaction, port).await {
-            Attempt::Continue(reply) if transaction.own.is_some() => self.commit(transaction, reply, port).await,
-            Attempt::Continue(reply) => Ending::Reply(reply),
-            Attempt::Break(ending) => ending,
+            AttemptResult::Continue(reply) if transaction.own.is_some() => self.commit(transaction, reply, port).await,
+            AttemptResult::Continue(reply) => Ending::Reply(reply),
+            AttemptResult::Break(ending) => ending,
         }
     }
 
     /// Performs the actions of the procedures. Returns the server's reply to the client's statement.
-    async fn run_procedures(&mut self, transaction: &mut Transaction<'f>, port: &Port) -> Attempt<Vec<u8>> {
+    async fn run_procedures(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        port: &Port,
+    ) -> AttemptResult<Vec<u8>> {
         let mut statement_reply = Vec::new();
         let mut action = transaction.next(ActionResult::Start);
         loop {
@@ -200,19 +204,24 @@ impl<'f> BatchJob<'f> {
                     }
                 }
                 NextAction::Finish if transaction.leave() => transaction.next(ActionResult::Done),
-                NextAction::Finish => return Attempt::Continue(statement_reply),
+                NextAction::Finish => return AttemptResult::Continue(statement_reply),
                 NextAction::Reject(rejection) => return self.give_up(transaction, rejection, port).await,
             };
         }
     }
 
-    async fn find(&mut self, transaction: &mut Transaction<'f>, find: Vec<u8>, port: &Port) -> Attempt<NextAction<'f>> {
+    async fn find(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        find: Vec<u8>,
+        port: &Port,
+    ) -> AttemptResult<NextAction<'f>> {
         let frame = self.exchange(transaction, find, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
             return Box::pin(self.take_failure(transaction, Sent::Find, frame, port)).await;
         };
         match reply.found() {
-            Some(documents) => Attempt::Continue(transaction.next(ActionResult::Documents(&documents))),
+            Some(documents) => AttemptResult::Continue(transaction.next(ActionResult::Documents(&documents))),
             None => end("the server's reply to a find cannot be parsed"),
         }
     }
@@ -220,11 +229,11 @@ impl<'f> BatchJob<'f> {
     /// Sends the writes that accompany the client's statement, if they fit into one command.
     async fn change(
         &mut self,
-        transaction: &mut Transaction<'f>,
+        transaction: &mut TransactionAttempt<'f>,
         message: Vec<u8>,
         statements: usize,
         port: &Port,
-    ) -> Attempt<NextAction<'f>> {
+    ) -> AttemptResult<NextAction<'f>> {
         if let Some(rejection) = limits::excess_of_writes(&message, statements) {
             return self.give_up(transaction, rejection, port).await;
         }
@@ -237,16 +246,16 @@ impl<'f> BatchJob<'f> {
             let reason = format!("the server rejected a write that the rule adds: {text}");
             return self.give_up(transaction, Rejection::new(reason, "Report this to the DBA."), port).await;
         }
-        Attempt::Continue(transaction.next(ActionResult::Done))
+        AttemptResult::Continue(transaction.next(ActionResult::Done))
     }
 
     /// Sends the client's statement and returns the reply, unless it changed nothing.
     async fn apply(
         &mut self,
-        transaction: &mut Transaction<'f>,
+        transaction: &mut TransactionAttempt<'f>,
         statement: &Statement<'f>,
         port: &Port,
-    ) -> Attempt<Vec<u8>> {
+    ) -> AttemptResult<Vec<u8>> {
         if let Some(rejection) = limits::excess_of_statement(statement) {
             return self.give_up(transaction, rejection, port).await;
         }
@@ -265,18 +274,18 @@ impl<'f> BatchJob<'f> {
         let has_matched = merge::matched(&reply, self.batch.form) > 0;
         drop(reply);
         if !has_failed && has_matched {
-            return Attempt::Continue(frame);
+            return AttemptResult::Continue(frame);
         }
         if !has_failed && own.is_some() {
             self.abort(transaction, port).await?;
         }
-        Attempt::Break(Ending::Reply(frame))
+        AttemptResult::Break(Ending::Reply(frame))
     }
 
     /// Sends a command of the transaction.
     pub(super) fn exchange<'p>(
         &mut self,
-        transaction: &mut Transaction<'f>,
+        transaction: &mut TransactionAttempt<'f>,
         message: Vec<u8>,
         port: &'p Port,
     ) -> impl Future<Output = Vec<u8>> + use<'p, 'f> {
@@ -290,25 +299,25 @@ impl<'f> BatchJob<'f> {
     /// Takes the error of a command of the transaction.
     async fn take_failure<T>(
         &mut self,
-        transaction: &mut Transaction<'f>,
+        transaction: &mut TransactionAttempt<'f>,
         sent: Sent,
         frame: Vec<u8>,
         port: &Port,
-    ) -> Attempt<T> {
+    ) -> AttemptResult<T> {
         let reply = parse(&frame)?;
-        Attempt::Break(self.ending_of(transaction, sent, &reply, &frame, port).await)
+        AttemptResult::Break(self.ending_of(transaction, sent, &reply, &frame, port).await)
     }
 
     async fn ending_of(
         &mut self,
-        transaction: &mut Transaction<'f>,
+        transaction: &mut TransactionAttempt<'f>,
         sent: Sent,
         reply: &Reply<'_>,
         frame: &[u8],
         port: &Port,
     ) -> Ending {
         let is_own = transaction.own.is_some();
-        if sent == Sent::Find && conflicts::is_unreadable(reply) && self.batch.form != Form::FindAndModify {
+        if sent == Sent::Find && conflicts::is_unreadable(reply) && self.batch.form != WriteForm::FindAndModify {
             // An invalid filter is the statement's own error. The server has aborted the client's transaction.
             self.fail(transaction.index, reply);
             return if is_own { self.abort_and(transaction, Ending::Settled, port).await } else { Ending::Settled };
@@ -338,16 +347,21 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Rejects the statement and aborts its transaction.
-    async fn give_up<T>(&mut self, transaction: &mut Transaction<'f>, rejection: Rejection, port: &Port) -> Attempt<T> {
+    async fn give_up<T>(
+        &mut self,
+        transaction: &mut TransactionAttempt<'f>,
+        rejection: Rejection,
+        port: &Port,
+    ) -> AttemptResult<T> {
         let ending = self.reject(transaction, rejection, port);
-        Attempt::Break(match transaction.own {
+        AttemptResult::Break(match transaction.own {
             Some(own) if own.begun => self.abort_and(transaction, ending, port).await,
             _ => ending,
         })
     }
 
     /// Rejects the statement for the rule whose procedure is running.
-    pub(super) fn reject(&mut self, transaction: &Transaction<'f>, rejection: Rejection, port: &Port) -> Ending {
+    pub(super) fn reject(&mut self, transaction: &TransactionAttempt<'f>, rejection: Rejection, port: &Port) -> Ending {
         let rule = transaction.procedure.rule;
         let namespace = self.batch.namespace(&transaction.statement);
         port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
@@ -359,16 +373,16 @@ impl<'f> BatchJob<'f> {
     }
 }
 
-pub(super) fn parse(frame: &[u8]) -> Attempt<Reply<'_>> {
+pub(super) fn parse(frame: &[u8]) -> AttemptResult<Reply<'_>> {
     match Reply::parse(frame) {
-        Ok(reply) => Attempt::Continue(reply),
+        Ok(reply) => AttemptResult::Continue(reply),
         Err(_) => end("the server's reply within a transaction cannot be parsed"),
     }
 }
 
 /// Ends the message by closing the connection.
-fn end<T>(reason: &str) -> Attempt<T> {
-    Attempt::Break(last(reason))
+fn end<T>(reason: &str) -> AttemptResult<T> {
+    AttemptResult::Break(last(reason))
 }
 
 pub(super) fn last(reason: &str) -> Ending {

@@ -14,7 +14,7 @@ pub fn draining_hello(answer: &[u8], response_to: i32, streamed: bool) -> Option
     let message = Message::parse(answer).ok()?;
     let hello = Document::parse(message.body).ok().filter(|hello| hello.get("setName").is_some())?;
     let flags = if streamed { MORE_TO_COME } else { 0 };
-    let mut reply = op_msg::Writer::new(message.header.request_id, response_to, flags, answer.len());
+    let mut reply = op_msg::MessageWriter::new(message.header.request_id, response_to, flags, answer.len());
     reply.body(|out| {
         Writer::document(out, |w| {
             for field in hello.elements() {
@@ -40,7 +40,7 @@ mod tests {
     use super::*;
 
     fn answer(body: &Bson) -> Vec<u8> {
-        let mut writer = op_msg::Writer::new(11, 22, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(11, 22, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         writer.finish()
     }

@@ -9,24 +9,24 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 
 use crate::document::{self, Document, Value, Writer};
-use crate::wire::compressed::{Compressor, Method};
+use crate::wire::compressed::{CompressionMethod, Compressor};
 
 pub(super) const COMPRESSION: &str = "compression";
 
-type List = SmallVec<[Compressor; 3]>;
+type CompressorList = SmallVec<[Compressor; 3]>;
 
 /// The compressors agreed with client and upstream.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Negotiation {
     /// docward's own list for the upstream, preferred first; `None`: forward the client's list.
-    own: Option<Arc<[Method]>>,
-    client: List,
-    upstream: List,
+    own: Option<Arc<[CompressionMethod]>>,
+    client: CompressorList,
+    upstream: CompressorList,
 }
 
 impl Negotiation {
     /// Creates the state before the first hello. `own` is docward's own list for the upstream, preferred first.
-    pub fn new(own: Option<Arc<[Method]>>) -> Self {
+    pub fn new(own: Option<Arc<[CompressionMethod]>>) -> Self {
         Self { own, ..Self::default() }
     }
 
@@ -36,7 +36,7 @@ impl Negotiation {
     }
 
     /// Returns the compression for a request to the upstream: the client's compressor if the upstream accepts it.
-    pub fn for_upstream(&self, came: Option<Compressor>) -> Option<Method> {
+    pub fn for_upstream(&self, came: Option<Compressor>) -> Option<CompressionMethod> {
         if let Some(same) = came.filter(|came| self.upstream.contains(came)) {
             return Some(same.into());
         }
@@ -73,7 +73,7 @@ impl Negotiation {
                 self.client = known(requested);
             }
             self.upstream.clear();
-            let offered: List = own.iter().map(|method| method.compressor).collect();
+            let offered: CompressorList = own.iter().map(|method| method.compressor).collect();
             return Some(with_compression(hello, &offered));
         }
         let offered = known(Some(requested?));
@@ -92,16 +92,16 @@ impl Negotiation {
             // A server repeats the previous agreement if the hello has no list, so a missing list changes nothing.
             None if answer.is_some() => self.client = self.upstream.clone(),
             Some(own) => self.upstream.retain(|known| own.iter().any(|method| method.compressor == *known)),
-            None => return List::new(),
+            None => return CompressorList::new(),
         }
         self.client.clone()
     }
 }
 
 /// Returns the supported compressors of a list, without duplicates.
-fn known(list: Option<Value<'_>>) -> List {
+fn known(list: Option<Value<'_>>) -> CompressorList {
     let names = list.and_then(Value::as_array).unwrap_or(Document::EMPTY);
-    let mut known = List::new();
+    let mut known = CompressorList::new();
     for compressor in names.values().filter_map(Value::as_str).filter_map(Compressor::from_name) {
         if !known.contains(&compressor) {
             known.push(compressor);
@@ -178,7 +178,7 @@ mod tests {
         negotiation.agree(Document::parse(raw(reply).as_bytes()).unwrap()).to_vec()
     }
 
-    fn own(methods: &[Method]) -> Negotiation {
+    fn own(methods: &[CompressionMethod]) -> Negotiation {
         Negotiation::new(Some(methods.into()))
     }
 
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn with_its_own_list_docward_negotiates_with_each_side() {
-        let list = [Method { compressor: Zlib, level: Some(9) }, Zstd.into()];
+        let list = [CompressionMethod { compressor: Zlib, level: Some(9) }, Zstd.into()];
         for (client, server, for_client, came, expected) in [
             (doc! {}, &["zlib"][..], &[][..], None, Some(list[0])),
             (doc! {"compression": ["snappy", "lz4"]}, &["zstd", "zlib"], &[Snappy], Some(Snappy), Some(list[0])),

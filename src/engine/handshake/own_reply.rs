@@ -109,7 +109,7 @@ impl OwnHello {
         }
         // The server streams only replies that wait.
         let flags = if self.is_stream() { MORE_TO_COME } else { 0 };
-        let mut writer = op_msg::Writer::new(request_id, response_to, flags, answer.len() + 64);
+        let mut writer = op_msg::MessageWriter::new(request_id, response_to, flags, answer.len() + 64);
         writer.body(|out| out.extend_from_slice(body));
         Some(writer.finish())
     }
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     fn message(flags: u32, body: &Bson) -> Vec<u8> {
-        let mut writer = op_msg::Writer::new(11, 0, flags, 0);
+        let mut writer = op_msg::MessageWriter::new(11, 0, flags, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         writer.finish()
     }

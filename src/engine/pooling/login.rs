@@ -6,7 +6,7 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 
-use super::scram::{Mechanism, Stored, user_of};
+use super::scram::{Mechanism, StoredCredentials, user_of};
 use crate::command::Reply;
 use crate::command::own::message;
 use crate::document::{Document, Kind, Value, Writer};
@@ -61,13 +61,13 @@ pub struct Outcome {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
     user_id: Vec<u8>,
-    stored: Vec<(Mechanism, Stored)>,
+    stored: Vec<(Mechanism, StoredCredentials)>,
 }
 
 impl Identity {
     /// Returns what the server stores for a mechanism.
     #[must_use]
-    pub fn stored(&self, mechanism: Mechanism) -> Option<&Stored> {
+    pub fn stored(&self, mechanism: Mechanism) -> Option<&StoredCredentials> {
         self.stored.iter().find(|(known, _)| *known == mechanism).map(|(_, stored)| stored)
     }
 }
@@ -228,7 +228,7 @@ pub fn read_identity(reply: &[u8]) -> Option<Identity> {
     let stored = Mechanism::ALL.into_iter().filter_map(|mechanism| {
         let found = credentials.get(mechanism.name()).and_then(Value::as_document)?;
         let key = |field: &str| BASE64.decode(found.get(field).and_then(Value::as_str)?).ok();
-        Some((mechanism, Stored { stored_key: key("storedKey")?, server_key: key("serverKey")? }))
+        Some((mechanism, StoredCredentials { stored_key: key("storedKey")?, server_key: key("serverKey")? }))
     });
     Some(Identity { user_id: user.get("userId")?.bytes.to_vec(), stored: stored.collect() })
 }
@@ -251,7 +251,7 @@ pub fn ping(request_id: i32) -> Vec<u8> {
 /// Returns a reply `{ok: 1}` to a client's command, as of a logout.
 #[must_use]
 pub fn ok_reply(request_id: i32, response_to: i32) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, response_to, 0, 64);
+    let mut writer = op_msg::MessageWriter::new(request_id, response_to, 0, 64);
     writer.body(|out| Writer::document(out, |w| w.double("ok", 1.0)));
     writer.finish()
 }
@@ -279,7 +279,7 @@ mod tests {
     use super::*;
 
     fn frame(body: &bson::Document) -> Vec<u8> {
-        let mut writer = op_msg::Writer::new(1, 0, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         writer.finish()
     }

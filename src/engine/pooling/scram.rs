@@ -61,7 +61,7 @@ impl Mechanism {
 
 /// What the server stores of a user for one mechanism.
 #[derive(Clone, PartialEq, Eq, Zeroize, ZeroizeOnDrop)]
-pub struct Stored {
+pub struct StoredCredentials {
     pub stored_key: Vec<u8>,
     pub server_key: Vec<u8>,
 }
@@ -81,7 +81,7 @@ impl std::fmt::Debug for ClientKey {
     }
 }
 
-impl std::fmt::Debug for Stored {
+impl std::fmt::Debug for StoredCredentials {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Stored").finish_non_exhaustive()
     }
@@ -122,7 +122,7 @@ impl Transcript {
 
     /// Computes the key that the client has proved to know; `None` if the messages do not fit `stored`.
     #[must_use]
-    pub fn client_key(&self, mechanism: Mechanism, stored: &Stored) -> Option<ClientKey> {
+    pub fn client_key(&self, mechanism: Mechanism, stored: &StoredCredentials) -> Option<ClientKey> {
         let first = bare(std::str::from_utf8(&self.client_first).ok()?)?;
         let server = std::str::from_utf8(&self.server_first).ok()?;
         let (without_proof, proof) = std::str::from_utf8(&self.client_final).ok()?.rsplit_once(",p=")?;
@@ -276,7 +276,7 @@ mod tests {
     const SERVER_FINAL: &[u8] = b"v=6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4=";
 
     /// Derived from the password as the server does.
-    fn stored() -> Stored {
+    fn stored() -> StoredCredentials {
         let salt = BASE64.decode("W22ZaJ0SNY7soEsUEjb6gQ==").unwrap();
         let hmac = |key: &[u8], bytes: &[u8]| Mechanism::Sha256.hmac(key, bytes).unwrap();
         let mut block = hmac(b"pencil", &[&salt[..], &[0, 0, 0, 1]].concat());
@@ -286,7 +286,7 @@ mod tests {
             salted = xor(&salted, &block);
         }
         let client_key = hmac(&salted, b"Client Key");
-        Stored { stored_key: Mechanism::Sha256.hash(&client_key), server_key: hmac(&salted, b"Server Key") }
+        StoredCredentials { stored_key: Mechanism::Sha256.hash(&client_key), server_key: hmac(&salted, b"Server Key") }
     }
 
     fn transcript() -> Transcript {

@@ -109,10 +109,10 @@ mod tests {
     use bson::{RawDocumentBuf, doc};
 
     use super::*;
-    use crate::wire::op_msg::Writer;
+    use crate::wire::op_msg::MessageWriter;
 
     fn frame(flags: u32, body: &bson::Document) -> Vec<u8> {
-        let mut writer = Writer::new(1, 0, flags, 0);
+        let mut writer = MessageWriter::new(1, 0, flags, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
         writer.finish()
     }
@@ -141,7 +141,7 @@ mod tests {
         let exhaust = frame(EXHAUST_ALLOWED, &doc! {"getMore": 7_i64, "collection": "c", "$db": "d"});
         assert_eq!(sharing(&exhaust, |_| false), Sharing::Pinned(Pin::Exhaust));
         assert_eq!(sharing(&[0; 20], |_| false), Sharing::Pinned(Pin::UnknownCommand));
-        let mut body_last = Writer::new(1, 0, 0, 0);
+        let mut body_last = MessageWriter::new(1, 0, 0, 0);
         body_last.sequence("documents", |_| {});
         body_last.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&doc! {"ping": 1}).unwrap().as_bytes()));
         assert_eq!(sharing(&body_last.finish(), |_| false), Sharing::Pinned(Pin::UnknownCommand));

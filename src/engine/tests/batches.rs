@@ -98,12 +98,12 @@ fn a_batch_gets_its_numbers_in_document_order_from_one_lease() {
     let message = frame(&body, "documents", &[doc! {"a": 1}, doc! {"no": 7}, doc! {"a": 2}], 0);
     let mut client_state = client_state();
     let mut plan = Plan::new(&message, &rules, NOW);
-    let Step::Lookup(Lookup::Lease(lease)) = next(&mut plan, Input::Start, &mut client_state) else {
-        panic!("no lease")
+    let Step::Lookup(Lookup::Numbers(request)) = next(&mut plan, Input::Start, &mut client_state) else {
+        panic!("no request for numbers")
     };
-    let counter = &lease.counter;
+    let counter = &request.counter;
     assert_eq!(
-        (counter.database.as_str(), counter.collection.as_str(), lease.count, lease.block),
+        (counter.database.as_str(), counter.collection.as_str(), request.count, request.block),
         ("k", "counters", 2, 5)
     );
     let found = Input::Found(Ok(LookupResult::Numbers(vec![4, 5])));

@@ -1,6 +1,6 @@
 //! Dry runs: results, outcomes and made-up answers.
 
-use super::super::{DryRun, DryRunOutcome, Need, Now, OutcomeKind, dry_run, statements};
+use super::super::{AssumedLookup, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};
 use super::{ClientState, NOW, rules};
 use crate::shell::{parse, render};
 
@@ -90,12 +90,12 @@ fn a_dry_run_supports_the_bulk_write_command_of_mongodb_8() {
 fn a_dry_run_reports_the_answers_it_made_up() {
     let needs = |rule: &str, command: &str| {
         let needs = run_dry(rule, command, &mut ClientState::default()).needs;
-        let name = |need: &Need| match need {
-            Need::Users => "users".to_owned(),
-            Need::Numbers(lease) => format!("{} numbers of {}", lease.count, lease.counter.id),
-            Need::Maximum(maximum) => format!("the largest {}", maximum.field),
-            Need::Permit(request) => format!("a permit of {}", request.rule),
-            Need::Documents(find) | Need::Match(find) => render(find.as_document(), "d"),
+        let name = |need: &AssumedLookup| match need {
+            AssumedLookup::Users => "users".to_owned(),
+            AssumedLookup::Numbers(request) => format!("{} numbers of {}", request.count, request.counter.id),
+            AssumedLookup::Maximum(maximum) => format!("the largest {}", maximum.field),
+            AssumedLookup::Permit(request) => format!("a permit of {}", request.rule),
+            AssumedLookup::Documents(find) | AssumedLookup::Match(find) => render(find.as_document(), "d"),
         };
         needs.iter().map(name).collect::<Vec<_>>().join(", ")
     };

@@ -25,7 +25,7 @@ fn insert(collection: &str, flags: u32) -> Vec<u8> {
     )
 }
 
-/// Returns the result of a command with these answers of the server: "leased", the code of the reply, or the next
+/// Returns the result of a command with these answers of the server: "numbers", the code of the reply, or the next
 /// query.
 fn result(command: &[u8], client_state: &mut ClientState, answers: &[Vec<u8>]) -> String {
     let rules = rules(&[("d.*", NUMBERED)]);
@@ -38,7 +38,7 @@ fn result(command: &[u8], client_state: &mut ClientState, answers: &[Vec<u8>]) -
                 Some(answer) => plan.next(Input::Reply(answer.to_vec()), client_state),
                 None => return documents(&question).0.to_string(),
             },
-            Step::Lookup(_) => return "leased".to_owned(),
+            Step::Lookup(_) => return "numbers".to_owned(),
             Step::Reply(reply) => return documents(&reply).0.get_i32("code").unwrap().to_string(),
             Step::Silent => return "silent".to_owned(),
             other => panic!("{other:?}"),
@@ -84,7 +84,7 @@ fn privileges_are_matched_as_mongod_matches_them() {
     ];
     for (resource, actions, command, granted) in cases {
         let answer = result(&command, &mut ClientState::default(), &[status(1, &[(resource.clone(), actions)])]);
-        assert_eq!(answer == "leased", granted, "{resource} {actions:?}: {answer}");
+        assert_eq!(answer == "numbers", granted, "{resource} {actions:?}: {answer}");
     }
 }
 
@@ -92,8 +92,8 @@ fn privileges_are_matched_as_mongod_matches_them() {
 fn granted_privileges_are_kept_until_the_login_changes() {
     let mut client_state = ClientState::default();
     let granted = status(1, &[(doc! {"db": "d", "collection": "c"}, &["insert"])]);
-    assert_eq!(result(&insert("c", 0), &mut client_state, std::slice::from_ref(&granted)), "leased");
-    assert_eq!(result(&insert("c", 0), &mut client_state, &[]), "leased");
+    assert_eq!(result(&insert("c", 0), &mut client_state, std::slice::from_ref(&granted)), "numbers");
+    assert_eq!(result(&insert("c", 0), &mut client_state, &[]), "numbers");
     assert!(result(&insert("other", 0), &mut client_state, &[]).contains("connectionStatus"));
     client_state.forget_users();
     assert!(result(&insert("c", 0), &mut client_state, &[]).contains("connectionStatus"));
@@ -116,8 +116,8 @@ fn a_server_without_access_control_is_queried_once() {
     for probe in [replies(doc! {"ok": 1.0}), error(166), error(59)] {
         for status in [status(0, &[]), status(1, &[]), error(59)] {
             let mut client_state = ClientState::default();
-            assert_eq!(result(&insert("c", 0), &mut client_state, &[status, probe.clone()]), "leased");
-            assert_eq!(result(&insert("other", 0), &mut client_state, &[]), "leased");
+            assert_eq!(result(&insert("c", 0), &mut client_state, &[status, probe.clone()]), "numbers");
+            assert_eq!(result(&insert("other", 0), &mut client_state, &[]), "numbers");
         }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use super::settings::{Entry, Field};
+use super::settings::{CopiedField, CopiesEntry};
 use crate::config::{Code, Diagnostic};
 use crate::document::Path;
 use crate::patterns::{AnyPattern, Collection, Mode, RuleView};
@@ -15,7 +15,7 @@ use crate::patterns::{AnyPattern, Collection, Mode, RuleView};
 struct CopyEdge<'r> {
     rule: RuleView<'r>,
     originals: &'r Collection,
-    entry: &'r Entry,
+    entry: &'r CopiesEntry,
 }
 
 /// The state of an entry in the search for cycles.
@@ -47,12 +47,12 @@ fn nodes(rule: RuleView<'_>) -> impl Iterator<Item = CopyEdge<'_>> {
 /// Finds copied fields with two originals in different rules. Conflicts within one rule are errors of its settings.
 fn claimed_twice(nodes: &[CopyEdge<'_>]) -> Vec<Diagnostic> {
     let mut found = Vec::new();
-    let mut writers: HashMap<_, Vec<(RuleView<'_>, &Field)>> = HashMap::new();
+    let mut writers: HashMap<_, Vec<(RuleView<'_>, &CopiedField)>> = HashMap::new();
     for node in nodes {
         let key = (&node.entry.into, node.rule.mode == Mode::Shadow);
         let earlier = writers.entry(key).or_default();
         for field in &node.entry.fields {
-            let clashes = |other: &&(RuleView<'_>, &Field)| {
+            let clashes = |other: &&(RuleView<'_>, &CopiedField)| {
                 other.0.index != node.rule.index && other.1.copied.overlaps(field.copied.as_str().as_bytes())
             };
             if let Some((rule, other)) = earlier.iter().find(clashes) {

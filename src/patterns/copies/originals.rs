@@ -4,7 +4,7 @@
 //! conflicts with a concurrent delete: one of the two is repeated and sees the other. All statements use the client's
 //! own connection, so the client needs the privileges for them.
 
-use super::settings::Entry;
+use super::settings::CopiesEntry;
 use crate::command::{Delete, Operation};
 use crate::document::{Document, OwnedValue, document};
 use crate::patterns::Collection;
@@ -21,7 +21,7 @@ const MAX_ORIGINALS: usize = 1000;
 pub(super) struct Releasing {
     pub(super) originals: Collection,
     /// The entries with `on_delete: reject`.
-    pub(super) entries: Vec<Entry>,
+    pub(super) entries: Vec<CopiesEntry>,
 }
 
 /// A statement that writes references.
@@ -34,7 +34,7 @@ pub(super) struct Holding {
 
 impl Procedure for Releasing {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Release { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
+        Box::new(ReferenceRelease { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
     }
 }
 
@@ -45,7 +45,7 @@ impl Procedure for Holding {
 }
 
 #[derive(Debug)]
-struct Release {
+struct ReferenceRelease {
     statement: Releasing,
     ids: Vec<OwnedValue>,
     stage: ReleaseStage,
@@ -60,7 +60,7 @@ enum ReleaseStage {
     Applied,
 }
 
-impl ProcedureRun for Release {
+impl ProcedureRun for ReferenceRelease {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
         match (self.stage, result) {
@@ -87,7 +87,7 @@ impl ProcedureRun for Release {
     }
 }
 
-impl Release {
+impl ReferenceRelease {
     /// Looks for references of the entry with this number, if there is one.
     fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> NextAction<'a> {
         let Some(entry) = self.statement.entries.get(number).filter(|_| !self.ids.is_empty()) else {

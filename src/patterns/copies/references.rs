@@ -3,12 +3,12 @@
 
 use smallvec::SmallVec;
 
-use super::settings::Entry;
-use crate::document::{Document, Kind, Lookup, Path, Value};
+use super::settings::CopiesEntry;
+use crate::document::{Document, Kind, Path, PathLookup, Value};
 
 /// The documents that can contain the key of an entry.
 #[derive(Debug, Default)]
-pub struct Holders<'d> {
+pub struct ReferringDocuments<'d> {
     pub documents: SmallVec<[Document<'d>; 4]>,
     /// Whether there is an array inside an array. docward does not find or update references in it.
     pub nested: bool,
@@ -23,7 +23,7 @@ pub enum Reference<'d> {
     Misshapen,
 }
 
-impl Entry {
+impl CopiesEntry {
     /// Returns the fields that may be an array of references, outermost first.
     pub fn lists(&self) -> impl Iterator<Item = &str> {
         let holder = self.holder.as_ref().map_or("", Path::as_str);
@@ -32,7 +32,7 @@ impl Entry {
     }
 
     /// Returns the holders in a document.
-    pub fn holders<'d>(&self, document: Document<'d>) -> Holders<'d> {
+    pub fn holders<'d>(&self, document: Document<'d>) -> ReferringDocuments<'d> {
         let path = self.holder.as_ref().map_or("", Path::as_str);
         holders_of(Value::document(document), path, false)
     }
@@ -40,10 +40,10 @@ impl Entry {
     /// Returns the reference in this holder.
     pub fn reference<'d>(&self, holder: Document<'d>) -> Reference<'d> {
         match self.local_key.lookup(holder) {
-            Lookup::Found(key) if matches!(key.kind, Kind::Null) => Reference::Nothing,
-            Lookup::Found(key) if is_reference(key) => Reference::To(key),
-            Lookup::Found(_) | Lookup::Blocked(Kind::Array) => Reference::Misshapen,
-            Lookup::Missing | Lookup::Blocked(_) => Reference::Nothing,
+            PathLookup::Found(key) if matches!(key.kind, Kind::Null) => Reference::Nothing,
+            PathLookup::Found(key) if is_reference(key) => Reference::To(key),
+            PathLookup::Found(_) | PathLookup::Blocked(Kind::Array) => Reference::Misshapen,
+            PathLookup::Missing | PathLookup::Blocked(_) => Reference::Nothing,
         }
     }
 }
@@ -54,13 +54,13 @@ pub fn is_reference(id: Value<'_>) -> bool {
 }
 
 /// Returns the holders at `path` in a value. `listed`: the value is already an element of an array.
-pub(super) fn holders_of<'d>(value: Value<'d>, path: &str, listed: bool) -> Holders<'d> {
-    let mut found = Holders::default();
+pub(super) fn holders_of<'d>(value: Value<'d>, path: &str, listed: bool) -> ReferringDocuments<'d> {
+    let mut found = ReferringDocuments::default();
     descend(value, path, listed, &mut found);
     found
 }
 
-fn descend<'d>(value: Value<'d>, path: &str, listed: bool, found: &mut Holders<'d>) {
+fn descend<'d>(value: Value<'d>, path: &str, listed: bool, found: &mut ReferringDocuments<'d>) {
     if let Some(elements) = value.as_array() {
         match listed {
             true => found.nested = true,

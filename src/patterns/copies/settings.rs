@@ -5,8 +5,8 @@
 
 use std::fmt;
 
-use crate::config::keys::{Declaration, Form, Keys, Kind, Scalar, Setting, Shape, Words};
-use crate::config::{Code, Diagnostic, Located, Node, ReadContext, Span, Value};
+use crate::config::keys::{Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, ValueForm};
+use crate::config::{Code, Diagnostic, Located, Node, NodeValue, ReadContext, Span};
 use crate::document::Path;
 use crate::patterns::collection::{Collection, OneCollection};
 use crate::patterns::field_path::{FieldPath, PATH, located_path};
@@ -16,17 +16,17 @@ use crate::patterns::field_path::{FieldPath, PATH, located_path};
 pub struct Copies {
     pub originals: Collection,
     /// At least one.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<CopiesEntry>,
 }
 
 /// Documents that contain copies: those of `into` whose `key` equals an original's `_id`.
 #[derive(Debug, Clone)]
-pub struct Entry {
+pub struct CopiesEntry {
     pub into: Collection,
     pub key: Path,
     /// At least one; no copied field overlaps another or the key.
-    pub fields: Vec<Field>,
-    pub on_delete: OnDelete,
+    pub fields: Vec<CopiedField>,
+    pub on_delete: OnOriginalDelete,
     /// The innermost field around the key and all copied fields, if there is one. It, or a field around it, may be
     /// an array of references.
     pub holder: Option<Path>,
@@ -36,7 +36,7 @@ pub struct Entry {
 
 /// A field of the original and where its copy is.
 #[derive(Debug, Clone)]
-pub struct Field {
+pub struct CopiedField {
     pub original: Path,
     pub copied: Path,
     /// The copied field as it is named inside the entry's holder.
@@ -46,7 +46,7 @@ pub struct Field {
 
 /// What happens to copies when their original is deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum OnDelete {
+pub enum OnOriginalDelete {
     /// They stay as they are.
     Keep,
     /// The reference and its copied fields are removed.
@@ -65,9 +65,9 @@ impl fmt::Display for Copies {
                 write!(f, ", {} as {}", field.original, field.copied)?;
             }
             match entry.on_delete {
-                OnDelete::Keep => {}
-                OnDelete::Unset => f.write_str(", unset")?,
-                OnDelete::Reject => f.write_str(", held")?,
+                OnOriginalDelete::Keep => {}
+                OnOriginalDelete::Unset => f.write_str(", unset")?,
+                OnOriginalDelete::Reject => f.write_str(", held")?,
             }
         }
         Ok(())
@@ -84,10 +84,14 @@ const KEY: Setting<FieldPath> = Setting::required(
 );
 const FIELDS: Setting<CopiedFields> =
     Setting::required("fields", CopiedFields, "Maps each field of the original to the field with its copy.");
-const ON_DELETE: Setting<Words<OnDelete>> = Setting::with_default(
+const ON_DELETE: Setting<Keywords<OnOriginalDelete>> = Setting::with_default(
     "on_delete",
-    Words(&[("keep", OnDelete::Keep, ""), ("unset", OnDelete::Unset, ""), ("reject", OnDelete::Reject, "")]),
-    Scalar::Text("keep"),
+    Keywords(&[
+        ("keep", OnOriginalDelete::Keep, ""),
+        ("unset", OnOriginalDelete::Unset, ""),
+        ("reject", OnOriginalDelete::Reject, ""),
+    ]),
+    DeclaredScalar::Text("keep"),
     "What happens to copies when their original is deleted: they stay; the reference and its copied fields are removed; \
      or the delete is rejected as long as there are references.",
 );
@@ -96,7 +100,7 @@ const ENTRY: Keys = Keys::new("Collections whose documents contain copies.", &[&
 pub(super) fn declaration() -> Declaration {
     Declaration {
         meaning: "Denormalized fields that docward updates. The rule's namespace is the one collection with the originals.",
-        form: Form::List { items: Box::new(Form::Mapping(&ENTRY)), at_least: 1, distinct: false },
+        form: ValueForm::List { items: Box::new(ValueForm::Mapping(&ENTRY)), at_least: 1, distinct: false },
         example: "[{ into: shop.orders, key: customer_id, fields: { name: customer_name } }]",
     }
 }
@@ -105,7 +109,7 @@ impl Copies {
     pub(super) fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
         let originals = Collection::only(context, "copies", "the originals");
         let listed = match &settings.value {
-            Value::List(listed) if !listed.is_empty() => listed,
+            NodeValue::List(listed) if !listed.is_empty() => listed,
             _ => {
                 let mistake = Diagnostic::error(
                     Code::WrongType,
@@ -138,7 +142,7 @@ impl Copies {
     }
 }
 
-fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
+fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<CopiesEntry> {
     let mut reader = context.map(node)?.declared(&ENTRY);
     let (into, key, fields) = (reader.get(&INTO), reader.get(&KEY), reader.get(&FIELDS));
     let on_delete = reader.get_or_default(&ON_DELETE);
@@ -162,12 +166,12 @@ fn read_entry(node: &Node, context: &mut ReadContext<'_>) -> Option<Entry> {
         None => Some(path.clone()),
     };
     let local_key = local(&key.value)?;
-    let fields = fields.into_iter().map(|field| Some(Field { local: local(&field.copied)?, ..field }));
-    Some(Entry { into, local_key, fields: fields.collect::<Option<_>>()?, on_delete, key: key.value, holder })
+    let fields = fields.into_iter().map(|field| Some(CopiedField { local: local(&field.copied)?, ..field }));
+    Some(CopiesEntry { into, local_key, fields: fields.collect::<Option<_>>()?, on_delete, key: key.value, holder })
 }
 
 /// Returns the innermost field around all of them. No field equals or contains another.
-fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
+fn holder(key: &Path, fields: &[CopiedField]) -> Option<Path> {
     let mut parts: Vec<&str> = key.parts().collect();
     for field in fields {
         let common = parts.iter().zip(field.copied.parts()).take_while(|(one, other)| **one == *other).count();
@@ -180,17 +184,17 @@ fn holder(key: &Path, fields: &[Field]) -> Option<Path> {
 #[derive(Clone, Copy, Debug)]
 struct CopiedFields;
 
-impl Shape for CopiedFields {
-    fn form(&self) -> Form {
-        Form::Pairs { names: &PATH, values: Box::new(Form::Shared(&PATH)) }
+impl DescribeForm for CopiedFields {
+    fn form(&self) -> ValueForm {
+        ValueForm::Pairs { names: &PATH, values: Box::new(ValueForm::Shared(&PATH)) }
     }
 }
 
-impl Kind for CopiedFields {
-    type Value = Vec<Field>;
+impl ReadValue for CopiedFields {
+    type Value = Vec<CopiedField>;
 
-    fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<Field>> {
-        let Value::Map(pairs) = &node.value else {
+    fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<CopiedField>> {
+        let NodeValue::Map(pairs) = &node.value else {
             let message = "`fields` must be a mapping from fields of the original to their copies";
             context.error(Code::WrongType, node.span, message);
             return None;
@@ -199,7 +203,7 @@ impl Kind for CopiedFields {
             context.error(Code::InvalidValue, node.span, "`fields` must name at least one field");
             return None;
         }
-        let read = |(key, value): &(crate::config::Key, Node)| {
+        let read = |(key, value): &(crate::config::MappingKey, Node)| {
             let original = located_path(context, Located { value: key.text.clone(), span: key.span });
             let copied = context.text(value, "each of `fields`").and_then(|text| located_path(context, text));
             let (original, copied) = (original?, copied?);
@@ -210,7 +214,7 @@ impl Kind for CopiedFields {
                 }
             }
             let (original, span) = (original.value, copied.span);
-            Some(Field { original, local: copied.value.clone(), copied: copied.value, span })
+            Some(CopiedField { original, local: copied.value.clone(), copied: copied.value, span })
         };
         // All pairs are read before the function returns, so that every error is reported.
         let fields: Vec<_> = pairs.iter().map(read).collect();

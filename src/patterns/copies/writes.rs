@@ -5,11 +5,11 @@
 
 use smallvec::SmallVec;
 
-use super::references::{Holders, Reference, holders_of, is_reference};
-use super::settings::{Entry, OnDelete};
+use super::references::{Reference, ReferringDocuments, holders_of, is_reference};
+use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value};
-use crate::effect::{Change, Held, Touch, Written, equality, inserted, touch, touched, write};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
+use crate::effect::{Change, ImageValue, Touch, WrittenBy, equality, inserted, touch, touched, write};
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
 
@@ -31,8 +31,8 @@ impl From<Fault> for Verdict<'_> {
 }
 
 /// The writes of one entry's references.
-pub(super) struct Writes<'e> {
-    pub(super) entry: &'e Entry,
+pub(super) struct ReferenceWrites<'e> {
+    pub(super) entry: &'e CopiesEntry,
     pub(super) originals: &'e Collection,
     /// The written keys, collected for entries with `on_delete: reject`.
     pub(super) keys: &'e mut Vec<OwnedValue>,
@@ -52,7 +52,7 @@ enum ReferenceWrite<'u> {
     Inside(&'u [u8]),
 }
 
-impl<'e> Writes<'e> {
+impl<'e> ReferenceWrites<'e> {
     pub(super) fn evaluate(&mut self, statement: &Statement<'_>) -> Result<(), Fault> {
         match &statement.operation {
             Operation::Delete(_) => Ok(()),
@@ -101,7 +101,7 @@ impl<'e> Writes<'e> {
         self.evaluate_holders(&holders)
     }
 
-    fn evaluate_holders(&mut self, holders: &Holders<'_>) -> Result<(), Fault> {
+    fn evaluate_holders(&mut self, holders: &ReferringDocuments<'_>) -> Result<(), Fault> {
         if holders.nested {
             return Err(self.unclear(&self.entry.key));
         }
@@ -182,21 +182,21 @@ impl<'e> Writes<'e> {
     }
 
     /// Evaluates the document that an upsert inserts.
-    fn evaluate_upsert<'i>(&mut self, at: impl Fn(&Path) -> Held<'i>, filter: Document<'i>) -> Result<(), Fault> {
+    fn evaluate_upsert<'i>(&mut self, at: impl Fn(&Path) -> ImageValue<'i>, filter: Document<'i>) -> Result<(), Fault> {
         for list in self.entry.lists() {
             let Some(path) = Path::parse(list) else { continue };
             let array = match at(&path) {
-                Held::Value(value) if value.kind == Kind::Array => Some(value),
+                ImageValue::Value(value) if value.kind == Kind::Array => Some(value),
                 // Pushed elements are evaluated already; the filter may have set the array.
-                Held::Some(Some(Kind::Array)) => equality(filter, list),
-                Held::Some(None) | Held::Unknown => return Err(self.unclear(&path)),
+                ImageValue::Some(Some(Kind::Array)) => equality(filter, list),
+                ImageValue::Some(None) | ImageValue::Unknown => return Err(self.unclear(&path)),
                 _ => continue,
             };
             let way = self.entry.key_way(list);
             return array.map_or(Ok(()), |array| self.evaluate_holders(&holders_of(array, way, false)));
         }
         // A document without a reference has no copies.
-        if at(&self.entry.key) == Held::Missing {
+        if at(&self.entry.key) == ImageValue::Missing {
             return Ok(());
         }
         self.evaluate_changes(|field, _| of_held(at(field)), || false)
@@ -225,7 +225,7 @@ impl<'e> Writes<'e> {
                 }
                 let left_out: Vec<_> = changes().filter(|(_, change)| !matches!(change, Change::Set(_))).collect();
                 if left_out.is_empty() {
-                    self.keys.extend((entry.on_delete == OnDelete::Reject).then(|| value.into()));
+                    self.keys.extend((entry.on_delete == OnOriginalDelete::Reject).then(|| value.into()));
                     return Ok(());
                 }
                 let copied = list(left_out.iter().map(|(field, _)| &field.copied));
@@ -262,7 +262,7 @@ impl<'e> Writes<'e> {
     }
 }
 
-impl Entry {
+impl CopiesEntry {
     /// Returns the path to the holder inside an element of an array of references.
     fn key_way(&self, list: &str) -> &str {
         let holder = self.holder.as_ref().map_or("", Path::as_str);
@@ -278,21 +278,21 @@ fn meaning<'m, 'a>(modification: &'m Modification<'a>) -> &'m Modification<'a> {
     }
 }
 
-fn of_lookup(found: Lookup<'_>) -> Change<'_> {
+fn of_lookup(found: PathLookup<'_>) -> Change<'_> {
     match found {
-        Lookup::Found(value) => Change::Set(value),
-        Lookup::Blocked(Kind::Array) => Change::Unclear(Written { operator: b"a document", path: b"" }),
-        Lookup::Missing | Lookup::Blocked(_) => Change::Removed,
+        PathLookup::Found(value) => Change::Set(value),
+        PathLookup::Blocked(Kind::Array) => Change::Unclear(WrittenBy { operator: b"a document", path: b"" }),
+        PathLookup::Missing | PathLookup::Blocked(_) => Change::Removed,
     }
 }
 
-fn of_held(held: Held<'_>) -> Change<'_> {
+fn of_held(held: ImageValue<'_>) -> Change<'_> {
     match held {
-        Held::Value(value) => Change::Set(value),
-        Held::Missing => Change::Removed,
-        Held::Blocked(kind) if kind != Kind::Array => Change::Removed,
-        Held::Blocked(_) | Held::Some(_) | Held::Unknown => {
-            Change::Unclear(Written { operator: b"an upsert", path: b"" })
+        ImageValue::Value(value) => Change::Set(value),
+        ImageValue::Missing => Change::Removed,
+        ImageValue::Blocked(kind) if kind != Kind::Array => Change::Removed,
+        ImageValue::Blocked(_) | ImageValue::Some(_) | ImageValue::Unknown => {
+            Change::Unclear(WrittenBy { operator: b"an upsert", path: b"" })
         }
     }
 }
@@ -317,7 +317,7 @@ fn change<'u>(
 
 /// Returns whether the filter names the original of the holder at `locator`: by the key, or by the condition that
 /// selects the array element.
-fn names_key(entry: &Entry, locator: &[u8], statement: &Statement<'_>, update: &Update<'_>) -> bool {
+fn names_key(entry: &CopiesEntry, locator: &[u8], statement: &Statement<'_>, update: &Update<'_>) -> bool {
     let filter = update.filter.as_document();
     let Some((list, _)) = position(locator) else { return equality(filter, entry.key.as_str()).is_some() };
     let Some(key) = below(&entry.key, list) else { return false };
@@ -368,7 +368,7 @@ fn below(field: &Path, list: &[u8]) -> Option<Path> {
     Path::parse(field.as_str().get(list.len() + 1..)?)
 }
 
-fn place<'u>(entry: &'u Entry, written: &'u [u8]) -> ReferenceWrite<'u> {
+fn place<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
     let holder = entry.holder.as_ref().map_or("", Path::as_str);
     let fields = || entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
     let Some((list, position_end)) = position(written) else {

@@ -1,8 +1,8 @@
 //! Reads the settings of `limits`.
 
 use super::{ItemLimit, Limits};
-use crate::config::keys::{Constraint, Form, Keys, Kind, Setting, Shape, Size, Whole};
-use crate::config::{Code, Located, MapReader, Node, ReadContext, Value};
+use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm, Whole};
+use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
 
 const ITEMS: Setting<ItemLimits> =
@@ -44,17 +44,17 @@ impl Limits {
 #[derive(Clone, Copy, Debug)]
 struct ItemLimits;
 
-impl Shape for ItemLimits {
-    fn form(&self) -> Form {
-        Form::Pairs { names: &PATH, values: Box::new(Form::Whole(MOST_ITEMS)) }
+impl DescribeForm for ItemLimits {
+    fn form(&self) -> ValueForm {
+        ValueForm::Pairs { names: &PATH, values: Box::new(ValueForm::Whole(MOST_ITEMS)) }
     }
 }
 
-impl Kind for ItemLimits {
+impl ReadValue for ItemLimits {
     type Value = Vec<ItemLimit>;
 
     fn read(&self, context: &mut ReadContext<'_>, _: &'static str, node: &Node) -> Option<Vec<ItemLimit>> {
-        let Value::Map(pairs) = &node.value else {
+        let NodeValue::Map(pairs) = &node.value else {
             context.error(Code::WrongType, node.span, "`items` must be a mapping from arrays to numbers of items");
             return None;
         };
@@ -62,7 +62,7 @@ impl Kind for ItemLimits {
             context.error(Code::InvalidValue, node.span, "`items` must name at least one array");
             return None;
         }
-        let read = |(key, value): &(crate::config::Key, Node)| {
+        let read = |(key, value): &(crate::config::MappingKey, Node)| {
             let array = located_path(context, Located { value: key.text.clone(), span: key.span });
             let most = Whole(MOST_ITEMS).read(context, "each of `items`", value);
             Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })

@@ -2,7 +2,7 @@
 
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
-use super::{Attempt, LOST_CLAIM, NO_JOB, Queue, lock, upsert_of_a_job};
+use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, Touch, change, touch, touched};
@@ -16,7 +16,7 @@ impl Queue {
         &self,
         operation: &Operation<'a>,
         update: &Update<'a>,
-        attempt: Attempt,
+        attempt: AttemptChange,
         now: i64,
     ) -> Result<Verdict<'a>, Rejection> {
         if update.multi {
@@ -40,7 +40,7 @@ impl Queue {
                 let own_time = self.own_time(written_time(operators, self.locked_at.as_str()), now)?;
                 Modification::Operators(CowDocument::build(|w| self.write_operators(w, operators, own_time)))
             }
-            Modification::Replacement(document) if attempt == Attempt::Next => {
+            Modification::Replacement(document) if attempt == AttemptChange::Next => {
                 let document = document.as_document();
                 let time = self.own_time(document.get(self.locked_at.as_str()), now)?;
                 let time = time.unwrap_or_else(|| OwnedValue::date(now));
@@ -75,10 +75,10 @@ impl Queue {
     }
 
     /// Returns whether it is a complete claim, as this rule writes it.
-    fn is_claim(&self, operation: &Operation<'_>, update: &Update<'_>, attempt: Attempt) -> bool {
+    fn is_claim(&self, operation: &Operation<'_>, update: &Update<'_>, attempt: AttemptChange) -> bool {
         let counts = match change(operation, &self.attempts) {
             Change::Incremented(amount) => amount.as_integer() == Some(1),
-            _ => attempt == Attempt::Next,
+            _ => attempt == AttemptChange::Next,
         };
         let is_timed = matches!(change(operation, &self.locked_at), Change::Now | Change::Set(_));
         counts && is_timed && has_all(update, &self.claim_conditions())

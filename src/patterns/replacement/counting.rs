@@ -6,7 +6,7 @@ use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
 use crate::document::{CowDocument, Document, Element, Kind, Path, Value, Writer};
 use crate::effect::{equality, pins_inside, touched};
-use crate::patterns::{Rejection, Stored, Verdict};
+use crate::patterns::{Rejection, StoredKind, Verdict};
 
 /// The types that `$inc` fails on, by their numbers in BSON.
 const NO_NUMBERS: [i32; 17] = [-1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 17, 127];
@@ -65,7 +65,7 @@ fn is_counted(operators: Document<'_>, version_field: &Path) -> bool {
 }
 
 /// Returns whether the server fails to write this path (`$[]`, `$[x]`) unless the version, or a field around it, is an
-/// array. Such a version cannot be incremented, and the server refuses an `$inc` beside such a path.
+/// array. Such a version cannot be incremented, and the server rejects an `$inc` beside such a path.
 fn needs_array(path: &[u8], version_field: &Path) -> bool {
     let Some(dot) = path.windows(3).position(|bytes| bytes == b".$[") else { return false };
     let array = path.get(..dot).unwrap_or_default();
@@ -73,7 +73,7 @@ fn needs_array(path: &[u8], version_field: &Path) -> bool {
 }
 
 /// Adds `$inc` of the version to the operators. It replaces a version in `$setOnInsert`. A document around the version
-/// is set field by field there, because the server refuses a path that two operators write.
+/// is set field by field there, because the server rejects a path that two operators write.
 fn with_increment<'a>(operators: Document<'_>, version_field: &Path) -> Result<Option<Modification<'a>>, Rejection> {
     if !is_counted(operators, version_field) {
         return Ok(None);
@@ -138,24 +138,24 @@ fn beside<'v>(
 
 /// Returns the update for documents whose version is of this kind. A version that cannot be incremented stays, except
 /// that `null` becomes 1, as if it was missing. `$max` does this: null sorts before all numbers, other types after them.
-pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: Stored) -> Option<Operation<'a>> {
+pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: StoredKind) -> Option<Operation<'a>> {
     let Modification::Operators(operators) = &update.modification else { return None };
     let around: Vec<&str> =
         version_field.as_str().match_indices('.').map(|(dot, _)| &version_field.as_str()[..dot]).collect();
     let mut update = update.clone();
     match stored {
-        Stored::Number => {}
-        Stored::Other => {
+        StoredKind::Number => {}
+        StoredKind::Other => {
             update.modification = Modification::Operators(at_least_one(operators.as_document(), version_field))
         }
-        Stored::Unreachable if around.is_empty() => return None,
-        Stored::Unreachable => {
+        StoredKind::Unreachable if around.is_empty() => return None,
+        StoredKind::Unreachable => {
             update.modification = Modification::Operators(without_inc(operators.as_document(), version_field));
         }
     }
     let is_of = |w: &mut Writer<'_>, types: &[i32]| w.array("$type", |a| types.iter().for_each(|of| a.int32(*of)));
     update.conditions.push(CowDocument::build(|w| {
-        if stored == Stored::Unreachable {
+        if stored == StoredKind::Unreachable {
             w.array("$or", |a| {
                 around.iter().for_each(|path| a.nested(|w| w.nested(*path, |w| is_of(w, &NO_DOCUMENTS))));
             });
@@ -164,7 +164,7 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         for path in &around {
             w.nested(*path, |w| w.nested("$not", |w| is_of(w, &NO_DOCUMENTS)));
         }
-        let is_other = if stored == Stored::Number { "$nor" } else { "$or" };
+        let is_other = if stored == StoredKind::Number { "$nor" } else { "$or" };
         w.array(is_other, |a| {
             a.nested(|w| w.nested(version_field.as_str(), |w| is_of(w, &NO_NUMBERS)));
             a.nested(|w| w.integer(version_field.as_str(), i64::MAX));

@@ -5,7 +5,9 @@ use std::cmp::Ordering;
 
 use super::{NONE, OTHER_VERSION, OnConflict, Replacement, ReplacementPolicy, next_version};
 use crate::command::{Modification, Operation, Statement, Update, code};
-use crate::document::{CowDocument, Document, Element, Kind, Lookup, OwnedValue, Path, Value, compare_numbers, edit};
+use crate::document::{
+    CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, compare_numbers, edit,
+};
 use crate::effect::{Change, change, equality};
 use crate::patterns::{Rejection, Verdict};
 
@@ -180,8 +182,8 @@ pub(super) fn conflict(update: &Update<'_>, version_field: &Path, stored: Docume
         condition.get(version_field.as_str())
     })?;
     let found = match version_field.lookup(stored) {
-        Lookup::Found(version) => version,
-        Lookup::Missing | Lookup::Blocked(_) => NONE,
+        PathLookup::Found(version) => version,
+        PathLookup::Missing | PathLookup::Blocked(_) => NONE,
     };
     let limit = wanted.as_document().and_then(|condition| condition.get("$not")?.as_document()?.get("$gte"));
     let (sent, is_kept) = match limit {

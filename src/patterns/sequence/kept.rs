@@ -4,7 +4,9 @@
 //! which could change in between.
 
 use crate::command::{Modification, Pipeline};
-use crate::document::{ArrayWriter, CowDocument, Document, Lookup, OwnedValue, Path, Slot, Value, Writer, edit};
+use crate::document::{
+    ArrayWriter, CowDocument, Document, OwnedValue, Path, PathLookup, Value, ValueSlot, Writer, edit,
+};
 use crate::patterns::literal;
 
 /// Returns the same replacement, except that the stored value at `path` stays and a document without it gets `number`.
@@ -35,7 +37,7 @@ pub(super) fn keeping<'a>(
 
 /// Returns the document that an upsert by replacement inserts, with `number`.
 fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modification<'a> {
-    let has_room = matches!(path.lookup(document.as_document()), Lookup::Missing);
+    let has_room = matches!(path.lookup(document.as_document()), PathLookup::Missing);
     Modification::Replacement(match has_room {
         true => {
             CowDocument::from_writer(edit::set(document.as_document(), path, OwnedValue::integer(number).as_value()))
@@ -45,7 +47,7 @@ fn inserting<'a>(document: CowDocument<'a>, path: &Path, number: i64) -> Modific
 }
 
 /// Writes `{$replaceWith: ...}`: the new document with the kept number in it, if there is one.
-fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(Slot<'_>)) -> CowDocument<'a> {
+fn stage<'a>(path: &Path, number: Option<i64>, new: impl FnOnce(ValueSlot<'_>)) -> CowDocument<'a> {
     CowDocument::build(|w| {
         w.nested("$replaceWith", |w| {
             w.nested("$let", |w| {
@@ -183,7 +185,7 @@ pub(super) fn setting_around<'a>(modification: &Modification<'a>, path: &Path) -
 }
 
 /// Writes `{$set: ...}` of these fields, which `write` writes as expressions, with the kept number at `path`.
-fn set_stage<'a>(set: Document<'_>, path: &Path, write: fn(Slot<'_>, Value<'_>)) -> Option<CowDocument<'a>> {
+fn set_stage<'a>(set: Document<'_>, path: &Path, write: fn(ValueSlot<'_>, Value<'_>)) -> Option<CowDocument<'a>> {
     let (name, below) = path.as_str().split_once('.')?;
     set.get(name)?;
     Some(CowDocument::build(|w| {
@@ -208,7 +210,7 @@ fn set_stage<'a>(set: Document<'_>, path: &Path, write: fn(Slot<'_>, Value<'_>))
 }
 
 /// Returns the value at `path` in an update by `$set` of whole fields only, one of them a document around `path`.
-pub(super) fn set_around<'d>(operators: Document<'d>, path: &Path) -> Option<Lookup<'d>> {
+pub(super) fn set_around<'d>(operators: Document<'d>, path: &Path) -> Option<PathLookup<'d>> {
     only_set(operators, path).map(|set| path.lookup(set))
 }
 

@@ -1,12 +1,12 @@
 //! Where a sequence's numbers come from, and how a statement gets one.
 
 use super::kept;
-use super::{Sequence, Start};
+use super::{Sequence, SequenceStart};
 use crate::command::{Insert, Modification, Namespace, Operation};
 use crate::document::{CowDocument, Document, OwnedValue, Path, Value, edit};
-use crate::effect::{self, Change, Held};
+use crate::effect::{self, Change, ImageValue};
 use crate::patterns::filter::remade;
-use crate::patterns::numbering::{Counter, Lease, Numbering, ProvidedNumbers, Strategy};
+use crate::patterns::numbering::{Counter, NumberRequest, Numbering, ProvidedNumbers, Strategy};
 
 impl Numbering for Sequence {
     fn field(&self) -> &Path {
@@ -17,21 +17,21 @@ impl Numbering for Sequence {
         self.strategy
     }
 
-    fn lease(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> Lease {
+    fn request(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberRequest {
         let counter = Counter {
             database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
             collection: self.collection.clone(),
             id: self.counter.clone(),
         };
-        Lease { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
+        NumberRequest { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
     }
 
     fn after(&self, largest: Option<i64>) -> Option<i64> {
         match (largest, self.start) {
-            (Some(largest), Start::At(start)) => largest.checked_add(1).map(|next| next.max(start)),
-            (Some(largest), Start::AfterMax) => largest.checked_add(1),
-            (None, Start::At(start)) => Some(start),
-            (None, Start::AfterMax) => Some(1),
+            (Some(largest), SequenceStart::At(start)) => largest.checked_add(1).map(|next| next.max(start)),
+            (Some(largest), SequenceStart::AfterMax) => largest.checked_add(1),
+            (None, SequenceStart::At(start)) => Some(start),
+            (None, SequenceStart::AfterMax) => Some(1),
         }
     }
 
@@ -49,7 +49,7 @@ impl Numbering for Sequence {
             && update.upsert
         {
             if let Some(inserted) = effect::inserted(operation)
-                && let Held::Value(value) = inserted.at(self.field())
+                && let ImageValue::Value(value) = inserted.at(self.field())
             {
                 add(value);
             }

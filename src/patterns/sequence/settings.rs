@@ -3,8 +3,10 @@
 use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
 use super::shared::Beginning;
-use crate::config::keys::{Boolean, Constraint, Form, Keys, Kind, Scalar, Setting, Shape, TEXT, Text, Whole, Words};
-use crate::config::{Code, Located, MapReader, Node, ReadContext, Value};
+use crate::config::keys::{
+    Boolean, Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueForm, Whole,
+};
+use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::document::Path;
 
 /// Settings of the pattern.
@@ -17,10 +19,10 @@ pub struct Sequence {
     pub database: Option<String>,
     /// The collection of the counter.
     pub collection: String,
-    pub start: Start,
+    pub start: SequenceStart,
     /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
     pub beginning: Beginning,
-    /// Numbers leased per round trip, at least 1.
+    /// Numbers reserved per round trip, at least 1.
     pub block: u32,
     pub strategy: Strategy,
     pub(super) on_upsert: bool,
@@ -40,7 +42,7 @@ pub(super) enum Provided {
 
 /// The first number of a counter that does not exist yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Start {
+pub enum SequenceStart {
     /// With this number.
     At(i64),
     /// The number after the largest value of the protected field.
@@ -58,24 +60,24 @@ const COUNTER: Setting<Text> = Setting::optional(
 const COLLECTION: Setting<Text> = Setting::with_default(
     "collection",
     TEXT,
-    Scalar::Text("counters"),
+    DeclaredScalar::Text("counters"),
     "The collection of the counters: in the same database, or DB.COLLECTION.",
 );
 const START: Setting<FirstNumber> = Setting::with_default(
     "start",
     FirstNumber,
-    Scalar::Integer(1),
+    DeclaredScalar::Integer(1),
     "The first number, or after_max: the number after the largest one in the collection.",
 );
 const BLOCK: Setting<Whole> = Setting::with_default(
     "block",
     Whole(1..=MAX_BLOCK as i64),
-    Scalar::Integer(1),
-    "Numbers leased per round trip. A crash leaves a gap, but causes no duplicates.",
+    DeclaredScalar::Integer(1),
+    "Numbers reserved per round trip. A crash leaves a gap, but causes no duplicates.",
 );
-const STRATEGY: Setting<Words<Strategy>> = Setting::with_default(
+const STRATEGY: Setting<Keywords<Strategy>> = Setting::with_default(
     "strategy",
-    Words(&[
+    Keywords(&[
         ("counter", Strategy::Counter, "A counter document."),
         (
             "optimistic",
@@ -83,29 +85,29 @@ const STRATEGY: Setting<Words<Strategy>> = Setting::with_default(
             "Max + 1, with another attempt if another client was faster; needs a unique index on the field.",
         ),
     ]),
-    Scalar::Text("counter"),
+    DeclaredScalar::Text("counter"),
     "The source of numbers.",
 );
 const ON_UPSERT: Setting<Boolean> = Setting::with_default(
     "on_upsert",
     Boolean,
-    Scalar::Boolean(false),
+    DeclaredScalar::Boolean(false),
     "Whether upserts get a number with $setOnInsert.",
 );
 const REPLACE_GENERATED: Setting<Boolean> = Setting::with_default(
     "replace_generated",
     Boolean,
-    Scalar::Boolean(false),
+    DeclaredScalar::Boolean(false),
     "For field _id: whether a number replaces an ObjectId that the driver generated.",
 );
-const PROVIDED: Setting<Words<Provided>> = Setting::with_default(
+const PROVIDED: Setting<Keywords<Provided>> = Setting::with_default(
     "provided",
-    Words(&[
+    Keywords(&[
         ("keep", Provided::Keep, "It is stored, and never issued again."),
         ("reject", Provided::Reject, "The statement is rejected; a replacement may contain the stored number."),
         ("replace", Provided::Replace, "The document gets the next number, or keeps the stored one."),
     ]),
-    Scalar::Text("keep"),
+    DeclaredScalar::Text("keep"),
     "The action for a number that the client sets.",
 );
 pub(super) const KEYS: Keys = Keys::new(
@@ -173,20 +175,23 @@ struct FirstNumber;
 
 const AFTER_MAX: &str = "after_max";
 
-impl Shape for FirstNumber {
-    fn form(&self) -> Form {
-        Form::OneOf(vec![Form::Whole(i64::MIN..=i64::MAX), Form::Constant(Scalar::Text(AFTER_MAX))])
+impl DescribeForm for FirstNumber {
+    fn form(&self) -> ValueForm {
+        ValueForm::OneOf(vec![
+            ValueForm::Whole(i64::MIN..=i64::MAX),
+            ValueForm::Constant(DeclaredScalar::Text(AFTER_MAX)),
+        ])
     }
 }
 
-impl Kind for FirstNumber {
-    type Value = Start;
+impl ReadValue for FirstNumber {
+    type Value = SequenceStart;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Start> {
-        if let Value::Text(word) = &node.value {
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<SequenceStart> {
+        if let NodeValue::Text(word) = &node.value {
             let word = Located { value: word.clone(), span: node.span };
-            return context.word(&word, "`start` as a word", &[(AFTER_MAX, Start::AfterMax)]);
+            return context.word(&word, "`start` as a word", &[(AFTER_MAX, SequenceStart::AfterMax)]);
         }
-        Whole(i64::MIN..=i64::MAX).read(context, key, node).map(|number| Start::At(number.value))
+        Whole(i64::MIN..=i64::MAX).read(context, key, node).map(|number| SequenceStart::At(number.value))
     }
 }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::{Sequence, Start, Strategy};
+use super::{Sequence, SequenceStart, Strategy};
 use crate::config::NamespacePattern;
 use crate::patterns::{AnyPattern, Mode, RuleView};
 
@@ -14,7 +14,7 @@ pub struct Beginning(Arc<[Origin]>);
 /// One rule's part in the first number of a counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origin {
-    pub start: Start,
+    pub start: SequenceStart,
     /// The collections that contain its numbers.
     pub namespaces: Vec<NamespacePattern>,
     pub field: String,
@@ -34,15 +34,15 @@ impl Beginning {
     /// Returns the first number if no document has one.
     pub fn least(&self, database: &str) -> i64 {
         let starts = self.origins(database).filter_map(|origin| match origin.start {
-            Start::At(first) => Some(first),
-            Start::AfterMax => None,
+            SequenceStart::At(first) => Some(first),
+            SequenceStart::AfterMax => None,
         });
         starts.max().unwrap_or(1)
     }
 
     /// Returns the first number after the largest stored one.
     pub fn behind(&self, database: &str, largest: i64) -> Option<i64> {
-        let has_start = self.origins(database).any(|origin| matches!(origin.start, Start::At(_)));
+        let has_start = self.origins(database).any(|origin| matches!(origin.start, SequenceStart::At(_)));
         let next = largest.checked_add(1)?;
         Some(if has_start { next.max(self.least(database)) } else { next })
     }
@@ -73,9 +73,9 @@ impl Origin {
 
 /// Returns the sequences with a counter, each with the rules that it shares its counter with.
 pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
-    let counters: Vec<Counter> = rules.iter().filter_map(|rule| Counter::from_rule(*rule)).collect();
+    let counters: Vec<RuleCounter> = rules.iter().filter_map(|rule| RuleCounter::from_rule(*rule)).collect();
     let linked = |rule: &RuleView<'_>| {
-        let (Some(own), AnyPattern::Sequence(sequence)) = (Counter::from_rule(*rule), rule.pattern) else {
+        let (Some(own), AnyPattern::Sequence(sequence)) = (RuleCounter::from_rule(*rule), rule.pattern) else {
             return None;
         };
         // Its own start comes first: a rule that is tested alone uses it in any mode.
@@ -87,14 +87,14 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
 }
 
 /// A rule's counter.
-struct Counter {
+struct RuleCounter {
     collection: String,
     id: String,
     mode: Mode,
     origin: Origin,
 }
 
-impl Counter {
+impl RuleCounter {
     fn from_rule(rule: RuleView<'_>) -> Option<Self> {
         match rule.pattern {
             AnyPattern::Sequence(sequence) if sequence.strategy == Strategy::Counter => Some(Self {

@@ -1,10 +1,10 @@
 //! Inserts: adds timestamps to documents.
 
 use super::pipeline::FieldTimestamp;
-use super::settings::{Fields, Per, Time, Timestamps};
-use super::writes::{Change, Put, Write, Writes};
+use super::settings::{TimestampBytes, TimestampScope, TimestampedFields, Timestamps};
+use super::writes::{PathChange, PathWrite, PathWrites, Put};
 use crate::command::{Insert, Operation};
-use crate::document::{CowDocument, Document, Kind, Lookup, Path, Value, edit};
+use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
 use crate::patterns::{Context, Rejection, Verdict};
 
 impl Timestamps {
@@ -14,7 +14,7 @@ impl Timestamps {
         let document = insert.document.as_document();
         let sent = document.get(self.store.as_str()).filter(|sent| sent.kind != Kind::Null);
         let timestamped = match self.per {
-            Per::Document => {
+            TimestampScope::Document => {
                 let sent = sent.map(|value| self.sent_time(context, &self.store, value)).transpose()?;
                 let time = match sent {
                     Some(time) => Some(time),
@@ -22,7 +22,7 @@ impl Timestamps {
                 };
                 time.map(|time| self.timestamped_as_a_whole(document, time))
             }
-            Per::Field => self.timestamped_by_field(document, sent, context)?,
+            TimestampScope::Field => self.timestamped_by_field(document, sent, context)?,
         };
         Ok(match timestamped {
             // The client sent the timestamps that the rule would add.
@@ -35,7 +35,7 @@ impl Timestamps {
     }
 
     /// Returns `document` with one timestamp.
-    pub(super) fn timestamped_as_a_whole(&self, document: Document<'_>, time: Time) -> Vec<u8> {
+    pub(super) fn timestamped_as_a_whole(&self, document: Document<'_>, time: TimestampBytes) -> Vec<u8> {
         let kept = CowDocument::from_writer(edit::without(document, &self.store));
         edit::append(kept.as_document(), |w| w.value(&self.store, self.timestamp_type.value(&time)))
     }
@@ -67,20 +67,20 @@ impl Timestamps {
         }
         let writes = timestamps.iter().map(|FieldTimestamp { path, time }| {
             let value = self.timestamp_type.value(time);
-            Write { path, change: Change::Put(Put::Value(value)) }
+            PathWrite { path, change: PathChange::Put(Put::Value(value)) }
         });
-        let writes = Writes::new(writes.collect())?;
+        let writes = PathWrites::new(writes.collect())?;
         Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))
     }
 
     /// Returns the paths of the protected fields in `document`.
     fn protected_fields<'d>(&'d self, document: Document<'d>) -> Result<Vec<&'d str>, Rejection> {
         match &self.fields {
-            Fields::All => {
+            TimestampedFields::All => {
                 document.elements().filter(|field| field.key != b"_id").map(|field| field_name(field.key)).collect()
             }
-            Fields::Listed(_) => {
-                let held = self.registers().filter(|path| matches!(path.lookup(document), Lookup::Found(_)));
+            TimestampedFields::Listed(_) => {
+                let held = self.registers().filter(|path| matches!(path.lookup(document), PathLookup::Found(_)));
                 Ok(held.map(Path::as_str).collect())
             }
         }
@@ -104,11 +104,13 @@ impl Timestamps {
             Ok(FieldTimestamp { path, time })
         };
         match &self.fields {
-            Fields::All => timestamps.elements().map(|field| timestamp(field_name(field.key)?, field.value)).collect(),
-            Fields::Listed(_) => {
+            TimestampedFields::All => {
+                timestamps.elements().map(|field| timestamp(field_name(field.key)?, field.value)).collect()
+            }
+            TimestampedFields::Listed(_) => {
                 let held = self.registers().filter_map(|path| match path.lookup(timestamps) {
-                    Lookup::Found(value) => Some(timestamp(path.as_str(), value)),
-                    Lookup::Missing | Lookup::Blocked(_) => None,
+                    PathLookup::Found(value) => Some(timestamp(path.as_str(), value)),
+                    PathLookup::Missing | PathLookup::Blocked(_) => None,
                 });
                 held.collect()
             }

@@ -6,11 +6,11 @@
 use std::collections::BTreeMap;
 
 use super::pipeline::FieldTimestamp;
-use super::settings::{Per, Time, TimestampType};
-use super::writes::{Change, Put, Write, WriteList, Writes};
+use super::settings::{TimestampBytes, TimestampScope, TimestampType};
+use super::writes::{PathChange, PathWrite, PathWrites, Put, WriteList};
 use super::{STALE, Timestamps};
 use crate::command::{Modification, Operation, Update};
-use crate::document::{CowDocument, Document, Lookup, Path, Value, Writer, document};
+use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer, document};
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 use crate::patterns::{NoEffect, Rejection};
 
@@ -18,12 +18,12 @@ use crate::patterns::{NoEffect, Rejection};
 #[derive(Debug, Clone)]
 pub(super) struct OperatorsProcedure {
     store: String,
-    per: Per,
+    per: TimestampScope,
     timestamp_type: TimestampType,
     /// The protected paths that it writes, and their times.
-    protected: Vec<(String, Time)>,
+    protected: Vec<(String, TimestampBytes)>,
     /// Protected paths of its filter, which an upsert inserts.
-    pinned: Vec<(String, Time)>,
+    pinned: Vec<(String, TimestampBytes)>,
 }
 
 impl OperatorsProcedure {
@@ -41,21 +41,23 @@ impl OperatorsProcedure {
     }
 
     /// Returns whether the write of the field at `path` is stale for a document with these timestamps.
-    fn is_stale(&self, stored: Document<'_>, path: &str, time: Time) -> bool {
+    fn is_stale(&self, stored: Document<'_>, path: &str, time: TimestampBytes) -> bool {
         let timestamp = match self.per {
-            Per::Document => stored.get(self.store.as_str()),
-            Per::Field => stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|timestamps| {
-                match Path::parse(path)?.lookup(timestamps) {
-                    Lookup::Found(timestamp) => Some(timestamp),
-                    Lookup::Missing | Lookup::Blocked(_) => None,
-                }
-            }),
+            TimestampScope::Document => stored.get(self.store.as_str()),
+            TimestampScope::Field => {
+                stored.get(self.store.as_str()).and_then(Value::as_document).and_then(|timestamps| {
+                    match Path::parse(path)?.lookup(timestamps) {
+                        PathLookup::Found(timestamp) => Some(timestamp),
+                        PathLookup::Missing | PathLookup::Blocked(_) => None,
+                    }
+                })
+            }
         };
         timestamp.is_some_and(|timestamp| self.timestamp_type.is_newer(timestamp, time))
     }
 
     /// Returns the protected writes that are not stale.
-    fn current<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, Time)> {
+    fn current<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, TimestampBytes)> {
         self.protected.iter().filter(|(path, time)| !self.is_stale(stored, path, *time)).collect()
     }
 
@@ -63,7 +65,7 @@ impl OperatorsProcedure {
     fn applied<'a>(
         &self,
         operators: Document<'_>,
-        current: &[&(String, Time)],
+        current: &[&(String, TimestampBytes)],
         stored: Document<'_>,
     ) -> CowDocument<'a> {
         let path_is = |path: &str, key: &[u8]| path.as_bytes() == key;
@@ -99,9 +101,9 @@ impl OperatorsProcedure {
     }
 
     /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
-    fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, Time)], stored: Document<'_>) {
+    fn write_timestamps(&self, w: &mut Writer<'_>, current: &[&(String, TimestampBytes)], stored: Document<'_>) {
         match self.per {
-            Per::Field => {
+            TimestampScope::Field => {
                 let mut replaced: BTreeMap<&str, WriteList<'_>> = BTreeMap::new();
                 for (path, time) in current {
                     let value = self.timestamp_type.value(time);
@@ -109,17 +111,17 @@ impl OperatorsProcedure {
                         w.value(format!("{}.{path}", self.store), value);
                         continue;
                     };
-                    let write = Write { path: below, change: Change::Put(Put::Value(value)) };
+                    let write = PathWrite { path: below, change: PathChange::Put(Put::Value(value)) };
                     replaced.entry(odd).or_default().push(write);
                 }
                 for (odd, writes) in replaced {
                     // Protected paths are distinct and do not contain each other.
-                    let Ok(timestamps) = Writes::new(writes) else { continue };
+                    let Ok(timestamps) = PathWrites::new(writes) else { continue };
                     let dot = if odd.is_empty() { "" } else { "." };
                     w.nested([&self.store, dot, odd].concat(), |w| timestamps.tree().write_values(w));
                 }
             }
-            Per::Document => {
+            TimestampScope::Document => {
                 if let Some((_, time)) = current.first() {
                     w.value(&self.store, self.timestamp_type.value(time));
                 }

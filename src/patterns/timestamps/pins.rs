@@ -5,10 +5,10 @@ use super::super::Rejection;
 use super::super::filter::remade;
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
-use super::settings::{Fields, Per, Time};
+use super::settings::{TimestampBytes, TimestampScope, TimestampedFields};
 use crate::command::{Modification, Update};
 use crate::document::{CowDocument, Document, Path, Value};
-use crate::effect::{Held, inserted};
+use crate::effect::{ImageValue, inserted};
 
 /// Protected fields that the filter sets in the inserted document and the update does not write.
 #[derive(Debug, Default)]
@@ -19,7 +19,7 @@ pub(super) struct Pinned {
 }
 
 impl Pinned {
-    pub(super) fn at(&self, time: Time) -> Vec<FieldTimestamp<'_>> {
+    pub(super) fn at(&self, time: TimestampBytes) -> Vec<FieldTimestamp<'_>> {
         self.paths.iter().map(|path| FieldTimestamp { path, time }).collect()
     }
 }
@@ -47,9 +47,9 @@ impl Timestamps {
             ));
         }
         let pinned: Vec<&str> = match &self.fields {
-            Fields::All => names.iter().filter_map(|name| std::str::from_utf8(name).ok()).collect(),
-            Fields::Listed(_) => {
-                let held = |path: &&Path| !matches!(inserted.at(path), Held::Missing | Held::Blocked(_));
+            TimestampedFields::All => names.iter().filter_map(|name| std::str::from_utf8(name).ok()).collect(),
+            TimestampedFields::Listed(_) => {
+                let held = |path: &&Path| !matches!(inserted.at(path), ImageValue::Missing | ImageValue::Blocked(_));
                 self.registers().filter(held).map(Path::as_str).collect()
             }
         };
@@ -65,7 +65,7 @@ impl Timestamps {
         &self,
         operators: Document<'_>,
         pinned: &Pinned,
-        time: Time,
+        time: TimestampBytes,
     ) -> CowDocument<'a> {
         const OPERATOR: &str = "$setOnInsert";
         CowDocument::build(|w| {
@@ -74,8 +74,8 @@ impl Timestamps {
                 let set = operators.get(OPERATOR).and_then(Value::as_document).unwrap_or(Document::EMPTY);
                 w.elements(set);
                 match self.per {
-                    Per::Document => w.value(&self.store, self.timestamp_type.value(&time)),
-                    Per::Field => pinned.paths.iter().for_each(|path| {
+                    TimestampScope::Document => w.value(&self.store, self.timestamp_type.value(&time)),
+                    TimestampScope::Field => pinned.paths.iter().for_each(|path| {
                         w.value(format!("{}.{path}", self.store), self.timestamp_type.value(&time));
                     }),
                 }

@@ -9,10 +9,10 @@
 //! therefore written by an expression, which replaces any other value there with a document.
 
 use super::super::literal;
-use super::settings::{Per, Time, TimestampType};
+use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
-use super::writes::{Change, Child, Put, Tree, Write, Writes};
-use crate::document::{CowDocument, Document, Kind, Slot, Value, Writer};
+use super::writes::{Child, PathChange, PathWrite, PathWrites, Put, WriteTree};
+use crate::document::{CowDocument, Document, Kind, Value, ValueSlot, Writer};
 
 /// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.
 const FIELD_LENGTH: usize = 256;
@@ -21,7 +21,7 @@ const FIELD_LENGTH: usize = 256;
 /// is loaded.
 #[derive(Debug, Clone)]
 pub(super) struct Forms {
-    per: Per,
+    per: TimestampScope,
     timestamp_type: TimestampType,
     /// The start of a timestamp's path: the field of the timestamps, with a dot if each register has its own.
     store: String,
@@ -37,14 +37,14 @@ pub(super) struct Forms {
 }
 
 impl Forms {
-    pub(super) fn new(store: &str, per: Per, timestamp_type: TimestampType) -> Self {
+    pub(super) fn new(store: &str, per: TimestampScope, timestamp_type: TimestampType) -> Self {
         let time = timestamp_type.of_bits(NUMBER_HOLE);
         let time = time.as_value();
         let (store, timestamp) = match per {
-            Per::Document => (store.to_owned(), ["$", store].concat()),
-            Per::Field => ([store, "."].concat(), ["$", store, ".", TEXT_HOLE].concat()),
+            TimestampScope::Document => (store.to_owned(), ["$", store].concat()),
+            TimestampScope::Field => ([store, "."].concat(), ["$", store, ".", TEXT_HOLE].concat()),
         };
-        let stale = |slot: Slot<'_>| {
+        let stale = |slot: ValueSlot<'_>| {
             slot.nested(|w| {
                 w.array("$and", |a| {
                     a.nested(|w| has_type(w, |slot| slot.string(&timestamp), timestamp_type.name()));
@@ -80,7 +80,7 @@ impl Forms {
 
 /// Writes the stages of one rule.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Stage<'r> {
+pub(super) struct StageWriter<'r> {
     forms: &'r Forms,
 }
 
@@ -88,7 +88,7 @@ pub(super) struct Stage<'r> {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct FieldTimestamp<'u> {
     pub(super) path: &'u str,
-    pub(super) time: Time,
+    pub(super) time: TimestampBytes,
 }
 
 impl FieldTimestamp<'_> {
@@ -97,7 +97,7 @@ impl FieldTimestamp<'_> {
     }
 }
 
-impl<'r> Stage<'r> {
+impl<'r> StageWriter<'r> {
     pub(super) fn new(forms: &'r Forms) -> Self {
         Self { forms }
     }
@@ -106,14 +106,14 @@ impl<'r> Stage<'r> {
     /// `pinned` only in a document that an upsert inserts without an `_id`.
     pub(super) fn update<'a>(
         self,
-        tree: Tree<'_>,
+        tree: WriteTree<'_>,
         protected: &[FieldTimestamp<'_>],
         pinned: &[FieldTimestamp<'_>],
     ) -> CowDocument<'a> {
         let whole = protected.first().map(|timestamp| FieldTimestamp { path: "", time: timestamp.time });
         let timestamped = match self.forms.per {
-            Per::Field => protected,
-            Per::Document => whole.as_slice(),
+            TimestampScope::Field => protected,
+            TimestampScope::Document => whole.as_slice(),
         };
         CowDocument::build_of(FIELD_LENGTH * (tree.len() + timestamped.len()), |w| {
             w.nested("$set", |w| {
@@ -136,17 +136,17 @@ impl<'r> Stage<'r> {
         let nested = protected.iter().chain(pinned).filter(|one| !one.is_top_level());
         let writes = nested.map(|FieldTimestamp { path, time }| {
             let value = self.forms.timestamp_type.value(time);
-            Write { path, change: Change::ProtectedPut(Put::Value(value), *time) }
+            PathWrite { path, change: PathChange::ProtectedPut(Put::Value(value), *time) }
         });
         // Protected paths are distinct and do not contain each other.
-        let Ok(writes) = Writes::new(writes.collect()) else { return };
+        let Ok(writes) = PathWrites::new(writes.collect()) else { return };
         for (name, child) in writes.tree().children() {
             self.timestamps_at(w.prefixed_slot(&self.forms.store, name), name, child, pinned);
         }
     }
 
     /// Writes a timestamp, or a document of timestamps, after the update.
-    fn timestamps_at(self, slot: Slot<'_>, path: &str, child: Child<'_>, pinned: &[FieldTimestamp<'_>]) {
+    fn timestamps_at(self, slot: ValueSlot<'_>, path: &str, child: Child<'_>, pinned: &[FieldTimestamp<'_>]) {
         let tree = match child {
             Child::Inner(tree) => tree,
             Child::Leaf(write) => {
@@ -178,7 +178,7 @@ impl<'r> Stage<'r> {
 
     /// Writes the timestamp of a field that only an inserted document gets: at that point it has the field but no
     /// `_id`.
-    fn pinned_timestamp(self, slot: Slot<'_>, path: &str, time: Time) {
+    fn pinned_timestamp(self, slot: ValueSlot<'_>, path: &str, time: TimestampBytes) {
         cond(
             slot,
             |slot| {
@@ -197,7 +197,7 @@ impl<'r> Stage<'r> {
     }
 
     /// Returns `{$replaceWith: ...}`: `stored`, or the unchanged document if the write is stale.
-    pub(super) fn replacement<'a>(self, stored: Document<'_>, time: Time) -> CowDocument<'a> {
+    pub(super) fn replacement<'a>(self, stored: Document<'_>, time: TimestampBytes) -> CowDocument<'a> {
         CowDocument::build(|w| {
             cond(
                 w.slot("$replaceWith"),
@@ -209,35 +209,35 @@ impl<'r> Stage<'r> {
     }
 
     /// Writes the test whether the timestamp of the register at `path` is newer.
-    fn stale(self, slot: Slot<'_>, path: &str, time: Time) {
+    fn stale(self, slot: ValueSlot<'_>, path: &str, time: TimestampBytes) {
         self.forms.stale.write(slot, filling(path, time, VALUE_HOLE));
     }
 
     /// Writes the value of the field at `path` after the update.
-    fn child(self, slot: Slot<'_>, path: &str, child: Child<'_>) {
+    fn child(self, slot: ValueSlot<'_>, path: &str, child: Child<'_>) {
         match child {
             Child::Leaf(write) => self.leaf(slot, path, write.change),
             Child::Inner(tree) => self.inner(slot, path, tree),
         }
     }
 
-    fn leaf(self, slot: Slot<'_>, path: &str, change: Change<'_>) {
+    fn leaf(self, slot: ValueSlot<'_>, path: &str, change: PathChange<'_>) {
         match change {
-            Change::Put(put) => match value_after(put) {
+            PathChange::Put(put) => match value_after(put) {
                 (value, true) => slot.nested(|w| w.value("$literal", value)),
                 (value, false) => slot.value(value),
             },
-            Change::ProtectedPut(put, time) => {
+            PathChange::ProtectedPut(put, time) => {
                 let (value, is_literal) = value_after(put);
                 let form = if is_literal { &self.forms.literal } else { &self.forms.register };
                 form.write(slot, filling(path, time, value));
             }
-            Change::Add(amount) => write_add(slot, path, amount),
+            PathChange::Add(amount) => write_add(slot, path, amount),
         }
     }
 
     /// Writes a document in which some fields are written.
-    fn inner(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+    fn inner(self, slot: ValueSlot<'_>, path: &str, tree: WriteTree<'_>) {
         slot.nested(|w| {
             w.nested("$switch", |w| {
                 w.array("branches", |a| {
@@ -257,7 +257,7 @@ impl<'r> Stage<'r> {
     }
 
     /// Writes nested `$setField` expressions: the stored document with each child set, or removed if it is missing.
-    fn set_fields(self, slot: Slot<'_>, path: &str, children: &[(&str, Child<'_>)]) {
+    fn set_fields(self, slot: ValueSlot<'_>, path: &str, children: &[(&str, Child<'_>)]) {
         let Some(((name, child), before)) = children.split_last() else { return field(slot, path) };
         slot.nested(|w| {
             w.nested("$setField", |w| {
@@ -271,12 +271,12 @@ impl<'r> Stage<'r> {
     /// Writes a document that did not exist. With a timestamp per field it is created even if all its writes are stale:
     /// a newer `$unset` of the field leaves the document around it, so the result is the same as in source-time order.
     /// With one timestamp for all, a stale write creates nothing.
-    fn created(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+    fn created(self, slot: ValueSlot<'_>, path: &str, tree: WriteTree<'_>) {
         let creating = tree.creating();
-        let times = || creating.clone().map(Write::time);
+        let times = || creating.clone().map(PathWrite::time);
         match (self.forms.per, times().next()) {
             (_, None) => field(slot, path),
-            (Per::Document, Some(Some(time))) if times().all(|time| time.is_some()) => cond(
+            (TimestampScope::Document, Some(Some(time))) if times().all(|time| time.is_some()) => cond(
                 slot,
                 |slot| self.stale(slot, "", time),
                 |slot| field(slot, path),
@@ -286,7 +286,7 @@ impl<'r> Stage<'r> {
         }
     }
 
-    fn created_fields(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+    fn created_fields(self, slot: ValueSlot<'_>, path: &str, tree: WriteTree<'_>) {
         slot.nested(|w| {
             for (name, child) in tree.children() {
                 let below = format!("{path}.{name}");
@@ -300,10 +300,11 @@ impl<'r> Stage<'r> {
 
     /// Writes the value if the path leads through a scalar or an array: it stays if nothing would be created; otherwise
     /// the statement fails as it does for the operator (PathNotViable).
-    fn blocked(self, slot: Slot<'_>, path: &str, tree: Tree<'_>) {
+    fn blocked(self, slot: ValueSlot<'_>, path: &str, tree: WriteTree<'_>) {
         let creating = tree.creating();
-        let fail =
-            |slot: Slot<'_>| failure(slot, &format!("cannot write inside field '{path}', which is of type "), path);
+        let fail = |slot: ValueSlot<'_>| {
+            failure(slot, &format!("cannot write inside field '{path}', which is of type "), path)
+        };
         if creating.clone().any(|write| write.time().is_none()) {
             return fail(slot);
         }
@@ -321,7 +322,7 @@ impl<'r> Stage<'r> {
     }
 }
 
-fn filling<'f>(path: &'f str, time: Time, value: Value<'f>) -> Filling<'f> {
+fn filling<'f>(path: &'f str, time: TimestampBytes, value: Value<'f>) -> Filling<'f> {
     Filling { text: path, number: time, value }
 }
 
@@ -338,7 +339,7 @@ fn value_after(put: Put<'_>) -> (Value<'_>, bool) {
 
 /// Writes the effect of `$inc`: a missing field becomes the amount. The statement fails if the field is not a number or
 /// the sum of integers overflows 64 bits.
-fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
+fn write_add(slot: ValueSlot<'_>, path: &str, amount: Value<'_>) {
     let sum = |w: &mut Writer<'_>| {
         w.array("$add", |a| {
             field(a.slot(), path);
@@ -384,7 +385,7 @@ fn write_add(slot: Slot<'_>, path: &str, amount: Value<'_>) {
     });
 }
 
-fn has_type(w: &mut Writer<'_>, of: impl FnOnce(Slot<'_>), type_name: &str) {
+fn has_type(w: &mut Writer<'_>, of: impl FnOnce(ValueSlot<'_>), type_name: &str) {
     w.array("$eq", |a| {
         a.nested(|w| of(w.slot("$type")));
         a.string(type_name);
@@ -393,7 +394,7 @@ fn has_type(w: &mut Writer<'_>, of: impl FnOnce(Slot<'_>), type_name: &str) {
 
 /// Writes an expression that fails with a text. `$toInt` of a string fails, and the server quotes the string. It
 /// depends on the document, so that the optimizer does not evaluate it in advance.
-fn failure(slot: Slot<'_>, text: &str, path: &str) {
+fn failure(slot: ValueSlot<'_>, text: &str, path: &str) {
     slot.nested(|w| {
         w.nested("$toInt", |w| {
             w.array("$concat", |a| {
@@ -404,7 +405,12 @@ fn failure(slot: Slot<'_>, text: &str, path: &str) {
     });
 }
 
-fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>), otherwise: impl FnOnce(Slot<'_>)) {
+fn cond(
+    slot: ValueSlot<'_>,
+    test: impl FnOnce(ValueSlot<'_>),
+    then: impl FnOnce(ValueSlot<'_>),
+    otherwise: impl FnOnce(ValueSlot<'_>),
+) {
     slot.nested(|w| {
         w.array("$cond", |a| {
             test(a.slot());
@@ -414,6 +420,6 @@ fn cond(slot: Slot<'_>, test: impl FnOnce(Slot<'_>), then: impl FnOnce(Slot<'_>)
     });
 }
 
-fn field(slot: Slot<'_>, path: &str) {
+fn field(slot: ValueSlot<'_>, path: &str) {
     slot.prefixed("$", path);
 }

@@ -1,6 +1,6 @@
 //! The registers: fields with a timestamp of their own, and the paths that reach them.
 
-use super::settings::{Fields, Per, TimeSource, Timestamps};
+use super::settings::{TimeSource, TimestampScope, TimestampedFields, Timestamps};
 use crate::document::Path;
 use crate::effect::{Touch, touch};
 use crate::patterns::Rejection;
@@ -20,14 +20,14 @@ pub(super) enum Reach {
 impl Timestamps {
     /// Returns whether the field, or a part of it, has a timestamp separate from those of other fields.
     pub(super) fn has_own_timestamp(&self, field: &Path) -> bool {
-        self.per == Per::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
+        self.per == TimestampScope::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
     }
 
     /// Returns the listed registers, and the source field if no listed one covers it: it must converge too.
     pub(super) fn registers(&self) -> impl Iterator<Item = &Path> {
         let listed = match &self.fields {
-            Fields::All => &[][..],
-            Fields::Listed(paths) => paths,
+            TimestampedFields::All => &[][..],
+            TimestampedFields::Listed(paths) => paths,
         };
         let source = match &self.source {
             TimeSource::Field(path) if !listed.iter().any(|l| l.overlaps(path.as_str().as_bytes())) => Some(path),
@@ -46,17 +46,17 @@ impl Timestamps {
             return Reach::Free;
         }
         match &self.fields {
-            Fields::All if self.per == Per::Field && dot.is_some() => {
+            TimestampedFields::All if self.per == TimestampScope::Field && dot.is_some() => {
                 Reach::Across(String::from_utf8_lossy(root).into_owned())
             }
-            Fields::All => Reach::Protected,
-            Fields::Listed(_) => {
+            TimestampedFields::All => Reach::Protected,
+            TimestampedFields::Listed(_) => {
                 let reached = self.registers().map(|register| (register, touch(register, path)));
                 match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
                     None => Reach::Free,
                     Some((_, Touch::Exact)) => Reach::Protected,
                     // With one timestamp for the whole document, parts of a field are protected like the field.
-                    Some(_) if self.per == Per::Document => Reach::Protected,
+                    Some(_) if self.per == TimestampScope::Document => Reach::Protected,
                     Some((register, _)) => Reach::Across(register.as_str().to_owned()),
                 }
             }
@@ -66,11 +66,11 @@ impl Timestamps {
     pub(super) fn across(&self, path: &[u8], register: &str) -> Rejection {
         let path = String::from_utf8_lossy(path);
         let hint = match self.fields {
-            Fields::All => format!(
+            TimestampedFields::All => format!(
                 "Write '{register}' as a whole. (For the DBA: list '{path}' under `fields` to give it \
                  its own timestamp.)"
             ),
-            Fields::Listed(_) => format!("Write '{register}' as a whole, with its own path."),
+            TimestampedFields::Listed(_) => format!("Write '{register}' as a whole, with its own path."),
         };
         Rejection::new(format!("'{path}' overlaps the protected field '{register}', which has one timestamp"), hint)
     }

@@ -3,7 +3,8 @@
 use super::super::field_path::{FieldPath, located_path};
 use super::pipeline::{FieldTimestamp, Forms};
 use crate::config::keys::{
-    Boolean, Duration, Form, Keys, Kind as ValueKind, Scalar, Setting, Shape, TEXT, TextForm, Texts, Words,
+    Boolean, DeclaredScalar, DescribeForm, Duration, Keys, Keywords, ReadValue as ValueKind, Setting, TEXT, TextForm,
+    Texts, ValueForm,
 };
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Path, Value};
@@ -13,10 +14,10 @@ use crate::document::{Kind, OwnedValue, Path, Value};
 pub struct Timestamps {
     pub(super) source: TimeSource,
     pub(super) timestamp_type: TimestampType,
-    pub(super) fields: Fields,
+    pub(super) fields: TimestampedFields,
     /// Top-level field that holds the timestamps.
     pub(super) store: String,
-    pub(super) per: Per,
+    pub(super) per: TimestampScope,
     pub(super) without_source: WithoutSource,
     /// Milliseconds that a source time may be ahead of docward's clock.
     pub(super) max_ahead: Option<i64>,
@@ -35,7 +36,7 @@ pub(super) enum TimeSource {
 }
 
 /// The eight bytes of a timestamp in BSON; the rule gives the type.
-pub(super) type Time = [u8; 8];
+pub(super) type TimestampBytes = [u8; 8];
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum TimestampType {
@@ -45,13 +46,13 @@ pub(super) enum TimestampType {
 }
 
 #[derive(Debug, Clone)]
-pub(super) enum Fields {
+pub(super) enum TimestampedFields {
     All,
     Listed(Vec<Path>),
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Per {
+pub(super) enum TimestampScope {
     Field,
     Document,
 }
@@ -69,45 +70,45 @@ const SOURCE: Setting<SourceTime> = Setting::required(
     "The source time: a field of the write, $comment.PATH (in the command's comment), or $clock (arrival at docward).",
 )
 .examples(&["published_at", "$comment.at", "$clock"]);
-const TYPE: Setting<Words<TimestampType>> = Setting::with_default(
+const TYPE: Setting<Keywords<TimestampType>> = Setting::with_default(
     "type",
-    Words(&[
+    Keywords(&[
         ("date", TimestampType::Date, "A date."),
         ("long", TimestampType::Long, "A whole number, stored as a long."),
         ("timestamp", TimestampType::Timestamp, "A BSON timestamp."),
     ]),
-    Scalar::Text("date"),
+    DeclaredScalar::Text("date"),
     "The BSON type of source times; a write with another type is rejected.",
 );
 const FIELDS: Setting<ProtectedFields> = Setting::with_default(
     "fields",
     ProtectedFields,
-    Scalar::Text(ALL),
+    DeclaredScalar::Text(ALL),
     "The protected fields: `all`, or a list of paths that do not overlap.",
 );
-const STORE: Setting<Store> = Setting::with_default(
+const STORE: Setting<TopLevelField> = Setting::with_default(
     "store",
-    Store,
-    Scalar::Text("last_modified"),
+    TopLevelField,
+    DeclaredScalar::Text("last_modified"),
     "The top-level field that holds the timestamps.",
 );
-const PER: Setting<Words<Per>> = Setting::with_default(
+const PER: Setting<Keywords<TimestampScope>> = Setting::with_default(
     "per",
-    Words(&[
-        ("field", Per::Field, "Every protected field has its own timestamp."),
-        ("document", Per::Document, "The whole document has one timestamp; replacements are protected too."),
+    Keywords(&[
+        ("field", TimestampScope::Field, "Every protected field has its own timestamp."),
+        ("document", TimestampScope::Document, "The whole document has one timestamp; replacements are protected too."),
     ]),
-    Scalar::Text("field"),
+    DeclaredScalar::Text("field"),
     "What has a timestamp.",
 );
-const WITHOUT_SOURCE: Setting<Words<WithoutSource>> = Setting::with_default(
+const WITHOUT_SOURCE: Setting<Keywords<WithoutSource>> = Setting::with_default(
     "without_source",
-    Words(&[
+    Keywords(&[
         ("reject", WithoutSource::Reject, "It is rejected."),
         ("clock", WithoutSource::Clock, "It gets the time of docward's clock."),
         ("pass", WithoutSource::Pass, "It is forwarded; timestamps are not compared or written."),
     ]),
-    Scalar::Text("reject"),
+    DeclaredScalar::Text("reject"),
     "The action for a write to protected fields without a source time.",
 );
 const MAX_AHEAD: Setting<Duration> = Setting::optional(
@@ -119,7 +120,7 @@ const MAX_AHEAD: Setting<Duration> = Setting::optional(
 const HIDE: Setting<Boolean> = Setting::with_default(
     "hide",
     Boolean,
-    Scalar::Boolean(false),
+    DeclaredScalar::Boolean(false),
     "Whether reads exclude the timestamps unless they ask for them by name.",
 );
 pub(super) const KEYS: Keys = Keys::new(
@@ -174,7 +175,7 @@ impl TimestampType {
 
     /// Returns the value as timestamps are stored, if it is of this type. A long may be any integer type, because
     /// drivers choose the width. All are stored as int64, so that timestamps compare within one type.
-    pub(super) fn accept(self, value: Value<'_>) -> Option<Time> {
+    pub(super) fn accept(self, value: Value<'_>) -> Option<TimestampBytes> {
         match (self, value.kind) {
             (Self::Date, Kind::DateTime) => value.as_raw_i64().map(i64::to_le_bytes),
             (Self::Long, _) => value.as_integer().map(i64::to_le_bytes),
@@ -193,12 +194,12 @@ impl TimestampType {
     }
 
     /// Returns the time as a value.
-    pub(super) fn value(self, time: &Time) -> Value<'_> {
+    pub(super) fn value(self, time: &TimestampBytes) -> Value<'_> {
         Value { kind: self.kind(), bytes: time }
     }
 
     /// Returns whether a stored timestamp is newer. A timestamp of another type counts as missing.
-    pub(super) fn is_newer(self, stored: Value<'_>, time: Time) -> bool {
+    pub(super) fn is_newer(self, stored: Value<'_>, time: TimestampBytes) -> bool {
         let bits = stored.as_raw_i64().filter(|_| stored.kind == self.kind());
         bits.is_some_and(|bits| match self {
             Self::Date | Self::Long => bits > i64::from_le_bytes(time),
@@ -206,8 +207,8 @@ impl TimestampType {
         })
     }
 
-    pub(super) fn newest(self, timestamps: &[FieldTimestamp<'_>]) -> Option<Time> {
-        let rank = |time: &Time| match self {
+    pub(super) fn newest(self, timestamps: &[FieldTimestamp<'_>]) -> Option<TimestampBytes> {
+        let rank = |time: &TimestampBytes| match self {
             Self::Date | Self::Long => i128::from(i64::from_le_bytes(*time)),
             Self::Timestamp => i128::from(u64::from_le_bytes(*time)),
         };
@@ -215,7 +216,7 @@ impl TimestampType {
     }
 
     /// Returns the time in milliseconds since 1970. A long is assumed to be in milliseconds.
-    pub(super) fn milliseconds(self, time: Time) -> i64 {
+    pub(super) fn milliseconds(self, time: TimestampBytes) -> i64 {
         let bits = i64::from_le_bytes(time);
         match self {
             Self::Date | Self::Long => bits,
@@ -233,7 +234,7 @@ impl TimestampType {
     }
 
     /// Returns `now`, in milliseconds since 1970, as a timestamp.
-    pub(super) fn clock(self, now: i64) -> Time {
+    pub(super) fn clock(self, now: i64) -> TimestampBytes {
         match self {
             Self::Date | Self::Long => now.to_le_bytes(),
             Self::Timestamp => {
@@ -248,8 +249,8 @@ impl TimestampType {
 #[derive(Clone, Copy, Debug)]
 struct SourceTime;
 
-impl Shape for SourceTime {
-    fn form(&self) -> Form {
+impl DescribeForm for SourceTime {
+    fn form(&self) -> ValueForm {
         TEXT.form()
     }
 }
@@ -276,16 +277,16 @@ impl ValueKind for SourceTime {
 
 /// A top-level field other than `_id`.
 #[derive(Clone, Copy, Debug)]
-struct Store;
+struct TopLevelField;
 
-impl Shape for Store {
-    fn form(&self) -> Form {
+impl DescribeForm for TopLevelField {
+    fn form(&self) -> ValueForm {
         let pattern = "^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)$";
-        Form::Text(TextForm { other_than: Some("_id"), ..TextForm::matching(pattern) })
+        ValueForm::Text(TextForm { other_than: Some("_id"), ..TextForm::matching(pattern) })
     }
 }
 
-impl ValueKind for Store {
+impl ValueKind for TopLevelField {
     type Value = String;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<String> {
@@ -305,22 +306,22 @@ const ALL: &str = "all";
 #[derive(Clone, Copy, Debug)]
 struct ProtectedFields;
 
-impl Shape for ProtectedFields {
-    fn form(&self) -> Form {
-        let paths = Form::List { items: Box::new(FieldPath.form()), at_least: 1, distinct: true };
-        Form::AnyOf(vec![Form::Constant(Scalar::Text(ALL)), FieldPath.form(), paths])
+impl DescribeForm for ProtectedFields {
+    fn form(&self) -> ValueForm {
+        let paths = ValueForm::List { items: Box::new(FieldPath.form()), at_least: 1, distinct: true };
+        ValueForm::AnyOf(vec![ValueForm::Constant(DeclaredScalar::Text(ALL)), FieldPath.form(), paths])
     }
 }
 
 impl ValueKind for ProtectedFields {
-    type Value = Fields;
+    type Value = TimestampedFields;
 
-    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Fields> {
+    fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<TimestampedFields> {
         let texts = Texts(FieldPath).read(context, key, node)?;
         if let [only] = texts.as_slice()
             && only.value == ALL
         {
-            return Some(Fields::All);
+            return Some(TimestampedFields::All);
         }
         let mut paths: Vec<Path> = Vec::new();
         for text in texts {
@@ -332,7 +333,7 @@ impl ValueKind for ProtectedFields {
             }
             paths.push(path);
         }
-        Some(Fields::Listed(paths))
+        Some(TimestampedFields::Listed(paths))
     }
 }
 
@@ -340,13 +341,13 @@ impl ValueKind for ProtectedFields {
 fn check_own_fields(
     reader: &mut MapReader<'_, '_, '_>,
     source: &TimeSource,
-    fields: &Fields,
+    fields: &TimestampedFields,
     store: &str,
 ) -> Option<()> {
     let place = reader.place();
     let listed = match fields {
-        Fields::All => &[][..],
-        Fields::Listed(paths) => paths,
+        TimestampedFields::All => &[][..],
+        TimestampedFields::Listed(paths) => paths,
     };
     let source = match source {
         TimeSource::Field(path) => Some(path),

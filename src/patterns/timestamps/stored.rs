@@ -2,14 +2,14 @@
 
 use bson::{Bson, Document, doc};
 
-use super::settings::{Fields, Per, TimeSource, TimestampType, Timestamps};
+use super::settings::{TimeSource, TimestampScope, TimestampType, TimestampedFields, Timestamps};
 use crate::document::Path;
 use crate::patterns::stored_data::{DataCheck, all, any, is_absent, is_missing, is_one_of, not, value};
 
 pub(super) fn checks(rule: &Timestamps) -> Vec<DataCheck> {
     let Some(store) = Path::parse(&rule.store) else { return Vec::new() };
     let mut checks = vec![without(rule, &store)];
-    if rule.per == Per::Field {
+    if rule.per == TimestampScope::Field {
         checks.push(DataCheck::each(
             format!("whose `{store}` is not a document"),
             "docward replaces it with the next write",
@@ -20,8 +20,8 @@ pub(super) fn checks(rule: &Timestamps) -> Vec<DataCheck> {
         let is_ahead = |time: &str| doc! {"$gt": [time, {"$add": ["$$NOW", ahead]}]};
         let is_date = |time: &str| doc! {"$eq": [{"$type": time}, "date"]};
         let condition: Bson = match rule.per {
-            Per::Document => all(vec![is_date(&value(&store)).into(), is_ahead(&value(&store)).into()]),
-            Per::Field => {
+            TimestampScope::Document => all(vec![is_date(&value(&store)).into(), is_ahead(&value(&store)).into()]),
+            TimestampScope::Field => {
                 let times = doc! {"$cond": [is_one_of(&store, &["object"]), {"$objectToArray": value(&store)}, []]};
                 let each = doc! {"$and": [is_date("$$this.v"), is_ahead("$$this.v")]};
                 doc! {"$anyElementTrue": {"$map": {"input": times, "in": each}}}.into()
@@ -48,8 +48,8 @@ fn without(rule: &Timestamps, store: &Path) -> DataCheck {
         TimestampType::Timestamp => "timestamp",
     };
     let times = match (rule.per, &rule.fields) {
-        (Per::Document, _) => Some(Bson::from(value(source))),
-        (Per::Field, Fields::Listed(fields)) if fields.iter().all(Path::is_top_level) => {
+        (TimestampScope::Document, _) => Some(Bson::from(value(source))),
+        (TimestampScope::Field, TimestampedFields::Listed(fields)) if fields.iter().all(Path::is_top_level) => {
             let each = |field: &Path| {
                 let time = doc! {"$cond": [is_missing(field), "$$REMOVE", value(source)]};
                 (field.as_str().to_owned(), Bson::from(time))
@@ -57,7 +57,7 @@ fn without(rule: &Timestamps, store: &Path) -> DataCheck {
             Some(fields.iter().map(each).collect::<Document>().into())
         }
         // A timestamp of a document would also cover the fields inside it.
-        (Per::Field, _) => None,
+        (TimestampScope::Field, _) => None,
     };
     let Some(times) = times else { return DataCheck::each(found, consequence, is_absent(store)) };
     let has_time = is_one_of(source, &[kind]);

@@ -5,7 +5,7 @@
 
 use std::sync::OnceLock;
 
-use crate::document::{CowDocument, Element, Kind, Slot, Value};
+use crate::document::{CowDocument, Element, Kind, Value, ValueSlot};
 
 /// Layouts are cached for texts shorter than this. Longer field names are rare, so their layout is computed each
 /// time.
@@ -17,12 +17,12 @@ pub(super) struct Template {
     /// The written value, as the only field of a document.
     model: CowDocument<'static>,
     /// The layouts by text length, computed on first use.
-    layouts: Box<[OnceLock<Box<Layout>>]>,
+    layouts: Box<[OnceLock<Box<TemplateLayout>>]>,
 }
 
 /// The layout for texts of one length. All offsets are in bytes from its start.
 #[derive(Debug, Clone)]
-struct Layout {
+struct TemplateLayout {
     kind: Kind,
     /// The bytes of the value, with space for texts and numbers but not for the inserted value.
     bytes: Vec<u8>,
@@ -58,13 +58,13 @@ pub(super) const VALUE_HOLE: Value<'static> = Value { kind: Kind::Undefined, byt
 
 impl Template {
     /// Creates a template from a value with holes. No hole may follow the value hole.
-    pub(super) fn new(write: impl FnOnce(Slot<'_>)) -> Self {
+    pub(super) fn new(write: impl FnOnce(ValueSlot<'_>)) -> Self {
         let model = CowDocument::build(|w| write(w.slot("")));
         Self { model, layouts: std::iter::repeat_with(OnceLock::new).take(SHORT).collect() }
     }
 
     /// Writes the value with its holes filled.
-    pub(super) fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
+    pub(super) fn write(&self, slot: ValueSlot<'_>, filling: Filling<'_>) {
         let length = filling.text.len();
         match self.layouts.get(length) {
             Some(layout) => layout.get_or_init(|| Box::new(self.lay_out(length))).write(slot, filling),
@@ -73,9 +73,9 @@ impl Template {
     }
 
     #[cold]
-    fn lay_out(&self, text_length: usize) -> Layout {
+    fn lay_out(&self, text_length: usize) -> TemplateLayout {
         let model = self.model.as_document().values().next().unwrap_or(VALUE_HOLE);
-        let mut layout = Layout {
+        let mut layout = TemplateLayout {
             kind: model.kind,
             bytes: Vec::new(),
             texts: Vec::new(),
@@ -88,7 +88,7 @@ impl Template {
     }
 }
 
-impl Layout {
+impl TemplateLayout {
     /// Appends a value whose tag is at `tag`. The template bounds the recursion; clients cannot write one.
     fn take(&mut self, value: Value<'_>, tag: usize, text_length: usize) {
         let text = value.as_str().and_then(|text| text.strip_suffix(TEXT_HOLE));
@@ -131,7 +131,7 @@ impl Layout {
     }
 
     /// Writes the value with its holes filled. The text must have the length of the layout.
-    fn write(&self, slot: Slot<'_>, filling: Filling<'_>) {
+    fn write(&self, slot: ValueSlot<'_>, filling: Filling<'_>) {
         let Filling { text, number, value } = filling;
         let out = slot.begin(self.kind);
         let start = out.len();
@@ -166,7 +166,7 @@ mod tests {
     use crate::document::{OwnedValue, document};
 
     /// `{n: 1, a: [{t: "$x.TEXT"}, DATE, "$x.TEXT"], c: {d: "TEXT"}, l: LONG, v: {in: [{of: VALUE}]}, e: "end"}`
-    fn write(slot: Slot<'_>, text: &str, number: i64, value: Value<'_>) {
+    fn write(slot: ValueSlot<'_>, text: &str, number: i64, value: Value<'_>) {
         slot.nested(|w| {
             w.int32("n", 1);
             w.array("a", |a| {

@@ -3,9 +3,9 @@
 use super::super::{Context, Rejection};
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
-use super::settings::{Per, Time, TimeSource, TimestampType, WithoutSource};
+use super::settings::{TimeSource, TimestampBytes, TimestampScope, TimestampType, WithoutSource};
 use super::touches::sets_a_date;
-use crate::document::{Document, Lookup, Path, Value};
+use crate::document::{Document, Path, PathLookup, Value};
 use crate::shell::to_iso;
 
 impl Timestamps {
@@ -13,12 +13,12 @@ impl Timestamps {
     pub(super) fn source_time<'v>(
         &self,
         context: &Context<'v>,
-        sent: Option<Time>,
-        of_write: impl FnOnce(&Path) -> Lookup<'v>,
-    ) -> Result<Option<Time>, Rejection> {
+        sent: Option<TimestampBytes>,
+        of_write: impl FnOnce(&Path) -> PathLookup<'v>,
+    ) -> Result<Option<TimestampBytes>, Rejection> {
         match (self.source_value(context, of_write), self.without_source) {
             _ if matches!(self.source, TimeSource::Clock) => Ok(Some(self.timestamp_type.clock(context.now))),
-            (Lookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
+            (PathLookup::Found(value), _) => self.accepted(context, value, || self.source_place()).map(Some),
             _ if sent.is_some() => Ok(sent),
             (_, WithoutSource::Clock) => Ok(Some(self.timestamp_type.clock(context.now))),
             (_, WithoutSource::Pass) => Ok(None),
@@ -30,13 +30,17 @@ impl Timestamps {
     }
 
     /// Returns whether the source gives the time of the write.
-    pub(super) fn has_time<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> bool {
-        matches!(self.source, TimeSource::Clock) || matches!(self.source_value(context, of_write), Lookup::Found(_))
+    pub(super) fn has_time<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> PathLookup<'v>) -> bool {
+        matches!(self.source, TimeSource::Clock) || matches!(self.source_value(context, of_write), PathLookup::Found(_))
     }
 
-    fn source_value<'v>(&self, context: &Context<'v>, of_write: impl FnOnce(&Path) -> Lookup<'v>) -> Lookup<'v> {
+    fn source_value<'v>(
+        &self,
+        context: &Context<'v>,
+        of_write: impl FnOnce(&Path) -> PathLookup<'v>,
+    ) -> PathLookup<'v> {
         match &self.source {
-            TimeSource::Clock => Lookup::Missing,
+            TimeSource::Clock => PathLookup::Missing,
             TimeSource::Field(path) => of_write(path),
             TimeSource::Comment(path) => {
                 let comment = context.comment.and_then(Value::as_document).unwrap_or(Document::EMPTY);
@@ -54,12 +58,22 @@ impl Timestamps {
     }
 
     /// Returns a timestamp that the client sends itself, at `path` of the stored document.
-    pub(super) fn sent_time(&self, context: &Context<'_>, path: &str, value: Value<'_>) -> Result<Time, Rejection> {
+    pub(super) fn sent_time(
+        &self,
+        context: &Context<'_>,
+        path: &str,
+        value: Value<'_>,
+    ) -> Result<TimestampBytes, Rejection> {
         self.accepted(context, value, || format!("field '{path}'"))
     }
 
     /// Returns `value` as a timestamp: of the rule's type, and not too far ahead of the clock.
-    fn accepted(&self, context: &Context<'_>, value: Value<'_>, place: impl Fn() -> String) -> Result<Time, Rejection> {
+    fn accepted(
+        &self,
+        context: &Context<'_>,
+        value: Value<'_>,
+        place: impl Fn() -> String,
+    ) -> Result<TimestampBytes, Rejection> {
         let Some(time) = self.timestamp_type.accept(value) else {
             return Err(Rejection::new(
                 format!("its source time in {} has type {}", place(), value.kind.name()),
@@ -98,15 +112,15 @@ impl Timestamps {
         let text = std::str::from_utf8(path).map_err(|_| self.forged_timestamp(path))?;
         let below = text.strip_prefix(self.store.as_str()).unwrap_or_default();
         let register = match self.per {
-            Per::Document => Some(below).filter(|below| below.is_empty()),
-            Per::Field => below.strip_prefix('.'),
+            TimestampScope::Document => Some(below).filter(|below| below.is_empty()),
+            TimestampScope::Field => below.strip_prefix('.'),
         };
         let path = register.ok_or_else(|| match self.per {
-            Per::Field => Rejection::new(
+            TimestampScope::Field => Rejection::new(
                 format!("it replaces the whole of '{}', which would remove the timestamps of other fields", self.store),
                 format!("Set the timestamp of each field with its path, such as '{}.FIELD'.", self.store),
             ),
-            Per::Document => self.forged_timestamp(path),
+            TimestampScope::Document => self.forged_timestamp(path),
         })?;
         let time = time.map_or_else(|| self.sent_time(context, text, value), Ok)?;
         Ok(FieldTimestamp { path, time })
@@ -148,8 +162,8 @@ impl Timestamps {
             }
             let mut protected = protected.clone();
             let written = match self.per {
-                Per::Document => protected.next().is_some(),
-                Per::Field => protected.any(|written| written == path.as_bytes()),
+                TimestampScope::Document => protected.next().is_some(),
+                TimestampScope::Field => protected.any(|written| written == path.as_bytes()),
             };
             if !written {
                 return Err(Rejection::new(

@@ -2,17 +2,17 @@
 
 use super::pipeline::FieldTimestamp;
 use super::registers::Reach;
-use super::settings::{Per, Time, Timestamps};
+use super::settings::{TimestampBytes, TimestampScope, Timestamps};
 use super::utf8;
-use super::writes::{Change, Put, Write, WriteList};
+use super::writes::{PathChange, PathWrite, Put, WriteList};
 use crate::command::Update;
-use crate::document::{Document, Kind, Lookup, Path, Value};
+use crate::document::{Document, Kind, Path, PathLookup, Value};
 use crate::effect::touched;
 use crate::patterns::{Context, Rejection, Verdict};
 
 /// A path that an operator touches with a value.
 #[derive(Clone, Copy)]
-pub(super) struct Touched<'u> {
+pub(super) struct TouchedPath<'u> {
     pub(super) operator: &'u [u8],
     pub(super) path: &'u [u8],
     pub(super) value: Value<'u>,
@@ -23,7 +23,7 @@ pub(super) struct Touched<'u> {
 pub(super) struct Touches<'u> {
     /// Whether timestamps are unset.
     pub(super) resets: bool,
-    pub(super) paths: Vec<Touched<'u>>,
+    pub(super) paths: Vec<TouchedPath<'u>>,
     /// The timestamps that the update sets itself.
     pub(super) timestamps: Vec<FieldTimestamp<'u>>,
     /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
@@ -31,7 +31,7 @@ pub(super) struct Touches<'u> {
 }
 
 /// The effect of an update's operators, path by path.
-pub(super) struct Changes<'u> {
+pub(super) struct OperatorChanges<'u> {
     pub(super) writes: WriteList<'u>,
     /// The protected paths among them, in the client's order.
     pub(super) protected: Vec<FieldTimestamp<'u>>,
@@ -41,9 +41,10 @@ pub(super) struct Changes<'u> {
 
 impl Timestamps {
     /// Returns the time that the client itself sets for a field.
-    pub(super) fn sent_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<Time> {
-        let mut own =
-            timestamps.iter().filter(|timestamp| self.per == Per::Document || timestamp.path.as_bytes() == path);
+    pub(super) fn sent_for(&self, timestamps: &[FieldTimestamp<'_>], path: &[u8]) -> Option<TimestampBytes> {
+        let mut own = timestamps
+            .iter()
+            .filter(|timestamp| self.per == TimestampScope::Document || timestamp.path.as_bytes() == path);
         own.next().map(|timestamp| timestamp.time)
     }
 
@@ -75,7 +76,7 @@ impl Timestamps {
                 }
                 Reach::Across(register) => return Err(self.across(path, &register)),
             };
-            touches.paths.push(Touched { operator, path, value, protected });
+            touches.paths.push(TouchedPath { operator, path, value, protected });
         }
         if touches.resets && (!touches.timestamps.is_empty() || touches.paths.iter().any(|touched| touched.protected)) {
             return Err(self.resets_beside_writes());
@@ -89,18 +90,18 @@ impl Timestamps {
         &self,
         update: &Update<'a>,
         touches: &Touches<'u>,
-        time: Option<Time>,
-    ) -> Result<Result<Changes<'u>, Verdict<'a>>, Rejection> {
+        time: Option<TimestampBytes>,
+    ) -> Result<Result<OperatorChanges<'u>, Verdict<'a>>, Rejection> {
         let count = touches.paths.len();
         let mut changes =
-            Changes { writes: Vec::with_capacity(count), protected: Vec::with_capacity(count), obstacle: None };
+            OperatorChanges { writes: Vec::with_capacity(count), protected: Vec::with_capacity(count), obstacle: None };
         if update.array_filters {
             changes.obstacle = Some(Rejection::new(
                 "it writes protected fields of many documents, and has arrayFilters",
                 "Write the protected fields in a separate statement.",
             ));
         }
-        for Touched { operator, path, value, protected } in touches.paths.iter().copied() {
+        for TouchedPath { operator, path, value, protected } in touches.paths.iter().copied() {
             let text = match updatable(path) {
                 Ok(text) => text,
                 Err(obstacle) => {
@@ -110,8 +111,8 @@ impl Timestamps {
             };
             let time = if protected { self.sent_for(&touches.timestamps, path).or(time) } else { None };
             let put = |put| match time {
-                Some(time) => Change::ProtectedPut(put, time),
-                None => Change::Put(put),
+                Some(time) => PathChange::ProtectedPut(put, time),
+                None => PathChange::Put(put),
             };
             let change = match operator {
                 b"$set" => put(Put::Value(value)),
@@ -119,25 +120,25 @@ impl Timestamps {
                 b"$currentDate" if sets_a_date(value) => put(Put::Now),
                 _ if protected => return Ok(Err(not_a_register_write(operator, path))),
                 b"$inc" => match value.kind {
-                    Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => Change::Add(value),
+                    Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => PathChange::Add(value),
                     _ => return Err(Rejection::new("its increment is not a number", "Use a number.")),
                 },
                 other => {
                     changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
-                    Change::Put(Put::Nothing)
+                    PathChange::Put(Put::Nothing)
                 }
             };
             if let Some(time) = time {
                 changes.protected.push(FieldTimestamp { path: text, time });
             }
-            changes.writes.push(Write { path: text, change });
+            changes.writes.push(PathWrite { path: text, change });
         }
         Ok(Ok(changes))
     }
 }
 
 impl Touches<'_> {
-    /// Checks that no path is named by two operators: the server refuses that even in a `$setOnInsert` without an
+    /// Checks that no path is named by two operators: the server rejects that even in a `$setOnInsert` without an
     /// upsert.
     pub(super) fn check_idle(&self) -> Result<(), Rejection> {
         let overlaps = |one: &[u8], other: &[u8]| {
@@ -158,7 +159,7 @@ impl Touches<'_> {
 }
 
 /// Returns the value that `$set` writes at `path`, by its own name or inside a field around it.
-pub(super) fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> {
+pub(super) fn set_value<'u>(touches: &[TouchedPath<'u>], path: &Path) -> PathLookup<'u> {
     // If protected fields are only inserted, the time may be in $setOnInsert too.
     let only_inserts =
         touches.iter().filter(|touched| touched.protected).all(|touched| touched.operator == b"$setOnInsert");
@@ -166,14 +167,14 @@ pub(super) fn set_value<'u>(touches: &[Touched<'u>], path: &Path) -> Lookup<'u> 
     for field in touches.iter().filter(|touched| sets(touched.operator)) {
         let Some(below) = path.as_str().as_bytes().strip_prefix(field.path) else { continue };
         if below.is_empty() {
-            return Lookup::Found(field.value);
+            return PathLookup::Found(field.value);
         }
         let below = below.strip_prefix(b".").and_then(|rest| std::str::from_utf8(rest).ok()).and_then(Path::parse);
         if let (Some(below), Some(nested)) = (below, field.value.as_document()) {
             return below.lookup(nested);
         }
     }
-    Lookup::Missing
+    PathLookup::Missing
 }
 
 /// Returns whether `$currentDate` sets a date: `{f: true}` or `{f: {$type: "date"}}`.

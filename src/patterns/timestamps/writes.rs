@@ -3,15 +3,15 @@
 use std::cmp::Ordering;
 
 use super::super::Rejection;
-use super::settings::Time;
+use super::settings::TimestampBytes;
 use crate::document::{Value, Writer};
 
 /// The effect of a write on one path.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change<'v> {
+pub(super) enum PathChange<'v> {
     Put(Put<'v>),
     /// Writes it unless the path's timestamp is newer than this time.
-    ProtectedPut(Put<'v>, Time),
+    ProtectedPut(Put<'v>, TimestampBytes),
     Add(Value<'v>),
 }
 
@@ -26,19 +26,19 @@ pub(super) enum Put<'v> {
 
 /// A change of one path.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Write<'v> {
+pub(super) struct PathWrite<'v> {
     pub(super) path: &'v str,
-    pub(super) change: Change<'v>,
+    pub(super) change: PathChange<'v>,
 }
 
 /// Writes in any order.
-pub(super) type WriteList<'v> = Vec<Write<'v>>;
+pub(super) type WriteList<'v> = Vec<PathWrite<'v>>;
 
-impl Write<'_> {
+impl PathWrite<'_> {
     /// Returns the write's time, if the path has a timestamp.
-    pub(super) fn time(&self) -> Option<Time> {
+    pub(super) fn time(&self) -> Option<TimestampBytes> {
         match self.change {
-            Change::ProtectedPut(_, time) => Some(time),
+            PathChange::ProtectedPut(_, time) => Some(time),
             _ => None,
         }
     }
@@ -46,27 +46,27 @@ impl Write<'_> {
 
 /// Sorted writes to distinct paths, none of them inside another.
 #[derive(Debug)]
-pub(super) struct Writes<'v>(WriteList<'v>);
+pub(super) struct PathWrites<'v>(WriteList<'v>);
 
 /// The writes in one document: all have the same path up to `depth` bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Tree<'w> {
-    writes: &'w [Write<'w>],
+pub(super) struct WriteTree<'w> {
+    writes: &'w [PathWrite<'w>],
     depth: usize,
 }
 
 /// The writes at one field of a document.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Child<'w> {
-    Leaf(&'w Write<'w>),
-    Inner(Tree<'w>),
+    Leaf(&'w PathWrite<'w>),
+    Inner(WriteTree<'w>),
 }
 
-impl<'v> Writes<'v> {
+impl<'v> PathWrites<'v> {
     /// Sorts the writes.
     ///
     /// # Errors
-    /// There are two writes to one path, or one inside another: mongod refuses these too (ConflictingUpdateOperators).
+    /// There are two writes to one path, or one inside another: mongod rejects these too (ConflictingUpdateOperators).
     pub(super) fn new(mut writes: WriteList<'v>) -> Result<Self, Rejection> {
         writes.sort_unstable_by(|one, other| by_names(one.path, other.path));
         for pair in writes.windows(2) {
@@ -82,8 +82,8 @@ impl<'v> Writes<'v> {
         Ok(Self(writes))
     }
 
-    pub(super) fn tree(&self) -> Tree<'_> {
-        Tree { writes: &self.0, depth: 0 }
+    pub(super) fn tree(&self) -> WriteTree<'_> {
+        WriteTree { writes: &self.0, depth: 0 }
     }
 }
 
@@ -100,7 +100,7 @@ fn is_around(outer: &str, inner: &str) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
 }
 
-impl<'w> Tree<'w> {
+impl<'w> WriteTree<'w> {
     /// Returns the fields of this document that are written, or contain a written field; sorted by name.
     pub(super) fn children(self) -> impl Iterator<Item = (&'w str, Child<'w>)> {
         let Self { mut writes, depth } = self;
@@ -115,7 +115,7 @@ impl<'w> Tree<'w> {
             let inside = others.iter().take_while(|write| is_around(around, write.path)).count();
             let (inner, rest) = writes.split_at_checked(1 + inside)?;
             writes = rest;
-            Some((name, Child::Inner(Tree { writes: inner, depth: around.len() + 1 })))
+            Some((name, Child::Inner(WriteTree { writes: inner, depth: around.len() + 1 })))
         })
     }
 
@@ -124,8 +124,9 @@ impl<'w> Tree<'w> {
     }
 
     /// Returns the writes that would create their paths.
-    pub(super) fn creating(self) -> impl Iterator<Item = &'w Write<'w>> + Clone {
-        let unset = |change| matches!(change, Change::Put(Put::Nothing) | Change::ProtectedPut(Put::Nothing, _));
+    pub(super) fn creating(self) -> impl Iterator<Item = &'w PathWrite<'w>> + Clone {
+        let unset =
+            |change| matches!(change, PathChange::Put(Put::Nothing) | PathChange::ProtectedPut(Put::Nothing, _));
         self.writes.iter().filter(move |write| !unset(write.change))
     }
 
@@ -133,7 +134,7 @@ impl<'w> Tree<'w> {
     pub(super) fn write_values(self, w: &mut Writer<'_>) {
         for (name, child) in self.children() {
             match child {
-                Child::Leaf(Write { change: Change::Put(Put::Value(value)), .. }) => w.value(name, *value),
+                Child::Leaf(PathWrite { change: PathChange::Put(Put::Value(value)), .. }) => w.value(name, *value),
                 Child::Leaf(_) => {}
                 Child::Inner(tree) => w.nested(name, |w| tree.write_values(w)),
             }
@@ -149,10 +150,10 @@ mod tests {
     fn written(paths: &[&str]) -> Result<bson::Document, String> {
         let one = document(|w| w.int32("v", 1));
         let value = Document::parse(&one).unwrap().get("v").unwrap();
-        let write = |path: &&'static str| Write { path, change: Change::Put(Put::Value(value)) };
+        let write = |path: &&'static str| PathWrite { path, change: PathChange::Put(Put::Value(value)) };
         let paths: Vec<&'static str> =
             paths.iter().map(|path| &*Box::leak((*path).to_owned().into_boxed_str())).collect();
-        let writes = Writes::new(paths.iter().map(write).collect()).map_err(|rejection| rejection.reason)?;
+        let writes = PathWrites::new(paths.iter().map(write).collect()).map_err(|rejection| rejection.reason)?;
         let nested = document(|w| writes.tree().write_values(w));
         Ok(bson::Document::from_reader(nested.as_slice()).unwrap())
     }

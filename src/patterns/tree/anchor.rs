@@ -8,8 +8,8 @@
 
 use std::sync::Arc;
 
-use super::id::Id;
-use super::layout::Layout;
+use super::id::NodeId;
+use super::layout::TreeFields;
 use crate::command::CommandClass;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::{CollectionQuery, CommandVerdict, Rejection, WholeCommand};
@@ -23,7 +23,7 @@ pub(super) enum Unanchored {
     Rewrite,
 }
 
-pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeCommand<'_>) -> CommandVerdict {
+pub(super) fn evaluate(layout: &TreeFields, unanchored: Unanchored, command: &WholeCommand<'_>) -> CommandVerdict {
     let Some(filter) = filter_of(command) else { return CommandVerdict::Forward };
     let Some(found) = expressions(filter, layout.path.as_str()).find(|found| !found.is_anchored()) else {
         return CommandVerdict::Forward;
@@ -48,7 +48,7 @@ pub(super) fn evaluate(layout: &Layout, unanchored: Unanchored, command: &WholeC
 /// Looks for the node whose `_id` is the first segment of the expression.
 #[derive(Debug)]
 struct Anchoring {
-    layout: Layout,
+    layout: TreeFields,
     /// The command's field that holds the filter.
     key: &'static str,
     /// The text that the expression matches: whole segments between separators.
@@ -59,7 +59,7 @@ struct Anchoring {
 impl CollectionQuery for Anchoring {
     fn filter(&self) -> Vec<u8> {
         let first = self.layout.segments(&self.literal).and_then(|segments| segments.first().copied());
-        let ids = first.map(Id::with_text).unwrap_or_default();
+        let ids = first.map(NodeId::with_text).unwrap_or_default();
         document(|w| w.nested("_id", |w| w.array("$in", |a| ids.iter().for_each(|id| a.value(id.value().as_value())))))
     }
 

@@ -7,7 +7,7 @@ use crate::document::{Kind, OwnedValue, Value, Writer};
 
 /// A node's `_id` that can be part of a path.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Id {
+pub(super) struct NodeId {
     pub(super) class: IdClass,
     /// The text in paths.
     pub(super) text: String,
@@ -34,10 +34,10 @@ impl IdClass {
     }
 }
 
-impl Id {
+impl NodeId {
     /// Reads an `_id`. Returns `None` if it cannot be part of a path: another type, an empty string, or a text that
     /// contains the separator.
-    pub(super) fn read(value: Value<'_>, separator: char) -> Option<Self> {
+    pub(super) fn from_value(value: Value<'_>, separator: char) -> Option<Self> {
         let (class, text) = match value.kind {
             Kind::String => (IdClass::Text, value.as_str()?.to_owned()),
             Kind::ObjectId => (IdClass::ObjectId, value.bytes.iter().map(|byte| format!("{byte:02x}")).collect()),
@@ -119,9 +119,9 @@ mod tests {
     use super::*;
     use crate::document::{Document, document};
 
-    fn id(write: impl FnOnce(&mut Writer<'_>)) -> Option<Id> {
+    fn id(write: impl FnOnce(&mut Writer<'_>)) -> Option<NodeId> {
         let bytes = document(write);
-        Id::read(Document::parse(&bytes).unwrap().get("v").unwrap(), ',')
+        NodeId::from_value(Document::parse(&bytes).unwrap().get("v").unwrap(), ',')
     }
 
     #[test]
@@ -142,12 +142,12 @@ mod tests {
         for (found, class, text) in cases {
             let found = found.unwrap();
             assert_eq!((found.class, found.text.as_str()), (class, text));
-            assert_eq!(Id::read(found.value().as_value(), ','), Some(found.clone()));
-            assert!(Id::with_text(text).contains(&found));
+            assert_eq!(NodeId::from_value(found.value().as_value(), ','), Some(found.clone()));
+            assert!(NodeId::with_text(text).contains(&found));
         }
     }
 
-    /// mongod finds `_id: 7` by each of these, and refuses another one as a duplicate.
+    /// mongod finds `_id: 7` by each of these, and rejects another one as a duplicate.
     #[test]
     fn numbers_of_one_value_are_one_id_in_every_type() {
         let decimal = |text: &str| {

@@ -1,17 +1,17 @@
 //! Reads a node's place from a statement, without any stored document.
 
-use super::id::Id;
-use super::layout::{Layout, present};
+use super::id::NodeId;
+use super::layout::{TreeFields, present};
 use crate::command::{Modification, Operation};
-use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, Path, Value};
-use crate::effect::{Change, Held, Inserted, Touch, change, touch, touched};
+use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
+use crate::effect::{Change, ImageValue, Inserted, Touch, change, touch, touched};
 use crate::patterns::Rejection;
 
 /// A node's place as a statement sets it.
 #[derive(Debug, Clone)]
 pub(super) struct Intent {
     pub(super) kind: StatementForm,
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RequestedPosition,
     /// Whether only the document after the statement shows the node's place: the statement may be stale, or the result
     /// depends on the stored document.
     pub(super) follows: bool,
@@ -28,9 +28,9 @@ pub(super) enum StatementForm {
 }
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Wanted {
+pub(super) struct RequestedPosition {
     /// `Some(None)`: the node becomes a root; `None`: the statement does not set it.
-    pub(super) parent: Option<Option<Id>>,
+    pub(super) parent: Option<Option<NodeId>>,
     /// The path the client wrote, `Some(None)` for null.
     pub(super) path: Option<Option<String>>,
 }
@@ -48,17 +48,19 @@ impl Intent {
     ///
     /// # Errors
     /// The place is not possible.
-    pub(super) fn from_operation(operation: &Operation<'_>, layout: &Layout) -> Result<Self, Rejection> {
+    pub(super) fn from_operation(operation: &Operation<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         let kind = kind_of(operation);
         match written_document(operation) {
-            Some(document) => {
-                Ok(Self { kind, wanted: Wanted::of_document(document, layout)?, follows: is_pipeline(operation) })
-            }
+            Some(document) => Ok(Self {
+                kind,
+                wanted: RequestedPosition::of_document(document, layout)?,
+                follows: is_pipeline(operation),
+            }),
             None => Self::of_change(operation, layout),
         }
     }
 
-    fn of_change(operation: &Operation<'_>, layout: &Layout) -> Result<Self, Rejection> {
+    fn of_change(operation: &Operation<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         if let Some(kind) = blocked(operation, &layout.path) {
             return Err(no_room(&layout.path, kind));
         }
@@ -84,11 +86,11 @@ impl Intent {
                 None
             }
         };
-        Ok(Self { kind: StatementForm::Change, wanted: Wanted { parent, path }, follows })
+        Ok(Self { kind: StatementForm::Change, wanted: RequestedPosition { parent, path }, follows })
     }
 
     /// Returns whether the statement can change a stored node's place or path.
-    pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &Layout) -> bool {
+    pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
         self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
     }
@@ -100,21 +102,21 @@ impl Intent {
     pub(super) fn of_inserted(
         operation: &Operation<'_>,
         inserted: &Inserted<'_>,
-        layout: &Layout,
+        layout: &TreeFields,
     ) -> Result<(Self, InsertedId), Rejection> {
         let id = match Path::parse("_id").map(|path| owned(inserted.at(&path))) {
             Some(InsertedFields::Value(value)) => {
-                Id::read(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
+                NodeId::from_value(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
                 InsertedId::Known(value)
             }
             Some(InsertedFields::Missing) => InsertedId::Generated,
             _ => return Err(unknown_node()),
         };
-        check_parts(operation, layout, inserted.at(&layout.parent) != Held::Missing)?;
+        check_parts(operation, layout, inserted.at(&layout.parent) != ImageValue::Missing)?;
         let follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
-        let mut intent = Self { kind: kind_of(operation), wanted: Wanted::default(), follows };
+        let mut intent = Self { kind: kind_of(operation), wanted: RequestedPosition::default(), follows };
         if let Some(document) = written_document(operation) {
-            intent.wanted = Wanted::of_document(document, layout)?;
+            intent.wanted = RequestedPosition::of_document(document, layout)?;
         } else {
             match owned(inserted.at(&layout.parent)) {
                 // An operator removes the parent; the path must not restore it.
@@ -147,38 +149,38 @@ enum InsertedFields {
     Unknown,
 }
 
-fn owned(held: Held<'_>) -> InsertedFields {
+fn owned(held: ImageValue<'_>) -> InsertedFields {
     match held {
-        Held::Missing => InsertedFields::Missing,
-        Held::Value(value) => InsertedFields::Value(value.into()),
-        Held::Blocked(kind) => InsertedFields::Blocked(kind),
-        Held::Some(_) | Held::Unknown => InsertedFields::Unknown,
+        ImageValue::Missing => InsertedFields::Missing,
+        ImageValue::Value(value) => InsertedFields::Value(value.into()),
+        ImageValue::Blocked(kind) => InsertedFields::Blocked(kind),
+        ImageValue::Some(_) | ImageValue::Unknown => InsertedFields::Unknown,
     }
 }
 
-impl Wanted {
+impl RequestedPosition {
     /// Returns the place in a whole document: without a parent and a path it is a root.
-    pub(super) fn of_document(document: Document<'_>, layout: &Layout) -> Result<Self, Rejection> {
+    pub(super) fn of_document(document: Document<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         for field in [&layout.parent, &layout.path] {
-            if let Lookup::Blocked(kind) = field.lookup(document) {
+            if let PathLookup::Blocked(kind) = field.lookup(document) {
                 return Err(no_room(field, kind));
             }
         }
         let parent = present(layout.parent.lookup(document)).map(|value| layout.read_parent(value)).transpose()?;
         let path = match layout.path.lookup(document) {
-            Lookup::Found(value) => Some(layout.read_path(value)?),
+            PathLookup::Found(value) => Some(layout.read_path(value)?),
             _ => None,
         };
         Ok(Self { parent, path })
     }
 }
 
-impl Layout {
+impl TreeFields {
     /// Reads the parent that a statement sets.
-    fn read_parent(&self, value: Value<'_>) -> Result<Option<Id>, Rejection> {
+    fn read_parent(&self, value: Value<'_>) -> Result<Option<NodeId>, Rejection> {
         match value.kind {
             ValueKind::Null => Ok(None),
-            _ => Id::read(value, self.separator).map(Some).ok_or_else(|| super::unusable_parent(self)),
+            _ => NodeId::from_value(value, self.separator).map(Some).ok_or_else(|| super::unusable_parent(self)),
         }
     }
 
@@ -246,8 +248,8 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
 }
 
 /// Checks that a statement with a new parent writes no part of the path. docward sets the whole path, which the server
-/// refuses beside a write to a part of it, or beside a `$rename` to it.
-fn check_parts(operation: &Operation<'_>, layout: &Layout, gets_parent: bool) -> Result<(), Rejection> {
+/// rejects beside a write to a part of it, or beside a `$rename` to it.
+fn check_parts(operation: &Operation<'_>, layout: &TreeFields, gets_parent: bool) -> Result<(), Rejection> {
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
     let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(&layout.path, written) {

@@ -3,9 +3,9 @@
 //! This file defines the fields and the form of paths. `placement.rs` and `removal.rs` decide which changes are
 //! allowed.
 
-use super::id::Id;
+use super::id::NodeId;
 use crate::command::{Insert, Modification, Operation, Update};
-use crate::document::{CowDocument, Document, Kind, Lookup, OwnedValue, Path, Value, Writer, edit};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::equality;
 use crate::patterns::Rejection;
 use crate::patterns::filter::{narrowed, remade};
@@ -13,7 +13,7 @@ use crate::patterns::procedure::TOUCH;
 
 /// The fields of the tree.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct TreeFields {
     pub(super) path: Path,
     pub(super) parent: Path,
     pub(super) separator: char,
@@ -23,14 +23,14 @@ pub(super) struct Layout {
 #[derive(Debug, Clone)]
 pub(super) struct TreeNode {
     /// `None` if it cannot be part of a path; such a node has no children.
-    pub(super) id: Option<Id>,
+    pub(super) id: Option<NodeId>,
     pub(super) raw_id: OwnedValue,
-    pub(super) parent: Option<Id>,
+    pub(super) parent: Option<NodeId>,
     /// `None` for a root.
     pub(super) path: Option<String>,
 }
 
-impl Layout {
+impl TreeFields {
     /// Returns the projection for [`node`](Self::node).
     pub(super) fn fields(&self) -> Vec<u8> {
         crate::document::document(|w| {
@@ -54,18 +54,18 @@ impl Layout {
         let raw_id = document.get("_id").map(OwnedValue::from).ok_or_else(|| broken(&self.path))?;
         let parent = match present(self.parent.lookup(document)) {
             None => None,
-            Some(value) => Some(Id::read(value, self.separator).ok_or_else(|| broken(&self.parent))?),
+            Some(value) => Some(NodeId::from_value(value, self.separator).ok_or_else(|| broken(&self.parent))?),
         };
         let path = match present(self.path.lookup(document)) {
             None if parent.is_none() => None,
             None => return Err(broken(&self.path)),
             Some(value) => Some(value.as_str().ok_or_else(|| broken(&self.path))?.to_owned()),
         };
-        Ok(TreeNode { id: Id::read(raw_id.as_value(), self.separator), raw_id, parent, path })
+        Ok(TreeNode { id: NodeId::from_value(raw_id.as_value(), self.separator), raw_id, parent, path })
     }
 
     /// Returns the path of a node's children: the node's own path and its `_id`.
-    pub(super) fn below(&self, path: Option<&str>, id: &Id) -> String {
+    pub(super) fn below(&self, path: Option<&str>, id: &NodeId) -> String {
         let separator = self.separator;
         match path {
             Some(path) => format!("{path}{}{separator}", id.text),
@@ -82,7 +82,7 @@ impl Layout {
 
     /// Writes a condition for all nodes whose path starts with `below`. It is a range, because an `_id` may contain any
     /// character. The separator is ASCII punctuation, so it always has a successor.
-    pub(super) fn write_subtree(&self, w: &mut Writer<'_>, below: &str, id: &Id) {
+    pub(super) fn write_subtree(&self, w: &mut Writer<'_>, below: &str, id: &NodeId) {
         let end = below.strip_suffix(self.separator).unwrap_or(below);
         let end = format!("{end}{}", char::from(self.separator as u8 + 1));
         w.nested(self.path.as_str(), |w| {
@@ -94,7 +94,7 @@ impl Layout {
 
     /// Returns writes to a node that change nothing in the end, but conflict with every other write to it. There are
     /// two statements because mongod skips a no-op.
-    pub(super) fn touch(&self, id: &Id) -> [Vec<u8>; 2] {
+    pub(super) fn touch(&self, id: &NodeId) -> [Vec<u8>; 2] {
         ["$set", "$unset"].map(|operator| {
             statement(|w| id.write(w, "_id"), |w| w.nested("u", |w| w.nested(operator, |w| w.int32(TOUCH, 1))), false)
         })
@@ -108,7 +108,7 @@ impl Layout {
     }
 
     /// Returns the statement that replaces the path `from` with `to` in all nodes below it.
-    pub(super) fn rebase(&self, from: &str, to: &str, id: &Id) -> Vec<u8> {
+    pub(super) fn rebase(&self, from: &str, to: &str, id: &NodeId) -> Vec<u8> {
         let reference = format!("${}", self.path);
         let update = |w: &mut Writer<'_>| {
             w.array("u", |a| {
@@ -138,10 +138,10 @@ impl Layout {
         &self,
         operation: &Operation<'a>,
         path: Option<&str>,
-        parent: Option<&Id>,
+        parent: Option<&NodeId>,
     ) -> Operation<'a> {
         let path = path.map_or_else(OwnedValue::null, OwnedValue::string);
-        let parent = parent.map(Id::value);
+        let parent = parent.map(NodeId::value);
         let in_document = |document: Document<'_>| {
             let placed = edit::set(document, &self.path, path.as_value());
             CowDocument::from_writer(match (&parent, Document::parse(&placed)) {
@@ -180,7 +180,7 @@ impl Layout {
         CowDocument::build(|w| {
             for operator in operators.elements().filter(|operator| operator.key != b"$set") {
                 match operator.value.as_document() {
-                    // Servers before 5.0 refuse an operator without fields.
+                    // Servers before 5.0 reject an operator without fields.
                     Some(fields) if touched_only(fields, field) => {}
                     Some(fields) => w.nested(operator.key, |w| kept(w, fields)),
                     None => w.element(operator),
@@ -198,10 +198,10 @@ impl Layout {
 }
 
 /// Returns a value that is present and not null.
-pub(super) fn present(found: Lookup<'_>) -> Option<Value<'_>> {
+pub(super) fn present(found: PathLookup<'_>) -> Option<Value<'_>> {
     match found {
-        Lookup::Found(value) => (value.kind != Kind::Null).then_some(value),
-        Lookup::Missing | Lookup::Blocked(_) => None,
+        PathLookup::Found(value) => (value.kind != Kind::Null).then_some(value),
+        PathLookup::Missing | PathLookup::Blocked(_) => None,
     }
 }
 

@@ -7,24 +7,24 @@
 //! A statement that checks itself whether it is stale runs first: only the resulting document shows whether there is a
 //! new parent.
 
-use super::id::{Id, IdClass};
-use super::intent::{InsertedId, Intent, StatementForm, Wanted};
-use super::layout::{Layout, TreeNode, pinned, present};
+use super::id::{IdClass, NodeId};
+use super::intent::{InsertedId, Intent, RequestedPosition, StatementForm};
+use super::layout::{TreeFields, TreeNode, pinned, present};
 use crate::command::Operation;
-use crate::document::{Document, Kind as ValueKind, Lookup, OwnedValue, document};
+use crate::document::{Document, Kind as ValueKind, OwnedValue, PathLookup, document};
 use crate::effect::{Change, change, inserted};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
 /// A statement that gives a node its place.
 #[derive(Debug, Clone)]
-pub(super) struct Placement {
-    pub(super) layout: Layout,
+pub(super) struct NodePlacement {
+    pub(super) layout: TreeFields,
 }
 
-impl Procedure for Placement {
+impl Procedure for NodePlacement {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        let intent = Intent { kind: StatementForm::Change, wanted: Wanted::default(), follows: false };
+        let intent = Intent { kind: StatementForm::Change, wanted: RequestedPosition::default(), follows: false };
         Box::new(Placing {
             layout: self.layout.clone(),
             intent,
@@ -37,7 +37,7 @@ impl Procedure for Placement {
 
 #[derive(Debug)]
 struct Placing {
-    layout: Layout,
+    layout: TreeFields,
     intent: Intent,
     /// The stored node, if it has been read.
     node: Option<TreeNode>,
@@ -57,7 +57,7 @@ enum PlacementStage {
     Executed,
     /// The result is being read.
     ReadingResult,
-    /// The server refuses to create the document of this upsert.
+    /// The server rejects the insert of this upsert.
     Failing,
     Applied,
 }
@@ -66,7 +66,7 @@ enum PlacementStage {
 #[derive(Debug, Clone)]
 struct NodePlace {
     path: Option<String>,
-    parent: Option<Id>,
+    parent: Option<NodeId>,
     /// The statement sets only a path, so docward adds the parent.
     adds_parent: bool,
 }
@@ -168,7 +168,7 @@ impl Placing {
             (Some(Some(parent)), _) => vec![parent.clone()],
             (None, Some(Some(path))) => {
                 let segments = layout.segments(path).ok_or_else(|| self.malformed(path))?;
-                segments.last().map(|text| Id::with_text(text)).unwrap_or_default()
+                segments.last().map(|text| NodeId::with_text(text)).unwrap_or_default()
             }
             (Some(None), _) | (None, _) => {
                 self.check_path(None)?;
@@ -217,14 +217,14 @@ impl Placing {
     }
 
     /// Checks that a node and its parent have `_id`s of one type, and that the node does not move below itself.
-    fn check_kin(&self, operation: &Operation<'_>, parent: &Id, below: &str) -> Result<(), Rejection> {
+    fn check_kin(&self, operation: &Operation<'_>, parent: &NodeId, below: &str) -> Result<(), Rejection> {
         let layout = &self.layout;
-        let generated = || Some(Id { class: IdClass::ObjectId, text: String::new() });
+        let generated = || Some(NodeId { class: IdClass::ObjectId, text: String::new() });
         let own = match (operation, self.raw_id()) {
-            (_, Some(id)) => Id::read(id.as_value(), layout.separator),
+            (_, Some(id)) => NodeId::from_value(id.as_value(), layout.separator),
             (Operation::Insert(insert), None) => match insert.document.as_document().get("_id") {
                 None => generated(),
-                Some(id) => Id::read(id, layout.separator),
+                Some(id) => NodeId::from_value(id, layout.separator),
             },
             (_, None) => generated(),
         };
@@ -266,7 +266,7 @@ impl Placing {
     }
 
     fn wrong_path(&self, path: Option<&str>) -> Rejection {
-        let Layout { path: field, parent, .. } = &self.layout;
+        let TreeFields { path: field, parent, .. } = &self.layout;
         let right = path.map_or_else(|| "null".to_owned(), |path| format!("{path:?}"));
         Rejection::new(
             format!("it sets '{field}' to a path that does not match its parent; the correct value is {right}"),
@@ -275,7 +275,7 @@ impl Placing {
     }
 
     fn malformed(&self, path: &str) -> Rejection {
-        let Layout { separator, path: field, .. } = &self.layout;
+        let TreeFields { separator, path: field, .. } = &self.layout;
         Rejection::new(
             format!("{path:?} is not a valid path"),
             format!("'{field}' is null for a root, otherwise every ancestor's _id between '{separator}', root first."),
@@ -356,19 +356,21 @@ impl Placing {
         if self.intent.kind == StatementForm::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
-            && (had_path || path != Lookup::Missing)
+            && (had_path || path != PathLookup::Missing)
         {
             let path = present(path).map(|value| layout.read_path(value)).transpose()?;
             self.intent.wanted.path = Some(path.flatten());
         }
         let parent = match present(layout.parent.lookup(*document)) {
-            Some(value) => Some(Id::read(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?),
+            Some(value) => {
+                Some(NodeId::from_value(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?)
+            }
             None => None,
         };
         match &self.node {
             Some(node) if node.parent == parent => self.keep_path(operation, node.path.clone(), *document),
             _ => {
-                let own = self.raw_id().and_then(|id| Id::read(id.as_value(), layout.separator));
+                let own = self.raw_id().and_then(|id| NodeId::from_value(id.as_value(), layout.separator));
                 if own.is_some() && own == parent {
                     return Err(cycle());
                 }
@@ -389,10 +391,10 @@ impl Placing {
         let layout = &self.layout;
         self.stage = PlacementStage::Applied;
         let is_kept = match layout.path.lookup(left) {
-            Lookup::Found(value) if value.kind == ValueKind::Null => path.is_none(),
-            Lookup::Found(value) => value.as_str().is_some() && value.as_str() == path.as_deref(),
+            PathLookup::Found(value) if value.kind == ValueKind::Null => path.is_none(),
+            PathLookup::Found(value) => value.as_str().is_some() && value.as_str() == path.as_deref(),
             // A root from before the rule may have no path.
-            Lookup::Missing | Lookup::Blocked(_) => {
+            PathLookup::Missing | PathLookup::Blocked(_) => {
                 path.is_none() && change(operation, &layout.path) == Change::Untouched
             }
         };
@@ -400,7 +402,7 @@ impl Placing {
             return Ok(NextAction::Finish);
         }
         let node = self.node.as_ref();
-        let names_another = |wanted: &Option<Id>| node.is_none_or(|node| node.parent != *wanted);
+        let names_another = |wanted: &Option<NodeId>| node.is_none_or(|node| node.parent != *wanted);
         if !self.intent.wanted.parent.as_ref().is_some_and(names_another) {
             self.check_path(path.as_deref())?;
         }

@@ -3,9 +3,9 @@
 //! The steps: read the nodes that the statement would delete, then look for children (`reject`) or delete them
 //! (`cascade`). A concurrent insert of a child touches its parent, which conflicts with the parent's deletion.
 
-use super::OnDelete;
-use super::id::{Id, IdClass};
-use super::layout::{Layout, TreeNode, pinned};
+use super::OnNodeDelete;
+use super::id::{IdClass, NodeId};
+use super::layout::{TreeFields, TreeNode, pinned};
 use crate::command::{Delete, Operation};
 use crate::document::{Document, document};
 use crate::patterns::Rejection;
@@ -17,8 +17,8 @@ const MAX_NODES: usize = 1000;
 /// A statement that deletes nodes.
 #[derive(Debug, Clone)]
 pub(super) struct Removal {
-    pub(super) layout: Layout,
-    pub(super) on_delete: OnDelete,
+    pub(super) layout: TreeFields,
+    pub(super) on_delete: OnNodeDelete,
 }
 
 impl Procedure for Removal {
@@ -91,7 +91,7 @@ impl Removing {
         if !self.nodes.iter().any(|node| node.id.is_some()) {
             return Ok(NextAction::Apply(operation.clone()));
         }
-        if self.statement.on_delete == OnDelete::Cascade {
+        if self.statement.on_delete == OnNodeDelete::Cascade {
             let action = self.apply(operation, multi);
             self.stage = RemovalStage::Applied;
             return Ok(action);
@@ -108,7 +108,7 @@ impl Removing {
     }
 
     /// Returns the nodes that can have children, with their children's path.
-    fn parents(&self) -> impl Iterator<Item = (&Id, String)> {
+    fn parents(&self) -> impl Iterator<Item = (&NodeId, String)> {
         let layout = &self.statement.layout;
         self.nodes.iter().filter_map(|node| {
             let id = node.id.as_ref()?;

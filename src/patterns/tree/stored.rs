@@ -4,7 +4,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::layout::Layout;
+use super::layout::TreeFields;
 use crate::document::Path;
 use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, is_absent, not, value};
 
@@ -12,7 +12,7 @@ use crate::patterns::stored_data::{Backfill, DataCheck, Search, all, is_absent, 
 const PARENT: &str = "docward_parent";
 const EXPECTED: &str = "docward_path";
 
-impl Layout {
+impl TreeFields {
     pub(super) fn data_checks(&self, collection: &str) -> Vec<DataCheck> {
         let Self { path, parent, separator } = self;
         let stages = self.stages(collection);

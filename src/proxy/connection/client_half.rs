@@ -13,7 +13,7 @@ use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::timeouts::Unauthenticated;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer, poll_read, with_read_buffer};
 use crate::proxy::telemetry::meter::{Meter, Side};
-use crate::proxy::telemetry::slowest::Sender;
+use crate::proxy::telemetry::slowest::StatementSender;
 use crate::wire::splitter::Splitter;
 
 /// The state of the handshake, from the client's hellos.
@@ -165,8 +165,8 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
     }
 
     /// Who sent the latest request, if statements are measured.
-    pub(in crate::proxy) fn sender(&self) -> Option<Sender<'_>> {
-        Some(Sender { latest: &self.registration.as_ref()?.latest, client: &self.state })
+    pub(in crate::proxy) fn sender(&self) -> Option<StatementSender<'_>> {
+        Some(StatementSender { latest: &self.registration.as_ref()?.latest, client: &self.state })
     }
 
     /// Ready when an operator closes the connection.

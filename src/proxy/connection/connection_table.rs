@@ -21,17 +21,17 @@ const PARTS: usize = 16;
 
 /// All entries, by the connection's number.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct ConnectionTable([Mutex<HashMap<u64, Arc<Entry>>>; PARTS]);
+pub(in crate::proxy) struct ConnectionTable([Mutex<HashMap<u64, Arc<ConnectionEntry>>>; PARTS]);
 
 #[derive(Debug)]
-struct Entry {
+struct ConnectionEntry {
     number: u64,
     /// The client's address.
     client: Box<str>,
     /// The server that its requests go to.
     server: Box<str>,
     since: SystemTime,
-    identity: Mutex<Identity>,
+    identity: Mutex<ClientIdentity>,
     from_client: AtomicU64,
     from_server: AtomicU64,
     /// The command whose reply is pending, plus one; 0: none.
@@ -43,7 +43,7 @@ struct Entry {
 }
 
 #[derive(Debug, Clone, Default)]
-struct Identity {
+struct ClientIdentity {
     app: Option<String>,
     users: Option<Vec<String>>,
 }
@@ -72,14 +72,14 @@ pub struct OpenConnection {
 #[derive(Debug)]
 pub(in crate::proxy) struct Registration {
     table: Arc<ConnectionTable>,
-    entry: Arc<Entry>,
+    entry: Arc<ConnectionEntry>,
     pub(in crate::proxy) latest: LatestRequest,
 }
 
 impl ConnectionTable {
     /// Adds a connection.
     pub(in crate::proxy) fn register(self: &Arc<Self>, client_state: &ClientState, server: &str) -> Box<Registration> {
-        let entry = Arc::new(Entry {
+        let entry = Arc::new(ConnectionEntry {
             number: client_state.connection,
             client: client_state.client.clone(),
             server: server.into(),
@@ -102,8 +102,8 @@ impl ConnectionTable {
         let names: Vec<&'static str> = command_names().collect();
         let mut all = Vec::new();
         for part in &self.0 {
-            let entries: Vec<Arc<Entry>> = lock(part).values().cloned().collect();
-            all.extend(entries.iter().map(|entry| entry.read(now, &names)));
+            let entries: Vec<Arc<ConnectionEntry>> = lock(part).values().cloned().collect();
+            all.extend(entries.iter().map(|entry| entry.describe(now, &names)));
         }
         all
     }
@@ -112,13 +112,13 @@ impl ConnectionTable {
     pub(in crate::proxy) fn close(&self, number: u64, meter: &Meter) -> Option<OpenConnection> {
         let entry = self.part(number).get(&number)?.clone();
         let names: Vec<&'static str> = command_names().collect();
-        let was = entry.read(meter.now(), &names);
+        let was = entry.describe(meter.now(), &names);
         entry.closing.store(true, Ordering::Release);
         entry.task.wake();
         Some(was)
     }
 
-    fn part(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Arc<Entry>>> {
+    fn part(&self, number: u64) -> MutexGuard<'_, HashMap<u64, Arc<ConnectionEntry>>> {
         // The remainder is less than the number of parts.
         lock(&self.0[usize::try_from(number % PARTS as u64).unwrap_or(0)])
     }
@@ -128,8 +128,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Entry {
-    fn read(&self, now: Moment, names: &[&'static str]) -> OpenConnection {
+impl ConnectionEntry {
+    fn describe(&self, now: Moment, names: &[&'static str]) -> OpenConnection {
         let identity = lock(&self.identity).clone();
         let command = self.command.load(Ordering::Relaxed).checked_sub(1).and_then(|number| {
             let name = names.get(usize::try_from(number).ok()?)?;
@@ -172,8 +172,10 @@ impl Registration {
     /// Records the application and the users.
     pub(in crate::proxy) fn note_client(&self, client_state: &ClientState) {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
-        *lock(&self.entry.identity) =
-            Identity { app: client_state.app_name().map(str::to_owned), users: client_state.users.as_ref().map(named) };
+        *lock(&self.entry.identity) = ClientIdentity {
+            app: client_state.app_name().map(str::to_owned),
+            users: client_state.users.as_ref().map(named),
+        };
     }
 
     /// Ready when the connection must close.

@@ -15,7 +15,7 @@ use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::Service;
-use crate::wire::compressed::Method;
+use crate::wire::compressed::CompressionMethod;
 
 /// What all connections of a process share.
 pub(in crate::proxy) struct ProcessContext<P> {
@@ -43,7 +43,7 @@ pub(in crate::proxy) struct TrafficContext {
     pub(in crate::proxy) open_connections: Arc<ConnectionTable>,
     pub(in crate::proxy) memory: Arc<Memory>,
     /// Compressors docward offers to the upstream independently of its clients, in order of preference.
-    pub(in crate::proxy) compressors: Option<Arc<[Method]>>,
+    pub(in crate::proxy) compressors: Option<Arc<[CompressionMethod]>>,
 }
 
 /// The members and their listeners.

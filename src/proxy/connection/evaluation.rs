@@ -14,7 +14,7 @@ use crate::command::{Command, CommandClass, code, error_reply};
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::engine::permits::PermitRequest;
 use crate::engine::{
-    Admission, Input, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
+    Input, QueryAdmission, QueryRejection, RuleOutcome, Step, Triage, evaluation_length, read_users, users_question,
 };
 use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
@@ -31,7 +31,7 @@ use crate::proxy::telemetry::meter::{Side, kind_of};
 use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::service::LookupReply;
-use crate::wire::compressed::{Compressor, Depth, Envelope, compress, inner_op_code, peek};
+use crate::wire::compressed::{CompressedEnvelope, Compressor, Depth, compress, inner_op_code, peek};
 use crate::wire::splitter::{FrameClass, Splitter, StreamPart};
 use crate::wire::{Header, OpCode};
 
@@ -40,7 +40,7 @@ static QUERY_WARNINGS: RateLimit = RateLimit::per_second(100);
 
 /// How an evaluated message waits for servers.
 #[derive(Debug)]
-struct Waiting {
+struct ServerWait {
     /// Whether the close of the client ends it.
     watched: bool,
     /// How long it has waited so far.
@@ -69,7 +69,7 @@ where
         }
         // No client waits for the reply to an unacknowledged write, and mongod runs it even if its client is gone.
         let mut waiting =
-            Waiting { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false, permits: Vec::new() };
+            ServerWait { watched: expects_reply(&frame), nanoseconds: 0, keeps_connection: false, permits: Vec::new() };
         if request == Request::Convert {
             self.convert(frame, waiting.watched).await?;
             self.pending.record_forwarded(&self.listener_context.process.traffic.meter, began);
@@ -89,7 +89,7 @@ where
         self.forward(frame, came, expects_reply).await
     }
 
-    async fn carry_out(&mut self, frame: Vec<u8>, waiting: &mut Waiting) -> Result<(), End> {
+    async fn carry_out(&mut self, frame: Vec<u8>, waiting: &mut ServerWait) -> Result<(), End> {
         let watched = waiting.watched;
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
@@ -102,9 +102,9 @@ where
         self.pending.span = self.listener_context.process.traffic.meter.open_evaluated(&frame);
         let rules = self.listener_context.process.rules.current.load();
         let frame = match rules.admit(&frame, &self.client.state.listener_kind) {
-            Admission::Original => frame,
-            Admission::Instead(instead) => instead,
-            Admission::Rejected(rejection) => {
+            QueryAdmission::Original => frame,
+            QueryAdmission::Instead(instead) => instead,
+            QueryAdmission::Rejected(rejection) => {
                 let step = self.note_rejected_query(rejection, &**rules, &frame, waiting).await?;
                 return self.conclude(step, frame, came).await;
             }
@@ -126,7 +126,7 @@ where
         &mut self,
         mut planner: Planner<'_, P>,
         request_id: i32,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<Step, End> {
         let ended = self.run_steps(&mut planner, request_id, waiting).await;
         if ended.is_err() {
@@ -141,7 +141,7 @@ where
         &mut self,
         planner: &mut Planner<'_, P>,
         request_id: i32,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<Step, End> {
         let watched = waiting.watched;
         // Time is measured from the first exchange on: a plan without one needs no clock.
@@ -182,7 +182,7 @@ where
         rejection: QueryRejection,
         rules: &P,
         frame: &[u8],
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<Step, End> {
         let QueryRejection { step, reason, outcomes } = rejection;
         if outcomes.is_empty()
@@ -204,7 +204,7 @@ where
         &mut self,
         frame: &[u8],
         came: Option<Compressor>,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<bool, End> {
         let triage = {
             let rules = self.listener_context.process.rules.current.load();
@@ -237,7 +237,7 @@ where
 
     /// Gives the connection of the client's last request back, before the client's user or compressors change: a later
     /// request must not use it.
-    async fn detach(&mut self, waiting: &mut Waiting) -> Result<(), End> {
+    async fn detach(&mut self, waiting: &mut ServerWait) -> Result<(), End> {
         if self.pooling.as_mut().is_some_and(|pooling| pooling.is_attached() && pooling.needs_barrier()) {
             self.exchange(barrier(), waiting).await?;
         }
@@ -312,7 +312,7 @@ where
         if outer.op_code != OpCode::Compressed {
             return Ok((frame, None));
         }
-        let length = Envelope::parse(&frame).ok().flatten().map_or(0, |envelope| envelope.header.length);
+        let length = CompressedEnvelope::parse(&frame).ok().flatten().map_or(0, |envelope| envelope.header.length);
         let unpacked = move || {
             let unpacked = unpack(&frame).map(|(message, compressor)| (message.into_owned(), compressor));
             (unpacked, frame)
@@ -358,7 +358,7 @@ where
         &mut self,
         outcomes: &[RuleOutcome],
         request_id: i32,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<(), End> {
         if let Some(span) = &mut self.pending.span {
             span.note(outcomes);
@@ -371,7 +371,7 @@ where
         Ok(())
     }
 
-    async fn exchange(&mut self, message: Vec<u8>, waiting: &mut Waiting) -> Result<Vec<u8>, End> {
+    async fn exchange(&mut self, message: Vec<u8>, waiting: &mut ServerWait) -> Result<Vec<u8>, End> {
         let asked = self.listener_context.process.traffic.meter.now();
         let request_id = Header::parse(&message).ok().flatten().map(|header| header.request_id);
         self.server.out.push(message);
@@ -442,7 +442,7 @@ where
         &mut self,
         requests: Vec<PermitRequest>,
         request_id: i32,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<Result<Result<(), usize>, Step>, End> {
         let asked = self.listener_context.process.traffic.meter.now();
         let mut permits = Vec::with_capacity(requests.len());
@@ -481,7 +481,7 @@ where
     async fn look_up(
         &mut self,
         lookup: Lookup,
-        waiting: &mut Waiting,
+        waiting: &mut ServerWait,
     ) -> Result<Result<LookupResult, LookupError>, End> {
         let (asked, kind) = (self.listener_context.process.traffic.meter.now(), kind_of(&lookup));
         let found = match self.listener_context.process.rules.service.find(lookup) {
@@ -501,6 +501,6 @@ fn expects_reply(frame: &[u8]) -> bool {
     if header.op_code != OpCode::Compressed {
         return !more_to_come(&header, frame);
     }
-    let inner = Envelope::parse(frame).ok().flatten().zip(peek(frame, Depth::UpTo(FLAGS_LENGTH)).ok());
+    let inner = CompressedEnvelope::parse(frame).ok().flatten().zip(peek(frame, Depth::UpTo(FLAGS_LENGTH)).ok());
     inner.is_some_and(|(envelope, head)| !more_to_come(&envelope.header, &head))
 }

@@ -14,7 +14,7 @@ use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
-use crate::wire::compressed::{Compressor, Depth, Envelope, peek, peek_length};
+use crate::wire::compressed::{CompressedEnvelope, Compressor, Depth, peek, peek_length};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -43,7 +43,7 @@ pub(in crate::proxy) enum Request {
 
 /// Replies that must be collected whole, and the compression the client expects.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::proxy) enum Reply {
+pub(in crate::proxy) enum ReplyToCollect {
     Hello(Option<Compressor>),
     /// The reply to a login step; it may confirm the login.
     Login,
@@ -101,7 +101,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
     /// Frames that cannot be read, or use a compressor that was not agreed on, go to evaluation, which reports the
     /// error.
     fn sort_compressed(&mut self, header: &Header, head: &[u8]) -> Result<FrameClass<Request>, ClientFault> {
-        let envelope = match Envelope::parse(head) {
+        let envelope = match CompressedEnvelope::parse(head) {
             Ok(Some(envelope)) if self.negotiation.is_agreed_with_client(envelope.compressor) => envelope,
             Ok(None) if head.len() < header.length => return Ok(FrameClass::More),
             _ => return Ok(FrameClass::Whole(Request::Evaluate)),
@@ -202,9 +202,9 @@ pub(in crate::proxy) fn sort_reply(
     pending: &mut PendingReplies,
     header: &Header,
     head: &[u8],
-) -> Result<FrameClass<Reply>, UpstreamFault> {
+) -> Result<FrameClass<ReplyToCollect>, UpstreamFault> {
     let compressed = header.op_code == OpCode::Compressed;
-    let came = match compressed.then(|| Envelope::parse(head)).transpose()? {
+    let came = match compressed.then(|| CompressedEnvelope::parse(head)).transpose()? {
         None => None,
         Some(Some(envelope)) => Some(envelope),
         Some(None) => return Ok(FrameClass::More),
@@ -222,14 +222,16 @@ pub(in crate::proxy) fn sort_reply(
         ReplyAction::Hello(_) if header.length > MAX_HELLO_LENGTH => {
             return Err(UpstreamFault::HelloTooLong(header.length));
         }
-        ReplyAction::Hello(goes) => FrameClass::Whole(Reply::Hello(goes)),
-        ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Login),
-        ReplyAction::Cursor(goes) if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(Reply::Cursor(goes)),
-        ReplyAction::Discard => FrameClass::Whole(Reply::Discard),
+        ReplyAction::Hello(goes) => FrameClass::Whole(ReplyToCollect::Hello(goes)),
+        ReplyAction::Login if header.length <= MAX_HELLO_LENGTH => FrameClass::Whole(ReplyToCollect::Login),
+        ReplyAction::Cursor(goes) if header.length <= MAX_HELLO_LENGTH => {
+            FrameClass::Whole(ReplyToCollect::Cursor(goes))
+        }
+        ReplyAction::Discard => FrameClass::Whole(ReplyToCollect::Discard),
         ReplyAction::Convert(goes) | ReplyAction::Cursor(goes)
             if goes != came && (came.is_some() || header.length <= MAX_COMPRESSED_LENGTH) =>
         {
-            FrameClass::Whole(Reply::Convert(goes))
+            FrameClass::Whole(ReplyToCollect::Convert(goes))
         }
         ReplyAction::Convert(_) | ReplyAction::Cursor(_) | ReplyAction::Login | ReplyAction::Forward => {
             FrameClass::Stream

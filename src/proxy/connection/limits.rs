@@ -66,7 +66,7 @@ impl Full {
 
 /// Counts open connections.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Limits {
+pub(in crate::proxy) struct ConnectionLimits {
     pub(in crate::proxy) settings: LimitSettings,
     unauthenticated: Arc<UnauthenticatedConnections>,
     open: AtomicUsize,
@@ -77,11 +77,11 @@ pub(in crate::proxy) struct Limits {
 /// Counts one connection until it is dropped.
 #[derive(Debug)]
 pub(in crate::proxy) struct Admission {
-    limits: Arc<Limits>,
+    limits: Arc<ConnectionLimits>,
     address: IpAddr,
 }
 
-impl Limits {
+impl ConnectionLimits {
     pub(in crate::proxy) fn new(settings: LimitSettings) -> Self {
         Self { unauthenticated: UnauthenticatedConnections::new(settings.unauthenticated), settings, ..Self::default() }
     }
@@ -145,8 +145,12 @@ impl Drop for Admission {
 mod tests {
     use super::*;
 
-    fn limits(connections: Option<usize>, connections_per_address: Option<usize>) -> Arc<Limits> {
-        Arc::new(Limits::new(LimitSettings { connections, connections_per_address, ..LimitSettings::default() }))
+    fn limits(connections: Option<usize>, connections_per_address: Option<usize>) -> Arc<ConnectionLimits> {
+        Arc::new(ConnectionLimits::new(LimitSettings {
+            connections,
+            connections_per_address,
+            ..LimitSettings::default()
+        }))
     }
 
     #[test]

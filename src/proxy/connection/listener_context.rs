@@ -8,7 +8,7 @@ use tokio::sync::watch;
 use crate::engine::ListenerKind;
 use crate::engine::handshake::Presentation;
 use crate::proxy::connection::context::ProcessContext;
-use crate::proxy::members::closing::{Candidate, Closing};
+use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::members::queries::Queries;
 
 /// Purpose of the query listener. It cannot equal a member's name, which always has a port.
@@ -37,10 +37,10 @@ impl<P> ListenerContext<P> {
     }
 
     /// The servers for a new connection, in the order to try them.
-    pub(in crate::proxy) fn candidates(&self) -> Vec<Candidate> {
+    pub(in crate::proxy) fn candidates(&self) -> Vec<CandidateServer> {
         match &self.backend {
             Backend::Member { slot, closing } => {
-                let candidate = |dial| Candidate { dial, closing: closing.subscribe() };
+                let candidate = |dial| CandidateServer { dial, closing: closing.subscribe() };
                 self.process.members.topology.dial(*slot).map(candidate).into_iter().collect()
             }
             Backend::Queries(queries) => queries.candidates(),

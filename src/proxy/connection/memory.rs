@@ -15,7 +15,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::proxy::telemetry::rate_limit::RateLimit;
-use crate::wire::compressed::Envelope;
+use crate::wire::compressed::CompressedEnvelope;
 use crate::wire::{Header, OpCode};
 
 /// Messages up to this length never wait and are not counted: one read delivers them.
@@ -80,7 +80,7 @@ pub(in crate::proxy) struct Share {
 
 /// A pending request for a share.
 #[derive(Debug)]
-pub(in crate::proxy) struct Waiting {
+pub(in crate::proxy) struct PendingShare {
     memory: Arc<Memory>,
     bytes: usize,
     ticket: Option<u64>,
@@ -91,7 +91,7 @@ pub(in crate::proxy) struct Waiting {
 pub(in crate::proxy) fn share_of(head: &[u8]) -> Option<usize> {
     let header = Header::parse(head).ok().flatten()?;
     let (length, inner) = match header.op_code {
-        OpCode::Compressed => (header.length, Envelope::parse(head).ok().flatten()?.header.length),
+        OpCode::Compressed => (header.length, CompressedEnvelope::parse(head).ok().flatten()?.header.length),
         _ => (0, header.length),
     };
     (length.max(inner) > SMALL).then_some(length + 2 * inner)
@@ -116,8 +116,8 @@ impl Memory {
     }
 
     /// Requests a share. One that is larger than the whole budget is granted when no other share is held.
-    pub(in crate::proxy) fn ask(self: &Arc<Self>, bytes: usize) -> Waiting {
-        Waiting { memory: self.clone(), bytes, ticket: None }
+    pub(in crate::proxy) fn ask(self: &Arc<Self>, bytes: usize) -> PendingShare {
+        PendingShare { memory: self.clone(), bytes, ticket: None }
     }
 
     /// Makes the allocator return freed memory to the system. It does so only when it allocates, some time after the
@@ -162,7 +162,7 @@ impl Memory {
     }
 }
 
-impl Waiting {
+impl PendingShare {
     pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Share> {
         let memory = &self.memory;
         let mut accounts = memory.accounts();
@@ -199,7 +199,7 @@ impl Waiting {
     }
 }
 
-impl Drop for Waiting {
+impl Drop for PendingShare {
     fn drop(&mut self) {
         if let Some(ticket) = self.ticket {
             let mut accounts = self.memory.accounts();
@@ -224,7 +224,7 @@ impl Drop for Share {
 pub(in crate::proxy) struct Reservation {
     memory: Arc<Memory>,
     /// `None`: its share has been granted.
-    waiting: Option<Waiting>,
+    waiting: Option<PendingShare>,
     shares: Vec<Share>,
     /// The message may exceed the budget. A message holds this once for all its shares, or it would wait for itself.
     overcommit: Option<OwnedSemaphorePermit>,
@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    fn poll(waiting: &mut Waiting) -> Option<Share> {
+    fn poll(waiting: &mut PendingShare) -> Option<Share> {
         poll_fn(|cx| waiting.poll(cx)).now_or_never()
     }
 

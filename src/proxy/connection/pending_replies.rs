@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::command::CommandName;
 use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
-use crate::proxy::telemetry::slowest::Sender;
+use crate::proxy::telemetry::slowest::StatementSender;
 use crate::proxy::telemetry::spans::Opened;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
@@ -193,7 +193,12 @@ impl PendingReplies {
     }
 
     /// Records that the replies that began in what was read at `came` have been sent.
-    pub(in crate::proxy) fn record_answered(&mut self, meter: &Meter, came: Moment, sender: Option<Sender<'_>>) {
+    pub(in crate::proxy) fn record_answered(
+        &mut self,
+        meter: &Meter,
+        came: Moment,
+        sender: Option<StatementSender<'_>>,
+    ) {
         if self.answered.is_empty() {
             return;
         }
@@ -216,7 +221,7 @@ impl PendingReplies {
         meter: &Meter,
         began: Moment,
         waited: u64,
-        sender: Option<Sender<'_>>,
+        sender: Option<StatementSender<'_>>,
     ) {
         let Some(now) = meter.measuring_now() else { return };
         let own = now.since(began).saturating_sub(waited);

@@ -36,7 +36,7 @@ pub(super) enum Planner<'p, P: Interceptor> {
 /// The connection's end of a plan that runs on another thread.
 #[derive(Debug)]
 pub(super) struct PlanThread {
-    requests: Sender<(Request, ClientState)>,
+    requests: Sender<(PlanRequest, ClientState)>,
     /// The turn after [`Request::Next`].
     results: mpsc::Receiver<(Option<Turn>, ClientState)>,
     /// Returns the message.
@@ -45,7 +45,7 @@ pub(super) struct PlanThread {
 
 /// What the other thread does next.
 #[derive(Debug)]
-enum Request {
+enum PlanRequest {
     Next(Input),
     /// Count and log the outcomes.
     Note(Vec<RuleOutcome>),
@@ -54,7 +54,7 @@ enum Request {
 }
 
 impl Turn {
-    fn of(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
+    fn take(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
         let step = plan.next(input, client_state);
         Self { step, outcomes: plan.take_outcomes(), must_finish: plan.must_finish() }
     }
@@ -68,8 +68,10 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     /// Passes the result of the last step and returns the next one.
     pub(super) async fn next(&mut self, input: Input, client_state: &mut ClientState) -> Result<Turn, End> {
         match self {
-            Self::Here { plan, .. } => Ok(Turn::of(plan, input, client_state)),
-            Self::Elsewhere(thread) => thread.ask(Request::Next(input), client_state).await?.ok_or_else(worker_failed),
+            Self::Here { plan, .. } => Ok(Turn::take(plan, input, client_state)),
+            Self::Elsewhere(thread) => {
+                thread.ask(PlanRequest::Next(input), client_state).await?.ok_or_else(worker_failed)
+            }
         }
     }
 
@@ -83,7 +85,7 @@ impl<'p, P: Interceptor> Planner<'p, P> {
         match self {
             Self::Here { rules, frame, .. } => counted.note(outcomes, client_state, *rules, frame),
             Self::Elsewhere(_) if outcomes.is_empty() => {}
-            Self::Elsewhere(thread) => _ = thread.ask(Request::Note(outcomes), client_state).await?,
+            Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::Note(outcomes), client_state).await?,
         }
         Ok(())
     }
@@ -96,7 +98,7 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     ) -> Result<(), End> {
         match self {
             Self::Here { plan, rules, frame } => counted.note(plan.take_rest(), client_state, *rules, frame),
-            Self::Elsewhere(thread) => _ = thread.ask(Request::NoteRest, client_state).await?,
+            Self::Elsewhere(thread) => _ = thread.ask(PlanRequest::NoteRest, client_state).await?,
         }
         Ok(())
     }
@@ -120,7 +122,7 @@ impl PlanThread {
     }
 
     /// Lends `client_state` to the thread while it works.
-    async fn ask(&mut self, request: Request, client_state: &mut ClientState) -> Result<Option<Turn>, End> {
+    async fn ask(&mut self, request: PlanRequest, client_state: &mut ClientState) -> Result<Option<Turn>, End> {
         self.requests.send((request, std::mem::take(client_state))).map_err(|_| worker_failed())?;
         let (turn, lent) = self.results.recv().await.ok_or_else(worker_failed)?;
         *client_state = lent;
@@ -133,18 +135,18 @@ fn run<P: Interceptor>(
     rules: &P,
     frame: &[u8],
     counted: &OutcomeCounters,
-    requested: &Receiver<(Request, ClientState)>,
+    requested: &Receiver<(PlanRequest, ClientState)>,
     results: &mpsc::Sender<(Option<Turn>, ClientState)>,
 ) {
     let mut plan = rules.plan(frame, now());
     while let Ok((request, mut client_state)) = requested.recv() {
         let turn = match request {
-            Request::Next(input) => Some(Turn::of(&mut plan, input, &mut client_state)),
-            Request::Note(outcomes) => {
+            PlanRequest::Next(input) => Some(Turn::take(&mut plan, input, &mut client_state)),
+            PlanRequest::Note(outcomes) => {
                 counted.note(outcomes, &client_state, rules, frame);
                 None
             }
-            Request::NoteRest => {
+            PlanRequest::NoteRest => {
                 counted.note(plan.take_rest(), &client_state, rules, frame);
                 None
             }

@@ -23,7 +23,7 @@ use crate::engine::handshake::{HelloReply, awaits_news, rewrite_request};
 use crate::proxy::connection::client_half::{ClientHalf, ReadAhead, ReadBuffer};
 use crate::proxy::connection::conversion::Conversion;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
-use crate::proxy::connection::framing::{Reply, Request, Requests, may_be_compressed, sort_reply};
+use crate::proxy::connection::framing::{ReplyToCollect, Request, Requests, may_be_compressed, sort_reply};
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::connection::memory::{Reservation, Stalled, share_of};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
@@ -36,7 +36,7 @@ use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::telemetry::meter::{Moment, Side};
 use crate::proxy::transport::socket::ClientSocket;
-use crate::wire::compressed::{Compressor, Envelope, Method, compress, decompress};
+use crate::wire::compressed::{CompressedEnvelope, CompressionMethod, Compressor, compress, decompress};
 use crate::wire::splitter::StreamPart;
 use crate::wire::{Header, OpCode, WireError};
 
@@ -426,12 +426,17 @@ where
         header: &Header,
         frame: &[u8],
         came: Option<Compressor>,
-    ) -> Option<Method> {
+    ) -> Option<CompressionMethod> {
         self.negotiation.for_upstream(came).filter(|_| came.is_some() || may_be_compressed(header, frame))
     }
 
     /// Adds a pending reply to a message that arrived compressed by `came` and is sent compressed by `goes`.
-    pub(in crate::proxy) fn expect_reply(&mut self, header: &Header, came: Option<Compressor>, goes: Option<Method>) {
+    pub(in crate::proxy) fn expect_reply(
+        &mut self,
+        header: &Header,
+        came: Option<Compressor>,
+        goes: Option<CompressionMethod>,
+    ) {
         let same = goes.map(|method| method.compressor) == came;
         let opens_cursor = self.pooling.as_mut().is_some_and(|pooling| pooling.takes_cursor());
         let treatment = match same {
@@ -495,8 +500,8 @@ where
             run = bytes.len() - rest.len();
             match part? {
                 StreamPart::Release(held) => self.client.send(cx, &held)?,
-                StreamPart::Whole(Reply::Hello(_), _) if self.drain_state.last_reply_sent => {}
-                StreamPart::Whole(Reply::Hello(goes), frame) => {
+                StreamPart::Whole(ReplyToCollect::Hello(_), _) if self.drain_state.last_reply_sent => {}
+                StreamPart::Whole(ReplyToCollect::Hello(goes), frame) => {
                     let reply = HelloReply::parse(&frame).map_err(UpstreamFault::from)?;
                     reply.note(&mut self.client.state);
                     self.client.note_identity();
@@ -504,23 +509,23 @@ where
                     let rewritten = reply.rewrite(&presentation, &mut self.negotiation);
                     self.client.send(cx, &pack(rewritten.as_deref().unwrap_or(&frame).into(), goes))?;
                 }
-                StreamPart::Whole(Reply::Login, frame) => {
+                StreamPart::Whole(ReplyToCollect::Login, frame) => {
                     self.client.note_login(&frame);
                     self.client.send(cx, &frame)?;
                 }
-                StreamPart::Whole(Reply::Cursor(goes), frame) => {
+                StreamPart::Whole(ReplyToCollect::Cursor(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
                         pooling.note_waiting_cursor(cursor);
                     }
                     self.client.send(cx, &pack(frame, goes))?;
                 }
-                StreamPart::Whole(Reply::Discard, _) => {}
-                StreamPart::Whole(Reply::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
+                StreamPart::Whole(ReplyToCollect::Discard, _) => {}
+                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
                     self.client.conversion = Some(Box::new(Conversion::start(frame, goes, rest)));
                     return Ok(());
                 }
-                StreamPart::Whole(Reply::Convert(goes), frame) => {
+                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) => {
                     let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
                     self.client.send(cx, &pack(frame, goes))?;
                 }
@@ -541,7 +546,7 @@ pub(in crate::proxy) fn unpack(frame: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Co
     if Header::of_frame(frame)?.op_code != OpCode::Compressed {
         return Ok((Cow::Borrowed(frame), None));
     }
-    let envelope = Envelope::parse(frame)?;
+    let envelope = CompressedEnvelope::parse(frame)?;
     Ok((Cow::Owned(decompress(frame)?), envelope.map(|envelope| envelope.compressor)))
 }
 
@@ -549,7 +554,7 @@ pub(in crate::proxy) fn unpack(frame: &[u8]) -> Result<(Cow<'_, [u8]>, Option<Co
 fn unpacked_length(frame: &[u8]) -> usize {
     match Header::parse(frame) {
         Ok(Some(Header { op_code: OpCode::Compressed, .. })) => {
-            Envelope::parse(frame).ok().flatten().map_or(0, |envelope| envelope.header.length)
+            CompressedEnvelope::parse(frame).ok().flatten().map_or(0, |envelope| envelope.header.length)
         }
         _ => frame.len(),
     }

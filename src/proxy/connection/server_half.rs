@@ -4,7 +4,7 @@ use std::io::{self, ErrorKind};
 use std::task::{Context, Poll};
 
 use crate::proxy::connection::end::End;
-use crate::proxy::connection::framing::Reply;
+use crate::proxy::connection::framing::ReplyToCollect;
 use crate::proxy::connection::write_buffer::{WriteBuffer, poll_read};
 use crate::proxy::server_side::pool::ServerSocket;
 use crate::wire::splitter::Splitter;
@@ -14,7 +14,7 @@ use crate::wire::splitter::Splitter;
 pub(in crate::proxy) struct ServerHalf<U> {
     /// `None`: the client shares connections of a pool and has none now.
     pub(in crate::proxy) stream: Option<U>,
-    pub(in crate::proxy) replies: Splitter<Reply>,
+    pub(in crate::proxy) replies: Splitter<ReplyToCollect>,
     /// Bytes for the server that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
 }

@@ -133,12 +133,12 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::proxy::connection::limits::Limits;
+    use crate::proxy::connection::limits::ConnectionLimits;
 
     #[tokio::test]
     async fn idle_connections_time_out_unless_they_wait_for_a_reply() {
         let settings = LimitSettings { idle_timeout: Some(Duration::from_secs(60)), ..LimitSettings::default() };
-        let limits = Arc::new(Limits::new(settings));
+        let limits = Arc::new(ConnectionLimits::new(settings));
         let at = |moves| Activity { moves, message_received: true, ..Activity::default() };
         let new = || IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
         assert!(matches!(new().evaluate(Activity::default(), false, None), Err(End::HandshakeTimeout(_))));
@@ -158,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn clients_that_must_log_in_may_send_only_hellos() {
-        let limits = Arc::new(Limits::default());
+        let limits = Arc::new(ConnectionLimits::default());
         let received = |moves| Activity { moves, message_received: true, ..Activity::default() };
         let at = |hellos, within_message| Unauthenticated { hellos, within_message, commands_sent: false };
         for (checks, kept) in [
@@ -180,7 +180,7 @@ mod tests {
     #[tokio::test]
     async fn without_an_idle_timeout_no_timer_remains_after_the_first_message() {
         for (idle_timeout, waits) in [(None, false), (Some(Duration::from_secs(60)), true)] {
-            let limits = Arc::new(Limits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
+            let limits = Arc::new(ConnectionLimits::new(LimitSettings { idle_timeout, ..LimitSettings::default() }));
             let mut timeouts =
                 IdleTimeouts::new(limits.admit(IpAddr::from([192, 0, 2, 1])).unwrap(), Instant::now(), false);
             assert!(timeouts.wait.is_some());

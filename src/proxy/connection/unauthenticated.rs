@@ -14,11 +14,11 @@ use tokio::sync::oneshot;
 pub(in crate::proxy) struct UnauthenticatedConnections {
     /// `None`: unlimited.
     limit: Option<usize>,
-    list: Mutex<List>,
+    list: Mutex<UnauthenticatedList>,
 }
 
 #[derive(Debug, Default)]
-struct List {
+struct UnauthenticatedList {
     next: u64,
     /// Ordered by arrival.
     waiting: BTreeMap<u64, (IpAddr, oneshot::Sender<()>)>,
@@ -53,13 +53,13 @@ impl UnauthenticatedConnections {
         Slot { unauthenticated: self.clone(), number, displaced }
     }
 
-    fn list(&self) -> MutexGuard<'_, List> {
+    fn list(&self) -> MutexGuard<'_, UnauthenticatedList> {
         // No code panics while it holds the lock.
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl List {
+impl UnauthenticatedList {
     fn displace(&mut self) {
         let most = self.by_address.iter().max_by_key(|(_, count)| **count).map(|(address, _)| *address);
         let oldest = self.waiting.iter().find(|(_, (address, _))| Some(*address) == most).map(|(number, _)| *number);

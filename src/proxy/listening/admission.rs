@@ -14,19 +14,19 @@ use tokio::time::{Instant, timeout_at};
 use crate::engine::{ClientState, OwnSession};
 use crate::proxy::connection::connection_counts::Refusal;
 use crate::proxy::connection::lifecycle::Connection;
-use crate::proxy::connection::limits::{Admission, Limits};
+use crate::proxy::connection::limits::{Admission, ConnectionLimits};
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::pooling::Pooling;
 use crate::proxy::connection::relay::{Relay, ServerSource};
 use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::refused;
-use crate::proxy::listening::workers::{WorkerSlot, Workers};
-use crate::proxy::members::closing::Candidate;
+use crate::proxy::listening::workers::{WorkerSlot, WorkerThreads};
+use crate::proxy::members::closing::CandidateServer;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::rate_limit::RateLimit;
-use crate::proxy::transport::socket::{self, Stream};
+use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::ListenerTls;
 
 /// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
@@ -41,7 +41,7 @@ pub(in crate::proxy) struct ConnectionSetup {
     pub(in crate::proxy) upstream: Arc<Upstream>,
     /// `None`: clients connect without TLS.
     pub(in crate::proxy) tls: Option<Arc<ListenerTls>>,
-    pub(in crate::proxy) limits: Arc<Limits>,
+    pub(in crate::proxy) limits: Arc<ConnectionLimits>,
     /// `None`: each client has a server connection of its own.
     pub(in crate::proxy) pools: Option<Arc<Pools>>,
     /// Rate limit for log lines about refused clients.
@@ -54,14 +54,14 @@ pub(in crate::proxy) struct ConnectionSetup {
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct Dispatcher {
     pub(in crate::proxy) connection_setup: Arc<ConnectionSetup>,
-    pub(in crate::proxy) workers: Arc<Workers>,
+    pub(in crate::proxy) workers: Arc<WorkerThreads>,
 }
 
 /// Held by every connection; its sender detects when the last one has ended.
 pub(in crate::proxy) type LivenessToken = watch::Receiver<()>;
 
 /// A client connection with its server connection.
-type Paired<P> = Connection<Stream, Stream, P>;
+type Paired<P> = Connection<SocketStream, SocketStream, P>;
 
 impl Dispatcher {
     /// Dispatches an accepted client to a worker thread, which holds `liveness` until the connection ends.
@@ -126,7 +126,7 @@ impl ConnectionSetup {
     pub(in crate::proxy) fn new(
         upstream: Arc<Upstream>,
         tls: Option<Arc<ListenerTls>>,
-        limits: Arc<Limits>,
+        limits: Arc<ConnectionLimits>,
         pools: Option<Arc<Pools>>,
     ) -> Self {
         Self { upstream, tls, limits, pools, refused: RateLimit::default(), unreachable: RateLimit::default() }
@@ -187,8 +187,8 @@ impl ConnectionSetup {
         peer: SocketAddr,
         listener_context: &ListenerContext<P>,
         deadline: Instant,
-    ) -> Option<Stream> {
-        let Some(tls) = &self.tls else { return Some(Stream::Plain(client)) };
+    ) -> Option<SocketStream> {
+        let Some(tls) = &self.tls else { return Some(SocketStream::Plain(client)) };
         let client_stream = timeout_at(deadline, self.accept_tls(client, peer, tls)).await;
         let client_stream = client_stream.unwrap_or_else(|_| {
             self.log(peer, &"the TLS handshake took too long (limits: handshake_timeout)");
@@ -208,7 +208,7 @@ impl ConnectionSetup {
     fn share<P>(
         &self,
         listener_context: &ListenerContext<P>,
-    ) -> Option<Result<(ServerSource<Stream>, Candidate), String>> {
+    ) -> Option<Result<(ServerSource<SocketStream>, CandidateServer), String>> {
         let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }))?;
         let Some(candidate) = listener_context.candidates().into_iter().next() else {
             return Some(Err("no server is available for it".to_owned()));
@@ -222,7 +222,11 @@ impl ConnectionSetup {
     }
 
     /// Connects to the first candidate that can be reached.
-    async fn dial<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>) -> Option<(Stream, Candidate)> {
+    async fn dial<P>(
+        &self,
+        peer: SocketAddr,
+        listener_context: &ListenerContext<P>,
+    ) -> Option<(SocketStream, CandidateServer)> {
         let mut failure = "no server is available for it".to_owned();
         for candidate in listener_context.candidates() {
             match self.upstream.connect(&candidate.dial).await {
@@ -250,7 +254,7 @@ impl ConnectionSetup {
     }
 
     /// Performs the TLS handshake, and refuses a client that does not use TLS.
-    async fn accept_tls(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<Stream> {
+    async fn accept_tls(&self, client: TcpStream, peer: SocketAddr, tls: &ListenerTls) -> Option<SocketStream> {
         if !starts_tls(&client).await? {
             self.log(peer, &TLS_REQUIRED);
             let _permit = REFUSAL_REPLIES.try_acquire().ok()?;

@@ -18,35 +18,35 @@ use crate::proxy::listening::admission::{Dispatcher, LivenessToken};
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::{HelloResult, Monitors};
-use crate::proxy::members::placement::Placement;
+use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::members::queries::Queries;
 use crate::proxy::members::status::{MemberStatus, Posted, StatusBoard};
-use crate::proxy::members::topology::{ListenerSlot, Member};
+use crate::proxy::members::topology::{ListenerSlot, MemberAddress};
 use crate::proxy::server_side::pool::member::MemberHello;
 use crate::proxy::server_side::upstream::Upstream;
-use crate::proxy::transport::listening_sockets::{BindError, Listening, Passed};
+use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, Passed};
 
 /// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
 const MAX_PORTS_TRIED: usize = 16;
 /// All listeners and the state of the members.
 pub(in crate::proxy) struct Deployment<P> {
-    placement: Placement,
+    placement: ListenerPlacement,
     membership: Membership,
     /// Context of the query listener; those of members derive from it.
     listener_context: Arc<ListenerContext<P>>,
     dispatcher: Dispatcher,
-    open: HashMap<usize, Open<P>>,
+    open: HashMap<usize, OpenListener<P>>,
     queries: Arc<Queries>,
     query_socket: Option<Arc<TcpListener>>,
     accepting: Vec<Accepting>,
-    pub(in crate::proxy) listening: Arc<Listening>,
+    pub(in crate::proxy) listening: Arc<ListeningSockets>,
     /// Members without a listener that the log has already named.
     hidden: HashSet<String>,
     board: Arc<StatusBoard>,
 }
 
 /// A member's listener.
-struct Open<P> {
+struct OpenListener<P> {
     socket: Arc<TcpListener>,
     closing: Arc<watch::Sender<Closing>>,
     listener_context: Arc<ListenerContext<P>>,
@@ -152,7 +152,7 @@ impl<P: Interceptor> Deployment<P> {
     /// Gives the pools what is known of the members before their monitors start.
     fn begin_pools(&self) {
         let Some(pools) = &self.dispatcher.connection_setup.pools else { return };
-        for Member { dial, .. } in self.listener_context.process.members.topology.members() {
+        for MemberAddress { dial, .. } in self.listener_context.process.members.topology.members() {
             let answer = self.membership.last_answer(&dial);
             pools.observed(&dial, answer.map(|answer| MemberHello { answer, round_trip: Duration::ZERO }));
         }
@@ -206,7 +206,7 @@ impl<P: Interceptor> Deployment<P> {
         Ok(())
     }
 
-    fn follow(&mut self, members: &[Member], liveness: &LivenessToken) {
+    fn follow(&mut self, members: &[MemberAddress], liveness: &LivenessToken) {
         let changes = self.listener_context.process.members.topology.follow(members);
         for slot in changes.freed {
             self.close_listener(slot);
@@ -224,7 +224,7 @@ impl<P: Interceptor> Deployment<P> {
     }
 
     /// Logs once that clients do not see a member.
-    fn hide(&mut self, member: &Member) {
+    fn hide(&mut self, member: &MemberAddress) {
         if self.hidden.insert(member.name.clone()) {
             tracing::warn!("member {} has no listener and is hidden from clients", member.name);
         }
@@ -242,7 +242,7 @@ impl<P: Interceptor> Deployment<P> {
 
     /// Opens a listener for a member that is added while docward runs and returns its index; `None`: no address is
     /// free.
-    fn open_listener(&mut self, member: &Member) -> Option<usize> {
+    fn open_listener(&mut self, member: &MemberAddress) -> Option<usize> {
         let mut addresses = self.placement.addresses(member, |address| self.is_taken(address)).take(MAX_PORTS_TRIED);
         let socket = addresses.find_map(|address| Passed::default().take_or_bind(address).ok())?;
         drop(addresses);
@@ -250,7 +250,7 @@ impl<P: Interceptor> Deployment<P> {
     }
 
     /// Gives the listening socket to a member and returns its index.
-    fn assign(&mut self, member: &Member, socket: TcpListener) -> Result<usize, BindError> {
+    fn assign(&mut self, member: &MemberAddress, socket: TcpListener) -> Result<usize, BindError> {
         let listen = socket.local_addr().map_err(|error| BindError {
             address: ([0, 0, 0, 0], 0).into(),
             error,
@@ -266,7 +266,7 @@ impl<P: Interceptor> Deployment<P> {
             Backend::Member { slot, closing: closing.clone() },
             self.listener_context.process.clone(),
         ));
-        self.open.insert(slot, Open { socket, closing, listener_context, accepting: None });
+        self.open.insert(slot, OpenListener { socket, closing, listener_context, accepting: None });
         Ok(slot)
     }
 
@@ -294,7 +294,7 @@ impl<P: Interceptor> Deployment<P> {
         let slots = self.listener_context.process.members.topology.slots();
         let members =
             self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members());
-        let posted = |member: &Member| {
+        let posted = |member: &MemberAddress| {
             let found = slots.iter().enumerate().find(|(_, slot)| slot.member.as_ref() == Some(member));
             let (at, slot) = found.unzip();
             let advertised = slot.and_then(|slot| slot.advertise.as_ref());

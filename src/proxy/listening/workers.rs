@@ -16,10 +16,10 @@ use tokio::sync::oneshot;
 
 /// All worker threads. Dropping this drops every task that still runs there.
 #[derive(Debug)]
-pub(in crate::proxy) struct Workers(Vec<Worker>);
+pub(in crate::proxy) struct WorkerThreads(Vec<WorkerThread>);
 
 #[derive(Debug)]
-struct Worker {
+struct WorkerThread {
     runtime: Handle,
     /// Number of connections on this thread.
     connections: Arc<AtomicUsize>,
@@ -31,14 +31,14 @@ struct Worker {
 #[derive(Debug)]
 pub(in crate::proxy) struct WorkerSlot(Arc<AtomicUsize>);
 
-impl Workers {
+impl WorkerThreads {
     /// Starts one thread for each core that this process may use.
     ///
     /// # Errors
     /// The operating system has no more threads or descriptors.
     pub(in crate::proxy) fn start() -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, NonZero::get);
-        (0..cores).map(|_| Worker::start()).collect::<io::Result<_>>().map(Self)
+        (0..cores).map(|_| WorkerThread::start()).collect::<io::Result<_>>().map(Self)
     }
 
     /// Dispatches a connection to the thread with the fewest, and runs the future that `connection` returns there.
@@ -54,7 +54,7 @@ impl Workers {
     }
 }
 
-impl Worker {
+impl WorkerThread {
     fn start() -> io::Result<Self> {
         let (stop, held) = oneshot::channel();
         let (begun, beginning) = mpsc::sync_channel(1);
@@ -98,7 +98,7 @@ mod tests {
 
     #[tokio::test]
     async fn connections_are_spread_evenly_and_stay_on_their_thread() {
-        let workers = Workers((0..3).map(|_| Worker::start().unwrap()).collect());
+        let workers = WorkerThreads((0..3).map(|_| WorkerThread::start().unwrap()).collect());
         let (report, mut reports) = unbounded_channel();
         let (end, ended) = tokio::sync::watch::channel(());
         for number in 0..9 {
@@ -136,7 +136,7 @@ mod tests {
 
     #[tokio::test]
     async fn tasks_end_with_their_workers() {
-        let workers = Workers::start().unwrap();
+        let workers = WorkerThreads::start().unwrap();
         let (held, ended) = oneshot::channel::<()>();
         workers.dispatch(|_| async move {
             std::future::pending::<()>().await;

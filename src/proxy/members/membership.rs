@@ -11,7 +11,7 @@ use futures_util::future::join_all;
 
 use crate::proxy::members::monitor::{HEARTBEAT, HelloResult, ask_once};
 use crate::proxy::members::status::MemberStatus;
-use crate::proxy::members::topology::Member;
+use crate::proxy::members::topology::MemberAddress;
 use crate::proxy::server_side::hello::{Hello, Role};
 use crate::proxy::server_side::upstream::{Address, Upstream};
 
@@ -57,7 +57,7 @@ impl Membership {
 
     /// The members; one per seed unless the seeds belong to a replica set. `None`: unknown, because no server has
     /// answered.
-    pub(in crate::proxy) fn members(&self) -> Option<Vec<Member>> {
+    pub(in crate::proxy) fn members(&self) -> Option<Vec<MemberAddress>> {
         match self.newest() {
             Some(_) if self.upstream.direct => Some(self.by_seed()),
             Some(newest) => Some(newest.members.iter().filter_map(|name| self.member(name)).collect()),
@@ -67,16 +67,16 @@ impl Membership {
     }
 
     /// One member per seed, with its name if known.
-    pub(in crate::proxy) fn by_seed(&self) -> Vec<Member> {
+    pub(in crate::proxy) fn by_seed(&self) -> Vec<MemberAddress> {
         let member = |seed: &Address| {
             let name = self.hello(seed).and_then(|hello| hello.me.clone());
-            Member { dial: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
+            MemberAddress { dial: seed.clone(), name: name.unwrap_or_else(|| seed.to_string()) }
         };
         self.seeds().iter().map(member).collect()
     }
 
     /// The addresses to monitor: the members, and seeds that are not members.
-    pub(in crate::proxy) fn monitored_addresses(&self, members: &[Member]) -> Vec<Address> {
+    pub(in crate::proxy) fn monitored_addresses(&self, members: &[MemberAddress]) -> Vec<Address> {
         let mut addresses: Vec<Address> = members.iter().map(|member| member.dial.clone()).collect();
         let others: Vec<Address> = self.seeds().iter().filter(|seed| !addresses.contains(seed)).cloned().collect();
         addresses.extend(others);
@@ -88,18 +88,19 @@ impl Membership {
     /// [`RETURN_MARGIN`].
     pub(in crate::proxy) fn for_queries(
         &self,
-        members: &[Member],
+        members: &[MemberAddress],
         max_staleness: Option<Duration>,
         now: &[Address],
     ) -> Vec<Address> {
-        let answering: Vec<(&Member, &HelloResult, &Hello)> = members
+        let answering: Vec<(&MemberAddress, &HelloResult, &Hello)> = members
             .iter()
             .filter_map(|member| self.seen.get(&member.dial).map(|hello_result| (member, hello_result)))
             .filter_map(|(member, hello_result)| Some((member, hello_result, hello_result.hello.as_ref()?)))
             .collect();
         let of_role = |role: Role| answering.iter().filter(move |(.., hello)| hello.role == role);
-        let dials =
-            |found: Vec<&(&Member, &HelloResult, &Hello)>| found.iter().map(|found| found.0.dial.clone()).collect();
+        let dials = |found: Vec<&(&MemberAddress, &HelloResult, &Hello)>| {
+            found.iter().map(|found| found.0.dial.clone()).collect()
+        };
         let primary = of_role(Role::Primary).max_by_key(|(.., hello)| hello.rank());
         let newest = of_role(Role::Secondary).filter_map(|(.., hello)| hello.last_write).max();
         let fresh: Vec<_> = of_role(Role::Secondary)
@@ -126,7 +127,7 @@ impl Membership {
     }
 
     /// The status of a member, for people; the caller adds its listener.
-    pub(in crate::proxy) fn status(&self, member: &Member) -> MemberStatus {
+    pub(in crate::proxy) fn status(&self, member: &MemberAddress) -> MemberStatus {
         let hello_result = self.seen.get(&member.dial);
         let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
         let no_answer =
@@ -145,7 +146,7 @@ impl Membership {
     }
 
     /// How far a member is behind the primary, in milliseconds; `None` if neither is known.
-    fn lag(&self, member: &Member) -> Option<u64> {
+    fn lag(&self, member: &MemberAddress) -> Option<u64> {
         let answering = |hello_result: &HelloResult, role: Role| {
             hello_result.hello.as_ref().is_some_and(|hello| hello.role == role)
         };
@@ -171,13 +172,13 @@ impl Membership {
     }
 
     /// A member with the address of the seed that reports this name, otherwise with the name as its address.
-    fn member(&self, name: &str) -> Option<Member> {
+    fn member(&self, name: &str) -> Option<MemberAddress> {
         let is_it = |seed: &&Address| {
             let me = self.hello(seed).and_then(|hello| hello.me.as_deref());
             me.is_some_and(|me| me.eq_ignore_ascii_case(name))
         };
         let dial = self.seeds().iter().find(is_it).cloned().or_else(|| Address::parse(name))?;
-        Some(Member { dial, name: name.to_owned() })
+        Some(MemberAddress { dial, name: name.to_owned() })
     }
 
     fn seeds(&self) -> &[Address] {
@@ -249,7 +250,7 @@ mod tests {
         membership
     }
 
-    fn dialled(members: Option<Vec<Member>>) -> Vec<(String, String)> {
+    fn dialled(members: Option<Vec<MemberAddress>>) -> Vec<(String, String)> {
         members.unwrap().into_iter().map(|member| (member.name, member.dial.to_string())).collect()
     }
 
@@ -312,7 +313,7 @@ mod tests {
     fn queries_go_to_secondaries_that_are_fresh_enough() {
         let start = Instant::now();
         let seconds = Duration::from_secs;
-        let member = |name: &str| Member { dial: address(name), name: name.into() };
+        let member = |name: &str| MemberAddress { dial: address(name), name: name.into() };
         let members = ["p:1", "s:1", "t:1"].map(member);
         let check_from = |now: &[Address], answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
             let mut membership = membership(&["p:1"], false, &[]);

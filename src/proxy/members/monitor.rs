@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::engine::pooling::login::ping;
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
 use crate::proxy::server_side::upstream::{Address, Upstream};
-use crate::proxy::transport::socket::Stream;
+use crate::proxy::transport::socket::SocketStream;
 use crate::text::io_reason;
 
 /// How long a server may delay its reply. Its last write may be this old when its staleness is estimated.
@@ -156,7 +156,7 @@ async fn follow(
 }
 
 /// The time from a ping to its reply.
-async fn measure_round_trip(stream: &mut Stream) -> std::io::Result<Duration> {
+async fn measure_round_trip(stream: &mut SocketStream) -> std::io::Result<Duration> {
     let asked = Instant::now();
     timeout(CONNECT_TIMEOUT, exchange(stream, &ping(1))).await??;
     Ok(asked.elapsed())

@@ -3,25 +3,25 @@
 use std::net::SocketAddr;
 
 use crate::proxy::members::membership::Membership;
-use crate::proxy::members::topology::{Advertised, Mapped, Member};
+use crate::proxy::members::topology::{Advertised, Mapped, MemberAddress};
 use crate::proxy::server_side::upstream::Address;
 
 /// Where the listeners of members are opened.
 #[derive(Debug, Clone)]
-pub enum Placement {
+pub enum ListenerPlacement {
     /// The first member's listener on `first`, further ones on the following ports.
     Following { first: SocketAddr, advertise: Option<Advertised> },
     /// Each on its configured address; members that are not mentioned are hidden.
     Mapped(Vec<Mapped>),
 }
 
-impl Placement {
+impl ListenerPlacement {
     /// The members assumed while no server answers.
-    pub(in crate::proxy) fn assumed(&self, membership: &Membership) -> Vec<Member> {
+    pub(in crate::proxy) fn assumed(&self, membership: &Membership) -> Vec<MemberAddress> {
         let Self::Mapped(mapped) = self else { return membership.by_seed() };
         let member = |mapped: &Mapped| {
             let dial = Address::parse(&mapped.member)?;
-            Some(Member { dial, name: mapped.member.clone() })
+            Some(MemberAddress { dial, name: mapped.member.clone() })
         };
         mapped.iter().filter_map(member).collect()
     }
@@ -29,7 +29,7 @@ impl Placement {
     /// Addresses to try for a member's listener, in order.
     pub(in crate::proxy) fn addresses<'a>(
         &'a self,
-        member: &'a Member,
+        member: &'a MemberAddress,
         is_taken: impl Fn(SocketAddr) -> bool + 'a,
     ) -> Box<dyn Iterator<Item = SocketAddr> + 'a> {
         match self {
@@ -43,14 +43,14 @@ impl Placement {
         }
     }
 
-    pub(in crate::proxy) fn advertise(&self, member: &Member) -> Option<Advertised> {
+    pub(in crate::proxy) fn advertise(&self, member: &MemberAddress) -> Option<Advertised> {
         match self {
             Self::Following { advertise, .. } => advertise.clone(),
             Self::Mapped(_) => self.mapped(member)?.advertise.clone(),
         }
     }
 
-    fn mapped(&self, member: &Member) -> Option<&Mapped> {
+    fn mapped(&self, member: &MemberAddress) -> Option<&Mapped> {
         let Self::Mapped(mapped) = self else { return None };
         mapped.iter().find(|mapped| member.is_called(&mapped.member))
     }
@@ -62,10 +62,10 @@ mod tests {
 
     #[test]
     fn further_members_take_the_following_free_ports() {
-        let member = Member { dial: Address::parse("a:1").unwrap(), name: "a:1".into() };
+        let member = MemberAddress { dial: Address::parse("a:1").unwrap(), name: "a:1".into() };
         let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
-        let following = |port| Placement::Following { first: at(port), advertise: None };
-        let check = |placement: &Placement, taken: &[u16], expected: &[u16]| {
+        let following = |port| ListenerPlacement::Following { first: at(port), advertise: None };
+        let check = |placement: &ListenerPlacement, taken: &[u16], expected: &[u16]| {
             let addresses = placement.addresses(&member, |address| taken.contains(&address.port()));
             assert_eq!(addresses.take(2).map(|address| address.port()).collect::<Vec<_>>(), expected);
         };
@@ -74,7 +74,7 @@ mod tests {
         check(&following(65535), &[], &[65535]);
         check(&following(0), &[], &[0]);
         let mapped = |name: &str| Mapped { member: name.into(), listen: at(7), advertise: None };
-        check(&Placement::Mapped(vec![mapped("b:1"), mapped("A:1")]), &[], &[7]);
-        check(&Placement::Mapped(vec![mapped("b:1")]), &[], &[]);
+        check(&ListenerPlacement::Mapped(vec![mapped("b:1"), mapped("A:1")]), &[], &[7]);
+        check(&ListenerPlacement::Mapped(vec![mapped("b:1")]), &[], &[]);
     }
 }

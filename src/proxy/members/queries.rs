@@ -10,18 +10,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
 
-use crate::proxy::members::closing::{Candidate, Closing};
+use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::server_side::upstream::Address;
 
 /// The servers that may answer queries.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Queries {
-    servers: ArcSwap<Vec<Server>>,
+    servers: ArcSwap<Vec<QueryServer>>,
     next: AtomicUsize,
 }
 
 #[derive(Debug, Clone)]
-struct Server {
+struct QueryServer {
     dial: Address,
     closing: Arc<watch::Sender<Closing>>,
 }
@@ -34,9 +34,9 @@ impl Queries {
         let before = self.servers.load_full();
         let server = |dial: &Address| {
             let known = before.iter().find(|server| server.dial == *dial).cloned();
-            known.unwrap_or_else(|| Server { dial: dial.clone(), closing: Arc::default() })
+            known.unwrap_or_else(|| QueryServer { dial: dial.clone(), closing: Arc::default() })
         };
-        let now: Vec<Server> = addresses.iter().map(server).collect();
+        let now: Vec<QueryServer> = addresses.iter().map(server).collect();
         self.servers.store(Arc::new(now));
         for server in before.iter().filter(|server| !addresses.contains(&server.dial)) {
             tracing::info!("queries are no longer routed to {}", server.dial);
@@ -57,11 +57,12 @@ impl Queries {
     }
 
     /// The servers in the order a new connection tries them; each connection starts with the next one.
-    pub(in crate::proxy) fn candidates(&self) -> Vec<Candidate> {
+    pub(in crate::proxy) fn candidates(&self) -> Vec<CandidateServer> {
         let servers = self.servers.load();
         let first = self.next.fetch_add(1, Ordering::Relaxed);
         let turn = |offset: usize| servers.get(first.wrapping_add(offset) % servers.len());
-        let candidate = |server: &Server| Candidate { dial: server.dial.clone(), closing: server.closing.subscribe() };
+        let candidate =
+            |server: &QueryServer| CandidateServer { dial: server.dial.clone(), closing: server.closing.subscribe() };
         (0..servers.len()).filter_map(turn).map(candidate).collect()
     }
 }
@@ -76,8 +77,9 @@ mod tests {
         let queries = Queries::default();
         assert!(queries.candidates().is_empty());
         queries.follow(&[address("a:1"), address("b:1")], |_| true);
-        let order =
-            |candidates: &[Candidate]| candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat();
+        let order = |candidates: &[CandidateServer]| {
+            candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat()
+        };
         let candidates = [queries.candidates(), queries.candidates()];
         let mut orders: Vec<_> = candidates.iter().map(|candidates| order(candidates)).collect();
         orders.sort();

@@ -12,7 +12,7 @@ use crate::proxy::members::closing::Closing;
 /// The phase of this process.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Phase {
+pub enum ProcessPhase {
     /// Connections are not accepted yet.
     #[default]
     Starting,
@@ -58,7 +58,7 @@ pub(in crate::proxy) struct Posted {
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct StatusBoard {
     members: ArcSwap<Vec<Posted>>,
-    phase: watch::Sender<Phase>,
+    phase: watch::Sender<ProcessPhase>,
 }
 
 impl StatusBoard {
@@ -66,7 +66,7 @@ impl StatusBoard {
         self.members.store(Arc::new(members));
     }
 
-    pub(in crate::proxy) fn set_phase(&self, phase: Phase) {
+    pub(in crate::proxy) fn set_phase(&self, phase: ProcessPhase) {
         self.phase.send_replace(phase);
     }
 
@@ -78,7 +78,7 @@ impl StatusBoard {
         self.members.load().iter().map(counted).collect()
     }
 
-    pub(in crate::proxy) fn phase(&self) -> watch::Receiver<Phase> {
+    pub(in crate::proxy) fn phase(&self) -> watch::Receiver<ProcessPhase> {
         self.phase.subscribe()
     }
 }

@@ -14,7 +14,7 @@ use crate::proxy::server_side::upstream::Address;
 
 /// A member and the address docward connects to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::proxy) struct Member {
+pub(in crate::proxy) struct MemberAddress {
     pub(in crate::proxy) dial: Address,
     /// Its name in the set's configuration; the dialled address until a server has reported it.
     pub(in crate::proxy) name: String,
@@ -43,7 +43,7 @@ pub(in crate::proxy) struct ListenerSlot {
     pub(in crate::proxy) listen: SocketAddr,
     pub(in crate::proxy) advertise: Option<Advertised>,
     /// `None`: the listener is closed and the slot is free.
-    pub(in crate::proxy) member: Option<Member>,
+    pub(in crate::proxy) member: Option<MemberAddress>,
 }
 
 /// All slots. One task changes them; every connection reads them.
@@ -54,14 +54,14 @@ pub(in crate::proxy) struct Topology {
 
 /// The work that a change of the members requires.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(in crate::proxy) struct Changes {
+pub(in crate::proxy) struct TopologyChanges {
     /// Slots whose members were removed.
     pub(in crate::proxy) freed: Vec<usize>,
     /// Members without a slot.
-    pub(in crate::proxy) unplaced: Vec<Member>,
+    pub(in crate::proxy) unplaced: Vec<MemberAddress>,
 }
 
-impl Member {
+impl MemberAddress {
     pub(in crate::proxy) fn is_called(&self, name: &str) -> bool {
         self.name.eq_ignore_ascii_case(name)
     }
@@ -72,7 +72,7 @@ impl Member {
     }
 
     /// Whether `newer` is the same member, as far as names and addresses show.
-    fn is(&self, newer: &Member) -> bool {
+    fn is(&self, newer: &MemberAddress) -> bool {
         self.is_called(&newer.name) || self.is_provisional() && self.dial == newer.dial
     }
 }
@@ -97,7 +97,7 @@ impl Topology {
         self.slots.load_full()
     }
 
-    pub(in crate::proxy) fn members(&self) -> Vec<Member> {
+    pub(in crate::proxy) fn members(&self) -> Vec<MemberAddress> {
         self.slots.load().iter().filter_map(|slot| slot.member.clone()).collect()
     }
 
@@ -122,9 +122,9 @@ impl Topology {
     }
 
     /// Applies the current members: known ones keep their slots, and their names and addresses are updated.
-    pub(in crate::proxy) fn follow(&self, members: &[Member]) -> Changes {
+    pub(in crate::proxy) fn follow(&self, members: &[MemberAddress]) -> TopologyChanges {
         let mut slots = Vec::clone(&self.slots.load());
-        let mut changes = Changes { unplaced: members.to_vec(), ..Changes::default() };
+        let mut changes = TopologyChanges { unplaced: members.to_vec(), ..TopologyChanges::default() };
         for (index, slot) in slots.iter_mut().enumerate() {
             let Some(member) = &slot.member else { continue };
             let now = changes.unplaced.iter().position(|newer| member.is(newer));
@@ -174,11 +174,11 @@ impl ListenerSlot {
 mod tests {
     use super::*;
 
-    fn member(name: &str, dial: &str) -> Member {
-        Member { dial: Address::parse(dial).unwrap(), name: name.into() }
+    fn member(name: &str, dial: &str) -> MemberAddress {
+        MemberAddress { dial: Address::parse(dial).unwrap(), name: name.into() }
     }
 
-    fn slot(listen: &str, member: Option<Member>) -> ListenerSlot {
+    fn slot(listen: &str, member: Option<MemberAddress>) -> ListenerSlot {
         ListenerSlot { listen: listen.parse().unwrap(), advertise: None, member }
     }
 
@@ -212,7 +212,7 @@ mod tests {
         ]);
         let newer = [member("c:3", "c:3"), member("b:2", "10.0.0.2:2"), member("a:1", "10.0.0.1:1")];
         let changes = topology.follow(&newer);
-        assert_eq!(changes, Changes { freed: vec![], unplaced: vec![newer[0].clone()] });
+        assert_eq!(changes, TopologyChanges { freed: vec![], unplaced: vec![newer[0].clone()] });
         assert_eq!(topology.members(), [newer[2].clone(), newer[1].clone()]);
 
         assert_eq!(topology.assign(slot("127.0.0.1:1002", Some(newer[0].clone()))), 2);

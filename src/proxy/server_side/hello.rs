@@ -152,7 +152,7 @@ where
 }
 
 fn hello_request(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {
-    let mut request = op_msg::Writer::new(1, 0, 0, 192);
+    let mut request = op_msg::MessageWriter::new(1, 0, 0, 192);
     request.body(|out| {
         Writer::document(out, |w| {
             w.int32("hello", 1);

@@ -16,10 +16,10 @@ use tokio::time::timeout;
 
 use crate::engine::{login_question, requires_login};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
-use crate::proxy::transport::socket::{self, Stream};
+use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::{TlsError, UpstreamTls, from_upstream};
 use crate::service::connection::{self, ConnectionError, ConnectionString};
-use crate::wire::compressed::{Compressor, Method};
+use crate::wire::compressed::{CompressionMethod, Compressor};
 
 const DEFAULT_PORT: u16 = 27017;
 
@@ -40,7 +40,7 @@ pub struct Upstream {
     /// `replicaSet=`
     pub replica_set: Option<String>,
     /// `compressors=`, in order of preference; `None` if not given.
-    pub compressors: Option<Vec<Method>>,
+    pub compressors: Option<Vec<CompressionMethod>>,
     pub tls: Option<Arc<UpstreamTls>>,
     /// Whether a server was seen to require a login. Shared by clones.
     requires_login: Arc<AtomicBool>,
@@ -93,12 +93,12 @@ impl Upstream {
     ///
     /// # Errors
     /// I/O errors of the socket, `TimedOut` after [`CONNECT_TIMEOUT`], or why the TLS handshake failed.
-    pub(crate) async fn connect(&self, address: &Address) -> io::Result<Stream> {
+    pub(crate) async fn connect(&self, address: &Address) -> io::Result<SocketStream> {
         timeout(CONNECT_TIMEOUT, async {
             let stream = TcpStream::connect((address.host.as_str(), address.port)).await?;
             socket::tune(&stream)?;
             match &self.tls {
-                None => Ok(Stream::Plain(stream)),
+                None => Ok(SocketStream::Plain(stream)),
                 Some(tls) => tls.connect(&address.host, stream).await,
             }
         })
@@ -147,7 +147,7 @@ impl Upstream {
     }
 
     /// Keeps the previous result if the server does not answer.
-    async fn note_login_requirement(&self, stream: &mut Stream) {
+    async fn note_login_requirement(&self, stream: &mut SocketStream) {
         let reply = timeout(CONNECT_TIMEOUT, exchange(stream, &login_question(2))).await;
         if let Some(demanded) = reply.ok().and_then(Result::ok).and_then(|reply| requires_login(&reply)) {
             self.requires_login.store(demanded, Ordering::Relaxed);
@@ -191,14 +191,15 @@ fn not_in(wanted: &str, address: &Address, set: Option<&str>) -> Option<String> 
     Some(format!("{address} {is}, but the connection string has replicaSet={wanted}; correct one of them"))
 }
 
-fn method(compressor: &mongodb::options::Compressor) -> Option<Method> {
+fn method(compressor: &mongodb::options::Compressor) -> Option<CompressionMethod> {
     use mongodb::options::Compressor as Known;
     match *compressor {
         Known::Snappy => Some(Compressor::Snappy.into()),
-        Known::Zlib { level } => {
-            Some(Method { compressor: Compressor::Zlib, level: level.and_then(|level| level.try_into().ok()) })
-        }
-        Known::Zstd { level } => Some(Method { compressor: Compressor::Zstd, level }),
+        Known::Zlib { level } => Some(CompressionMethod {
+            compressor: Compressor::Zlib,
+            level: level.and_then(|level| level.try_into().ok()),
+        }),
+        Known::Zstd { level } => Some(CompressionMethod { compressor: Compressor::Zstd, level }),
         _ => None,
     }
 }
@@ -243,7 +244,7 @@ mod tests {
         assert!(!upstream.direct && upstream.tls.is_none() && upstream.replica_set.as_deref() == Some("rs0"));
         assert!(parse("mongodb://a/?directConnection=true").await.unwrap().direct);
         let list = "mongodb://a/?compressors=zstd,zlib,snappy&zlibCompressionLevel=9";
-        let zlib = Method { compressor: Compressor::Zlib, level: Some(9) };
+        let zlib = CompressionMethod { compressor: Compressor::Zlib, level: Some(9) };
         let expected = vec![Compressor::Zstd.into(), zlib, Compressor::Snappy.into()];
         assert_eq!(parse(list).await.unwrap().compressors, Some(expected));
         assert_eq!(upstream.compressors, None);

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::proxy::transport::listening_sockets::{Listening, Passed};
+use crate::proxy::transport::listening_sockets::{ListeningSockets, Passed};
 
 /// The confirmation. Versions that also passed connections sent the number of their format; none was 0.
 const CONFIRMED: u8 = 0;
@@ -104,7 +104,7 @@ impl Predecessor {
 ///
 /// # Errors
 /// The path cannot be bound.
-pub(in crate::proxy) async fn offer(path: &Path, listening: &Listening) -> io::Result<()> {
+pub(in crate::proxy) async fn offer(path: &Path, listening: &ListeningSockets) -> io::Result<()> {
     // Removes the socket of an earlier process. `ask` has already contacted that process; it has ended or does not
     // answer.
     match std::fs::remove_file(path) {
@@ -128,7 +128,7 @@ pub(in crate::proxy) async fn offer(path: &Path, listening: &Listening) -> io::R
 }
 
 /// Sends the sockets and waits for the confirmation.
-async fn serve(stream: &mut UnixStream, listening: &Listening) -> io::Result<()> {
+async fn serve(stream: &mut UnixStream, listening: &ListeningSockets) -> io::Result<()> {
     let sockets = listening.all();
     let purposes: Vec<&str> = sockets.iter().map(|(purpose, _)| purpose.as_str()).collect();
     let list = serde_json::to_vec(&purposes).map_err(io::Error::other)?;

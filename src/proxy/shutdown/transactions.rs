@@ -10,7 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep};
 
-use crate::engine::{Transaction, TransactionId, transaction};
+use crate::engine::{TransactionChange, TransactionId, transaction};
 
 /// The server's default limit on a transaction's lifetime (`transactionLifetimeLimitSeconds`).
 const LIFETIME: Duration = Duration::from_secs(60);
@@ -26,12 +26,12 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 /// The open transactions and when they began.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct Transactions {
-    open: Mutex<Open>,
+    open: Mutex<OpenTransactions>,
     ended: Notify,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct OpenTransactions {
     since: HashMap<TransactionId, Instant>,
     /// Size at which to sweep next: twice what the last sweep left, so that sweeps stay rare.
     sweep_at: usize,
@@ -43,8 +43,8 @@ impl Transactions {
     pub(in crate::proxy) fn note(&self, head: &[u8]) {
         match transaction(head) {
             None => {}
-            Some(Transaction::Continues(id)) => self.lock().go_on(id),
-            Some(Transaction::Ends(id)) => {
+            Some(TransactionChange::Continues(id)) => self.lock().go_on(id),
+            Some(TransactionChange::Ends(id)) => {
                 self.lock().since.remove(&id);
                 self.ended.notify_waiters();
             }
@@ -77,12 +77,12 @@ impl Transactions {
         transactions.retain(|id| open.since.contains_key(id));
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, OpenTransactions> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl OpenTransactions {
     fn go_on(&mut self, id: TransactionId) {
         if self.since.contains_key(&id) {
             return;
@@ -107,7 +107,7 @@ mod tests {
     use bson::{Binary, doc, spec::BinarySubtype};
 
     use super::*;
-    use crate::wire::op_msg::Writer;
+    use crate::wire::op_msg::MessageWriter;
 
     #[test]
     fn the_number_of_tracked_transactions_is_bounded() {
@@ -115,7 +115,7 @@ mod tests {
         for number in 0..MAX_OPEN as i64 + 1000 {
             let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![7; 16] };
             let body = doc! {"insert": "c", "lsid": {"id": id}, "txnNumber": number, "autocommit": false, "$db": "d"};
-            let mut writer = Writer::new(1, 0, 0, 0);
+            let mut writer = MessageWriter::new(1, 0, 0, 0);
             writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(&body).unwrap().as_bytes()));
             transactions.note(&writer.finish());
         }

@@ -2,21 +2,21 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crate::audit::{Counts, Effect};
+use crate::audit::{EffectCounts, RuleEffect};
 
 /// Minutes that are kept.
 pub const MINUTES: u64 = 60;
 
 /// Statements by effect in the minutes that had any, the oldest first.
 #[derive(Debug, Clone, Default)]
-pub struct History(VecDeque<(u64, Counts)>);
+pub struct MinuteCounts(VecDeque<(u64, EffectCounts)>);
 
-impl History {
+impl MinuteCounts {
     /// Counts statements in a minute since 1970 UTC. If the clock is set back, they count in the latest minute
     /// reached.
-    pub(in crate::proxy) fn add(&mut self, minute: u64, effect: Effect, statements: u64) {
+    pub(in crate::proxy) fn add(&mut self, minute: u64, effect: RuleEffect, statements: u64) {
         if self.0.back().is_none_or(|(newest, _)| *newest < minute) {
-            self.0.push_back((minute, Counts::default()));
+            self.0.push_back((minute, EffectCounts::default()));
         }
         while self.0.front().is_some_and(|(oldest, _)| *oldest + MINUTES <= minute) {
             self.0.pop_front();
@@ -30,14 +30,14 @@ impl History {
     pub(in crate::proxy) fn merge(&mut self, other: &Self) {
         let mut both = BTreeMap::new();
         for (minute, counts) in self.0.iter().chain(&other.0) {
-            both.entry(*minute).or_insert_with(Counts::default).merge(*counts);
+            both.entry(*minute).or_insert_with(EffectCounts::default).merge(*counts);
         }
         let newest = both.last_key_value().map_or(0, |(minute, _)| *minute);
         self.0 = both.into_iter().filter(|(minute, _)| minute + MINUTES > newest).collect();
     }
 
     /// The minutes that are at most [`MINUTES`] old at minute `now`.
-    pub fn since(&self, now: u64) -> impl Iterator<Item = (u64, Counts)> + '_ {
+    pub fn since(&self, now: u64) -> impl Iterator<Item = (u64, EffectCounts)> + '_ {
         self.0.iter().copied().filter(move |(minute, _)| minute + MINUTES > now)
     }
 }
@@ -48,14 +48,14 @@ mod tests {
 
     #[test]
     fn one_hour_is_kept_even_if_the_clock_is_set_back() {
-        let mut history = History::default();
+        let mut history = MinuteCounts::default();
         for (minute, statements) in [(100, 1), (100, 2), (102, 3), (101, 4), (159, 5)] {
-            history.add(minute, Effect::Rejected, statements);
+            history.add(minute, RuleEffect::Rejected, statements);
         }
         let rejected = |now| history.since(now).map(|(minute, counts)| (minute, counts.rejected)).collect::<Vec<_>>();
         assert_eq!(rejected(159), [(100, 3), (102, 7), (159, 5)]);
         assert_eq!(rejected(160), [(102, 7), (159, 5)]);
-        history.add(1000, Effect::Rewritten, 1);
+        history.add(1000, RuleEffect::Rewritten, 1);
         assert_eq!(history.0.len(), 1);
         assert_eq!(history.since(5000).count(), 0);
     }
@@ -63,8 +63,8 @@ mod tests {
     #[test]
     fn histories_merge_by_minute() {
         let of = |minutes: &[(u64, u64)]| {
-            let mut history = History::default();
-            minutes.iter().for_each(|(minute, statements)| history.add(*minute, Effect::Rejected, *statements));
+            let mut history = MinuteCounts::default();
+            minutes.iter().for_each(|(minute, statements)| history.add(*minute, RuleEffect::Rejected, *statements));
             history
         };
         let mut history = of(&[(100, 1), (102, 2)]);

@@ -14,7 +14,7 @@ use crate::document;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
-use crate::proxy::telemetry::slowest::{Sender, Slowest};
+use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
 use crate::proxy::telemetry::spans::{Opened, Tracer};
 use crate::wire::op_msg::BODY_AT;
 use crate::wire::{Header, OpCode};
@@ -61,13 +61,13 @@ pub(in crate::proxy) struct Meter(Option<Meters>);
 #[derive(Debug)]
 struct Meters {
     began: Instant,
-    shards: Sharded<Shard>,
+    shards: Sharded<MeterShard>,
     slowest: Slowest,
     tracer: Option<Arc<Tracer>>,
 }
 
 #[derive(Debug)]
-struct Shard {
+struct MeterShard {
     from_clients: AtomicU64,
     from_upstream: AtomicU64,
     /// Indexed by command number; created when the first command of a kind arrives.
@@ -123,7 +123,12 @@ pub struct LookupMeasures {
 
 impl Meter {
     pub(in crate::proxy) fn running(tracer: Option<Arc<Tracer>>) -> Self {
-        Self(Some(Meters { began: Instant::now(), shards: Sharded::new(Shard::new), slowest: Slowest::new(), tracer }))
+        Self(Some(Meters {
+            began: Instant::now(),
+            shards: Sharded::new(MeterShard::new),
+            slowest: Slowest::new(),
+            tracer,
+        }))
     }
 
     /// The current moment; reads the clock only if something is measured.
@@ -149,7 +154,7 @@ impl Meter {
         now: Moment,
         command: CommandName,
         (own, upstream): (u64, u64),
-        sender: Sender<'_>,
+        sender: StatementSender<'_>,
     ) {
         let took = own + upstream;
         if let Some(slowest) = self.slowest().filter(|slowest| slowest.admits(took, now)) {
@@ -239,7 +244,7 @@ impl Meter {
 /// The index of a lookup's kind in [`LOOKUPS`].
 pub(in crate::proxy) fn kind_of(lookup: &Lookup) -> usize {
     match lookup {
-        Lookup::Lease(_) => 0,
+        Lookup::Numbers(_) => 0,
         Lookup::Maximum(_) => 1,
     }
 }
@@ -290,7 +295,7 @@ impl Meters {
     }
 }
 
-impl Shard {
+impl MeterShard {
     fn new() -> Self {
         let commands = command_names().map(|_| OnceLock::new()).collect();
         Self {

@@ -13,10 +13,10 @@ use std::time::SystemTime;
 
 use tokio::sync::broadcast::Receiver;
 
-use self::counts::Counts;
+use self::counts::CountsByRule;
 pub use self::counts::RuleCounts;
-use self::known_rules::{Known, KnownRules};
-use crate::audit::{Effect, Noted, shape_of_frame};
+use self::known_rules::{KnownRule, KnownRules};
+use crate::audit::{Noted, RuleEffect, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
 use crate::proxy::telemetry::decisions::{Decision, Tail};
@@ -27,7 +27,7 @@ use crate::proxy::telemetry::sharded::Sharded;
 pub(in crate::proxy) struct OutcomeCounters {
     /// Plain mutexes, because contention is rare: one thread adds to each, and only reports read them. Locked before
     /// the register.
-    counts: Sharded<Mutex<Counts>>,
+    counts: Sharded<Mutex<CountsByRule>>,
     register: Mutex<KnownRules>,
     tail: Tail,
     /// Decisions are logged with their documents.
@@ -82,7 +82,7 @@ impl OutcomeCounters {
         policy: &P,
     ) -> Option<u64> {
         let noted = Noted {
-            effect: Effect::from_outcome(outcome.kind),
+            effect: RuleEffect::from_outcome(outcome.kind),
             statements: outcome.statements,
             app: client_state.app_name(),
             users: client_state.users.as_deref(),
@@ -124,7 +124,7 @@ impl OutcomeCounters {
 }
 impl LiveRule {
     /// A rule without outcomes.
-    fn without_counts(known: &Known) -> Self {
+    fn without_counts(known: &KnownRule) -> Self {
         Self {
             label: known.label.clone(),
             written: known.written.clone(),
@@ -155,7 +155,7 @@ mod tests {
     /// Notes the outcomes of a replacement on d.c by this application.
     fn replace(outcomes: &OutcomeCounters, rules: &RuleSet, app: &str) {
         let body = bson::doc! {"update": "c", "updates": [{"q": {"_id": 1}, "u": {"a": 1}}], "$db": "d"};
-        let mut writer = op_msg::Writer::new(1, 0, 0, 128);
+        let mut writer = op_msg::MessageWriter::new(1, 0, 0, 128);
         let body = bson::raw::RawDocumentBuf::try_from(&body).unwrap();
         writer.body(|out| out.extend_from_slice(body.as_bytes()));
         let frame = writer.finish();

@@ -8,7 +8,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::SystemTime;
 
 use crate::command::shape::shape;
-use crate::command::{CommandName, Form, classify};
+use crate::command::{CommandName, WriteForm, classify};
 use crate::document::{CowDocument, Document, Value, peek};
 use crate::engine::ClientState;
 use crate::proxy::telemetry::meter::Moment;
@@ -50,7 +50,7 @@ pub(in crate::proxy) struct LatestRequest(Vec<u8>);
 
 /// Who sent a statement, and what is remembered of it.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::proxy) struct Sender<'s> {
+pub(in crate::proxy) struct StatementSender<'s> {
     pub(in crate::proxy) latest: &'s LatestRequest,
     pub(in crate::proxy) client: &'s ClientState,
 }
@@ -99,7 +99,7 @@ impl LatestRequest {
 
     /// The first statement of a batch that follows the body, as drivers send it (OP_MSG, section kind 1).
     fn first_statement(&self, command: CommandName) -> Option<(&'static str, Document<'_>)> {
-        let list = Form::for_class(classify(command.as_str().as_bytes())).and_then(Form::list)?;
+        let list = WriteForm::for_class(classify(command.as_str().as_bytes())).and_then(WriteForm::list)?;
         let length = i32::from_le_bytes(*self.0.first_chunk()?);
         let section = self.0.get(usize::try_from(length).ok()?..)?;
         let named = section.strip_prefix(&[1])?.get(4..)?;
@@ -127,7 +127,7 @@ impl Slowest {
         now: Moment,
         (took, servers): (u64, u64),
         command: CommandName,
-        Sender { latest, client }: Sender<'_>,
+        StatementSender { latest, client }: StatementSender<'_>,
     ) {
         if WAIT.contains(&command.as_str()) {
             return;
@@ -183,7 +183,7 @@ mod tests {
 
     fn request(command: &bson::Document, statements: &[bson::Document]) -> (CommandName, LatestRequest) {
         let bytes = bson::RawDocumentBuf::try_from(command).unwrap();
-        let mut writer = op_msg::Writer::new(1, 0, 0, 0);
+        let mut writer = op_msg::MessageWriter::new(1, 0, 0, 0);
         writer.body(|out| out.extend_from_slice(bytes.as_bytes()));
         if !statements.is_empty() {
             writer.sequence("updates", |out| {
@@ -225,7 +225,7 @@ mod tests {
         let note = |at: Moment, collection: String, took: u64| {
             let (name, latest) = request(&doc! {"find": collection, "$db": "shop"}, &[]);
             if slowest.admits(took, at) {
-                slowest.note(at, (took, took), name, Sender { latest: &latest, client: &client });
+                slowest.note(at, (took, took), name, StatementSender { latest: &latest, client: &client });
             }
         };
         let listed = |at: Moment| slowest.list(at).iter().map(|one| one.took / MILLISECOND).collect::<Vec<_>>();
@@ -249,7 +249,7 @@ mod tests {
         let (slowest, begin) = (Slowest::new(), Meter::running(None).now());
         let (name, latest) = request(&doc! {"getMore": 1_i64, "collection": "a", "$db": "shop"}, &[]);
         let client = ClientState::default();
-        slowest.note(begin, (AGE, AGE), name, Sender { latest: &latest, client: &client });
+        slowest.note(begin, (AGE, AGE), name, StatementSender { latest: &latest, client: &client });
         assert_eq!(slowest.list(begin), []);
     }
 }

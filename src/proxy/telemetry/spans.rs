@@ -15,7 +15,7 @@ const MAX_WAITING: usize = 4096;
 
 /// One message, from being read until the beginning of its reply is sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Span {
+pub struct TraceSpan {
     pub trace: [u8; 16],
     pub id: [u8; 8],
     pub parent: Option<[u8; 8]>,
@@ -55,13 +55,13 @@ pub(in crate::proxy) struct Opened {
 /// Sends finished spans to the exporter.
 #[derive(Debug)]
 pub struct Tracer {
-    finished: Sender<Span>,
+    finished: Sender<TraceSpan>,
     dropped: AtomicU64,
 }
 
 impl Tracer {
     #[must_use]
-    pub fn new() -> (Self, Receiver<Span>) {
+    pub fn new() -> (Self, Receiver<TraceSpan>) {
         let (finished, spans) = channel(MAX_WAITING);
         (Self { finished, dropped: AtomicU64::new(0) }, spans)
     }
@@ -87,7 +87,7 @@ impl Tracer {
     pub(in crate::proxy) fn finish(&self, opened: Opened, command: &'static str, own: u64, upstream: u64) {
         let Opened { trace, parent, start, evaluated, decisions } = opened;
         let (own, upstream) = (Duration::from_nanos(own), Duration::from_nanos(upstream));
-        let span = Span { trace, id: new_span(), parent, start, command, own, upstream, evaluated, decisions };
+        let span = TraceSpan { trace, id: new_span(), parent, start, command, own, upstream, evaluated, decisions };
         if self.finished.try_send(span).is_err() {
             self.dropped.fetch_add(1, Ordering::Relaxed);
         }

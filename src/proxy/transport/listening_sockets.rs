@@ -37,7 +37,7 @@ pub(in crate::proxy) struct Passed(Vec<(Option<String>, TcpListener)>);
 
 /// The listening sockets of this process, by purpose.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Listening(Mutex<Vec<(String, Arc<TcpListener>)>>);
+pub(in crate::proxy) struct ListeningSockets(Mutex<Vec<(String, Arc<TcpListener>)>>);
 
 impl Passed {
     /// Adds a socket; `purpose` is a member's name, or `None` if it is unknown.
@@ -78,7 +78,7 @@ impl Passed {
     }
 }
 
-impl Listening {
+impl ListeningSockets {
     pub(in crate::proxy) fn add(&self, purpose: &str, socket: Arc<TcpListener>) {
         self.lock().push((purpose.to_owned(), socket));
     }

@@ -29,13 +29,13 @@ pub(in crate::proxy) trait ClientSocket: AsyncRead + AsyncWrite + Unpin {
 
 /// One side of a relay. The kind is matched per call, which costs little beside the system call.
 #[derive(Debug)]
-pub(crate) enum Stream {
+pub(crate) enum SocketStream {
     Plain(TcpStream),
     /// Boxed: plain connections should not take the space of TLS state.
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-impl Stream {
+impl SocketStream {
     /// The local address of the socket.
     pub(in crate::proxy) fn local_addr(&self) -> io::Result<SocketAddr> {
         match self {
@@ -45,7 +45,7 @@ impl Stream {
     }
 }
 
-impl ClientSocket for Stream {
+impl ClientSocket for SocketStream {
     fn has_closed_before(&self, missing: usize) -> bool {
         let (socket, buffered) = match self {
             Self::Plain(stream) => (stream, 0),
@@ -58,7 +58,7 @@ impl ClientSocket for Stream {
     }
 }
 
-impl AsyncRead for Stream {
+impl AsyncRead for SocketStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
@@ -72,7 +72,7 @@ impl AsyncRead for Stream {
     }
 }
 
-impl AsyncWrite for Stream {
+impl AsyncWrite for SocketStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),

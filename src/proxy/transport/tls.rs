@@ -19,7 +19,7 @@ use rustls::{ClientConfig, ServerConfig};
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-use crate::proxy::transport::socket::Stream;
+use crate::proxy::transport::socket::SocketStream;
 use crate::service::TlsFiles;
 
 pub(in crate::proxy) use self::explain::from_upstream;
@@ -45,10 +45,10 @@ impl ListenerTls {
     ///
     /// # Errors
     /// An error whose text tells the operator why it failed.
-    pub(in crate::proxy) async fn accept(&self, client: TcpStream) -> io::Result<Stream> {
+    pub(in crate::proxy) async fn accept(&self, client: TcpStream) -> io::Result<SocketStream> {
         let acceptor = TlsAcceptor::from(self.current());
         match acceptor.accept(client).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
+            Ok(stream) => Ok(SocketStream::Tls(Box::new(stream.into()))),
             Err(error) => Err(io::Error::new(error.kind(), explain::client(&error))),
         }
     }
@@ -59,11 +59,11 @@ impl UpstreamTls {
     ///
     /// # Errors
     /// An error whose text tells the operator why it failed.
-    pub(in crate::proxy) async fn connect(&self, host: &str, server: TcpStream) -> io::Result<Stream> {
+    pub(in crate::proxy) async fn connect(&self, host: &str, server: TcpStream) -> io::Result<SocketStream> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.current());
         match connector.connect(name, server).await {
-            Ok(stream) => Ok(Stream::Tls(Box::new(stream.into()))),
+            Ok(stream) => Ok(SocketStream::Tls(Box::new(stream.into()))),
             Err(error) => Err(explain::upstream(&error)),
         }
     }

@@ -1,7 +1,7 @@
 //! The charts of a report.
 
 use super::ReplayReport;
-use crate::plot::{Axis, Line, Plot, number};
+use crate::plot::{Axis, ChartLine, Plot, number};
 use crate::replay::Latencies;
 
 /// Points of a line over time.
@@ -11,11 +11,11 @@ const PER_DECADE: f64 = 6.0;
 
 /// The commands per second over the time of the replay, beside the recorded ones.
 pub(super) fn throughput(report: &ReplayReport) -> Plot {
-    let mut lines: Vec<Line> = Vec::new();
+    let mut lines: Vec<ChartLine> = Vec::new();
     let recorded = report.recorded.timeline.rates(POINTS);
-    lines.push(Line { name: "recorded".to_owned(), points: recorded });
+    lines.push(ChartLine { name: "recorded".to_owned(), points: recorded });
     for played in &report.played {
-        lines.push(Line { name: played.target.clone(), points: played.tally.timeline.rates(POINTS) });
+        lines.push(ChartLine { name: played.target.clone(), points: played.tally.timeline.rates(POINTS) });
     }
     let most =
         |of: fn(&(f64, f64)) -> f64| lines.iter().flat_map(|line| line.points.iter().map(of)).fold(1.0, f64::max);
@@ -36,7 +36,7 @@ pub(super) fn latencies(report: &ReplayReport, name: &str) -> Plot {
     let first = (ends.0.min(ends.1) as f64).log10().floor() as i32;
     let last = ((ends.1 as f64).log10().ceil() as i32).max(first + 1);
     let ticks = (first..=last).map(|power| (10f64.powi(power), label(power))).collect();
-    let lines: Vec<Line> = of.iter().map(|(title, latencies)| histogram(title, latencies, first, last)).collect();
+    let lines: Vec<ChartLine> = of.iter().map(|(title, latencies)| histogram(title, latencies, first, last)).collect();
     let most = lines.iter().flat_map(|line| line.points.iter().map(|point| point.1)).fold(1.0, f64::max);
     Plot {
         title: format!("Latency of {name}"),
@@ -47,7 +47,7 @@ pub(super) fn latencies(report: &ReplayReport, name: &str) -> Plot {
 }
 
 /// A histogram as a line with steps.
-fn histogram(title: &str, latencies: &Latencies, first: i32, last: i32) -> Line {
+fn histogram(title: &str, latencies: &Latencies, first: i32, last: i32) -> ChartLine {
     let count = ((last - first) as f64 * PER_DECADE) as usize;
     let mut shares = vec![0.0; count + 1];
     let all = latencies.count().max(1) as f64;
@@ -58,7 +58,7 @@ fn histogram(title: &str, latencies: &Latencies, first: i32, last: i32) -> Line 
     }
     let edge = |bar: usize| 10f64.powf(f64::from(first) + bar as f64 / PER_DECADE);
     let points = shares.iter().enumerate().flat_map(|(bar, share)| [(edge(bar), *share), (edge(bar + 1), *share)]);
-    Line { name: format!("{title} ({})", number(latencies.count() as f64)), points: points.collect() }
+    ChartLine { name: format!("{title} ({})", number(latencies.count() as f64)), points: points.collect() }
 }
 
 /// A power of ten in microseconds.

@@ -30,7 +30,7 @@ enum CallOutcome {
 
 impl FakeStore {
     /// Handles one request according to the script.
-    async fn ask(&self, lease: &Lease, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
+    async fn ask(&self, request: &NumberRequest, change: impl Fn(i64) -> i64) -> Result<i64, LookupError> {
         self.calls.fetch_add(1, Ordering::Relaxed);
         let outcome = lock(&self.script).pop_front().unwrap_or(CallOutcome::Granted);
         tokio::task::yield_now().await;
@@ -39,7 +39,7 @@ impl FakeStore {
         }
         let last = {
             let mut counters = lock(&self.seq);
-            let seq = counters.entry(lease.counter.id.clone()).or_default();
+            let seq = counters.entry(request.counter.id.clone()).or_default();
             *seq = change(*seq);
             *seq
         };
@@ -48,20 +48,20 @@ impl FakeStore {
     }
 }
 
-impl Store for FakeStore {
-    async fn advance(&self, lease: &Lease, count: i64) -> Result<i64, LookupError> {
+impl CounterStore for FakeStore {
+    async fn advance(&self, request: &NumberRequest, count: i64) -> Result<i64, LookupError> {
         self.last.store(count, Ordering::Relaxed);
-        self.ask(lease, |seq| seq + count).await
+        self.ask(request, |seq| seq + count).await
     }
 
-    async fn raise(&self, lease: &Lease, number: i64) -> Result<i64, LookupError> {
-        self.ask(lease, |seq| seq.max(number)).await
+    async fn raise(&self, request: &NumberRequest, number: i64) -> Result<i64, LookupError> {
+        self.ask(request, |seq| seq.max(number)).await
     }
 }
 
-fn lease(counter: &str, count: u32, block: u32) -> Lease {
+fn request(counter: &str, count: u32, block: u32) -> NumberRequest {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    Lease { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
+    NumberRequest { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
 }
 
 fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
@@ -72,13 +72,13 @@ fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
 /// Requests numbers immediately, and waits if necessary.
 fn numbers(
     allocator: &Allocator<FakeStore>,
-    lease: Lease,
+    request: NumberRequest,
 ) -> impl Future<Output = Result<Vec<i64>, LookupError>> + use<> {
-    let numbers = allocator.numbers(lease);
+    let numbers = allocator.numbers(request);
     async {
         match numbers {
-            Numbers::Ready(numbers) => Ok(numbers),
-            Numbers::Pending(numbers) => numbers.wait().await,
+            Allocation::Ready(numbers) => Ok(numbers),
+            Allocation::Pending(numbers) => numbers.wait().await,
         }
     }
 }
@@ -91,7 +91,7 @@ async fn run(allocator: &Arc<Allocator<FakeStore>>, callers: Vec<Vec<(u32, u32)>
         tasks.spawn(async move {
             let mut got = Vec::new();
             for (count, block) in asks {
-                if let Ok(numbers) = numbers(&allocator, lease("k", count, block)).await {
+                if let Ok(numbers) = numbers(&allocator, request("k", count, block)).await {
                     assert_eq!(numbers.len(), count as usize);
                     got.extend(numbers);
                 }
@@ -136,8 +136,8 @@ proptest! {
                     let (mut issued, mut kept) = (Vec::new(), Vec::new());
                     for (count, block, brought) in asks {
                         let began = order.fetch_add(1, Ordering::Relaxed);
-                        let lease = Lease { brought: brought.clone(), ..lease("k", count, block) };
-                        let Ok(numbers) = numbers(&allocator, lease).await else { continue };
+                        let request = NumberRequest { brought: brought.clone(), ..request("k", count, block) };
+                        let Ok(numbers) = numbers(&allocator, request).await else { continue };
                         let done = order.fetch_add(1, Ordering::Relaxed);
                         issued.extend(numbers.into_iter().map(|number| (number, began)));
                         kept.extend(brought.into_iter().map(|number| (number, done)));
@@ -175,29 +175,29 @@ async fn the_next_block_is_leased_when_less_than_half_is_left() {
     for (count, ready, last, calls) in
         [(1, false, 1, 1), (1, true, 2, 1), (1, true, 3, 2), (2, true, 5, 2), (4, true, 9, 3), (20, false, 29, 5)]
     {
-        let numbers = allocator.numbers(lease("k", count, 5));
-        assert_eq!(matches!(numbers, Numbers::Ready(_)), ready);
+        let numbers = allocator.numbers(request("k", count, 5));
+        assert_eq!(matches!(numbers, Allocation::Ready(_)), ready);
         let numbers = match numbers {
-            Numbers::Ready(numbers) => numbers,
-            Numbers::Pending(numbers) => numbers.wait().await.unwrap(),
+            Allocation::Ready(numbers) => numbers,
+            Allocation::Pending(numbers) => numbers.wait().await.unwrap(),
         };
         assert_eq!(numbers, (last - i64::from(count) + 1..=last).collect::<Vec<_>>());
         settle().await;
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls, "{count} numbers to {last}");
     }
-    assert_eq!(numbers(&allocator, lease("other", 1, 5)).await, Ok(vec![1]));
+    assert_eq!(numbers(&allocator, request("other", 1, 5)).await, Ok(vec![1]));
 }
 
 /// Requests `count` times one number concurrently. Returns the calls to the store so far, and the count of the last
 /// one.
 async fn ask_at_once(allocator: &Arc<Allocator<FakeStore>>, count: u32, block: u32) -> (usize, i64) {
-    let asks: Vec<_> = (0..count).map(|_| numbers(allocator, lease("k", 1, block))).collect();
+    let asks: Vec<_> = (0..count).map(|_| numbers(allocator, request("k", 1, block))).collect();
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_ok));
     settle().await;
     (allocator.store.calls.load(Ordering::Relaxed), allocator.store.last.load(Ordering::Relaxed))
 }
 
-/// Blocks that do not last until the next one arrives are leased several at a time, as long as this is so.
+/// Blocks that do not last until the next one arrives are reserved several at a time, as long as this is so.
 #[tokio::test]
 async fn leases_grow_when_callers_outrun_the_store() {
     let allocator = allocator(&[]);
@@ -205,18 +205,18 @@ async fn leases_grow_when_callers_outrun_the_store() {
     // The first block has as many numbers as were requested by then. 29 were requested during its round trip; 32 times
     // that exceeds the bound of eight blocks.
     assert_eq!(ask(30).await, (2, 80));
-    // No request came meanwhile: from now on one block is enough, leased when less than half of one is left.
+    // No request came meanwhile: from now on one block is enough, reserved when less than half of one is left.
     assert_eq!(ask(75).await, (2, 80));
     assert_eq!(ask(1).await, (3, 10));
     assert_eq!(ask(1).await, (3, 10));
 }
 
-/// A lease should last, because each one has its cost at the server.
+/// A reservation should last, because each one has its cost at the server.
 #[tokio::test]
 async fn a_lease_is_for_many_round_trips() {
     let allocator = allocator(&[]);
     let ask = |count| ask_at_once(&allocator, count, 100);
-    // Five requests come during the round trip of the first: 160 numbers are leased for the next 32 round trips.
+    // Five requests come during the round trip of the first: 160 numbers are reserved for the next 32 round trips.
     assert_eq!(ask(6).await, (1, 100));
     assert_eq!(ask(14).await, (1, 100));
     assert_eq!(ask(1).await, (2, 160));
@@ -233,7 +233,7 @@ async fn settle() {
 async fn blocks_of_one_are_not_leased_in_advance() {
     let allocator = allocator(&[]);
     for number in 1..4 {
-        assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![number]));
+        assert_eq!(numbers(&allocator, request("k", 1, 1)).await, Ok(vec![number]));
         settle().await;
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), number as usize);
     }
@@ -243,18 +243,18 @@ async fn blocks_of_one_are_not_leased_in_advance() {
 async fn a_failed_advance_lease_is_retried_by_the_next_request() {
     let allocator = allocator(&[CallOutcome::Granted, CallOutcome::Lost, CallOutcome::AnswerLost]);
     for (number, calls) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
-        assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![number]));
+        assert_eq!(numbers(&allocator, request("k", 1, 4)).await, Ok(vec![number]));
         settle().await;
         assert_eq!(allocator.store.calls.load(Ordering::Relaxed), calls);
     }
     // The block whose reply was lost is a gap.
-    assert_eq!(numbers(&allocator, lease("k", 1, 4)).await, Ok(vec![9]));
+    assert_eq!(numbers(&allocator, request("k", 1, 4)).await, Ok(vec![9]));
 }
 
 #[tokio::test]
 async fn callers_during_a_round_trip_share_the_next_one() {
     let allocator = allocator(&[]);
-    let asks = (0..50).map(|_| numbers(&allocator, lease("k", 2, 1)));
+    let asks = (0..50).map(|_| numbers(&allocator, request("k", 2, 1)));
     let numbers = futures_util::future::join_all(asks).await;
     assert_eq!(numbers.into_iter().flat_map(Result::unwrap).collect::<Vec<_>>(), (1..=100).collect::<Vec<_>>());
     assert!(allocator.store.calls.load(Ordering::Relaxed) <= 2);
@@ -263,9 +263,9 @@ async fn callers_during_a_round_trip_share_the_next_one() {
 #[tokio::test]
 async fn an_error_reaches_all_waiting_callers_and_no_later_one() {
     let allocator = allocator(&[CallOutcome::Lost]);
-    let asks = (0..3).map(|_| numbers(&allocator, lease("k", 1, 1)));
+    let asks = (0..3).map(|_| numbers(&allocator, request("k", 1, 1)));
     assert!(futures_util::future::join_all(asks).await.iter().all(Result::is_err));
-    assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![1]));
+    assert_eq!(numbers(&allocator, request("k", 1, 1)).await, Ok(vec![1]));
 }
 
 #[tokio::test]
@@ -273,19 +273,19 @@ async fn a_cancelled_caller_takes_no_numbers() {
     let allocator = allocator(&[]);
     tokio::select! {
         biased;
-        _ = numbers(&allocator, lease("k", 3, 1)) => unreachable!("the store has not answered yet"),
+        _ = numbers(&allocator, request("k", 3, 1)) => unreachable!("the store has not answered yet"),
         () = std::future::ready(()) => {}
     }
-    assert_eq!(numbers(&allocator, lease("k", 2, 1)).await, Ok(vec![1, 2]));
+    assert_eq!(numbers(&allocator, request("k", 2, 1)).await, Ok(vec![1, 2]));
 }
 
 /// Someone has deleted the counter, so it begins again below the numbers that docward knows of.
 #[tokio::test]
 async fn a_supplied_number_raises_a_counter_that_was_set_back() {
     let allocator = allocator(&[]);
-    let supplied = |count, number| Lease { brought: vec![number], ..lease("k", count, 1) };
+    let supplied = |count, number| NumberRequest { brought: vec![number], ..request("k", count, 1) };
     assert_eq!(numbers(&allocator, supplied(0, 50)).await, Ok(vec![]));
     lock(&allocator.store.seq).clear();
     assert_eq!(numbers(&allocator, supplied(1, 2)).await, Ok(vec![1]));
-    assert_eq!(numbers(&allocator, lease("k", 1, 1)).await, Ok(vec![3]));
+    assert_eq!(numbers(&allocator, request("k", 1, 1)).await, Ok(vec![3]));
 }

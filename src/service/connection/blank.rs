@@ -53,7 +53,7 @@ const PUBLIC_OPTIONS: [&str; 33] = [
 ];
 
 /// The parts of a connection string, split as the driver does.
-struct Parts<'u> {
+struct ConnectionStringParts<'u> {
     scheme: &'static str,
     /// Without the `@`.
     credentials: Option<&'u str>,
@@ -67,7 +67,7 @@ struct Parts<'u> {
 /// # Errors
 /// Why its parts cannot be split.
 pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
-    let Parts { scheme, credentials, hosts, path, options } = Parts::parse(uri)?;
+    let ConnectionStringParts { scheme, credentials, hosts, path, options } = ConnectionStringParts::parse(uri)?;
     let credentials = match credentials {
         None => "",
         Some(credentials) if credentials.contains(':') => "user:password@",
@@ -91,13 +91,13 @@ pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
 
 /// The scheme and hosts.
 pub(super) fn hosts(uri: &str) -> String {
-    match Parts::parse(uri) {
-        Ok(Parts { scheme, hosts, .. }) => format!("{scheme}{hosts}/"),
+    match ConnectionStringParts::parse(uri) {
+        Ok(ConnectionStringParts { scheme, hosts, .. }) => format!("{scheme}{hosts}/"),
         Err(_) => HIDDEN.to_owned(),
     }
 }
 
-impl<'u> Parts<'u> {
+impl<'u> ConnectionStringParts<'u> {
     fn parse(uri: &'u str) -> Result<Self, &'static str> {
         let scheme = SCHEMES.into_iter().find(|scheme| uri.starts_with(scheme)).ok_or(NO_SCHEME)?;
         let rest = uri.strip_prefix(scheme).unwrap_or_default();

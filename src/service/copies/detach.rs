@@ -13,7 +13,7 @@ use tokio::time::{Duration, sleep};
 use super::repairer::{Repairer, number, raw, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
-use crate::patterns::copies::{Entry, OnDelete};
+use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
 use crate::service::mongo::is_passing;
 use crate::service::worker::Stop;
 
@@ -25,17 +25,17 @@ const MAX_ATTEMPTS: u32 = 50;
 const PAUSE: Duration = Duration::from_millis(5);
 
 /// The result of a transaction.
-enum End {
+enum DetachResult {
     /// Number of documents changed; zero if the original exists again.
     Done(u64),
     /// The server rejects a change, for instance because of a validator.
-    Refused(Reply),
+    Rejected(Reply),
 }
 
 impl Repairer<'_> {
     /// Removes all references to an original, unless it exists again.
     pub(super) async fn detach(&self, id: &OwnedValue) -> Result<(), Stop> {
-        for entry in self.copies.entries.iter().filter(|entry| entry.on_delete == OnDelete::Unset) {
+        for entry in self.copies.entries.iter().filter(|entry| entry.on_delete == OnOriginalDelete::Unset) {
             let command = document(|w| {
                 w.string("find", &entry.into.name);
                 w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.value("$eq", id.as_value())));
@@ -59,26 +59,31 @@ impl Repairer<'_> {
     }
 
     /// Removes references in one batch. If the server rejects it, each document is tried alone.
-    async fn detach_batch(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<u64, Stop> {
+    async fn detach_batch(&self, entry: &CopiesEntry, id: Value<'_>, copies: &[OwnedValue]) -> Result<u64, Stop> {
         if copies.is_empty() {
             return Ok(0);
         }
         match self.detach_in_transaction(entry, id, copies).await? {
-            End::Done(changed) => return Ok(changed),
-            End::Refused(error) if copies.len() == 1 => self.log_refused(entry, &error),
-            End::Refused(_) => {}
+            DetachResult::Done(changed) => return Ok(changed),
+            DetachResult::Rejected(error) if copies.len() == 1 => self.log_rejected(entry, &error),
+            DetachResult::Rejected(_) => {}
         }
         let mut changed = 0;
         for copy in copies.iter().filter(|_| copies.len() > 1) {
             match self.detach_in_transaction(entry, id, std::slice::from_ref(copy)).await? {
-                End::Done(one) => changed += one,
-                End::Refused(error) => self.log_refused(entry, &error),
+                DetachResult::Done(one) => changed += one,
+                DetachResult::Rejected(error) => self.log_rejected(entry, &error),
             }
         }
         Ok(changed)
     }
 
-    async fn detach_in_transaction(&self, entry: &Entry, id: Value<'_>, copies: &[OwnedValue]) -> Result<End, Stop> {
+    async fn detach_in_transaction(
+        &self,
+        entry: &CopiesEntry,
+        id: Value<'_>,
+        copies: &[OwnedValue],
+    ) -> Result<DetachResult, Stop> {
         let mut session = self.client.start_session().await?;
         let mut attempts = 0;
         loop {
@@ -93,7 +98,7 @@ impl Repairer<'_> {
             if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
                     ErrorKind::Command(command) if !again && !is_passing(&error) => {
-                        Ok(End::Refused(doc! {"errmsg": &command.message}))
+                        Ok(DetachResult::Rejected(doc! {"errmsg": &command.message}))
                     }
                     _ => Err(error.into()),
                 };
@@ -105,10 +110,10 @@ impl Repairer<'_> {
     async fn transaction(
         &self,
         session: &mut ClientSession,
-        entry: &Entry,
+        entry: &CopiesEntry,
         id: Value<'_>,
         copies: &[OwnedValue],
-    ) -> Result<End, Error> {
+    ) -> Result<DetachResult, Error> {
         // A member's snapshot may lack recently acknowledged writes, but contains all majority-committed ones. The
         // change that causes this call is majority-committed, so the snapshot contains the deletion and all earlier
         // references. A later reference is either not touched or causes a conflict; its own change event triggers
@@ -128,7 +133,7 @@ impl Repairer<'_> {
         let found = found.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         if found.map_or(true, |found| !found.is_empty()) {
             session.abort_transaction().await?;
-            return Ok(End::Done(0));
+            return Ok(DetachResult::Done(0));
         }
         let statements: Vec<Vec<u8>> =
             statements::shapes(entry).map(|shape| statements::detach(entry, shape, id, copies)).collect();
@@ -138,9 +143,9 @@ impl Repairer<'_> {
         let error = changed.get_array("writeErrors").ok().and_then(|errors| errors.first()?.as_document().cloned());
         if let Some(error) = error {
             session.abort_transaction().await?;
-            return Ok(End::Refused(error));
+            return Ok(DetachResult::Rejected(error));
         }
         session.commit_transaction().await?;
-        Ok(End::Done(number(&changed, "nModified")))
+        Ok(DetachResult::Done(number(&changed, "nModified")))
     }
 }

@@ -11,10 +11,10 @@ use mongodb::options::{ChangeStreamOptions, FullDocumentType};
 use super::repairer::Repairer;
 use crate::document::{OwnedValue, Value};
 use crate::patterns::Collection;
-use crate::patterns::copies::{Copies, Entry, OnDelete, is_reference};
-use crate::service::id::Id;
-use crate::service::worker::stream::{Change, Changes, Stream, unreadable};
-use crate::service::worker::{Stop, Turn};
+use crate::patterns::copies::{Copies, CopiesEntry, OnOriginalDelete, is_reference};
+use crate::service::id::IdKey;
+use crate::service::worker::stream::{ChangeEvent, ChangeHandler, CollectionStream, unreadable};
+use crate::service::worker::{Stop, WorkerContext};
 
 /// Number of changes that are processed together.
 const BATCH: usize = 1000;
@@ -36,7 +36,7 @@ enum IdSource<'w> {
     /// The changed document is an original.
     Original,
     /// The changed document is a copy of this entry.
-    Copy(&'w Entry),
+    Copy(&'w CopiesEntry),
 }
 
 /// Changes that are not processed yet.
@@ -44,18 +44,18 @@ pub(super) struct ChangeBatch<'w> {
     repairer: &'w Repairer<'w>,
     /// The meaning of a change's `ids`, in order.
     sources: Vec<IdSource<'w>>,
-    added: Added<'w>,
+    added: CollectedChanges<'w>,
 }
 
 #[derive(Default)]
-struct Added<'w> {
+struct CollectedChanges<'w> {
     changes: usize,
     /// Originals whose copies must all be checked.
-    originals: HashMap<Id, OwnedValue>,
+    originals: HashMap<IdKey, OwnedValue>,
     /// Single copies to check, by the original's `_id`.
-    copies: HashMap<Id, Vec<(&'w Entry, OwnedValue)>>,
+    copies: HashMap<IdKey, Vec<(&'w CopiesEntry, OwnedValue)>>,
     /// Deleted originals, which may exist again.
-    deleted: HashMap<Id, OwnedValue>,
+    deleted: HashMap<IdKey, OwnedValue>,
     ids: Vec<OwnedValue>,
     /// The cluster time of the last change.
     time: Option<OwnedValue>,
@@ -66,8 +66,8 @@ pub(super) async fn open<'w>(
     repairer: &'w Repairer<'w>,
     collection: &Collection,
     number: usize,
-    turn: Turn<'_>,
-) -> Result<(Stream, ChangeBatch<'w>), Stop> {
+    turn: WorkerContext<'_>,
+) -> Result<(CollectionStream, ChangeBatch<'w>), Stop> {
     let entries = repairer.copies.entries.iter().filter(|entry| entry.into == *collection);
     let original = (*collection == repairer.copies.originals).then_some(IdSource::Original);
     let sources: Vec<_> = original.into_iter().chain(entries.map(IdSource::Copy)).collect();
@@ -75,14 +75,15 @@ pub(super) async fn open<'w>(
     let mut options = ChangeStreamOptions::default();
     options.full_document = has_copies.then_some(FullDocumentType::UpdateLookup);
     let pipeline = pipeline(repairer.copies, &sources);
-    let stream = Stream::open(turn.client, number, turn.lease.token(number), collection, pipeline, options).await?;
-    Ok((stream, ChangeBatch { repairer, sources, added: Added::default() }))
+    let stream =
+        CollectionStream::open(turn.client, number, turn.lease.token(number), collection, pipeline, options).await?;
+    Ok((stream, ChangeBatch { repairer, sources, added: CollectedChanges::default() }))
 }
 
-impl Changes for ChangeBatch<'_> {
+impl ChangeHandler for ChangeBatch<'_> {
     const STORE_AGAIN: Duration = Duration::from_secs(10);
 
-    fn add(&mut self, change: &Change<'_>) -> Result<(), Stop> {
+    fn add(&mut self, change: &ChangeEvent<'_>) -> Result<(), Stop> {
         self.added.add(change, &self.sources)
     }
 
@@ -112,8 +113,8 @@ impl Changes for ChangeBatch<'_> {
     }
 }
 
-impl<'w> Added<'w> {
-    fn add(&mut self, change: &Change<'_>, sources: &[IdSource<'w>]) -> Result<(), Stop> {
+impl<'w> CollectedChanges<'w> {
+    fn add(&mut self, change: &ChangeEvent<'_>, sources: &[IdSource<'w>]) -> Result<(), Stop> {
         self.time = change.event.get("clusterTime").map(OwnedValue::from);
         self.changes += 1;
         let copy = change.event.get("document").ok_or_else(unreadable)?;
@@ -121,7 +122,7 @@ impl<'w> Added<'w> {
         for (id, source) in ids.values().zip(sources) {
             match source {
                 IdSource::Original if change.operation == "delete" => {
-                    self.deleted.insert(Id::from(id), id.into());
+                    self.deleted.insert(IdKey::from(id), id.into());
                     self.ids.push(id.into());
                 }
                 IdSource::Original => self.add_original(id),
@@ -138,16 +139,16 @@ impl<'w> Added<'w> {
 
     fn add_original(&mut self, id: Value<'_>) {
         if is_reference(id) {
-            self.originals.insert(Id::from(id), id.into());
+            self.originals.insert(IdKey::from(id), id.into());
             self.ids.push(id.into());
         }
     }
 
-    fn add_copy(&mut self, entry: &'w Entry, id: Value<'_>, copy: Value<'_>) {
+    fn add_copy(&mut self, entry: &'w CopiesEntry, id: Value<'_>, copy: Value<'_>) {
         if !is_reference(id) {
             return;
         }
-        let copies = self.copies.entry(Id::from(id)).or_default();
+        let copies = self.copies.entry(IdKey::from(id)).or_default();
         let copy = OwnedValue::from(copy);
         // One document may refer to an original several times.
         if !copies.iter().any(|(other, known)| std::ptr::eq(*other, entry) && *known == copy) {
@@ -190,7 +191,7 @@ fn pipeline(copies: &Copies, sources: &[IdSource<'_>]) -> Vec<Query> {
     let mut touches = vec![doc! {"$in": ["$$this", {"$literal": around}]}];
     touches.extend(inside);
     let touched = doc! {"$anyElementTrue": [{"$map": {"input": changed, "in": {"$or": touches}}}]};
-    let unsets = copies.entries.iter().any(|entry| entry.on_delete == OnDelete::Unset);
+    let unsets = copies.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Unset);
     let deletes = unsets && sources.iter().any(|source| matches!(source, IdSource::Original));
     let filtered = if deletes { vec!["update"] } else { vec!["update", "delete"] };
     vec![

@@ -9,10 +9,10 @@ use std::fmt;
 use bson::RawDocumentBuf;
 
 use super::repairer::{Original, Repairer, project, raw};
-use crate::document::{Document, Lookup, OwnedValue, Value, document};
-use crate::patterns::copies::{Copies, Entry, Reference};
+use crate::document::{Document, OwnedValue, PathLookup, Value, document};
+use crate::patterns::copies::{Copies, CopiesEntry, Reference};
 use crate::service::MongoService;
-use crate::service::id::Id;
+use crate::service::id::IdKey;
 use crate::service::worker::Stop;
 
 /// Documents compared together.
@@ -20,7 +20,7 @@ const BATCH: usize = 1000;
 
 /// The progress of a repair, in references. A document that refers to one original several times counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RepairCounts {
     pub looked_at: u64,
     /// References whose copies differ from the original.
     pub stale: u64,
@@ -28,7 +28,7 @@ pub struct Counts {
     /// meanwhile.
     pub repaired: u64,
     /// Writes rejected by the server, for instance by a validator; each is logged.
-    pub refused: u64,
+    pub rejected: u64,
     /// References without an original; they are not changed.
     pub orphans: u64,
     /// Documents that cannot hold copies as the rule defines them: the key is an array, or a field around the key or a
@@ -38,8 +38,8 @@ pub struct Counts {
 
 /// What a repair reports while it runs.
 #[derive(Debug)]
-pub enum Event<'e> {
-    Progress(&'e Counts),
+pub enum RepairEvent<'e> {
+    Progress(&'e RepairCounts),
     /// A document with a stale copy, in the collection of this name; only in a dry run.
     Stale {
         namespace: String,
@@ -47,12 +47,12 @@ pub enum Event<'e> {
     },
 }
 
-impl fmt::Display for Counts {
+impl fmt::Display for RepairCounts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { looked_at, stale, repaired, refused, orphans, misshapen } = self;
+        let Self { looked_at, stale, repaired, rejected, orphans, misshapen } = self;
         write!(f, "checked {looked_at}, stale {stale}, repaired {repaired}, without original {orphans}")?;
-        if *refused > 0 {
-            write!(f, ", rejected by the server {refused}")?;
+        if *rejected > 0 {
+            write!(f, ", rejected by the server {rejected}")?;
         }
         if *misshapen > 0 {
             write!(f, ", unable to hold the copies {misshapen}")?;
@@ -71,8 +71,8 @@ pub async fn run(
     rule: &str,
     copies: &Copies,
     dry_run: bool,
-    report: impl FnMut(Event<'_>),
-) -> Result<Counts, String> {
+    report: impl FnMut(RepairEvent<'_>),
+) -> Result<RepairCounts, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Repairer { client, copies, rule }, dry_run, report).await;
@@ -82,9 +82,9 @@ pub async fn run(
 pub(super) async fn repair(
     repairer: &Repairer<'_>,
     dry_run: bool,
-    mut report: impl FnMut(Event<'_>),
-) -> Result<Counts, Stop> {
-    let mut counts = Counts::default();
+    mut report: impl FnMut(RepairEvent<'_>),
+) -> Result<RepairCounts, Stop> {
+    let mut counts = RepairCounts::default();
     for entry in &repairer.copies.entries {
         let command = document(|w| {
             w.string("find", &entry.into.name);
@@ -99,22 +99,22 @@ pub(super) async fn repair(
             batch.push(cursor.current().to_owned());
             if batch.len() == BATCH {
                 check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
-                report(Event::Progress(&counts));
+                report(RepairEvent::Progress(&counts));
                 batch.clear();
             }
         }
         check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
-        report(Event::Progress(&counts));
+        report(RepairEvent::Progress(&counts));
     }
     Ok(counts)
 }
 
 async fn check(
     repairer: &Repairer<'_>,
-    entry: &Entry,
+    entry: &CopiesEntry,
     batch: &[RawDocumentBuf],
     dry_run: bool,
-    (counts, report): (&mut Counts, &mut impl FnMut(Event<'_>)),
+    (counts, report): (&mut RepairCounts, &mut impl FnMut(RepairEvent<'_>)),
 ) -> Result<(), Stop> {
     let copies: Vec<_> = batch.iter().filter_map(|copy| Document::parse(copy.as_bytes()).ok()).collect();
     let copies: Vec<_> = copies.into_iter().map(|copy| (copy, references(entry, copy))).collect();
@@ -144,31 +144,31 @@ async fn check(
         counts.misshapen += u64::from(misshapen);
         if let Some(id) = copy.get("_id").filter(|_| dry_run && stale) {
             let namespace = format!("{}.{}", entry.into.database, entry.into.name);
-            report(Event::Stale { namespace, id });
+            report(RepairEvent::Stale { namespace, id });
         }
     }
     if !dry_run {
         let written = work.write().await?;
         counts.repaired += written.changed;
-        counts.refused += written.refused;
+        counts.rejected += written.rejected;
     }
     Ok(())
 }
 
 /// The references in a document.
 struct References<'d> {
-    found: HashMap<Id, Holders<'d>>,
+    found: HashMap<IdKey, ReferringSubdocuments<'d>>,
     /// A value has the wrong form for a reference.
     misshapen: bool,
 }
 
 /// The subdocuments that refer to one original.
-struct Holders<'d> {
+struct ReferringSubdocuments<'d> {
     key: OwnedValue,
     documents: Vec<Document<'d>>,
 }
 
-fn references<'d>(entry: &Entry, copy: Document<'d>) -> References<'d> {
+fn references<'d>(entry: &CopiesEntry, copy: Document<'d>) -> References<'d> {
     let holders = entry.holders(copy);
     let mut references = References { found: HashMap::new(), misshapen: holders.nested };
     for holder in holders.documents {
@@ -176,8 +176,8 @@ fn references<'d>(entry: &Entry, copy: Document<'d>) -> References<'d> {
             Reference::Nothing => {}
             Reference::Misshapen => references.misshapen = true,
             Reference::To(key) => {
-                let found = references.found.entry(Id::from(key));
-                let found = found.or_insert_with(|| Holders { key: key.into(), documents: Vec::new() });
+                let found = references.found.entry(IdKey::from(key));
+                let found = found.or_insert_with(|| ReferringSubdocuments { key: key.into(), documents: Vec::new() });
                 found.documents.push(holder);
             }
         }
@@ -192,13 +192,13 @@ enum Compared {
     Misshapen,
 }
 
-fn compare(entry: &Entry, holder: Document<'_>, original: &Original) -> Compared {
+fn compare(entry: &CopiesEntry, holder: Document<'_>, original: &Original) -> Compared {
     let mut compared = Compared::Current;
     for field in &entry.fields {
         let copied = match field.local.lookup(holder) {
-            Lookup::Found(value) => Some(value),
-            Lookup::Missing => None,
-            Lookup::Blocked(_) => return Compared::Misshapen,
+            PathLookup::Found(value) => Some(value),
+            PathLookup::Missing => None,
+            PathLookup::Blocked(_) => return Compared::Misshapen,
         };
         if original.value(field) != copied {
             compared = Compared::Stale;

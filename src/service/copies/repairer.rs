@@ -9,9 +9,9 @@ use bson::{Document as Reply, RawDocumentBuf};
 use mongodb::Client;
 
 use super::statements;
-use crate::document::{Document, Kind, Lookup, OwnedValue, Path, Value, Writer, document};
-use crate::patterns::copies::{Copies, Entry, Field};
-use crate::service::id::Id;
+use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, document};
+use crate::patterns::copies::{CopiedField, Copies, CopiesEntry};
+use crate::service::id::IdKey;
 use crate::service::mongo::is_passing_code;
 use crate::service::worker::Stop;
 
@@ -44,10 +44,10 @@ impl Original {
     }
 
     /// The value that copies of this field must have; `None` if the original lacks it.
-    pub(super) fn value(&self, field: &Field) -> Option<Value<'_>> {
+    pub(super) fn value(&self, field: &CopiedField) -> Option<Value<'_>> {
         match field.original.lookup(self.document()) {
-            Lookup::Found(value) => Some(value),
-            Lookup::Missing | Lookup::Blocked(_) => None,
+            PathLookup::Found(value) => Some(value),
+            PathLookup::Missing | PathLookup::Blocked(_) => None,
         }
     }
 }
@@ -58,7 +58,7 @@ impl<'m> Repairer<'m> {
         &self,
         ids: &[OwnedValue],
         after: Option<&OwnedValue>,
-    ) -> Result<HashMap<Id, Original>, Stop> {
+    ) -> Result<HashMap<IdKey, Original>, Stop> {
         let originals = &self.copies.originals;
         let mut found = HashMap::new();
         for ids in ids.chunks(IDS) {
@@ -79,7 +79,7 @@ impl<'m> Repairer<'m> {
             let mut cursor = self.client.database(&originals.database).run_raw_cursor_command(raw(command)?).await?;
             while cursor.advance().await? {
                 let original = Original(cursor.current().to_owned());
-                if let Some(id) = original.id().map(Id::from) {
+                if let Some(id) = original.id().map(IdKey::from) {
                     found.insert(id, original);
                 }
             }
@@ -97,18 +97,18 @@ impl<'m> Repairer<'m> {
 pub(super) struct WriteCounts {
     pub(super) changed: u64,
     /// Rejected by the server, for instance by a validator or a unique index.
-    pub(super) refused: u64,
+    pub(super) rejected: u64,
 }
 
 /// Pending writes.
 pub(super) struct Work<'w, 'm> {
     repairer: &'w Repairer<'m>,
-    statements: Vec<(&'w Entry, Vec<u8>)>,
+    statements: Vec<(&'w CopiesEntry, Vec<u8>)>,
 }
 
 impl<'w> Work<'w, '_> {
     /// Adds the correction of `original`'s copies: of all, or of the document with the `_id` `only`.
-    pub(super) fn add(&mut self, entry: &'w Entry, original: &Original, only: Option<&OwnedValue>) {
+    pub(super) fn add(&mut self, entry: &'w CopiesEntry, original: &Original, only: Option<&OwnedValue>) {
         let Some(id) = original.id() else { return };
         for shape in statements::shapes(entry) {
             self.statements.push((entry, statements::correct(entry, shape, id, original, only)));
@@ -120,15 +120,15 @@ impl<'w> Work<'w, '_> {
         let mut rest = self.statements.as_slice();
         while let Some(((entry, first), _)) = rest.split_first() {
             let mut bytes = first.len();
-            let fits = |(other, statement): &&(&Entry, Vec<u8>)| {
+            let fits = |(other, statement): &&(&CopiesEntry, Vec<u8>)| {
                 bytes += statement.len();
                 std::ptr::eq(*other, *entry) && bytes <= STATEMENT_BYTES
             };
             let more = rest.iter().skip(1).take(STATEMENTS - 1).take_while(fits).count();
             let (now, later) = rest.split_at(1 + more);
-            let WriteCounts { changed, refused } = self.repairer.update(entry, now).await?;
+            let WriteCounts { changed, rejected } = self.repairer.update(entry, now).await?;
             written.changed += changed;
-            written.refused += refused;
+            written.rejected += rejected;
             rest = later;
         }
         Ok(written)
@@ -136,7 +136,7 @@ impl<'w> Work<'w, '_> {
 }
 
 impl Repairer<'_> {
-    async fn update(&self, entry: &Entry, statements: &[(&Entry, Vec<u8>)]) -> Result<WriteCounts, Stop> {
+    async fn update(&self, entry: &CopiesEntry, statements: &[(&CopiesEntry, Vec<u8>)]) -> Result<WriteCounts, Stop> {
         let command = document(|w| {
             write_update(w, entry, statements.iter().map(|(_, statement)| statement.as_slice()));
             w.boolean("ordered", false);
@@ -148,25 +148,25 @@ impl Repairer<'_> {
         }
         // A copy that the server rejects (a validator, a unique index) must not delay the others.
         let errors = reply.get_array("writeErrors").ok().into_iter().flatten();
-        let mut refused = 0;
+        let mut rejected = 0;
         for error in errors.filter_map(|error| error.as_document()) {
             if error.get_i32("code").is_ok_and(is_passing_code) {
                 return Err(Stop::Failed(format!("copies cannot be written to {}: {error}", entry.into)));
             }
-            refused += 1;
-            self.log_refused(entry, error);
+            rejected += 1;
+            self.log_rejected(entry, error);
         }
-        Ok(WriteCounts { changed: number(&reply, "nModified"), refused })
+        Ok(WriteCounts { changed: number(&reply, "nModified"), rejected })
     }
 
-    pub(super) fn log_refused(&self, entry: &Entry, error: &Reply) {
+    pub(super) fn log_rejected(&self, entry: &CopiesEntry, error: &Reply) {
         let text = error.get_str("errmsg").unwrap_or_default();
         tracing::error!(rule = self.rule, "the server rejected the correction of a copy in {}: {text}", entry.into);
     }
 }
 
 /// Writes the first fields of an update command.
-pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &Entry, statements: impl Iterator<Item = &'s [u8]>) {
+pub(super) fn write_update<'s>(w: &mut Writer<'_>, entry: &CopiesEntry, statements: impl Iterator<Item = &'s [u8]>) {
     w.string("update", &entry.into.name);
     w.array("updates", |a| {
         statements.for_each(|bytes| a.value(Value { kind: Kind::Document, bytes }));

@@ -6,7 +6,7 @@
 
 use super::repairer::Original;
 use crate::document::{OwnedValue, Path, Value, Writer, document};
-use crate::patterns::copies::{Entry, Field};
+use crate::patterns::copies::{CopiedField, CopiesEntry};
 
 /// The identifier of array elements in `arrayFilters`.
 const ELEMENT: &str = "e";
@@ -37,21 +37,21 @@ const NO_DOCUMENT: [&str; 20] = [
 
 /// The position of references in the documents that a statement matches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Shape<'e> {
+pub(super) enum ReferenceShape<'e> {
     /// The path to the key contains only documents.
     Plain,
     /// This field is an array, with a reference in each element.
     Listed(&'e str),
 }
 
-pub(super) fn shapes(entry: &Entry) -> impl Iterator<Item = Shape<'_>> {
-    [Shape::Plain].into_iter().chain(entry.lists().map(Shape::Listed))
+pub(super) fn shapes(entry: &CopiesEntry) -> impl Iterator<Item = ReferenceShape<'_>> {
+    [ReferenceShape::Plain].into_iter().chain(entry.lists().map(ReferenceShape::Listed))
 }
 
 /// Sets the copies of `original` to its values: all of them, or those in the document with the `_id` `only`.
 pub(super) fn correct(
-    entry: &Entry,
-    shape: Shape<'_>,
+    entry: &CopiesEntry,
+    shape: ReferenceShape<'_>,
     id: Value<'_>,
     original: &Original,
     only: Option<&OwnedValue>,
@@ -76,7 +76,7 @@ pub(super) fn correct(
             }
             write_unset(w, shape, missing.iter().map(|field| &field.copied));
         });
-        if let Shape::Listed(list) = shape {
+        if let ReferenceShape::Listed(list) = shape {
             w.array("arrayFilters", |a| a.nested(|w| write_element_filter(w, entry, list, ELEMENT, id, true)));
         }
         w.boolean("multi", true);
@@ -85,15 +85,15 @@ pub(super) fn correct(
 
 /// Removes the references to `id` from the documents with these `_id`s: the key and its copied fields, or whole array
 /// elements.
-pub(super) fn detach(entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: &[OwnedValue]) -> Vec<u8> {
+pub(super) fn detach(entry: &CopiesEntry, shape: ReferenceShape<'_>, id: Value<'_>, copies: &[OwnedValue]) -> Vec<u8> {
     document(|w| {
         w.nested("q", |w| {
             w.nested("_id", |w| w.array("$in", |a| copies.iter().for_each(|copy| a.value(copy.as_value()))));
             write_filter(w, entry, shape, id, false);
         });
         w.nested("u", |w| match shape {
-            Shape::Plain => write_unset(w, shape, copied(entry).chain([&entry.key])),
-            Shape::Listed(list) => w.nested("$pull", |w| {
+            ReferenceShape::Plain => write_unset(w, shape, copied(entry).chain([&entry.key])),
+            ReferenceShape::Listed(list) => w.nested("$pull", |w| {
                 w.nested(list, |w| write_element_filter(w, entry, list, "", id, false));
             }),
         });
@@ -101,18 +101,18 @@ pub(super) fn detach(entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: &[O
     })
 }
 
-fn copied(entry: &Entry) -> impl Iterator<Item = &Path> {
-    entry.fields.iter().map(|field: &Field| &field.copied)
+fn copied(entry: &CopiesEntry) -> impl Iterator<Item = &Path> {
+    entry.fields.iter().map(|field: &CopiedField| &field.copied)
 }
 
-fn write_unset<'p>(w: &mut Writer<'_>, shape: Shape<'_>, paths: impl Iterator<Item = &'p Path>) {
+fn write_unset<'p>(w: &mut Writer<'_>, shape: ReferenceShape<'_>, paths: impl Iterator<Item = &'p Path>) {
     let mut paths = paths.peekable();
     if paths.peek().is_some() {
         w.nested("$unset", |w| paths.for_each(|path| w.string(shape.target(path), "")));
     }
 }
 
-impl Shape<'_> {
+impl ReferenceShape<'_> {
     /// A path in the notation of update operators.
     fn target(self, path: &Path) -> String {
         match self {
@@ -128,7 +128,7 @@ fn inside<'p>(path: &'p Path, list: &str) -> &'p str {
 }
 
 /// Writes `KEY: {$eq: id}, $expr: the document has this shape`. `copies`: it can also hold the copied fields.
-fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'_>, copies: bool) {
+fn write_filter(w: &mut Writer<'_>, entry: &CopiesEntry, shape: ReferenceShape<'_>, id: Value<'_>, copies: bool) {
     w.nested(entry.key.as_str(), |w| w.value("$eq", id));
     w.nested("$expr", |w| {
         w.array("$and", |a| {
@@ -141,14 +141,14 @@ fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'
                 });
             };
             let enclosing_fields = match shape {
-                Shape::Plain => enclosing_fields(entry, copies, ""),
-                Shape::Listed(list) => {
+                ReferenceShape::Plain => enclosing_fields(entry, copies, ""),
+                ReferenceShape::Listed(list) => {
                     is(list, &["array"]);
                     parents(list).map(str::to_owned).collect()
                 }
             };
             enclosing_fields.iter().for_each(|field| is(field, &["object", "missing"]));
-            if shape == Shape::Plain {
+            if shape == ReferenceShape::Plain {
                 a.nested(|w| {
                     w.array("$ne", |a| {
                         a.nested(|w| w.string("$type", format!("${}", entry.key)));
@@ -162,7 +162,14 @@ fn write_filter(w: &mut Writer<'_>, entry: &Entry, shape: Shape<'_>, id: Value<'
 
 /// Writes the filter for elements of `list`, named `element`, that refer to `id`. `copies`: and can hold the copied
 /// fields.
-fn write_element_filter(w: &mut Writer<'_>, entry: &Entry, list: &str, element: &str, id: Value<'_>, copies: bool) {
+fn write_element_filter(
+    w: &mut Writer<'_>,
+    entry: &CopiesEntry,
+    list: &str,
+    element: &str,
+    id: Value<'_>,
+    copies: bool,
+) {
     let named = |path: &str| if element.is_empty() { path.to_owned() } else { format!("{element}.{path}") };
     let not = |w: &mut Writer<'_>, kinds: &[&str]| {
         w.nested("$not", |w| w.array("$type", |a| kinds.iter().for_each(|kind| a.string(kind))));
@@ -181,7 +188,7 @@ fn write_element_filter(w: &mut Writer<'_>, entry: &Entry, list: &str, element: 
 }
 
 /// The parent fields of the key, and with `copies` of the copied fields, inside `list`.
-fn enclosing_fields(entry: &Entry, copies: bool, list: &str) -> Vec<String> {
+fn enclosing_fields(entry: &CopiesEntry, copies: bool, list: &str) -> Vec<String> {
     let paths = copied(entry).filter(|_| copies).chain([&entry.key]);
     let start = if list.is_empty() { 0 } else { list.len() + 1 };
     let inside = paths.filter_map(|path| path.as_str().get(start..));

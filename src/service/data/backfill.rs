@@ -10,9 +10,9 @@ use mongodb::Client;
 use mongodb::error::Error;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
-use super::super::listing::{Name, applying, first_batch};
+use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
-use super::{Pause, Progress, checks_of, counted, failed, whole};
+use super::{Pause, ScanProgress, checks_of, counted, failed, whole};
 use crate::patterns::{AnyPattern, Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
@@ -60,7 +60,7 @@ pub async fn backfill(
     rule: &Rule,
     dry_run: bool,
     mut report: impl FnMut(&Filled),
-    mut progress: impl FnMut(&Progress),
+    mut progress: impl FnMut(&ScanProgress),
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
@@ -71,14 +71,15 @@ pub async fn backfill(
             what: "copies of its documents".to_owned(),
             found: counts.stale,
             changed: counts.repaired,
-            rejected: counts.refused,
-            error: (counts.refused > 0).then(|| "see the log".to_owned()),
+            rejected: counts.rejected,
+            error: (counts.rejected > 0).then(|| "see the log".to_owned()),
         });
         return Ok(());
     }
     for name in applying(client, rules, rule).await? {
         for check in checks_of(rule, &name) {
-            let mut step = Step { client, name: &name, check: &check, dry_run, filled: Filled::default() };
+            let mut step =
+                CollectionBackfill { client, name: &name, check: &check, dry_run, filled: Filled::default() };
             if step.run(&mut progress).await.map_err(|error| failed(&error, &name))? {
                 report(&step.filled);
             }
@@ -88,17 +89,17 @@ pub async fn backfill(
 }
 
 /// One backfill on one collection.
-struct Step<'s> {
+struct CollectionBackfill<'s> {
     client: &'s Client,
-    name: &'s Name,
+    name: &'s CollectionName,
     check: &'s DataCheck,
     dry_run: bool,
     filled: Filled,
 }
 
-impl Step<'_> {
+impl CollectionBackfill<'_> {
     /// Returns false if nothing can be set.
-    async fn run(&mut self, progress: &mut impl FnMut(&Progress)) -> Result<bool, Error> {
+    async fn run(&mut self, progress: &mut impl FnMut(&ScanProgress)) -> Result<bool, Error> {
         self.filled.collection = format!("{}.{}", self.name.0, self.name.1);
         match &self.check.backfill {
             Some(Backfill::Update { what, pipeline }) => {
@@ -133,11 +134,11 @@ impl Step<'_> {
         &mut self,
         shown: &[String],
         statement: impl Fn(&Document) -> Document,
-        progress: &mut impl FnMut(&Progress),
+        progress: &mut impl FnMut(&ScanProgress),
     ) -> Result<(), Error> {
         let scans: Vec<Scan<'_>> = scan::scans(std::iter::once(self.check));
         let mut statements = Vec::new();
-        let mut reading = Progress { collection: self.filled.collection.clone(), documents: 0 };
+        let mut reading = ScanProgress { collection: self.filled.collection.clone(), documents: 0 };
         let mut pause = Pause::default();
         for scan in &scans {
             let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);

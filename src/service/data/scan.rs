@@ -6,7 +6,7 @@ use mongodb::Cursor;
 use mongodb::error::Error;
 use mongodb::options::{RunCursorCommandOptions, SelectionCriteria};
 
-use super::super::listing::Name;
+use super::super::listing::CollectionName;
 use crate::patterns::{DataCheck, Search};
 
 /// Documents in one reply.
@@ -45,7 +45,7 @@ pub(super) fn condition(check: &DataCheck) -> Option<(&[Document], &Bson)> {
 }
 
 /// The documents of a pass.
-pub(super) struct Found {
+pub(super) struct ScannedDocuments {
     cursor: Cursor<Document>,
     conditions: Vec<usize>,
 }
@@ -58,10 +58,10 @@ impl Scan<'_> {
     pub(super) async fn open(
         &self,
         client: &Client,
-        (database, collection): &Name,
+        (database, collection): &CollectionName,
         shown: &[String],
         criteria: SelectionCriteria,
-    ) -> Result<Found, Error> {
+    ) -> Result<ScannedDocuments, Error> {
         let bits = self
             .conditions
             .iter()
@@ -82,11 +82,11 @@ impl Scan<'_> {
         let command = RawDocumentBuf::try_from(&command).map_err(Error::custom)?;
         let cursor = client.database(database).run_raw_cursor_command(command).with_options(options).await?;
         let conditions = self.conditions.iter().map(|(index, _)| *index).collect();
-        Ok(Found { cursor, conditions })
+        Ok(ScannedDocuments { cursor, conditions })
     }
 }
 
-impl Found {
+impl ScannedDocuments {
     /// Returns the next document: its `_id` if a condition is true, and the checks whose condition is true.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use super::end_of_second;
 use super::prepare::expire;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::history::{History, Keep};
-use crate::service::id::Id;
+use crate::service::id::IdKey;
 use crate::service::listing::first_batch;
 use crate::service::worker::Stop;
 
@@ -27,7 +27,7 @@ const UNSTORABLE: [i32; 7] = [2, 15, 52, 57, 10334, 17280, 17419];
 pub(super) const NO_ROOM: &str = "the document has no room in an entry: together they are larger than 16 MiB";
 
 /// The entries of one rule.
-pub(super) struct Entries<'m> {
+pub(super) struct HistoryEntries<'m> {
     pub(super) client: &'m Client,
     pub(super) history: &'m History,
 }
@@ -67,7 +67,7 @@ pub(super) struct Gap<'g> {
 
 /// What was stored.
 #[derive(Debug, Default)]
-pub(super) struct Stored {
+pub(super) struct StoredEntries {
     pub(super) entries: usize,
     /// Entries whose state is not known.
     pub(super) unknown: u64,
@@ -102,10 +102,10 @@ enum Rejected {
     Unstorable(String),
 }
 
-impl Entries<'_> {
+impl HistoryEntries<'_> {
     /// Stores entries that are not stored yet, with write concern `majority`, and removes those that `keep` excludes.
-    pub(super) async fn store(&self, changes: Vec<NewEntry>) -> Result<Stored, Stop> {
-        let mut stored = Stored::default();
+    pub(super) async fn store(&self, changes: Vec<NewEntry>) -> Result<StoredEntries, Stop> {
+        let mut stored = StoredEntries::default();
         let mut rest = changes.as_slice();
         let mut attempts = 0;
         let mut known = HashMap::new();
@@ -114,7 +114,7 @@ impl Entries<'_> {
             let mut last = self.last(rest).await?;
             let mut entries = Vec::new();
             for (at, change) in rest.iter().enumerate() {
-                let last = last.entry(Id::from(change.of.as_value())).or_default();
+                let last = last.entry(IdKey::from(change.of.as_value())).or_default();
                 if change.position > last.position {
                     entries.push(change.entry(at, last.clone()));
                     let position = change.position.clone();
@@ -191,9 +191,9 @@ impl Entries<'_> {
     }
 
     /// The last entries of the changed documents.
-    async fn last(&self, changes: &[NewEntry]) -> Result<HashMap<Id, Last>, Stop> {
-        let mut ids: HashMap<Id, &OwnedValue> = HashMap::new();
-        changes.iter().for_each(|change| _ = ids.insert(Id::from(change.of.as_value()), &change.of));
+    async fn last(&self, changes: &[NewEntry]) -> Result<HashMap<IdKey, Last>, Stop> {
+        let mut ids: HashMap<IdKey, &OwnedValue> = HashMap::new();
+        changes.iter().for_each(|change| _ = ids.insert(IdKey::from(change.of.as_value()), &change.of));
         let of_document = doc! {"$match": {"$expr": {"$and": [
             {"$gte": ["$_id", {"of": "$$of", "revision": Bson::MinKey}]},
             {"$lte": ["$_id", {"of": "$$of", "revision": Bson::MaxKey}]},
@@ -229,7 +229,7 @@ impl Entries<'_> {
         let mut cursor = database.run_raw_cursor_command(raw(command)?).await?;
         while cursor.advance().await? {
             let Ok(document) = Document::parse(cursor.current().as_bytes()) else { continue };
-            let Some(id) = document.get("of").map(Id::from) else { continue };
+            let Some(id) = document.get("of").map(IdKey::from) else { continue };
             let last = document.get("last").and_then(Value::as_array).and_then(|last| last.values().next());
             if let Some(last) = last.and_then(Value::as_document) {
                 let revision = last.get("revision").and_then(Value::as_integer);
@@ -287,10 +287,10 @@ impl Entries<'_> {
     }
 
     /// Removes all but the newest `kept` entries of the changed documents.
-    async fn remove(&self, changes: &[NewEntry], last: &HashMap<Id, Last>, kept: i64) -> Result<(), Stop> {
-        let mut excess: HashMap<Id, (&OwnedValue, i64)> = HashMap::new();
+    async fn remove(&self, changes: &[NewEntry], last: &HashMap<IdKey, Last>, kept: i64) -> Result<(), Stop> {
+        let mut excess: HashMap<IdKey, (&OwnedValue, i64)> = HashMap::new();
         for change in changes {
-            let id = Id::from(change.of.as_value());
+            let id = IdKey::from(change.of.as_value());
             if let Some(last) = last.get(&id).filter(|last| last.revision > kept) {
                 excess.insert(id, (&change.of, last.revision - kept));
             }
@@ -406,7 +406,7 @@ impl NewEntry {
     }
 }
 
-impl Stored {
+impl StoredEntries {
     fn add(&mut self, entry: &Encoded) {
         self.entries += 1;
         if let Some(why) = &entry.unknown {

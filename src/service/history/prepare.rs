@@ -4,7 +4,7 @@ use bson::{DateTime, Document, Timestamp, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
-use super::entries::{Entries, Gap};
+use super::entries::{Gap, HistoryEntries};
 use crate::patterns::Collection;
 use crate::patterns::history::{History, Keep};
 use crate::service::listing::first_batch;
@@ -90,8 +90,8 @@ pub(super) async fn server_time(client: &Client) -> Result<(Timestamp, DateTime)
 }
 
 /// Creates, changes or drops the index by which the server removes old entries.
-pub(super) async fn expire(entries: &Entries<'_>) -> Result<(), Stop> {
-    let Entries { client, history } = entries;
+pub(super) async fn expire(entries: &HistoryEntries<'_>) -> Result<(), Stop> {
+    let HistoryEntries { client, history } = entries;
     let History { into, keep, .. } = history;
     let database = client.database(&into.database);
     let list = doc! {"listIndexes": &into.name, "cursor": {"batchSize": 100}};
@@ -134,7 +134,7 @@ pub(super) async fn expire(entries: &Entries<'_>) -> Result<(), Stop> {
 }
 
 /// Marks the time whose entries were removed with a shorter `keep`.
-async fn mark_expired(entries: &Entries<'_>, seconds: i64) -> Result<(), Stop> {
+async fn mark_expired(entries: &HistoryEntries<'_>, seconds: i64) -> Result<(), Stop> {
     let (_, now) = server_time(entries.client).await?;
     let until = DateTime::from_millis(now.timestamp_millis() - seconds * 1000);
     let time = u32::try_from(until.timestamp_millis() / 1000).unwrap_or(0);

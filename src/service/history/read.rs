@@ -14,7 +14,7 @@ use super::label;
 use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
-use crate::service::mongo::Server;
+use crate::service::mongo::ServiceClient;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
 
@@ -53,7 +53,7 @@ pub enum StateAt {
 /// The history of one document.
 pub struct Reader<'r> {
     client: Client,
-    server: Arc<Server>,
+    server: Arc<ServiceClient>,
     history: &'r History,
     of: OwnedValue,
 }
@@ -77,9 +77,9 @@ fn changed(before: Document<'_>, after: Document<'_>) -> Vec<String> {
 }
 
 /// An entry as it is stored.
-struct Entry(RawDocumentBuf);
+struct StoredEntry(RawDocumentBuf);
 
-impl Entry {
+impl StoredEntry {
     fn document(&self) -> Document<'_> {
         Document::parse(self.0.as_bytes()).unwrap_or(Document::EMPTY)
     }
@@ -141,7 +141,7 @@ struct Marker {
 }
 
 impl Marker {
-    fn read(stored: &bson::Document) -> Option<Self> {
+    fn from_document(stored: &bson::Document) -> Option<Self> {
         let text = |field| stored.get_str(field).unwrap_or_default().to_owned();
         Some(Self {
             end: stored.get_document("_id").ok()?.get_timestamp("gap").ok()?,
@@ -188,7 +188,7 @@ impl<'r> Reader<'r> {
         let markers = self.markers().await?;
         let mut markers = markers.iter().peekable();
         let mut found = self.find(&doc! {}).await?;
-        let mut last: Option<Entry> = None;
+        let mut last: Option<StoredEntry> = None;
         while let Some(entry) = self.next(&mut found).await? {
             let mut after = Some(entry.before());
             while let Some(marker) = markers.next_if(|marker| Some(marker.end) <= entry.time()) {
@@ -250,7 +250,7 @@ impl<'r> Reader<'r> {
     }
 
     /// Returns the state before `entry`, the first entry after `at`, if it was the state at `at`.
-    async fn before(&self, entry: &Entry, at: i64) -> Result<StateAt, String> {
+    async fn before(&self, entry: &StoredEntry, at: i64) -> Result<StateAt, String> {
         if let Some(why) = self.unknown_since(at, entry.time()).await? {
             return Ok(StateAt::Unknown(why));
         }
@@ -281,7 +281,7 @@ impl<'r> Reader<'r> {
         let mut markers = Vec::new();
         while found.advance().await.map_err(|error| self.describe(error))? {
             let marker = found.deserialize_current().map_err(|error| self.describe(error))?;
-            markers.extend(Marker::read(&marker));
+            markers.extend(Marker::from_document(&marker));
         }
         Ok(markers)
     }
@@ -338,7 +338,7 @@ impl<'r> Reader<'r> {
         }
     }
 
-    async fn first_after(&self, at: i64) -> Result<Option<Entry>, String> {
+    async fn first_after(&self, at: i64) -> Result<Option<StoredEntry>, String> {
         let after = doc! {"at": {"$gt": bson::DateTime::from_millis(at)}};
         self.next(&mut self.find(&after).await?).await
     }
@@ -363,8 +363,8 @@ impl<'r> Reader<'r> {
         database.run_raw_cursor_command(command).await.map_err(|error| self.describe(error))
     }
 
-    async fn next(&self, found: &mut Cursor<bson::Document>) -> Result<Option<Entry>, String> {
+    async fn next(&self, found: &mut Cursor<bson::Document>) -> Result<Option<StoredEntry>, String> {
         let more = found.advance().await.map_err(|error| self.describe(error))?;
-        Ok(more.then(|| Entry(found.current().to_owned())))
+        Ok(more.then(|| StoredEntry(found.current().to_owned())))
     }
 }

@@ -25,7 +25,7 @@ const DATABASE: &str = "docward";
 const COLLECTION: &str = "leases";
 
 /// A process that competes for the lease.
-pub(super) struct Candidate {
+pub(super) struct WorkerCandidate {
     label: String,
     holder: ObjectId,
 }
@@ -50,7 +50,7 @@ fn from_now() -> Document {
     doc! {"$add": ["$$NOW", LEASE.as_millis() as i64]}
 }
 
-impl Candidate {
+impl WorkerCandidate {
     pub(super) fn new(label: String) -> Self {
         Self { label, holder: ObjectId::new() }
     }

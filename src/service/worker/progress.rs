@@ -6,16 +6,16 @@ use std::time::{Duration, SystemTime};
 
 /// The state of one rule's worker in this process.
 #[derive(Debug)]
-pub struct Progress {
+pub struct WorkerProgress {
     rule: String,
     pattern: &'static str,
     changes: AtomicU64,
     unknown: AtomicU64,
-    state: Mutex<State>,
+    state: Mutex<LockedProgress>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct LockedProgress {
     is_worker: bool,
     /// Empty if nothing is wrong. It stays until the next turn gets further than this.
     error: String,
@@ -25,7 +25,7 @@ struct State {
 
 /// The workers of this process.
 #[derive(Debug, Default)]
-pub struct Workers(Mutex<Vec<Weak<Progress>>>);
+pub struct WorkersShown(Mutex<Vec<Weak<WorkerProgress>>>);
 
 /// A worker as it is now.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -49,10 +49,10 @@ pub enum WorkerState {
     Fails(String),
 }
 
-impl Workers {
+impl WorkersShown {
     /// Adds a worker; it is shown as long as it exists.
-    pub(super) fn add(&self, rule: &str, pattern: &'static str) -> Arc<Progress> {
-        let progress = Arc::new(Progress {
+    pub(super) fn add(&self, rule: &str, pattern: &'static str) -> Arc<WorkerProgress> {
+        let progress = Arc::new(WorkerProgress {
             rule: rule.to_owned(),
             pattern,
             changes: AtomicU64::new(0),
@@ -74,8 +74,8 @@ impl Workers {
     }
 }
 
-impl Progress {
-    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+impl WorkerProgress {
+    fn state(&self) -> std::sync::MutexGuard<'_, LockedProgress> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,13 +84,13 @@ impl Progress {
         let mut state = self.state();
         let error = std::mem::take(&mut state.error);
         let is_well = error.is_empty();
-        *state = State { is_worker: true, error, ..State::default() };
+        *state = LockedProgress { is_worker: true, error, ..LockedProgress::default() };
         is_well
     }
 
     /// The worker does not work for now; `error` is empty if nothing is wrong.
     pub(super) fn stopped(&self, error: &str) {
-        *self.state() = State { error: error.to_owned(), ..State::default() };
+        *self.state() = LockedProgress { error: error.to_owned(), ..LockedProgress::default() };
     }
 
     /// All changes of the stream up to this time are processed.
@@ -118,13 +118,13 @@ impl Progress {
         let state = self.state();
         let last = || state.processed.iter().min().copied();
         let shown = match &*state {
-            State { is_worker: true, error, .. } if error.is_empty() => {
+            LockedProgress { is_worker: true, error, .. } if error.is_empty() => {
                 // The server's clock may be ahead.
                 let lag = last().and_then(|last| SystemTime::now().duration_since(last).ok()).unwrap_or_default();
                 WorkerState::Works { lag }
             }
-            State { error, .. } if error.is_empty() => WorkerState::Waits,
-            State { error, .. } => WorkerState::Fails(error.clone()),
+            LockedProgress { error, .. } if error.is_empty() => WorkerState::Waits,
+            LockedProgress { error, .. } => WorkerState::Fails(error.clone()),
         };
         WorkerStatus {
             rule: self.rule.clone(),

@@ -15,7 +15,7 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ChangeStreamOptions, ReadPreference, SelectionCriteria};
 use tokio::time::{Instant, sleep};
 
-use super::{Stop, Turn, is_passing};
+use super::{Stop, WorkerContext, is_passing};
 use crate::document::{Document, Value};
 use crate::patterns::Collection;
 
@@ -29,7 +29,7 @@ const ATTEMPTS: u32 = 3;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// What a task does with changes.
-pub(in crate::service) trait Changes {
+pub(in crate::service) trait ChangeHandler {
     /// How often the token of a stream without changes is stored: it must not become older than the oplog.
     const STORE_AGAIN: Duration;
 
@@ -37,7 +37,7 @@ pub(in crate::service) trait Changes {
     ///
     /// # Errors
     /// The change cannot be read.
-    fn add(&mut self, change: &Change<'_>) -> Result<(), Stop>;
+    fn add(&mut self, change: &ChangeEvent<'_>) -> Result<(), Stop>;
 
     /// Whether the added changes should be processed before more are added.
     fn is_full(&self) -> bool;
@@ -52,14 +52,14 @@ pub(in crate::service) trait Changes {
     }
 
     /// The collection was dropped or renamed; all changes before are processed.
-    fn end(&mut self, ended: &Change<'_>) -> impl Future<Output = Result<(), Stop>> + Send {
+    fn end(&mut self, ended: &ChangeEvent<'_>) -> impl Future<Output = Result<(), Stop>> + Send {
         let _ = ended;
         async { Ok(()) }
     }
 }
 
 /// One change event.
-pub(in crate::service) struct Change<'c> {
+pub(in crate::service) struct ChangeEvent<'c> {
     pub(in crate::service) event: Document<'c>,
     /// "insert", "update", "replace", "delete", or what ended the collection.
     pub(in crate::service) operation: &'c str,
@@ -69,13 +69,13 @@ pub(in crate::service) struct Change<'c> {
 }
 
 /// An open change stream of one collection.
-pub(in crate::service) struct Stream {
+pub(in crate::service) struct CollectionStream {
     /// Its number among the streams of the task.
     number: usize,
     changes: ChangeStream<RawDocumentBuf>,
 }
 
-impl Stream {
+impl CollectionStream {
     /// Opens the stream of this number at a stored position, or at the current time.
     pub(in crate::service) async fn open(
         client: &Client,
@@ -127,9 +127,9 @@ impl Stream {
     }
 
     /// Processes changes as they arrive.
-    pub(in crate::service) async fn follow<C: Changes>(
+    pub(in crate::service) async fn follow<C: ChangeHandler>(
         mut self,
-        turn: Turn<'_>,
+        turn: WorkerContext<'_>,
         mut processor: C,
     ) -> Result<Infallible, Stop> {
         let mut pending = Pending::default();
@@ -149,7 +149,7 @@ impl Stream {
             .map_err(stopped)?;
             match found {
                 Some(event) => {
-                    let change = Change::read(&event)?;
+                    let change = ChangeEvent::parse_event(&event)?;
                     match change.operation {
                         "insert" | "update" | "replace" | "delete" => {
                             processor.add(&change)?;
@@ -207,7 +207,12 @@ impl Pending {
         Ok(())
     }
 
-    async fn process(&mut self, stream: usize, turn: Turn<'_>, processor: &mut impl Changes) -> Result<(), Stop> {
+    async fn process(
+        &mut self,
+        stream: usize,
+        turn: WorkerContext<'_>,
+        processor: &mut impl ChangeHandler,
+    ) -> Result<(), Stop> {
         let Self { changes, last } = std::mem::take(self);
         let Some((token, time)) = last else { return Ok(()) };
         processor.process().await?;
@@ -217,8 +222,8 @@ impl Pending {
     }
 }
 
-impl<'c> Change<'c> {
-    fn read(event: &'c RawDocumentBuf) -> Result<Self, Stop> {
+impl<'c> ChangeEvent<'c> {
+    fn parse_event(event: &'c RawDocumentBuf) -> Result<Self, Stop> {
         let time = event.get_timestamp("clusterTime").map_err(|_| unreadable())?;
         let event = Document::parse(event.as_bytes()).map_err(|_| unreadable())?;
         let operation = event.get("operationType").and_then(Value::as_str).ok_or_else(unreadable)?;

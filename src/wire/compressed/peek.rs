@@ -7,7 +7,7 @@
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd::stream::raw::{DParameter, Decoder, InBuffer, Operation, OutBuffer};
 
-use super::{Compressor, DATA_AT, Envelope};
+use super::{CompressedEnvelope, Compressor, DATA_AT};
 use crate::wire::{HEADER_LENGTH, WireError};
 
 /// The maximum zstd window for streaming decompression, the value that the format recommends (RFC 8878, 3.1.1.1.2).
@@ -30,7 +30,7 @@ pub enum Depth {
 /// # Errors
 /// Any [`WireError`]. It does not mean that the message is invalid; [`decompress`](super::decompress) decides that.
 pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
-    let envelope = Envelope::parse(head)?.ok_or(WireError::Truncated("the OP_COMPRESSED"))?;
+    let envelope = CompressedEnvelope::parse(head)?.ok_or(WireError::Truncated("the OP_COMPRESSED"))?;
     let whole = crate::wire::Header::of_frame(head).is_ok();
     let (limit, check) = match depth {
         Depth::UpTo(limit) => (limit, false),
@@ -139,7 +139,7 @@ struct Snappy<'d, 'r> {
 }
 
 /// One element of a block.
-enum Element<'d> {
+enum SnappyElement<'d> {
     Literal { length: usize, here: &'d [u8] },
     Copy { offset: usize, length: usize },
 }
@@ -156,11 +156,11 @@ impl<'d> Snappy<'d, '_> {
                 return (!check).then_some(snappy.produced.min(snappy.room.len()));
             };
             let complete = match element {
-                Element::Literal { length, here } => {
+                SnappyElement::Literal { length, here } => {
                     snappy.literal(here);
                     here.len() == length
                 }
-                Element::Copy { offset, length } => {
+                SnappyElement::Copy { offset, length } => {
                     snappy.copy(offset, length)?;
                     true
                 }
@@ -188,7 +188,7 @@ impl<'d> Snappy<'d, '_> {
 
     /// Returns the next element, `Some(None)` if its tag is incomplete, or `None` if the data is damaged.
     #[expect(clippy::option_option, reason = "damaged, or incomplete")]
-    fn element(&mut self) -> Option<Option<Element<'d>>> {
+    fn element(&mut self) -> Option<Option<SnappyElement<'d>>> {
         let Some(tag) = self.byte() else { return Some(None) };
         let upper = usize::from(tag >> 2);
         let extra = match (tag & 3, upper) {
@@ -209,10 +209,10 @@ impl<'d> Snappy<'d, '_> {
                 let length = if extra == 0 { upper } else { number }.checked_add(1)?;
                 let (here, rest) = self.data.split_at(length.min(self.data.len()));
                 self.data = rest;
-                Element::Literal { length, here }
+                SnappyElement::Literal { length, here }
             }
-            1 => Element::Copy { length: (upper & 7) + 4, offset: ((upper >> 3) << 8) | number },
-            _ => Element::Copy { length: upper + 1, offset: number },
+            1 => SnappyElement::Copy { length: (upper & 7) + 4, offset: ((upper >> 3) << 8) | number },
+            _ => SnappyElement::Copy { length: upper + 1, offset: number },
         }))
     }
 

@@ -135,10 +135,11 @@ fn peek_does_not_open_a_large_zstd_window() {
 #[test]
 fn compression_levels_are_used() {
     let content = text(100_000);
-    let with = |level| compress(&message(&content), Method { compressor: Compressor::Zlib, level }).unwrap();
+    let with = |level| compress(&message(&content), CompressionMethod { compressor: Compressor::Zlib, level }).unwrap();
     assert!(with(Some(9)).len() < with(Some(1)).len() && with(Some(1)).len() < with(Some(0)).len());
     assert_eq!(decompress(&with(Some(0))), Ok(message(&content)));
-    let zstd = compress(&message(&content), Method { compressor: Compressor::Zstd, level: Some(19) }).unwrap();
+    let zstd =
+        compress(&message(&content), CompressionMethod { compressor: Compressor::Zstd, level: Some(19) }).unwrap();
     assert_eq!(decompress(&zstd), Ok(message(&content)));
 }
 

@@ -43,9 +43,9 @@ fn the_buckets_of_a_protected_time_series_are_protected() {
         let before = setting.stored(BUCKETS);
         let write = writes(&bucket, &database).swap_remove(index);
         let reply = setting.through.command(&database, write.clone());
-        let refused = errors(&reply);
-        assert_eq!(refused.first().map(|error| error.0), Some(121), "{write}: {reply}");
-        assert!(refused[0].1.contains("docward rule 'series'"), "{reply}");
+        let rejected = errors(&reply);
+        assert_eq!(rejected.first().map(|error| error.0), Some(121), "{write}: {reply}");
+        assert!(rejected[0].1.contains("docward rule 'series'"), "{reply}");
         assert_eq!(setting.stored(BUCKETS), before, "{write}");
         // These commands are real indirect writes: mongod would carry out those that docward forwards.
         let reply = setting.direct.command(&database, write.clone());

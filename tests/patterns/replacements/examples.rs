@@ -42,8 +42,8 @@ async fn a_rejected_replacement_explains_itself() {
 
     let command = doc! { "findAndModify": "strict", "query": { "_id": 1 }, "update": { "status": "sent" } };
     let error = views.run(command).await.unwrap_err();
-    let ErrorKind::Command(refused) = error.kind.as_ref() else { panic!("{error}") };
-    assert_eq!((refused.code, refused.code_name.as_str()), (121, "DocumentValidationFailure"));
+    let ErrorKind::Command(rejected) = error.kind.as_ref() else { panic!("{error}") };
+    assert_eq!((rejected.code, rejected.code_name.as_str()), (121, "DocumentValidationFailure"));
     assert!(error.labels().is_empty(), "{:?}", error.labels());
     let raw = error.server_response().unwrap();
     let info: Document = raw.get_document("errInfo").unwrap().to_owned().try_into().unwrap();
@@ -103,14 +103,14 @@ async fn a_merged_upsert_inserts_what_the_replacement_would() {
     }
     assert_eq!(views.stored("merging").await, views.stored("plain").await);
     let merging: Collection<Document> = views.collection("merging");
-    let refused = merging.replace_one(doc! { "_id": 9, "kind": "x" }, doc! { "name": "Zoe" }).upsert(true).await;
-    assert_eq!(code(&refused.unwrap_err()), 121);
+    let rejected = merging.replace_one(doc! { "_id": 9, "kind": "x" }, doc! { "name": "Zoe" }).upsert(true).await;
+    assert_eq!(code(&rejected.unwrap_err()), 121);
     for name in ["a.b", "$a", ""] {
-        let refused = views
+        let rejected = views
             .run(doc! { "update": "merging", "updates": [{ "q": { "_id": 1 }, "u": { "x": 1, name: 1 } }] })
             .await
             .unwrap();
-        assert_eq!(support::driver::write_errors(&refused), [(0, 121)], "{refused}");
+        assert_eq!(support::driver::write_errors(&rejected), [(0, 121)], "{rejected}");
     }
 }
 
@@ -184,8 +184,8 @@ async fn the_version_of_the_document_must_still_be_stored() {
     assert_eq!(found, Some(doc! { "_id": 1, "a": 3, "version": 2 }));
     let stale = checking.find_one_and_replace(doc! { "_id": 1 }, doc! { "a": 6, "version": 2 }).await.unwrap_err();
     assert_eq!(code(&stale), 112);
-    let ErrorKind::Command(refused) = stale.kind.as_ref() else { panic!("{stale}") };
-    assert_eq!(refused.code_name, "WriteConflict");
+    let ErrorKind::Command(rejected) = stale.kind.as_ref() else { panic!("{stale}") };
+    assert_eq!(rejected.code_name, "WriteConflict");
     assert!(stale.labels().is_empty(), "a driver must not repeat it: {:?}", stale.labels());
     assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 5, "version": 3 }]);
 }

@@ -60,8 +60,8 @@ async fn a_sequence_starts_where_the_rule_says() {
     let stored = views.stored("behind").await;
     assert_eq!(stored[3], doc! { "_id": 4, "meta": { "a": 1, "no": 42 } });
     assert_eq!(stored[4], doc! { "_id": 5, "meta": { "no": 43 } });
-    let refused = views.collection("behind").insert_one(doc! { "_id": 6, "meta": 1 }).await.unwrap_err();
-    assert_eq!(code(&refused), 121);
+    let rejected = views.collection("behind").insert_one(doc! { "_id": 6, "meta": 1 }).await.unwrap_err();
+    assert_eq!(code(&rejected), 121);
 
     // An empty collection starts with 1, and an existing counter continues.
     let views = self::views().await;

@@ -76,8 +76,8 @@ async fn an_upsert_of_an_enclosing_document_gets_a_number() {
         doc! { "$set": { "a": 5 } },
         doc! { "$set": { "a": [] } },
     ] {
-        let refused = views.collection("nested").update_one(doc! { "_id": 5 }, change.clone()).upsert(true).await;
-        assert_eq!(code(&refused.unwrap_err()), 121, "{change}");
+        let rejected = views.collection("nested").update_one(doc! { "_id": 5 }, change.clone()).upsert(true).await;
+        assert_eq!(code(&rejected.unwrap_err()), 121, "{change}");
     }
 }
 

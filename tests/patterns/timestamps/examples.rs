@@ -14,11 +14,11 @@ async fn update(views: &Views, collection: &str, update: Document) -> Result<Doc
 }
 
 /// The message of an update that docward rejects.
-async fn rejection(views: &Views, collection: &str, refused: Document) -> String {
+async fn rejection(views: &Views, collection: &str, rejected: Document) -> String {
     let before = views.stored(collection).await;
-    let error = update(views, collection, refused.clone()).await.expect_err(&refused.to_string());
-    assert_eq!(code(&error), 121, "{refused}: {error}");
-    assert_eq!(views.stored(collection).await, before, "{refused}");
+    let error = update(views, collection, rejected.clone()).await.expect_err(&rejected.to_string());
+    assert_eq!(code(&error), 121, "{rejected}: {error}");
+    assert_eq!(views.stored(collection).await, before, "{rejected}");
     message(&error)
 }
 
@@ -57,8 +57,8 @@ async fn one_timestamp_protects_a_whole_document() {
     let newer = replace(doc! { "_id": 1, "b": 3, "at": time(6) }).await;
     assert_eq!(newer, doc! { "_id": 1, "b": 3, "at": time(6), "newest": time(6) });
     // With timestamps per field a replacement cannot be evaluated.
-    let refused = views.collection("fields").replace_one(doc! { "_id": 1 }, doc! { "at": time(1) }).await.unwrap_err();
-    assert!(code(&refused) == 121 && message(&refused).contains("timestamps are stored per field"), "{refused}");
+    let rejected = views.collection("fields").replace_one(doc! { "_id": 1 }, doc! { "at": time(1) }).await.unwrap_err();
+    assert!(code(&rejected) == 121 && message(&rejected).contains("timestamps are stored per field"), "{rejected}");
 }
 
 #[tokio::test]
@@ -76,8 +76,8 @@ async fn inserts_are_timestamped() {
     expected.insert("timestamps", doc! { "n": { "b": time(1) }, "at": time(1) });
     assert_eq!(views.stored("paths").await, [expected]);
 
-    let refused = views.collection("fields").insert_one(doc! { "_id": 2, "a": 1 }).await.unwrap_err();
-    assert_eq!(code(&refused), 121);
+    let rejected = views.collection("fields").insert_one(doc! { "_id": 2, "a": 1 }).await.unwrap_err();
+    assert_eq!(code(&rejected), 121);
 }
 
 #[tokio::test]

@@ -83,8 +83,8 @@ async fn one_timestamp_for_the_document() {
     let saved = replace(doc! { "a": 5, "newest": time(6), "at": time(9) }).await;
     assert_eq!(saved, doc! { "_id": 1, "a": 5, "at": time(9), "newest": time(9) });
     assert_eq!(replace(doc! { "a": 6, "newest": time(10) }).await, doc! { "_id": 1, "a": 6, "newest": time(10) });
-    for refused in [doc! { "$set": { "newest": time(99) } }, doc! { "$set": { "a": 1, "newest.x": time(99) } }] {
-        assert!(rejection(&views, "documents", refused).await.contains("newest"));
+    for rejected in [doc! { "$set": { "newest": time(99) } }, doc! { "$set": { "a": 1, "newest.x": time(99) } }] {
+        assert!(rejection(&views, "documents", rejected).await.contains("newest"));
     }
 }
 
@@ -150,7 +150,7 @@ async fn the_servers_clock_may_set_a_timestamp() {
 async fn timestamps_without_a_field_are_rejected() {
     let views = views().await;
     views.collection("fields").insert_one(doc! { "_id": 1, "a": 1, "at": time(5) }).await.unwrap();
-    for (refused, reason) in [
+    for (rejected, reason) in [
         (doc! { "$set": { "last_modified.a": time(6) } }, "without the protected field that it belongs to"),
         (doc! { "$set": { "b": 1, "last_modified.a": time(6), "at": time(6) } }, "without the protected field"),
         (doc! { "$set": { "a": 1, "last_modified.a": 5 } }, "has type int"),
@@ -161,8 +161,8 @@ async fn timestamps_without_a_field_are_rejected() {
         ),
         (doc! { "$set": { "a": 1, "last_modified.a": time(6), "b": 1 } }, "without the source time"),
     ] {
-        let text = rejection(&views, "fields", refused.clone()).await;
-        assert!(text.contains(reason), "{refused}: {text}");
+        let text = rejection(&views, "fields", rejected.clone()).await;
+        assert!(text.contains(reason), "{rejected}: {text}");
     }
 }
 
@@ -180,8 +180,8 @@ async fn a_time_too_far_ahead_is_rejected() {
             [doc! { "$set": { "a": 1, "at": at.clone() } }, doc! { "$set": { "a": 1, "last_modified.a": at } }]
         };
         views.collection(collection).insert_one(doc! { "_id": 1, "a": 0, "at": of(minutes(-60)) }).await.unwrap();
-        for refused in writes(of(minutes(11))).into_iter().chain(writes(of(4_070_908_800_000))) {
-            let text = rejection(&views, collection, refused).await;
+        for rejected in writes(of(minutes(11))).into_iter().chain(writes(of(4_070_908_800_000))) {
+            let text = rejection(&views, collection, rejected).await;
             assert!(text.contains("ahead of docward's clock, 20"), "{text}");
             assert!(text.contains("is 20"), "{text}");
         }

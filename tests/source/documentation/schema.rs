@@ -1,7 +1,7 @@
 //! Writes `src/patterns/schema.json`, the JSON Schema (draft 2020-12) that `docward schema` prints, from the
 //! declarations of the keys. `UPDATE_EXPECT=1` rewrites the file; without it the test compares.
 
-use docward::config::keys::{Constraint, DeclaredKey, Form, Keys, Presence, Scalar, Shared, TextForm};
+use docward::config::keys::{Constraint, DeclaredKey, DeclaredScalar, Keys, NamedForm, Presence, TextForm, ValueForm};
 use docward::patterns::AnyPattern;
 use docward::rules::{RULE, RULE_FILE, TEST_FILE};
 use serde_json::{Map, Value, json};
@@ -20,11 +20,11 @@ fn described(meaning: &str) -> Map<String, Value> {
     schema
 }
 
-fn scalar(value: Scalar) -> Value {
+fn scalar(value: DeclaredScalar) -> Value {
     match value {
-        Scalar::Text(text) => json!(text),
-        Scalar::Integer(number) => json!(number),
-        Scalar::Boolean(flag) => json!(flag),
+        DeclaredScalar::Text(text) => json!(text),
+        DeclaredScalar::Integer(number) => json!(number),
+        DeclaredScalar::Boolean(flag) => json!(flag),
     }
 }
 
@@ -73,34 +73,34 @@ fn constraint(schema: &mut Map<String, Value>, constraint: &Constraint) {
 }
 
 impl Definitions {
-    fn form(&mut self, schema: &mut Map<String, Value>, form: &Form) {
+    fn form(&mut self, schema: &mut Map<String, Value>, form: &ValueForm) {
         match form {
-            Form::Text(form) => text(schema, *form),
-            Form::Whole(range) => {
+            ValueForm::Text(form) => text(schema, *form),
+            ValueForm::Whole(range) => {
                 put(schema, json!({ "type": "integer" }));
                 let (least, most) = (*range.start(), *range.end());
                 (least > i64::MIN).then(|| put(schema, json!({ "minimum": least })));
                 (most < i64::MAX).then(|| put(schema, json!({ "maximum": most })));
             }
-            Form::Number => put(schema, json!({ "type": "number" })),
-            Form::Boolean => put(schema, json!({ "type": "boolean" })),
-            Form::Constant(value) => put(schema, json!({ "const": scalar(*value) })),
-            Form::Words(list) => words(schema, list),
-            Form::Shared(shared) => put(schema, self.reference(shared)),
-            Form::OneOrMore(one) => {
-                let list = Form::List { items: one.clone(), at_least: 1, distinct: true };
+            ValueForm::Number => put(schema, json!({ "type": "number" })),
+            ValueForm::Boolean => put(schema, json!({ "type": "boolean" })),
+            ValueForm::Constant(value) => put(schema, json!({ "const": scalar(*value) })),
+            ValueForm::Words(list) => words(schema, list),
+            ValueForm::Shared(shared) => put(schema, self.reference(shared)),
+            ValueForm::OneOrMore(one) => {
+                let list = ValueForm::List { items: one.clone(), at_least: 1, distinct: true };
                 let forms = [self.schema(one), self.schema(&list)];
                 put(schema, json!({ "oneOf": forms }));
             }
-            Form::AnyOf(forms) => put(schema, json!({ "anyOf": self.schemas(forms) })),
-            Form::OneOf(forms) => put(schema, json!({ "oneOf": self.schemas(forms) })),
-            Form::List { items, at_least, distinct } => {
+            ValueForm::AnyOf(forms) => put(schema, json!({ "anyOf": self.schemas(forms) })),
+            ValueForm::OneOf(forms) => put(schema, json!({ "oneOf": self.schemas(forms) })),
+            ValueForm::List { items, at_least, distinct } => {
                 put(schema, json!({ "type": "array", "items": self.schema(items) }));
                 (*at_least > 0).then(|| put(schema, json!({ "minItems": at_least })));
                 distinct.then(|| put(schema, json!({ "uniqueItems": true })));
             }
-            Form::Mapping(keys) => self.mapping(schema, keys),
-            Form::Pairs { names, values } => {
+            ValueForm::Mapping(keys) => self.mapping(schema, keys),
+            ValueForm::Pairs { names, values } => {
                 let (names, values) = (self.reference(names), self.schema(values));
                 put(schema, json!({ "type": "object", "minProperties": 1 }));
                 put(schema, json!({ "propertyNames": names, "additionalProperties": values }));
@@ -108,18 +108,18 @@ impl Definitions {
         }
     }
 
-    fn schema(&mut self, form: &Form) -> Value {
-        let meaning = if let Form::Mapping(keys) = form { keys.meaning } else { "" };
+    fn schema(&mut self, form: &ValueForm) -> Value {
+        let meaning = if let ValueForm::Mapping(keys) = form { keys.meaning } else { "" };
         let mut schema = described(meaning);
         self.form(&mut schema, form);
         Value::Object(schema)
     }
 
-    fn schemas(&mut self, forms: &[Form]) -> Vec<Value> {
+    fn schemas(&mut self, forms: &[ValueForm]) -> Vec<Value> {
         forms.iter().map(|form| self.schema(form)).collect()
     }
 
-    fn reference(&mut self, shared: &Shared) -> Value {
+    fn reference(&mut self, shared: &NamedForm) -> Value {
         if !self.0.contains_key(shared.name) {
             // Forms refer to each other, so the name must be known first.
             self.0.insert(shared.name.to_owned(), Value::Null);

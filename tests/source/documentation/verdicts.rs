@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use docward::config::Source;
 use docward::document::CowDocument;
-use docward::engine::{ClientState, DryRun, DryRunOutcome, Need, Now, OutcomeKind, dry_run};
+use docward::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use docward::rules::RuleSet;
 use docward::shell::{self, ShellContext, render_unbroken};
 
@@ -224,7 +224,7 @@ impl Evaluated {
     pub(super) fn questions(&self) -> impl Iterator<Item = &CowDocument<'static>> {
         let needs = self.dry_runs.iter().flat_map(|dry_run| &dry_run.needs);
         needs.filter_map(|need| match need {
-            Need::Match(question) => Some(question),
+            AssumedLookup::Match(question) => Some(question),
             _ => None,
         })
     }

@@ -14,19 +14,19 @@ use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use self::queue::{Bounds, Queue};
+use self::queue::{PermitLimits, PermitQueue};
 use crate::engine::permits::PermitRequest;
 
 /// All permits.
 #[derive(Debug)]
 pub(in crate::proxy) struct Permits {
     began: Instant,
-    state: Mutex<State>,
+    state: Mutex<PermitState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
-    queues: HashMap<Key, Queue<Waiter>, RandomState>,
+struct PermitState {
+    queues: HashMap<QueueKey, PermitQueue<PermitWaiter>, RandomState>,
     /// The number of queues at which unused ones are removed.
     sweep_at: usize,
     /// By rule.
@@ -35,20 +35,20 @@ struct State {
 
 /// Identifies a queue.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct Key {
+struct QueueKey {
     rule: Arc<str>,
     per: &'static str,
     client: Arc<str>,
 }
 
 /// Wakes a message that waits. `None` for one of a rule in shadow mode, which is sent meanwhile.
-type Waiter = Option<Arc<Notify>>;
+type PermitWaiter = Option<Arc<Notify>>;
 
 /// A permit, or the right to the next one. Dropping it returns it.
 #[derive(Debug)]
 pub(in crate::proxy) struct Permit {
     permits: Arc<Permits>,
-    key: Key,
+    key: QueueKey,
     wait: Duration,
     /// Of a message that waited.
     ticket: Option<u64>,
@@ -99,18 +99,18 @@ const FIRST_SWEEP: usize = 64;
 
 impl Permits {
     pub(in crate::proxy) fn new() -> Arc<Self> {
-        let state = State { sweep_at: FIRST_SWEEP, ..State::default() };
+        let state = PermitState { sweep_at: FIRST_SWEEP, ..PermitState::default() };
         Arc::new(Self { began: Instant::now(), state: Mutex::new(state) })
     }
 
     /// Asks for a permit. A message of a rule in shadow mode never waits.
     pub(in crate::proxy) fn ask(self: &Arc<Self>, request: PermitRequest) -> Asked {
         let PermitRequest { rule, limits, key, statements, is_shadow } = request;
-        let key = Key { rule: rule.into(), per: limits.per.as_str(), client: key.into() };
+        let key = QueueKey { rule: rule.into(), per: limits.per.as_str(), client: key.into() };
         let now = self.began.elapsed();
         let mut permit = Permit { permits: self.clone(), key, wait: limits.wait, ticket: None, is_shadow };
         let state = &mut *self.lock();
-        let queue = state.queue(&permit.key, Bounds { concurrent: limits.concurrent, rate: limits.rate }, now);
+        let queue = state.queue(&permit.key, PermitLimits { concurrent: limits.concurrent, rate: limits.rate }, now);
         queue.serve(now);
         if queue.admit(statements, now) {
             return Asked::Now(permit);
@@ -152,21 +152,21 @@ impl Permits {
         found.into_values().collect()
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PermitState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl PermitState {
     /// The queue of this key, with these bounds.
-    fn queue(&mut self, key: &Key, bounds: Bounds, now: Duration) -> &mut Queue<Waiter> {
+    fn queue(&mut self, key: &QueueKey, bounds: PermitLimits, now: Duration) -> &mut PermitQueue<PermitWaiter> {
         if self.queues.len() >= self.sweep_at {
             // Clients choose their application names, so queues must not remain.
             self.queues.retain(|_, queue| !queue.is_unused(now));
             self.sweep_at = FIRST_SWEEP.max(2 * self.queues.len());
         }
         self.counts(&key.rule);
-        let queue = self.queues.entry(key.clone()).or_insert_with(|| Queue::new(bounds));
+        let queue = self.queues.entry(key.clone()).or_insert_with(|| PermitQueue::new(bounds));
         queue.set_bounds(bounds);
         queue
     }
@@ -179,7 +179,7 @@ impl State {
     }
 }
 
-impl Queue<Waiter> {
+impl PermitQueue<PermitWaiter> {
     /// Gives permits to those who wait.
     fn grant(&mut self, now: Duration) {
         while let Some(waiter) = self.next(now) {
@@ -203,17 +203,17 @@ impl WaitingPermit {
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match permit.progress() {
-                Progress::Granted => return Some(permit),
+                PermitProgress::Granted => return Some(permit),
                 _ if left.is_zero() => return None,
-                Progress::Allowed { after } => _ = timeout(left.min(after), news.notified()).await,
-                Progress::Waits => _ = timeout(left, news.notified()).await,
+                PermitProgress::Allowed { after } => _ = timeout(left.min(after), news.notified()).await,
+                PermitProgress::Waits => _ = timeout(left, news.notified()).await,
             }
         }
     }
 }
 
 /// How far a message that waits has come.
-enum Progress {
+enum PermitProgress {
     Granted,
     /// The rate allows it after this time.
     Allowed {
@@ -224,17 +224,19 @@ enum Progress {
 }
 
 impl Permit {
-    fn progress(&self) -> Progress {
+    fn progress(&self) -> PermitProgress {
         let state = &mut *self.permits.lock();
-        let Some((queue, ticket)) = state.queues.get_mut(&self.key).zip(self.ticket) else { return Progress::Granted };
+        let Some((queue, ticket)) = state.queues.get_mut(&self.key).zip(self.ticket) else {
+            return PermitProgress::Granted;
+        };
         let now = self.permits.began.elapsed();
         queue.grant(now);
         if !queue.is_waiting(ticket) {
-            return Progress::Granted;
+            return PermitProgress::Granted;
         }
         match queue.allowed_at(ticket) {
-            Some(allowed_at) if allowed_at > now => Progress::Allowed { after: allowed_at - now },
-            _ => Progress::Waits,
+            Some(allowed_at) if allowed_at > now => PermitProgress::Allowed { after: allowed_at - now },
+            _ => PermitProgress::Waits,
         }
     }
 }

@@ -9,7 +9,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// The limits of a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Bounds {
+pub(super) struct PermitLimits {
     /// Most permits that are held at a time.
     pub(super) concurrent: Option<NonZeroU32>,
     /// Statements in a second.
@@ -18,7 +18,7 @@ pub(super) struct Bounds {
 
 /// A message that waits.
 #[derive(Debug)]
-struct Waiting<W> {
+struct WaitingMessage<W> {
     ticket: u64,
     statements: u32,
     since: Duration,
@@ -29,24 +29,24 @@ struct Waiting<W> {
 
 /// The messages of the clients that share a limit.
 #[derive(Debug)]
-pub(super) struct Queue<W> {
-    bounds: Bounds,
+pub(super) struct PermitQueue<W> {
+    bounds: PermitLimits,
     held: u32,
     /// When all statements so far would be done if they were done one after the other at the rate.
     done_at: Duration,
-    waiting: VecDeque<Waiting<W>>,
+    waiting: VecDeque<WaitingMessage<W>>,
     /// Messages that have left the queue at their time: their tickets, and since when they had waited.
     expired: HashMap<u64, Duration>,
     tickets: u64,
 }
 
-impl<W> Queue<W> {
-    pub(super) fn new(bounds: Bounds) -> Self {
+impl<W> PermitQueue<W> {
+    pub(super) fn new(bounds: PermitLimits) -> Self {
         Self { bounds, held: 0, done_at: Duration::ZERO, waiting: VecDeque::new(), expired: HashMap::new(), tickets: 0 }
     }
 
     /// Sets other bounds. Permits that are held stay held, also if they are more than the new bounds allow.
-    pub(super) fn set_bounds(&mut self, bounds: Bounds) {
+    pub(super) fn set_bounds(&mut self, bounds: PermitLimits) {
         self.bounds = bounds;
     }
 
@@ -64,7 +64,7 @@ impl<W> Queue<W> {
     /// itself, if it is given; those after it must not have an earlier one.
     pub(super) fn wait(&mut self, statements: u32, now: Duration, until: Option<Duration>, waiter: W) -> u64 {
         self.tickets += 1;
-        self.waiting.push_back(Waiting { ticket: self.tickets, statements, since: now, until, waiter });
+        self.waiting.push_back(WaitingMessage { ticket: self.tickets, statements, since: now, until, waiter });
         self.tickets
     }
 
@@ -93,7 +93,7 @@ impl<W> Queue<W> {
         if !self.is_free(now) {
             return None;
         }
-        let Waiting { statements, waiter, .. } = self.waiting.pop_front()?;
+        let WaitingMessage { statements, waiter, .. } = self.waiting.pop_front()?;
         self.hold(statements, now);
         Some(waiter)
     }
@@ -167,8 +167,8 @@ mod tests {
 
     use super::*;
 
-    fn queue(concurrent: u32, rate: u32) -> Queue<u64> {
-        Queue::new(Bounds { concurrent: NonZeroU32::new(concurrent), rate: NonZeroU32::new(rate) })
+    fn queue(concurrent: u32, rate: u32) -> PermitQueue<u64> {
+        PermitQueue::new(PermitLimits { concurrent: NonZeroU32::new(concurrent), rate: NonZeroU32::new(rate) })
     }
 
     fn at(milliseconds: u64) -> Duration {
@@ -231,7 +231,7 @@ mod tests {
     fn lower_bounds_let_the_held_permits_run_out() {
         let mut queue = queue(3, 0);
         (0..3).for_each(|_| assert!(queue.admit(1, at(0))));
-        queue.set_bounds(Bounds { concurrent: NonZeroU32::new(1), rate: None });
+        queue.set_bounds(PermitLimits { concurrent: NonZeroU32::new(1), rate: None });
         queue.wait(1, at(0), None, 1);
         queue.release();
         queue.release();

@@ -12,11 +12,11 @@ use tokio::time::timeout;
 
 use super::*;
 use crate::engine::lookup::{Lookup, LookupResult, Maximum};
-use crate::engine::{Admission, Input, ListenerKind, Now, RuleOutcome, Step, Triage};
+use crate::engine::{Input, ListenerKind, Now, QueryAdmission, RuleOutcome, Step, Triage};
 use crate::proxy::connection::connection_counts::ConnectionCounters;
 use crate::proxy::connection::context::{DrainContext, MemberContext, ProcessContext, RuleContext, TrafficContext};
 use crate::proxy::connection::lifecycle::Connection;
-use crate::proxy::connection::limits::{LimitSettings, Limits};
+use crate::proxy::connection::limits::{ConnectionLimits, LimitSettings};
 use crate::proxy::connection::listener_context::Backend;
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
@@ -24,13 +24,13 @@ use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::connection::write_buffer::{READ_LENGTH, WriteBuffer};
 use crate::proxy::interceptor::Steps;
 use crate::proxy::members::closing::Closing;
-use crate::proxy::members::topology::{ListenerSlot, Member, Topology};
+use crate::proxy::members::topology::{ListenerSlot, MemberAddress, Topology};
 use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::{LookupReply, Service};
 use crate::wire::OpCode;
-use crate::wire::compressed::Method;
+use crate::wire::compressed::CompressionMethod;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 
 mod compressed;
@@ -60,8 +60,8 @@ impl Interceptor for Script {
         }
     }
 
-    fn admit(&self, _: &[u8], _: &ListenerKind) -> Admission {
-        Admission::Original
+    fn admit(&self, _: &[u8], _: &ListenerKind) -> QueryAdmission {
+        QueryAdmission::Original
     }
 
     fn plan<'p>(&'p self, frame: &'p [u8], _: Now) -> ScriptedPlan<'p> {
@@ -132,13 +132,16 @@ fn frame(request_id: i32, response_to: i32, flags: u32, content: &[u8]) -> Vec<u
 }
 
 fn hello(request_id: i32, response_to: i32, flags: u32, body: &bson::Document) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, response_to, flags, 0);
+    let mut writer = op_msg::MessageWriter::new(request_id, response_to, flags, 0);
     writer.body(|out| out.extend_from_slice(bson::RawDocumentBuf::try_from(body).unwrap().as_bytes()));
     writer.finish()
 }
 
-fn listener_context<P: Interceptor>(interceptor: P, compressors: Option<Arc<[Method]>>) -> ListenerContext<P> {
-    let member = Member { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
+fn listener_context<P: Interceptor>(
+    interceptor: P,
+    compressors: Option<Arc<[CompressionMethod]>>,
+) -> ListenerContext<P> {
+    let member = MemberAddress { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let slot = ListenerSlot { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
     let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
     let process = ProcessContext {
@@ -170,7 +173,11 @@ impl ClientSocket for DuplexStream {
     }
 }
 
-fn relay<C, U: ServerSocket>(client: C, upstream: U, compressors: Option<Arc<[Method]>>) -> Relay<C, U, Script>
+fn relay<C, U: ServerSocket>(
+    client: C,
+    upstream: U,
+    compressors: Option<Arc<[CompressionMethod]>>,
+) -> Relay<C, U, Script>
 where
     C: ClientSocket,
 {
@@ -179,7 +186,7 @@ where
 }
 
 fn timeouts() -> IdleTimeouts {
-    let limits = Arc::new(Limits::new(LimitSettings::default()));
+    let limits = Arc::new(ConnectionLimits::new(LimitSettings::default()));
     IdleTimeouts::new(limits.admit(LOCAL).unwrap(), tokio::time::Instant::now() + SOON, false)
 }
 
@@ -195,7 +202,7 @@ fn start(pipe: usize) -> Ends {
     start_with(pipe, None)
 }
 
-fn start_with(pipe: usize, compressors: Option<Arc<[Method]>>) -> Ends {
+fn start_with(pipe: usize, compressors: Option<Arc<[CompressionMethod]>>) -> Ends {
     let (client, near_client) = duplex(pipe);
     let (upstream, near_upstream) = duplex(pipe);
     let (shutdown, closing) = watch::channel(Closing::Open);

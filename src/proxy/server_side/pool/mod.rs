@@ -25,7 +25,7 @@ use tokio::time::{Instant, timeout};
 use self::counters::OpenGuard;
 use self::member::Member;
 use self::open::OpenError;
-use self::queue::{Bounds, Grant, Lane, Queue};
+use self::queue::{Grant, Lane, PoolBounds, PoolQueue};
 use crate::engine::pooling::login::{Identity, User};
 use crate::engine::pooling::scram::ClientKey;
 use crate::wire::compressed::Compressor;
@@ -59,8 +59,8 @@ impl PoolSettings {
         (size / 10).max(1)
     }
 
-    fn bounds(&self) -> Bounds {
-        Bounds { size: self.size, reserve: self.reserve }
+    fn bounds(&self) -> PoolBounds {
+        PoolBounds { size: self.size, reserve: self.reserve }
     }
 }
 
@@ -97,7 +97,7 @@ struct Idle<S> {
 
 /// A request that waits, and since when.
 #[derive(Debug)]
-struct Waiter<S: ServerSocket> {
+struct PoolWaiter<S: ServerSocket> {
     lease: oneshot::Sender<Lease<S>>,
     since: Instant,
 }
@@ -107,7 +107,7 @@ pub(in crate::proxy) struct Pool<S: ServerSocket> {
     /// `None`: of clients that are not logged in.
     user: Option<User>,
     member: Arc<Member<S>>,
-    queue: Mutex<Queue<Idle<S>, Waiter<S>>>,
+    queue: Mutex<PoolQueue<Idle<S>, PoolWaiter<S>>>,
     login: Mutex<KnownLogin>,
     /// The user has changed. Its clients must log in again.
     is_replaced: AtomicBool,
@@ -169,7 +169,7 @@ impl From<OpenError> for TakeError {
 
 impl<S: ServerSocket> Pool<S> {
     pub(super) fn new(user: Option<User>, member: Arc<Member<S>>) -> Arc<Self> {
-        let queue = Queue::new(member.settings().bounds(), user.is_none());
+        let queue = PoolQueue::new(member.settings().bounds(), user.is_none());
         Arc::new(Self {
             user,
             member,
@@ -212,7 +212,7 @@ impl<S: ServerSocket> Pool<S> {
             return Err(TakeError::LoginNeeded);
         }
         let (lease, receiver) = oneshot::channel();
-        queue.wait(lane, Waiter { lease, since: Instant::now() });
+        queue.wait(lane, PoolWaiter { lease, since: Instant::now() });
         Ok(Taken::Waits(receiver))
     }
 
@@ -282,8 +282,8 @@ impl<S: ServerSocket> Pool<S> {
     pub(in crate::proxy) fn adopt(self: &Arc<Self>, connection: PooledConnection<S>) {
         let idle = Idle { connection, since: Instant::now() };
         // Dropped outside the lock.
-        let refused = self.lock().adopt(idle);
-        drop(refused);
+        let surplus = self.lock().adopt(idle);
+        drop(surplus);
         self.serve(None);
     }
 
@@ -402,7 +402,7 @@ impl<S: ServerSocket> Pool<S> {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Queue<Idle<S>, Waiter<S>>> {
+    fn lock(&self) -> MutexGuard<'_, PoolQueue<Idle<S>, PoolWaiter<S>>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -36,14 +36,14 @@ impl Lane {
 
 /// The bounds of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::proxy) struct Bounds {
+pub(in crate::proxy) struct PoolBounds {
     /// Most connections; at least 2.
     pub(in crate::proxy) size: usize,
     /// Connections of these that only continuations may use; at least 1 and less than `size`.
     pub(in crate::proxy) reserve: usize,
 }
 
-impl Bounds {
+impl PoolBounds {
     /// Connections for other than continuations.
     fn unreserved(self) -> usize {
         self.size.saturating_sub(self.reserve).max(1)
@@ -69,7 +69,7 @@ pub(in crate::proxy) enum Grant<C> {
 
 /// A request that waits.
 #[derive(Debug)]
-struct Waiting<W> {
+struct WaitingRequest<W> {
     /// Order of arrival.
     ticket: u64,
     waiter: W,
@@ -77,20 +77,20 @@ struct Waiting<W> {
 
 /// The state of one pool. Connections are idle or held by a request. The number of connections never exceeds the size.
 #[derive(Debug)]
-pub(in crate::proxy) struct Queue<C, W> {
-    bounds: Bounds,
+pub(in crate::proxy) struct PoolQueue<C, W> {
+    bounds: PoolBounds,
     /// Whether requests other than logins can open connections.
     can_open: bool,
     /// Connections held by requests, by lane.
     held: [usize; Lane::COUNT],
     /// The last one used is at the end.
     idle: VecDeque<C>,
-    waiting: [VecDeque<Waiting<W>>; Lane::COUNT],
+    waiting: [VecDeque<WaitingRequest<W>>; Lane::COUNT],
     tickets: u64,
 }
 
-impl<C, W> Queue<C, W> {
-    pub(in crate::proxy) fn new(bounds: Bounds, can_open: bool) -> Self {
+impl<C, W> PoolQueue<C, W> {
+    pub(in crate::proxy) fn new(bounds: PoolBounds, can_open: bool) -> Self {
         let waiting = [VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new()];
         Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0 }
     }
@@ -104,7 +104,7 @@ impl<C, W> Queue<C, W> {
     /// Adds a request that [`Self::admit`] has not given a connection.
     pub(in crate::proxy) fn wait(&mut self, lane: Lane, waiter: W) {
         self.tickets += 1;
-        let waiting = Waiting { ticket: self.tickets, waiter };
+        let waiting = WaitingRequest { ticket: self.tickets, waiter };
         if let Some(queue) = self.waiting.get_mut(lane.index()) {
             queue.push_back(waiting);
         }
@@ -273,10 +273,10 @@ mod tests {
 
     use super::*;
 
-    type Numbered = Queue<u32, u32>;
+    type Numbered = PoolQueue<u32, u32>;
 
     fn queue(size: usize, reserve: usize) -> Numbered {
-        Queue::new(Bounds { size, reserve }, true)
+        PoolQueue::new(PoolBounds { size, reserve }, true)
     }
 
     #[test]
@@ -323,7 +323,7 @@ mod tests {
 
     #[test]
     fn without_credentials_only_logins_open_connections() {
-        let mut queue: Numbered = Queue::new(Bounds { size: 3, reserve: 1 }, false);
+        let mut queue: Numbered = PoolQueue::new(PoolBounds { size: 3, reserve: 1 }, false);
         assert_eq!(queue.admit(Lane::Ordinary), None);
         assert!(queue.is_stuck());
         queue.wait(Lane::Ordinary, 1);
@@ -345,8 +345,8 @@ mod tests {
             reserve in 1usize..5,
             steps in proptest::collection::vec((0usize..4, 0usize..3, any::<bool>()), 1..200),
         ) {
-            let bounds = Bounds { size, reserve: reserve.min(size - 1) };
-            let mut queue: Numbered = Queue::new(bounds, true);
+            let bounds = PoolBounds { size, reserve: reserve.min(size - 1) };
+            let mut queue: Numbered = PoolQueue::new(bounds, true);
             let mut held: Vec<Lane> = Vec::new();
             let (mut arrivals, mut served) = (0u32, [0u32; Lane::COUNT]);
             for (lane, action, closes) in steps {

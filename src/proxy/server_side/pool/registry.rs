@@ -11,7 +11,7 @@ use super::PoolSettings;
 use super::counters::PoolStatus;
 use super::member::{Member, MemberHello};
 use crate::proxy::server_side::upstream::{Address, Upstream};
-use crate::proxy::transport::socket::Stream;
+use crate::proxy::transport::socket::SocketStream;
 use crate::wire::compressed::Compressor;
 
 /// Time between two checks of the idle connections.
@@ -22,7 +22,7 @@ const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 pub(in crate::proxy) struct Pools {
     upstream: Arc<Upstream>,
     settings: PoolSettings,
-    members: Mutex<HashMap<Address, Arc<Member<Stream>>>>,
+    members: Mutex<HashMap<Address, Arc<Member<SocketStream>>>>,
 }
 
 impl Pools {
@@ -34,7 +34,7 @@ impl Pools {
     }
 
     /// The pools of the member at an address.
-    pub(in crate::proxy) fn member(&self, address: &Address) -> Arc<Member<Stream>> {
+    pub(in crate::proxy) fn member(&self, address: &Address) -> Arc<Member<SocketStream>> {
         let mut members = self.lock();
         let member = members.entry(address.clone()).or_insert_with(|| self.new_member(address));
         member.clone()
@@ -77,7 +77,7 @@ impl Pools {
         all
     }
 
-    fn new_member(&self, address: &Address) -> Arc<Member<Stream>> {
+    fn new_member(&self, address: &Address) -> Arc<Member<SocketStream>> {
         let upstream = self.upstream.clone();
         let connect = move |address: Address| {
             let upstream = upstream.clone();
@@ -90,7 +90,7 @@ impl Pools {
         Member::new(address.clone(), Box::new(connect), self.settings, compressors)
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member<Stream>>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<Address, Arc<Member<SocketStream>>>> {
         self.members.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

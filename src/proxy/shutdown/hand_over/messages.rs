@@ -18,7 +18,7 @@ const MAX_DESCRIPTORS: usize = 253;
 const MAX_LENGTH: usize = 128 * 1024;
 
 /// Received bytes with their descriptors.
-pub(super) type Message = (Vec<u8>, Vec<OwnedFd>);
+pub(super) type HandOverMessage = (Vec<u8>, Vec<OwnedFd>);
 
 /// # Errors
 /// I/O errors of the socket, or `Other` for more descriptors than one message may have.
@@ -33,7 +33,7 @@ pub(super) async fn send(stream: &mut UnixStream, content: &[u8], descriptors: &
 ///
 /// # Errors
 /// I/O errors of the socket, `UnexpectedEof` within a message, `InvalidData` for a message that is too long.
-pub(super) async fn receive(stream: &mut UnixStream) -> io::Result<Option<Message>> {
+pub(super) async fn receive(stream: &mut UnixStream) -> io::Result<Option<HandOverMessage>> {
     let mut length = [0; 4];
     let mut descriptors = Vec::new();
     let here =

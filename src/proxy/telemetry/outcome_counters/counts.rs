@@ -6,20 +6,20 @@ use std::time::SystemTime;
 
 use foldhash::fast::RandomState;
 
-use super::known_rules::{Key, KnownRules, MAX_PER_VERDICT};
+use super::known_rules::{KnownRules, MAX_PER_VERDICT, RuleKey};
 use crate::audit::{ExampleText, Noted, RuleTally};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::telemetry::history::History;
+use crate::proxy::telemetry::history::MinuteCounts;
 use crate::proxy::telemetry::rate_limit::Allowance;
 
 /// Counters by rule.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub(super) struct CountsByRule {
     /// The version of the rule set that `current` belongs to.
     version: Option<u64>,
-    current: Arc<[Key]>,
+    current: Arc<[RuleKey]>,
     /// Rules with outcomes.
-    rules: HashMap<Key, RuleCounts, RandomState>,
+    rules: HashMap<RuleKey, RuleCounts, RandomState>,
 }
 
 /// Counters of one rule since it was first loaded.
@@ -31,19 +31,19 @@ pub struct RuleCounts {
     pub last: Option<SystemTime>,
     /// With applications, and examples of all outcomes but the rewrites of enforced rules.
     pub tally: RuleTally,
-    pub history: History,
+    pub history: MinuteCounts,
     /// The rate limit of this thread, by verdict.
     limits: BTreeMap<&'static str, Allowance>,
 }
 
-impl Counts {
+impl CountsByRule {
     /// The key and counters of the rule with index `rule` in `policy`.
     pub(super) fn counters_of<P: Interceptor>(
         &mut self,
         rule: usize,
         policy: &P,
         register: &Mutex<KnownRules>,
-    ) -> Option<(Key, &mut RuleCounts)> {
+    ) -> Option<(RuleKey, &mut RuleCounts)> {
         if self.version != Some(policy.version()) {
             let mut register = register.lock().unwrap_or_else(PoisonError::into_inner);
             self.version = Some(policy.version());
@@ -55,7 +55,7 @@ impl Counts {
     }
 
     /// The counters of every rule with outcomes.
-    pub(super) fn all(&self) -> impl Iterator<Item = (Key, &RuleCounts)> {
+    pub(super) fn all(&self) -> impl Iterator<Item = (RuleKey, &RuleCounts)> {
         self.rules.iter().map(|(key, counts)| (*key, counts))
     }
 }

@@ -18,7 +18,7 @@ const MAX_UNLOADED: usize = 1000;
 
 /// Identifies one version of a rule across rule sets. Later versions have greater keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) struct Key(u64);
+pub(super) struct RuleKey(u64);
 
 /// The known rules, loaded and previously loaded.
 #[derive(Debug, Default)]
@@ -26,20 +26,20 @@ pub(super) struct KnownRules {
     /// The version of the rule set that `current` belongs to.
     version: Option<u64>,
     /// The rules of that set, by index.
-    current: Arc<[Key]>,
+    current: Arc<[RuleKey]>,
     /// Ordered by key.
-    rules: Vec<Known>,
+    rules: Vec<KnownRule>,
     next: u64,
     /// Rate limits, per rule and verdict and for all rules.
-    limits: HashMap<(Key, &'static str), Allowance>,
+    limits: HashMap<(RuleKey, &'static str), Allowance>,
     limit_of_all: Allowance,
     limit_of_routine: Allowance,
 }
 
 /// A rule as written, or as it was when it was last loaded.
 #[derive(Debug)]
-pub(super) struct Known {
-    pub(super) key: Key,
+pub(super) struct KnownRule {
+    pub(super) key: RuleKey,
     pub(super) label: RuleLabel,
     pub(super) written: Arc<WrittenRule>,
     pub(super) since: SystemTime,
@@ -49,7 +49,7 @@ pub(super) struct Known {
 
 impl KnownRules {
     /// Makes `policy` the current rule set; returns the keys of its rules by index.
-    pub(super) fn load<P: Interceptor>(&mut self, policy: &P) -> Arc<[Key]> {
+    pub(super) fn load<P: Interceptor>(&mut self, policy: &P) -> Arc<[RuleKey]> {
         if self.version == Some(policy.version()) {
             return self.current.clone();
         }
@@ -65,9 +65,9 @@ impl KnownRules {
             match self.rules.get_mut(index) {
                 Some(rule) => (rule.loaded, rule.written) = (true, written),
                 None => {
-                    let key = Key(self.next);
+                    let key = RuleKey(self.next);
                     self.next += 1;
-                    self.rules.push(Known { key, label, written, since: SystemTime::now(), loaded: true });
+                    self.rules.push(KnownRule { key, label, written, since: SystemTime::now(), loaded: true });
                 }
             }
             current.extend(self.rules.get(index).map(|rule| rule.key));
@@ -77,19 +77,19 @@ impl KnownRules {
     }
 
     /// The rules of the current set in the order of the files, then previously loaded ones.
-    pub(super) fn in_order(&self) -> Vec<&Known> {
+    pub(super) fn in_order(&self) -> Vec<&KnownRule> {
         let current = self.current.iter().filter_map(|key| self.rules.get(self.index(*key)?));
         current.chain(self.rules.iter().filter(|rule| !rule.loaded)).collect()
     }
 
     /// Whether the rule has not been dropped.
-    pub(super) fn knows(&self, key: Key) -> bool {
+    pub(super) fn knows(&self, key: RuleKey) -> bool {
         self.index(key).is_some()
     }
 
     /// Returns `Some` if a decision is to be published, with the number of similar ones suppressed since the last one.
     /// `suppressed` of them were suppressed by the caller.
-    pub(super) fn may_publish(&mut self, key: Key, kind: OutcomeKind, suppressed: u64) -> Option<u64> {
+    pub(super) fn may_publish(&mut self, key: RuleKey, kind: OutcomeKind, suppressed: u64) -> Option<u64> {
         let own = self.limits.entry((key, kind.as_str())).or_default();
         own.add_suppressed(suppressed);
         let suppressed = own.take(MAX_PER_VERDICT)?;
@@ -101,7 +101,7 @@ impl KnownRules {
         Some(suppressed)
     }
 
-    fn index(&self, key: Key) -> Option<usize> {
+    fn index(&self, key: RuleKey) -> Option<usize> {
         self.rules.binary_search_by_key(&key, |rule| rule.key).ok()
     }
 

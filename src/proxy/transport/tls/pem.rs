@@ -159,13 +159,13 @@ fn shown(time: &ASN1Time) -> String {
     bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().unwrap_or_else(|_| time.to_string())
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
+fn read_pem(path: &Path) -> Result<Vec<u8>, TlsError> {
     read_file(path, MAX_PEM_LENGTH).map_err(|error| TlsError::Unreadable(path.to_owned(), error))
 }
 
 /// All certificates in a file, in file order.
 pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let text = read(path)?;
+    let text = read_pem(path)?;
     let certificates = CertificateDer::pem_slice_iter(&text).collect::<Result<Vec<_>, _>>();
     let certificates = certificates.map_err(|error| TlsError::NotPem(path.to_owned(), error.to_string()))?;
     if certificates.is_empty() { Err(TlsError::NoCertificate(path.to_owned())) } else { Ok(certificates) }
@@ -173,7 +173,7 @@ pub(super) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
 
 /// The first private key in a file.
 pub(super) fn key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let text = read(path)?;
+    let text = read_pem(path)?;
     if is_encrypted(&text) {
         return Err(TlsError::EncryptedKey(path.to_owned()));
     }

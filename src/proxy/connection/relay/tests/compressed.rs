@@ -15,7 +15,7 @@ fn repacked(frame: Vec<u8>, compressor: Option<Compressor>) -> Vec<u8> {
 impl Ends {
     /// A connection after its hellos: the client asked for `asks`, the server agreed to `agrees`.
     async fn agreed(own: Option<&[Compressor]>, asks: &[&str], agrees: &[&str]) -> Ends {
-        let own = own.map(|own| own.iter().map(|compressor| Method::from(*compressor)).collect());
+        let own = own.map(|own| own.iter().map(|compressor| CompressionMethod::from(*compressor)).collect());
         let mut ends = start_with(1 << 20, own);
         let body = doc! {"hello": 1, "compression": asks, "$db": "admin"};
         ends.client.write_all(&hello(1, 0, 0, &body)).await.unwrap();

@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 
 use super::*;
 use crate::config::Source;
-use crate::proxy::transport::socket::Stream;
+use crate::proxy::transport::socket::SocketStream;
 use crate::rules::RuleSet;
 use crate::wire::compressed::Compressor::{self, Snappy, Zstd};
 use crate::wire::compressed::{compress, decompress};
@@ -62,7 +62,7 @@ fn raw(document: &bson::Document) -> Vec<u8> {
 }
 
 fn message(request_id: i32, response_to: i32, body: &bson::Document, sequence: Option<(&str, Vec<u8>)>) -> Vec<u8> {
-    let mut writer = op_msg::Writer::new(request_id, response_to, 0, 0);
+    let mut writer = op_msg::MessageWriter::new(request_id, response_to, 0, 0);
     writer.body(|out| out.extend_from_slice(&raw(body)));
     if let Some((identifier, documents)) = sequence {
         writer.sequence(identifier, |out| out.extend_from_slice(&documents));
@@ -88,9 +88,9 @@ fn longest_turn(request: &[u8], asks: Option<Compressor>, reply: Option<bson::Do
     let connection = thread::spawn(move || {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let [near_client, near_upstream] =
-                [near_client, near_upstream].map(|near| Stream::Plain(tokio::net::TcpStream::from_std(near).unwrap()));
-            let own: Arc<[Method]> = Arc::new([Zstd.into()]);
+            let [near_client, near_upstream] = [near_client, near_upstream]
+                .map(|near| SocketStream::Plain(tokio::net::TcpStream::from_std(near).unwrap()));
+            let own: Arc<[CompressionMethod]> = Arc::new([Zstd.into()]);
             let context = Arc::new(listener_context(rules(), Some(own)));
             let client_state = ClientState { users: Some(Vec::new()), ..ClientState::default() };
             let relay = Relay::new(near_client, ServerSource::Own(near_upstream), context, LOCAL, client_state);

@@ -1,4 +1,4 @@
-//! Measures the leases of numbers: their round trips to the server, the numbers they brought, and failures.
+//! Measures how numbers are reserved: the round trips to the server, the reserved numbers, and failures.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -7,24 +7,24 @@ use crate::histogram::{Histogram, Reading};
 
 /// Measurements of all counters of `sequence` rules together.
 #[derive(Debug, Default)]
-pub(super) struct LeaseMeter {
+pub(super) struct ReservationMeter {
     latency: Histogram,
     numbers: AtomicU64,
     failed: AtomicU64,
 }
 
-/// Leases since the start of the process.
+/// Reservations since the start of the process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Leases {
+pub struct ReservationCounts {
     /// The duration of each round trip, including failed ones.
     pub latency: Reading,
-    /// Numbers granted.
+    /// Numbers reserved.
     pub numbers: u64,
     /// Round trips that failed.
     pub failed: u64,
 }
 
-impl LeaseMeter {
+impl ReservationMeter {
     /// Records a round trip for `numbers` that began at `asked`.
     pub(super) fn note(&self, asked: Instant, numbers: i64, granted: bool) {
         self.latency.add_duration(asked.elapsed());
@@ -35,8 +35,8 @@ impl LeaseMeter {
         }
     }
 
-    pub(super) fn snapshot(&self) -> Leases {
-        Leases {
+    pub(super) fn snapshot(&self) -> ReservationCounts {
+        ReservationCounts {
             latency: self.latency.snapshot(),
             numbers: self.numbers.load(Ordering::Relaxed),
             failed: self.failed.load(Ordering::Relaxed),
