@@ -281,7 +281,7 @@ impl ResponseData {
     }
 
     fn permits(&self, page: &mut Page<'_>) -> fmt::Result {
-        let permits = self.observer.permits();
+        let permits = self.observer.permits(0);
         let by_rule = |value: fn(&PermitStatus) -> u64| {
             permits.iter().map(move |one| ([("rule", one.rule.as_str())], value(one)))
         };

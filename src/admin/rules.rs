@@ -1,18 +1,21 @@
 //! Every rule with its text and its counts, as JSON.
 
-use std::time::SystemTime;
+use std::collections::HashMap;
+use std::time::{Duration, SystemTime};
 
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{ResponseData, milliseconds};
 use crate::audit::EffectCounts;
-use crate::proxy::{LiveRule, MINUTES};
+use crate::proxy::{ClientPermits, LiveRule, MINUTES, MinuteEffects, PermitStatus};
 
 /// The most applications listed for one rule, the busiest first: all that are counted by name.
 const APPS: usize = 101;
+/// The most clients listed for one rule that limits them, those who wait most first.
+const CLIENTS: usize = 20;
 const MILLISECONDS_PER_MINUTE: u64 = 60_000;
 
 /// docs/observability.md documents the fields.
@@ -23,7 +26,9 @@ pub(super) async fn rules(State(sources): State<ResponseData>) -> Response {
 fn list(sources: &ResponseData) -> Response {
     let (set, report) = sources.observer.report();
     let now = milliseconds(SystemTime::now());
-    let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, now)).collect();
+    let permits: HashMap<String, PermitStatus> =
+        sources.observer.permits(CLIENTS).into_iter().map(|status| (status.rule.clone(), status)).collect();
+    let rules: Vec<Value> = report.iter().map(|rule| to_json(rule, permits.get(&rule.label.name), now)).collect();
     Json(json!({
         "set": set.hash().to_string(),
         "now": now,
@@ -33,8 +38,13 @@ fn list(sources: &ResponseData) -> Response {
     .into_response()
 }
 
-fn to_json(rule: &LiveRule, now: u64) -> Value {
-    let minute = |(minute, counts): (u64, EffectCounts)| with(json!({"at": minute * MILLISECONDS_PER_MINUTE}), counts);
+/// `permits`: of a rule that limits clients.
+fn to_json(rule: &LiveRule, permits: Option<&PermitStatus>, now: u64) -> Value {
+    let minute = |(minute, counts): (u64, MinuteEffects)| {
+        let EffectCounts { rejected, rewritten, .. } = counts.shadow;
+        let shadow = json!({"rejected": rejected, "rewritten": rewritten});
+        with(json!({"at": minute * MILLISECONDS_PER_MINUTE, "shadow": shadow}), counts.all)
+    };
     let history: Vec<Value> = rule.counts.history.since(now / MILLISECONDS_PER_MINUTE).map(minute).collect();
     let apps = rule.counts.tally.apps();
     let listed: Vec<Value> = apps.iter().take(APPS).map(|(app, counts)| with(json!({"app": app}), *counts)).collect();
@@ -51,7 +61,35 @@ fn to_json(rule: &LiveRule, now: u64) -> Value {
         "apps": listed,
         "more_apps": apps.len().saturating_sub(APPS),
         "examples": rule.counts.tally.examples(),
+        "permits": permits.filter(|_| rule.loaded).map(permits_json),
     })
+}
+
+fn permits_json(status: &PermitStatus) -> Value {
+    let PermitStatus { held, waiting, oldest_wait, waited, rejected, clients, more_clients, .. } = status;
+    let by_mode = |counts: &[(&str, u64)]| -> Map<String, Value> {
+        counts.iter().map(|(mode, count)| ((*mode).to_owned(), (*count).into())).collect()
+    };
+    let clients: Vec<Value> = clients
+        .iter()
+        .map(|ClientPermits { client, per, held, waiting, oldest_wait }| {
+            let oldest_wait = in_milliseconds(*oldest_wait);
+            json!({"client": &**client, "per": per, "held": held, "waiting": waiting, "oldest_wait": oldest_wait})
+        })
+        .collect();
+    json!({
+        "held": held,
+        "waiting": waiting,
+        "oldest_wait": in_milliseconds(*oldest_wait),
+        "waited": by_mode(waited),
+        "rejected": by_mode(rejected),
+        "clients": clients,
+        "more_clients": more_clients,
+    })
+}
+
+fn in_milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Adds the counts to the fields of an object.

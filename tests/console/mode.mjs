@@ -28,6 +28,8 @@ export default async function (browser, { admin, token, uri }) {
   await shows(page.locator(".problem"), "Only in this process");
   await shows(row(page, "whole"), "file: enforce");
   await replace();
+  // What it rejected before stays rejected.
+  for (const text of ["1 rejected", "1 shadow"]) await shows(page.locator("#hour"), text);
 
   await page.getByRole("button", { name: "End the override" }).click();
   await page.locator(".override").waitFor({ state: "hidden" });

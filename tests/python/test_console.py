@@ -52,6 +52,11 @@ rules:
     replacement: { policy: check_version, version: v, count_updates: false }
 """
 
+THROTTLING_RULES = """version: 1
+rules:
+  - { name: limited, namespace: shop.reports, throttle: { per: app, concurrent: 1, wait: 8s } }
+"""
+
 SCENARIOS = {
     "decisions": RULES,
     "flood": "",
@@ -60,6 +65,7 @@ SCENARIOS = {
     "life": RULES,
     "mode": RULES,
     "playground": RULES,
+    "throttle": THROTTLING_RULES,
     "token": RULES,
     "watch": STOPPING_RULES,
 }

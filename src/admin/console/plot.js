@@ -21,15 +21,20 @@ let drawings = 0;
  */
 
 /**
- * A rule's decisions by kind. Those of a rule in shadow mode are of the kind `shadow`.
+ * A rule's decisions by kind. Those that it made while it was in shadow mode are of the kind `shadow`.
  * @param {any} rule
  * @returns {Minute[]}
  */
-export function minutesOf({ written, history }) {
-  return history.map(({ at, rejected, rewritten, conflict, no_match: noMatch, stale, warned, excepted }) =>
-    written.mode === "shadow"
-      ? { at, rejected: 0, ineffective: 0, rewritten: 0, shadow: rejected + rewritten, excepted, warned }
-      : { at, rejected, ineffective: conflict + noMatch + stale, rewritten, shadow: 0, excepted, warned });
+export function minutesOf({ history }) {
+  return history.map(({ at, rejected, rewritten, conflict, no_match: noMatch, stale, warned, excepted, shadow }) => ({
+    at,
+    rejected: rejected - shadow.rejected,
+    ineffective: conflict + noMatch + stale,
+    rewritten: rewritten - shadow.rewritten,
+    shadow: shadow.rejected + shadow.rewritten,
+    excepted,
+    warned,
+  }));
 }
 
 /**

@@ -34,6 +34,7 @@ export function decisionsPart(rule, { now, minutes: span }) {
     element("div", { class: "plot large" }, plot(minutes, { now, span, about: visible(rule.name) })),
     axis(`${counted(span, "minute", "minutes")} ago`, inWords(minutes), "now"),
     verdicts(rule),
+    permits(rule),
     applications(rule),
     examples(rule));
 }
@@ -46,6 +47,39 @@ function axis(...texts) {
 function verdicts({ verdicts, since }) {
   const counts = Object.entries(verdicts).map(([verdict, count]) => `${verdict} × ${number(count)}`).join(", ");
   return element("p", {}, "Since ", timeElement(since, time(since)), `: ${counts || "no decisions"}.`);
+}
+
+/** What a `throttle` rule does now. */
+function permits({ permits, written }) {
+  if (!permits) return "";
+  const { held, waiting, oldest_wait: oldest, waited, rejected, clients, more_clients: more } = permits;
+  const mode = written.mode === "shadow" ? "shadow" : "enforce";
+  const [waits, waitedSince, were] = mode === "shadow"
+    ? ["would wait", "would have waited", "would have been"] : [waiting === 1 ? "waits" : "wait", "waited", "were"];
+  const now = `${counted(held, "command holds", "commands hold")} a permit, ${number(waiting)} ${waits}`
+    + `${waiting ? `, the oldest for ${inSeconds(oldest)}` : ""}.`;
+  const since = ` Since the start of docward ${number(waited[mode])} ${waitedSince}, and ${number(rejected[mode])} ${were} rejected.`;
+  const parts = [element("h3", {}, "Permits"), element("p", {}, now, since)];
+  if (clients.length) parts.push(permitsByClient(clients, more));
+  return element("div", { class: "permits" }, ...parts);
+}
+
+function permitsByClient(clients, more) {
+  const rows = clients.map(({ client, held, waiting, oldest_wait: oldest }) => element("tr", {},
+    element("th", { scope: "row" }, client ? element("bdi", {}, visible(client)) : element("span", { class: "quiet" }, "without a name")),
+    numberCell(held, "permits"), numberCell(waiting, "waiting"),
+    element("td", { class: "number" }, waiting ? inSeconds(oldest) : "")));
+  const head = { app: "Application", user: "User", client: "Host" }[clients[0].per];
+  const heads = ["permits", "waiting", "oldest wait"].map((name) => element("th", { scope: "col", class: "number" }, name));
+  return element("table", { class: "plain-table" },
+    element("caption", {}, `Clients that hold permits or wait${more ? `; ${number(more)} more are not listed` : ""}`),
+    element("thead", {}, element("tr", {}, element("th", { scope: "col" }, head), ...heads)),
+    element("tbody", {}, ...rows));
+}
+
+/** "1.2 s" */
+function inSeconds(milliseconds) {
+  return `${(milliseconds / 1000).toFixed(1)} s`;
 }
 
 function applications({ apps, more_apps: more, written }) {

@@ -90,10 +90,9 @@ impl OutcomeCounters {
             namespace: &outcome.namespace,
             reason: &outcome.reason,
         };
-        let verdict = outcome.kind.as_str();
         let mut counts = self.counts.mine().lock().unwrap_or_else(PoisonError::into_inner);
         let (key, counts) = counts.counters_of(outcome.rule.index(), policy, &self.register)?;
-        let suppressed = counts.note(&noted, verdict, shape)?;
+        let suppressed = counts.note(&noted, outcome.kind, shape)?;
         // Taken at most ten times a second.
         let mut register = self.register.lock().unwrap_or_else(PoisonError::into_inner);
         register.may_publish(key, outcome.kind, suppressed)

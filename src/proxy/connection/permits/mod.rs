@@ -92,6 +92,21 @@ pub struct PermitStatus {
     pub waited: [(&'static str, u64); 2],
     /// Messages that were rejected because they waited too long, or would have been.
     pub rejected: [(&'static str, u64); 2],
+    /// The clients that hold permits or wait, those with the most waiting messages first.
+    pub clients: Vec<ClientPermits>,
+    /// As many more are not listed.
+    pub more_clients: u64,
+}
+
+/// The numbers of one client of a rule: an application, a user, or a host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClientPermits {
+    pub client: Arc<str>,
+    /// What the rule counts as one client: "app", "user" or "client".
+    pub per: &'static str,
+    pub held: u64,
+    pub waiting: u64,
+    pub oldest_wait: Duration,
 }
 
 /// The number of queues at which unused ones are first removed.
@@ -127,8 +142,8 @@ impl Permits {
         Asked::Waits(WaitingPermit { permit, news })
     }
 
-    /// The numbers of each rule that has limited messages, sorted by name.
-    pub(in crate::proxy) fn status(&self) -> Vec<PermitStatus> {
+    /// The numbers of each rule that has limited messages, sorted by name, with at most `most` of its clients.
+    pub(in crate::proxy) fn status(&self, most: usize) -> Vec<PermitStatus> {
         let now = self.began.elapsed();
         let state = &*self.lock();
         let mut found: BTreeMap<&str, PermitStatus> = BTreeMap::new();
@@ -144,12 +159,32 @@ impl Permits {
         }
         for (key, queue) in &state.queues {
             let Some(status) = found.get_mut(&*key.rule) else { continue };
-            status.held += u64::from(queue.held());
-            status.waiting += u64::try_from(queue.waiting()).unwrap_or(u64::MAX);
+            let held = u64::from(queue.held());
+            let waiting = u64::try_from(queue.waiting()).unwrap_or(u64::MAX);
             let oldest_wait = queue.oldest().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+            status.held += held;
+            status.waiting += waiting;
             status.oldest_wait = status.oldest_wait.max(oldest_wait);
+            if most > 0 && held + waiting > 0 {
+                status.clients.push(ClientPermits {
+                    client: key.client.clone(),
+                    per: key.per,
+                    held,
+                    waiting,
+                    oldest_wait,
+                });
+            }
         }
-        found.into_values().collect()
+        let mut found: Vec<_> = found.into_values().collect();
+        for PermitStatus { clients, more_clients, .. } in &mut found {
+            clients.sort_unstable_by(|one, other| {
+                let rank = |client: &ClientPermits| (client.waiting, client.held, client.oldest_wait);
+                rank(other).cmp(&rank(one)).then_with(|| one.client.cmp(&other.client))
+            });
+            *more_clients = u64::try_from(clients.len().saturating_sub(most)).unwrap_or(u64::MAX);
+            clients.truncate(most);
+        }
+        found
     }
 
     fn lock(&self) -> MutexGuard<'_, PermitState> {

@@ -1,0 +1,25 @@
+// Who holds the permits of a `throttle` rule, and who waits for one.
+
+import { MongoClient, assertQuiet, live, openConsole, row, shows } from "./harness.mjs";
+
+export default async function (browser, { admin, uri }) {
+  const { page, complaints } = await openConsole(browser, admin);
+  await live(page);
+  const flood = await MongoClient.connect(uri, { appName: "flood <b>", retryReads: false });
+  const reports = flood.db("shop").collection("reports");
+  await reports.updateOne({ _id: 1 }, { $set: { n: 1 } }, { upsert: true });
+  const slow = () => reports.find({ $where: "sleep(15000) || true" }).toArray();
+  const running = [slow(), slow(), slow()];
+
+  await row(page, "limited").locator(".rule-name").click();
+  const permits = page.locator(".permits");
+  await shows(permits, "1 command holds a permit, 2 wait, the oldest for");
+  const client = permits.locator("tbody tr", { hasText: "flood <b>" });
+  await shows(client.locator('[data-label="permits"]'), "1");
+  await shows(client.locator('[data-label="waiting"]'), "2");
+  await Promise.allSettled(running);
+  await shows(permits, "0 commands hold a permit, 0 wait.");
+  await shows(permits, "2 waited, and 2 were rejected");
+  await flood.close();
+  assertQuiet(complaints);
+}
