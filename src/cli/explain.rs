@@ -261,7 +261,7 @@ fn summary(dry_run: &DryRun) -> String {
     format!("{}: {sentence}", words::verdict(&dry_run.outcome))
 }
 
-/// The outcome of a rule with its reason, hint and place.
+/// The outcome of a rule with its reason, hint and location.
 fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
     let RuleOutcome { rule_name, pattern, kind, hint, .. } = outcome;
     let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::effect(*kind));

@@ -48,7 +48,7 @@ codes! {
     DuplicateName = "R0007",
     /// A mapping has the same key twice.
     DuplicateKey = "R0008",
-    /// A key is unknown or not allowed at this place.
+    /// A key is unknown or not allowed here.
     UnknownKey = "R0009",
     /// A required key is missing.
     MissingKey = "R0010",

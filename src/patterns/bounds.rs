@@ -202,9 +202,9 @@ impl Bounds {
         let (min, max) = (reader.get(&MIN), reader.get(&MAX));
         let given = reader.has(&MIN) || reader.has(&MAX);
         let (policy, on_no_room) = (reader.get_or_default(&POLICY), reader.get_or_default(&ON_NO_ROOM));
-        let place = reader.place();
+        let span = reader.span();
         if !given {
-            reader.context().error(Code::MissingKey, place, "`min` or `max` is missing");
+            reader.context().error(Code::MissingKey, span, "`min` or `max` is missing");
             return None;
         }
         let empty = min.as_ref().zip(max.as_ref()).filter(|(min, max)| {

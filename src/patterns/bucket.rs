@@ -180,7 +180,7 @@ impl Bucket {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (array, count) = (reader.get(&ARRAY), reader.get(&COUNT));
         let (limit, opened) = (reader.get(&LIMIT), reader.get(&OPENED));
-        let place = reader.place();
+        let span = reader.span();
         let (array, count, limit) = (array?.value, count?.value, limit?.value);
         let opened = opened.map(|path| path.value);
         let fields: Vec<&Path> = [Some(&array), Some(&count), opened.as_ref()].into_iter().flatten().collect();
@@ -188,7 +188,7 @@ impl Bucket {
             if fields.iter().take(index).any(|other| other.overlaps(field.as_str().as_bytes())) || field.root() == "_id"
             {
                 let message = format!("`{field}` overlaps another field of the bucket, or `_id`");
-                reader.context().error(Code::ConflictingSettings, place, message);
+                reader.context().error(Code::ConflictingSettings, span, message);
                 return None;
             }
         }

@@ -29,7 +29,7 @@ use super::{
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
-use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use originals::{Holding, Releasing};
 use writes::ReferenceWrites;
 
@@ -55,11 +55,11 @@ impl Pattern for Copies {
         }]
     }
 
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
+        self.entries.iter().map(|entry| entry.into.namespace.clone()).collect()
     }
 
-    fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let originals = &self.originals;
         let originals = Privilege::new(&originals.database, &originals.name, &["find", "changeStream"]);
         let into = self
@@ -72,7 +72,7 @@ impl Pattern for Copies {
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         let needed = |entry: &CopiesEntry| NeededIndex {
-            collection: Some(entry.into.pattern.clone()),
+            collection: Some(entry.into.namespace.clone()),
             field: entry.key.as_str().to_owned(),
             purpose: IndexPurpose::Equality,
             without: "every change of an original scans the collection",

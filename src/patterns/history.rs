@@ -10,7 +10,7 @@ use super::collection::Collection;
 use super::{AnyPattern, Concern, Context, Pattern, Privilege, Requirement, RuleView, Verdict};
 use crate::command::{Namespace, Statement, StatementKind};
 use crate::config::keys::{self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, Whole};
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, NodeValue, ReadContext, Span};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, NodeValue, ReadContext, Span};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -115,11 +115,11 @@ impl Pattern for History {
         true
     }
 
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        vec![self.into.pattern.clone()]
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
+        vec![self.into.namespace.clone()]
     }
 
-    fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let Self { of, into, keep, .. } = self;
         let keeps: &[&str] = match keep {
             Keep::Revisions(_) => &["find", "insert", "remove", "listIndexes"],

@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
-use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
 pub use collection::Collection;
 use numbering::Numbering;
@@ -197,7 +197,7 @@ pub struct RuleView<'r> {
     /// The index of the rule.
     pub index: usize,
     pub name: &'r Located<String>,
-    pub namespaces: &'r [Located<NamespacePattern>],
+    pub namespaces: &'r [Located<NamespaceGlob>],
     pub mode: Mode,
     pub pattern: &'r AnyPattern,
 }
@@ -290,7 +290,7 @@ pub enum Lack {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededIndex {
     /// The collection of the index; `None`: each of the rule's own collections.
-    pub collection: Option<NamespacePattern>,
+    pub collection: Option<NamespaceGlob>,
     pub field: String,
     pub purpose: IndexPurpose,
     /// The consequence without it, as half a sentence: "every move scans the collection".
@@ -427,7 +427,7 @@ pub trait Pattern {
     }
 
     /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
         Vec::new()
     }
 
@@ -498,7 +498,7 @@ pub trait Pattern {
 
     /// Returns what docward's own user must be allowed to do, for a rule on `namespaces`, as far as they name one
     /// database.
-    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, namespaces: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let _ = namespaces;
         Vec::new()
     }

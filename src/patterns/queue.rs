@@ -215,18 +215,18 @@ impl Queue {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (locked, locked_at, attempts) = read_fields(reader);
         let (lease, max_attempts) = (reader.get(&LEASE), reader.get(&MAX_ATTEMPTS));
-        let place = reader.place();
+        let span = reader.span();
         let (locked, locked_at, attempts) = (locked?, locked_at?, attempts?);
         let fields = [&locked, &locked_at, &attempts];
         let nested = fields.iter().find(|field| !field.is_top_level() || field.as_str() == "_id");
         if let Some(field) = nested {
             let message = format!("`{field}` must be a top-level field other than _id");
-            reader.context().error(Code::InvalidValue, place, message);
+            reader.context().error(Code::InvalidValue, span, message);
             return None;
         }
         if locked == locked_at || locked == attempts || locked_at == attempts {
             let message = "`locked`, `locked_at` and `attempts` must be three fields";
-            reader.context().error(Code::ConflictingSettings, place, message);
+            reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
         Some(Self {

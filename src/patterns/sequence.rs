@@ -25,7 +25,7 @@ use super::{
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
-use crate::config::{Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
 use crate::effect::{self, Change, ImageValue, Touch, touch, touched};
 use settings::Provided;
@@ -50,7 +50,7 @@ impl Pattern for Sequence {
         overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
     }
 
-    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, namespaces: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         const COUNT: &[&str] = &["find", "insert", "update"];
         let mut privileges = Vec::new();
         let reads_documents = self.strategy == Strategy::Optimistic || self.start == SequenceStart::AfterMax;

@@ -9,7 +9,7 @@
 //! after, in one transaction with a query for the parent and a touch of it:
 //! `insertOne({_id: "MongoDB", parent: "Programming", path: ",Books,Programming,"})`
 //!
-//! `intent.rs` reads a node's place from a statement, `placement.rs` and `removal.rs` execute it, `anchor.rs` evaluates
+//! `intent.rs` reads a node's position from a statement, `placement.rs` and `removal.rs` execute it, `anchor.rs` evaluates
 //! reads, and `layout.rs` and `id.rs` define the form of nodes.
 
 mod anchor;
@@ -198,11 +198,11 @@ impl Tree {
         let (path, parent) = (reader.get(&PATH), reader.get(&PARENT));
         let separator = reader.get(&SEPARATOR);
         let (on_delete, unanchored) = (reader.get_or_default(&ON_DELETE), reader.get_or_default(&UNANCHORED));
-        let place = reader.place();
+        let span = reader.span();
         let (path, parent) = (path?.value, parent?.value);
         if path.overlaps(parent.as_str().as_bytes()) {
             let message = "`path` and `parent` must be two fields, neither inside the other";
-            reader.context().error(Code::ConflictingSettings, place, message);
+            reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
         Some(Self {
@@ -220,7 +220,7 @@ impl Tree {
         if wanted.parent.is_none() && !matches!(wanted.path, Some(Some(_))) {
             return Ok(match self.layout.path.lookup(document) {
                 PathLookup::Found(_) => Verdict::Forward,
-                _ => Verdict::rewrite(self.layout.place(operation, None, None)),
+                _ => Verdict::rewrite(self.layout.set_position(operation, None, None)),
             });
         }
         Ok(self.placement())

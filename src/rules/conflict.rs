@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::rule::{Mode, Rule};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::{AnyPattern, Claim};
 
 /// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
@@ -81,7 +81,7 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 /// One namespace of one rule, in a group of namespaces that could collide.
 struct CompetingNamespace<'r> {
     rule: &'r Rule,
-    namespace: &'r Located<NamespacePattern>,
+    namespace: &'r Located<NamespaceGlob>,
     /// Its claim, in a group of claims.
     claim: Option<&'r Claim>,
 }
@@ -90,7 +90,7 @@ fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
-            // Namespace patterns are equally specific only if their ranks have the same prefix. They overlap only
+            // Namespace globs are equally specific only if their ranks have the same prefix. They overlap only
             // if the literal text they start with is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
@@ -106,8 +106,8 @@ fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic
     }
 }
 
-/// The text that every namespace of the pattern starts with.
-fn literal_start(namespace: &NamespacePattern) -> String {
+/// The text that every matched namespace starts with.
+fn literal_start(namespace: &NamespaceGlob) -> String {
     let text = namespace.to_string();
     text.split('*').next().unwrap_or_default().to_owned()
 }
@@ -222,7 +222,7 @@ impl<'n> SeenNamespaces<'n> {
         Self { budget, by_name, by_database, by_collection, rest: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
+    pub(super) fn add(&mut self, at: usize, namespace: &'n NamespaceGlob) {
         let (database, collection) = (namespace.database(), namespace.collection());
         let list = match (database.is_literal(), collection.is_literal()) {
             (true, true) => {
@@ -237,7 +237,7 @@ impl<'n> SeenNamespaces<'n> {
     }
 
     /// Those that may overlap with this one, as long as the budget lasts.
-    pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
+    pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespaceGlob) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
         let (database, collection) =
             (database.is_literal().then(|| database.as_str()), collection.is_literal().then(|| collection.as_str()));

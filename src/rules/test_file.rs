@@ -61,7 +61,7 @@ impl TestFiles {
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
-        let unread: Vec<FileId> = found.iter().map(|one| one.place.file()).collect();
+        let unread: Vec<FileId> = found.iter().map(|one| one.location.file()).collect();
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
             match config::parse(file, sources.text(file)) {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn diagnostics_point_at_the_mistake() {
-        for (text, place, message) in [
+        for (text, span, message) in [
             ("", "shop.test.yaml:1:1", "this file has no content"),
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
             ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is not supported"),
@@ -125,7 +125,7 @@ mod tests {
             ),
         ] {
             let report = load(text).unwrap_err().render(false);
-            assert!(report.contains(place) && report.contains(message), "{report}");
+            assert!(report.contains(span) && report.contains(message), "{report}");
         }
     }
 }

@@ -191,7 +191,7 @@ fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<StoreRequest> {
 }
 
 impl CounterNumbers {
-    /// Numbers from the leftovers, or a place at the end of the queue.
+    /// Numbers from the leftovers, or a position at the end of the queue.
     fn serve(&mut self, request: NumberRequest) -> Allocation {
         let count = i64::from(request.count);
         if self.asking {

@@ -343,11 +343,11 @@ fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) ->
     let mut lists: Vec<(StatementList, Vec<Term>)> = Vec::new();
     for operation in operations {
         let (list, statement) = bulk_operation(operation)?;
-        let place = match ordered {
+        let position = match ordered {
             true => lists.len().checked_sub(1).filter(|last| lists.get(*last).is_some_and(|(other, _)| *other == list)),
             false => lists.iter().position(|(other, _)| *other == list),
         };
-        match place.and_then(|place| lists.get_mut(place)) {
+        match position.and_then(|position| lists.get_mut(position)) {
             Some((_, statements)) => statements.push(statement),
             None => lists.push((list, vec![statement])),
         }

@@ -36,16 +36,16 @@ impl Paths {
             let others = document.elements().filter(|e| e.key != b"_id" && e.key != path.key);
             let parents = others.filter_map(|parent| Some((std::str::from_utf8(parent.key).ok()?, parent.value)));
             let mut with_parent =
-                parents.filter_map(|(name, parent)| Some((name, place(field, path.value, parent, seen)?)));
+                parents.filter_map(|(name, parent)| Some((name, parent_form(field, path.value, parent, seen)?)));
             let only_path = || Some((PARENT, place_by_path(field, path.value, seen)?));
-            let Some((parent, place)) = with_parent.next().or_else(only_path) else { continue };
+            let Some((parent, form)) = with_parent.next().or_else(only_path) else { continue };
             let key = (field.to_owned(), parent.to_owned());
             if self.found.len() >= MAX_FIELDS && !self.found.contains_key(&key) {
                 continue;
             }
             let nodes = self.found.entry(key).or_default();
             seen.count(&mut nodes.evidence);
-            match place {
+            match form {
                 ParentForm::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
                 ParentForm::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
             }
@@ -60,7 +60,7 @@ enum ParentForm {
 }
 
 /// `None` if the path has nothing to do with the value.
-fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
+fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
         return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
@@ -100,7 +100,7 @@ fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<Parent
     let parent = crate::document::OwnedValue::string(parent);
     // Without a known parent it can be any text.
     seen.stored.document(seen.namespace, parent.as_value())?;
-    place(field, path, parent.as_value(), seen)
+    parent_form(field, path, parent.as_value(), seen)
 }
 
 /// The text of an `_id` in a path.

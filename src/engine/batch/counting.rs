@@ -83,8 +83,8 @@ impl BatchJob<'_> {
         reply: &Reply<'_>,
         errors: &[(usize, Document<'_>)],
     ) -> Option<Group> {
-        let index = |place: usize| group.statements.get(place).copied();
-        let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
+        let index = |position: usize| group.statements.get(position).copied();
+        let failed = errors.iter().filter_map(|(position, error)| Some((*position, index(*position)?, *error)));
         let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &group)).collect();
         let Some((first, ..)) = failed.first().copied() else { return Some(group) };
         // The result shows whether the stored version has changed meanwhile.

@@ -198,14 +198,14 @@ impl<'f> BatchJob<'f> {
         group: &Group,
         errors: &[(usize, Document<'_>)],
     ) -> Option<(usize, Option<DuplicateNumber>)> {
-        let (place, error) = errors.first()?;
-        let index = group.statements.get(*place)?;
+        let (position, error) = errors.first()?;
+        let index = group.statements.get(*position)?;
         if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS {
             return None;
         }
         let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
         let number = allocation::taken_number(rule.numbers.field(), *error);
-        Some((*place, number.map(|number| (rule.rule.id, number))))
+        Some((*position, number.map(|number| (rule.rule.id, number))))
     }
 }
 

@@ -118,10 +118,10 @@ impl ReferenceRelease {
     }
 
     fn referenced(&self, number: usize) -> Rejection {
-        let place = self.statement.entries.get(number);
-        let place = place.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
+        let by_entry = self.statement.entries.get(number);
+        let by_entry = by_entry.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
         Rejection::new(
-            format!("a document that it deletes is still referenced{place}"),
+            format!("a document that it deletes is still referenced{by_entry}"),
             "Remove the references first. (For the DBA: `on_delete: unset` removes them, `keep` leaves them.)",
         )
     }

@@ -23,9 +23,9 @@ impl Limits {
         let given = reader.has(&ITEMS) || reader.has(&DOCUMENT);
         let (has_items, has_document) = (reader.has(&ITEMS), reader.has(&DOCUMENT));
         let (items, document) = (reader.get(&ITEMS), reader.get(&DOCUMENT));
-        let place = reader.place();
+        let span = reader.span();
         if !given {
-            reader.context().error(Code::MissingKey, place, "`items` or `document` is missing");
+            reader.context().error(Code::MissingKey, span, "`items` or `document` is missing");
             return None;
         }
         if let Some(size) = document.as_ref().filter(|size| size.value > LARGEST_DOCUMENT) {

@@ -124,8 +124,8 @@ impl Sequence {
         let counter = reader.get(&COUNTER);
         if is_counted && reader.entry(COUNTER.name).is_none() {
             let message = "`counter` is missing: the `_id` of the counter document, or set `strategy: optimistic`";
-            let place = reader.place();
-            reader.context().error(Code::MissingKey, place, message);
+            let span = reader.span();
+            reader.context().error(Code::MissingKey, span, message);
             return None;
         }
         let collection = reader.get_or_default(&COLLECTION);

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::{Sequence, SequenceStart, Strategy};
-use crate::config::NamespacePattern;
+use crate::config::NamespaceGlob;
 use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// The rules that share a counter, each with its own start.
@@ -16,7 +16,7 @@ pub struct Beginning(Arc<[Origin]>);
 pub struct Origin {
     pub start: SequenceStart,
     /// The collections that contain its numbers.
-    pub namespaces: Vec<NamespacePattern>,
+    pub namespaces: Vec<NamespaceGlob>,
     pub field: String,
     /// The database of its counter; `None`: each protected database has one.
     database: Option<String>,
@@ -52,7 +52,7 @@ impl Origin {
     /// Returns whether documents of this collection get their numbers from the counter in the database `counter`.
     pub fn covers(&self, counter: &str, database: &str, collection: &str) -> bool {
         let is_counted_there = self.database.is_some() || database == counter;
-        let matches = |of: &NamespacePattern| of.matches(database.as_bytes(), collection.as_bytes());
+        let matches = |of: &NamespaceGlob| of.matches(database.as_bytes(), collection.as_bytes());
         is_counted_there && self.namespaces.iter().any(matches)
     }
 

@@ -344,7 +344,7 @@ fn check_own_fields(
     fields: &TimestampedFields,
     store: &str,
 ) -> Option<()> {
-    let place = reader.place();
+    let span = reader.span();
     let listed = match fields {
         TimestampedFields::All => &[][..],
         TimestampedFields::Listed(paths) => paths,
@@ -357,6 +357,6 @@ fn check_own_fields(
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
     let message =
         format!("`{taken}` can be neither protected nor a source: it is `_id` or inside the field with the timestamps");
-    reader.context().error(Code::ConflictingSettings, place, message);
+    reader.context().error(Code::ConflictingSettings, span, message);
     None
 }

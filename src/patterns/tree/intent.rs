@@ -1,4 +1,4 @@
-//! Reads a node's place from a statement, without any stored document.
+//! Reads a node's position from a statement, without any stored document.
 
 use super::id::NodeId;
 use super::layout::{TreeFields, present};
@@ -7,12 +7,12 @@ use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup,
 use crate::effect::{Change, ImageValue, Inserted, Touch, change, touch, touched};
 use crate::patterns::Rejection;
 
-/// A node's place as a statement sets it.
+/// A node's position as a statement sets it.
 #[derive(Debug, Clone)]
 pub(super) struct Intent {
     pub(super) kind: StatementForm,
     pub(super) wanted: RequestedPosition,
-    /// Whether only the document after the statement shows the node's place: the statement may be stale, or the result
+    /// Whether only the document after the statement shows the node's position: the statement may be stale, or the result
     /// depends on the stored document.
     pub(super) follows: bool,
 }
@@ -44,10 +44,10 @@ pub(super) enum InsertedId {
 }
 
 impl Intent {
-    /// Returns the place that the statement gives to a stored node; for an insert, to its own node.
+    /// Returns the position that the statement gives to a stored node; for an insert, to its own node.
     ///
     /// # Errors
-    /// The place is not possible.
+    /// The position is not possible.
     pub(super) fn from_operation(operation: &Operation<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         let kind = kind_of(operation);
         match written_document(operation) {
@@ -89,16 +89,16 @@ impl Intent {
         Ok(Self { kind: StatementForm::Change, wanted: RequestedPosition { parent, path }, follows })
     }
 
-    /// Returns whether the statement can change a stored node's place or path.
+    /// Returns whether the statement can change a stored node's position or path.
     pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
         self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
     }
 
-    /// Returns the place of the document that an upsert inserts, and its `_id`.
+    /// Returns the position of the document that an upsert inserts, and its `_id`.
     ///
     /// # Errors
-    /// The place is not possible, or docward cannot predict it.
+    /// The position is not possible, or docward cannot predict it.
     pub(super) fn of_inserted(
         operation: &Operation<'_>,
         inserted: &Inserted<'_>,
@@ -159,7 +159,7 @@ fn owned(held: ImageValue<'_>) -> InsertedFields {
 }
 
 impl RequestedPosition {
-    /// Returns the place in a whole document: without a parent and a path it is a root.
+    /// Returns the position in a whole document: without a parent and a path it is a root.
     pub(super) fn of_document(document: Document<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         for field in [&layout.parent, &layout.path] {
             if let PathLookup::Blocked(kind) = field.lookup(document) {
