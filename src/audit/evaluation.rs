@@ -36,7 +36,7 @@ impl<'r> Audit<'r> {
         Self { evaluation: TrafficEvaluation::new(rules), stored: KnownDocuments::default() }
     }
 
-    /// Whether rules can match such a command, see [`Wanted`](super::Wanted).
+    /// Whether rules can match such a command, see [`CommandFilter`](super::CommandFilter).
     #[must_use]
     pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         self.evaluation.wants(namespace, class, command)

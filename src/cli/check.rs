@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Also check that this deployment has the collections that rules name and the indexes that they need.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
-    /// Also read the stored documents, and count those that lack what a rule needs or break its promise.
+    /// Also read the stored documents, and count those that lack what a rule needs or break the rule.
     #[arg(long, requires = "upstream")]
     data: bool,
     /// Connection string for that check [default: upstream, without its credentials].

@@ -105,9 +105,8 @@ impl ExplainInput<'_> {
     /// # Errors
     /// The diagnostics, if the command cannot be parsed.
     pub(super) fn explain<'r>(&'r self, rules: &'r RuleSet) -> Result<Explanation<'r>, Report> {
-        let surroundings = ShellContext { database: self.database, now: self.at };
-        let parsed =
-            shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
+        let context = ShellContext { database: self.database, now: self.at };
+        let parsed = shell::parse(self.text, context).map_err(|error| words::report(&error, "command", self.text))?;
         let explained = |command| {
             let dry_run = self.dry_run(&command, rules);
             let in_shadow =

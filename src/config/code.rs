@@ -102,7 +102,7 @@ codes! {
     UnwantedUniqueIndex = "R0034",
     /// Stored documents do not have the version that a rule calls current.
     OtherVersions = "R0035",
-    /// Stored documents lack what a rule needs, or break what it promises.
+    /// Stored documents lack what a rule needs, or break the rule.
     StoredDocuments = "R0036",
     /// The deployment lacks something that a rule needs.
     LackingServer = "R0037",

@@ -321,7 +321,7 @@ pub(super) fn place_of_upserted(entry: Value<'_>) -> Option<usize> {
     position(entry.as_document()?, "index")
 }
 
-/// Returns how many documents a run of one statement matched or inserted.
+/// Returns how many documents a group of one statement matched or inserted.
 pub(super) fn matched(reply: &Reply<'_>, form: WriteForm) -> i64 {
     match form {
         WriteForm::BulkWrite => {

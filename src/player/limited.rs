@@ -10,7 +10,7 @@ use crate::replay::{Action, SessionId};
 
 /// Gives each action a slot among at most `slots`, the earliest first.
 ///
-/// A transaction keeps its slot between its actions, on whatever streams they are: other actions may wait in the server
+/// A transaction keeps its slot between its actions, on any of its streams: other actions may wait in the server
 /// for its end, and would take all slots from it. If all slots are kept, the earliest action of all takes one of them,
 /// because the transactions may wait for it.
 #[derive(Debug)]
@@ -21,7 +21,7 @@ pub(super) struct Limited {
 #[derive(Debug)]
 struct LimitedState {
     slots: usize,
-    /// Places of actions that are being performed.
+    /// Slots of actions that are being performed.
     used: usize,
     /// Sessions whose transaction keeps a slot.
     kept: BTreeSet<SessionId>,

@@ -147,7 +147,7 @@ impl RuleSet {
     /// The rules that name a namespace but evaluate no statements, chosen and sorted as in
     /// [`rules_for`](Self::rules_for).
     #[must_use]
-    pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
+    pub fn rules_naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
         let found = self.naming.find(database.as_ref(), collection.as_ref())?;
         Some(NamespaceRules { rules: &self.rules, found })
     }

@@ -96,7 +96,7 @@ impl<'f> BatchJob<'f> {
                     let alone = !stopped || first_failed == Some(position);
                     next.push(Group { stage: UpsertStage::Update, alone, ..Group::new(vec![index]) });
                 }
-                Some(error) => self.tally.fail(index, error),
+                Some(error) => self.merged.fail(index, error),
                 None => next.push(Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![index]) }),
             }
         }
@@ -168,7 +168,7 @@ impl<'f> BatchJob<'f> {
                 }
                 (CheckResult::Nothing, None) => counted.push(index),
                 (CheckResult::Failed(error), None) => {
-                    self.tally.fail(index, error);
+                    self.merged.fail(index, error);
                     if self.stops_on_error() {
                         self.stopped = true;
                         return Flow::Continue(());
