@@ -30,7 +30,7 @@ use super::{
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use originals::{Holding, Releasing};
+use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
 use writes::ReferenceWrites;
 
 impl Pattern for Copies {
@@ -112,7 +112,7 @@ impl Pattern for Copies {
         }
         match keys.is_empty() {
             true => Verdict::Forward,
-            false => Verdict::procedure(Holding { originals: self.originals.clone(), keys }),
+            false => Verdict::procedure(ReferenceWriteProcedure { originals: self.originals.clone(), keys }),
         }
     }
 }
@@ -127,6 +127,6 @@ impl Copies {
         }
         let entries =
             self.entries.iter().filter(|entry| entry.on_delete == OnOriginalDelete::Reject).cloned().collect();
-        Verdict::procedure(Releasing { originals: self.originals.clone(), entries })
+        Verdict::procedure(OriginalDeleteProcedure { originals: self.originals.clone(), entries })
     }
 }

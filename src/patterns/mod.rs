@@ -204,10 +204,10 @@ pub struct RuleView<'r> {
 
 /// A field that only one rule may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Only claims of the same kind exclude each other. Usually the pattern's name.
+pub struct ExclusiveField {
+    /// Only fields of the same kind exclude each other. Usually the pattern's name.
     pub kind: &'static str,
-    /// The field's path. It also claims all fields below it.
+    /// The field's path. It includes all fields below it.
     pub field: Located<String>,
 }
 
@@ -280,7 +280,7 @@ pub struct Measured {
 
 /// How a statement can have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
+pub enum NoEffectCause {
     /// The stored document has another version.
     Version,
     Effect(NoEffectKind),
@@ -343,7 +343,7 @@ pub trait Pattern {
     where
         Self: Sized;
 
-    /// Returns the contradictions between rules of this pattern, other than claims on one namespace. `rules` are all
+    /// Returns the contradictions between rules of this pattern, other than exclusive fields of one namespace. `rules` are all
     /// rules that are not disabled.
     fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic>
     where
@@ -368,7 +368,7 @@ pub trait Pattern {
     }
 
     /// Returns what its statements can lack, as far as the server's replies show it.
-    fn lacks(&self) -> &'static [Lack] {
+    fn lacks(&self) -> &'static [NoEffectCause] {
         &[]
     }
 
@@ -422,7 +422,7 @@ pub trait Pattern {
     }
 
     /// Returns the fields that no other rule of this pattern may claim on the same namespace.
-    fn claims(&self) -> Vec<Claim> {
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         Vec::new()
     }
 

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use smallvec::SmallVec;
 
-use super::sequence::Beginning;
+use super::sequence::SharedStart;
 use crate::command::{Namespace, Operation};
 use crate::document::Path;
 
@@ -56,7 +56,7 @@ pub struct NumberRequest {
     pub provided: Vec<i64>,
     /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
     pub block: u32,
-    pub beginning: Beginning,
+    pub beginning: SharedStart,
 }
 
 /// The counter document `{_id: id, seq: last number issued}`.

@@ -20,11 +20,11 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
 use super::{
-    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
+    Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
     concern_for_content,
 };
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, Whole};
+use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
 use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted, touched};
@@ -66,9 +66,9 @@ const FIELDS: Setting<Mapping> = Setting::optional(
 );
 const LEASE: Setting<keys::Duration> =
     Setting::required("lease", keys::Duration, "How long a claim lasts.").examples(&["5m"]);
-const MAX_ATTEMPTS: Setting<Whole> = Setting::optional(
+const MAX_ATTEMPTS: Setting<WholeNumber> = Setting::optional(
     "max_attempts",
-    Whole(1..=i32::MAX as i64),
+    WholeNumber(1..=i32::MAX as i64),
     "The number of claims after which a job is not claimed again.",
 );
 const KEYS: Keys =
@@ -87,8 +87,8 @@ impl Pattern for Queue {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {

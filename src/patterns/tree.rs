@@ -37,8 +37,8 @@ use anchor::Unanchored;
 use id::NodeId;
 use intent::{Intent, RequestedPosition};
 use layout::TreeFields;
-use placement::NodePlacement;
-use removal::Removal;
+use placement::PlacementProcedure;
+use removal::RemovalProcedure;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -171,7 +171,7 @@ impl Pattern for Tree {
             Operation::Insert(insert) => self.evaluate_insert(&statement.operation, insert.document.as_document()),
             Operation::Update(update) => self.evaluate_update(&statement.operation, update),
             Operation::Delete(_) => {
-                Ok(Verdict::procedure(Removal { layout: self.layout.clone(), on_delete: self.on_delete }))
+                Ok(Verdict::procedure(RemovalProcedure { layout: self.layout.clone(), on_delete: self.on_delete }))
             }
         };
         match evaluated {
@@ -244,7 +244,7 @@ impl Tree {
     }
 
     fn placement<'a>(&self) -> Verdict<'a> {
-        Verdict::procedure(NodePlacement { layout: self.layout.clone() })
+        Verdict::procedure(PlacementProcedure { layout: self.layout.clone() })
     }
 }
 

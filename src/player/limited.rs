@@ -14,12 +14,12 @@ use crate::replay::{Action, SessionId};
 /// for its end, and would take all slots from it. If all slots are kept, the earliest action of all takes one of them,
 /// because the transactions may wait for it.
 #[derive(Debug)]
-pub(super) struct Limited {
-    state: Mutex<LimitedState>,
+pub(super) struct ActionSlots {
+    state: Mutex<ActionSlotsState>,
 }
 
 #[derive(Debug)]
-struct LimitedState {
+struct ActionSlotsState {
     slots: usize,
     /// Slots of actions that are being performed.
     used: usize,
@@ -31,13 +31,14 @@ struct LimitedState {
     idle: Vec<(Option<Box<str>>, PlayerConnection)>,
 }
 
-impl Limited {
+impl ActionSlots {
     pub(super) fn to(slots: usize) -> Self {
-        let state = LimitedState { slots, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
+        let state =
+            ActionSlotsState { slots, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
         Self { state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LimitedState> {
+    fn lock(&self) -> MutexGuard<'_, ActionSlotsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -84,7 +85,7 @@ impl Limited {
     }
 }
 
-impl LimitedState {
+impl ActionSlotsState {
     /// Takes a slot, or waits for one.
     fn request(&mut self, number: u64, transaction: Option<SessionId>) -> Option<oneshot::Receiver<()>> {
         let kept = transaction.is_some_and(|session| self.kept.remove(&session));

@@ -48,7 +48,7 @@ impl LeftOut {
 
 /// What becomes of a recorded command.
 #[derive(Debug)]
-pub enum Planned {
+pub enum PlannedCommand {
     Send(Box<Action>),
     LeftOut(LeftOut),
 }
@@ -146,15 +146,21 @@ impl ReplayPlanner {
     }
 
     /// Plans a recorded command. `milliseconds`: since 1970 UTC.
-    pub fn command(&mut self, stream: u64, milliseconds: i64, app: Option<&str>, command: Document<'_>) -> Planned {
+    pub fn command(
+        &mut self,
+        stream: u64,
+        milliseconds: i64,
+        app: Option<&str>,
+        command: Document<'_>,
+    ) -> PlannedCommand {
         match self.plan(stream, milliseconds, app, command) {
-            Ok(action) => Planned::Send(Box::new(action)),
+            Ok(action) => PlannedCommand::Send(Box::new(action)),
             Err(reason) => self.leave_out(stream, reason),
         }
     }
 
     /// Notes a recorded command whose statements the recording does not contain.
-    pub fn hidden(&mut self, stream: u64) -> Planned {
+    pub fn hidden(&mut self, stream: u64) -> PlannedCommand {
         self.leave_out(stream, LeftOut::Incomplete)
     }
 
@@ -172,10 +178,10 @@ impl ReplayPlanner {
         Some(RecordedReply { name: last.name, microseconds })
     }
 
-    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> Planned {
+    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> PlannedCommand {
         self.last.insert(stream, None);
         *self.left_out.entry(reason).or_default() += 1;
-        Planned::LeftOut(reason)
+        PlannedCommand::LeftOut(reason)
     }
 
     fn plan(

@@ -1,5 +1,5 @@
 //! Rules that contradict each other: two rules with one name, two equally specific rules of an exclusive
-//! pattern for one namespace, two claims on one field.
+//! pattern for one namespace, two rules with one exclusive field.
 //!
 //! Rules are compared only within groups that could collide, so that ten thousand rules for ten
 //! thousand namespaces load fast. Of disabled rules only the names are checked. A shadow rule does not
@@ -12,7 +12,7 @@ use std::hash::Hash;
 
 use super::rule::{Mode, Rule};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
-use crate::patterns::{AnyPattern, Claim};
+use crate::patterns::{AnyPattern, ExclusiveField};
 
 /// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
 /// than one comparison each, and thousands of them that may overlap are a mistake.
@@ -53,7 +53,7 @@ impl Budget {
 pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_applicable(&active, budget, found);
-    check_claims(&active, budget, found);
+    check_exclusive_fields(&active, budget, found);
     let views: Vec<_> = active.iter().map(|rule| rule.view()).collect();
     found.extend(AnyPattern::contradictions(&views));
 }
@@ -82,8 +82,8 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 struct CompetingNamespace<'r> {
     rule: &'r Rule,
     namespace: &'r Located<NamespaceGlob>,
-    /// Its claim, in a group of claims.
-    claim: Option<&'r Claim>,
+    /// Its exclusive field, in a group of such fields.
+    exclusive_field: Option<&'r ExclusiveField>,
 }
 
 fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
@@ -94,7 +94,7 @@ fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic
             // if the literal text they start with is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
-            groups.entry(key).or_default().push(CompetingNamespace { rule, namespace, claim: None });
+            groups.entry(key).or_default().push(CompetingNamespace { rule, namespace, exclusive_field: None });
         }
     }
     let equal =
@@ -130,15 +130,19 @@ fn contradiction(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>
         ))
 }
 
-fn check_claims(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let claims: Vec<(&Rule, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
+fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    let exclusive_fields: Vec<(&Rule, Vec<ExclusiveField>)> =
+        rules.iter().map(|rule| (*rule, rule.pattern.exclusive_fields())).collect();
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
-    for (rule, claims) in &claims {
-        for claim in claims {
-            let root = claim.field.split('.').next().unwrap_or_default();
-            let key = (claim.kind, rule.mode == Mode::Shadow, root);
-            let rule_namespaces =
-                rule.namespaces.iter().map(|namespace| CompetingNamespace { rule, namespace, claim: Some(claim) });
+    for (rule, exclusive_fields) in &exclusive_fields {
+        for exclusive_field in exclusive_fields {
+            let root = exclusive_field.field.split('.').next().unwrap_or_default();
+            let key = (exclusive_field.kind, rule.mode == Mode::Shadow, root);
+            let rule_namespaces = rule.namespaces.iter().map(|namespace| CompetingNamespace {
+                rule,
+                namespace,
+                exclusive_field: Some(exclusive_field),
+            });
             groups.entry(key).or_default().extend(rule_namespaces);
         }
     }
@@ -159,21 +163,24 @@ fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'
         let rest = inner.strip_prefix(outer);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    match (first.claim, second.claim) {
+    match (first.exclusive_field, second.exclusive_field) {
         (Some(a), Some(b)) => within(&a.field, &b.field) || within(&b.field, &a.field),
         _ => false,
     }
 }
 
 fn field_claimed_twice(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Option<Diagnostic> {
-    let (claim, other) = (second.claim?, first.claim?);
+    let (exclusive_field, other) = (second.exclusive_field?, first.exclusive_field?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
-    let message = format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", claim.field.value);
+    let message = format!(
+        "`{one}` and `{two}` both exclusive_field the field `{}` in the same namespace",
+        exclusive_field.field.value
+    );
     let help = format!(
         "`{}` and `{}` overlap; merge the rules, narrow one, or set one to `mode: disabled`",
         first.namespace.value, second.namespace.value
     );
-    let mistake = Diagnostic::error(Code::FieldClaimedTwice, claim.field.span, message)
+    let mistake = Diagnostic::error(Code::FieldClaimedTwice, exclusive_field.field.span, message)
         .note(format!("claimed by `{two}`"))
         .label(other.field.span, format!("claimed by `{one}`"));
     Some(mistake.help(help))

@@ -9,7 +9,7 @@ use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
 use crate::config::keys::{
     Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm, ReadValue, Setting, SharedText, TEXT,
-    Text, TextForm, Texts, ValueForm, ValueList, Whole,
+    Text, TextForm, TextOrList, ValueForm, ValueList, WholeNumber,
 };
 use crate::config::{
     self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespaceGlob, Node, NodeValue,
@@ -45,9 +45,9 @@ const NAME: Setting<Text> = Setting::required(
 );
 const WHY: Setting<Text> =
     Setting::optional("why", TEXT, "Shown to the application when the rule rejects one of its statements.");
-const NAMESPACES: Setting<Texts<SharedText>> = Setting::required(
+const NAMESPACES: Setting<TextOrList<SharedText>> = Setting::required(
     "namespace",
-    Texts(SharedText(&NAMESPACE)),
+    TextOrList(SharedText(&NAMESPACE)),
     "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
 );
 const NAMESPACE: NamedForm = NamedForm {
@@ -73,11 +73,11 @@ const EXCEPT: Setting<Mapping> = Setting::optional(
     Mapping(&EXCEPT_KEYS),
     "Clients that the rule does not apply to; every use is counted and logged.",
 );
-const APPS: Setting<Texts<Text>> =
-    Setting::optional("apps", Texts(TEXT), "Globs for the appName of the connection string.");
-const USERS: Setting<Texts<Text>> = Setting::optional(
+const APPS: Setting<TextOrList<Text>> =
+    Setting::optional("apps", TextOrList(TEXT), "Globs for the appName of the connection string.");
+const USERS: Setting<TextOrList<Text>> = Setting::optional(
     "users",
-    Texts(Text(TextForm::matching(r"^[^.]+\..+"))),
+    TextOrList(Text(TextForm::matching(r"^[^.]+\..+"))),
     "Globs for authenticated users: \"authDb.user\".",
 );
 const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
@@ -166,7 +166,7 @@ impl ReadValue for Version {
     type Value = ();
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {
-        let version = Whole(i64::MIN..=i64::MAX).read(context, key, node)?;
+        let version = WholeNumber(i64::MIN..=i64::MAX).read(context, key, node)?;
         if version.value != VERSION {
             let message = format!("version {} of the rule language is not supported", version.value);
             let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);

@@ -5,7 +5,7 @@
 use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
-use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, Texts, ValueForm, ValueList};
+use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, TextOrList, ValueForm, ValueList};
 use crate::config::{
     self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, Source, Sources, Span,
 };
@@ -18,9 +18,9 @@ pub const TEST_FILE: NamedForm = NamedForm {
 };
 const DATABASE: Setting<Text> =
     Setting::optional("database", TEXT, "The database that `db` stands for in the commands. Default: test.");
-const RULES: Setting<Texts<Text>> = Setting::optional(
+const RULES: Setting<TextOrList<Text>> = Setting::optional(
     "rules",
-    Texts(TEXT),
+    TextOrList(TEXT),
     "The rule files and folders to test, besides this file. Default: everything in its folder.",
 );
 const TESTS: Setting<ValueList> = Setting::required(

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, MAX_FIELDS, Seen};
-use crate::audit::stored::Fact;
+use super::{Evidence, MAX_FIELDS, SeenWrite};
+use crate::audit::stored::FieldKnowledge;
 use crate::document::{Document, Kind, Value};
 
 /// The paths of one collection.
@@ -28,7 +28,7 @@ pub(in crate::audit) struct Nodes {
 const PARENT: &str = "parent";
 
 impl Paths {
-    pub(super) fn insert(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+    pub(super) fn insert(&mut self, document: Document<'_>, seen: &SeenWrite<'_>) {
         let texts =
             document.elements().filter(|e| e.key != b"_id" && matches!(e.value.kind, Kind::String | Kind::Array));
         for path in texts {
@@ -60,7 +60,7 @@ enum ParentForm {
 }
 
 /// `None` if the path has nothing to do with the value.
-fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
+fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
         return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
@@ -75,9 +75,9 @@ fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>)
     {
         let root = separator.to_string();
         let expected = match known {
-            Some(Fact::Value(value)) if value.kind != Kind::Null => value.as_str().map(str::to_owned),
-            Some(Fact::Value(_) | Fact::Missing) => Some(root),
-            Some(Fact::Unknown) | None => None,
+            Some(FieldKnowledge::Value(value)) if value.kind != Kind::Null => value.as_str().map(str::to_owned),
+            Some(FieldKnowledge::Value(_) | FieldKnowledge::Missing) => Some(root),
+            Some(FieldKnowledge::Unknown) | None => None,
         };
         let fits = expected.is_none_or(|expected| expected == above);
         return Some(if fits {
@@ -92,7 +92,7 @@ fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>)
 }
 
 /// The same for documents that have no field with the parent.
-fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
+fn place_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;

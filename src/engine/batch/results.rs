@@ -15,7 +15,7 @@ use super::super::port::{Flow, Port};
 use super::BatchJob;
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{Document, Value};
-use crate::patterns::{Lack, NoEffect, NoEffectKind};
+use crate::patterns::{NoEffect, NoEffectCause, NoEffectKind};
 
 /// Statements without effect that one rule watches.
 #[derive(Debug)]
@@ -186,7 +186,7 @@ impl<'f> BatchJob<'f> {
     pub(super) fn note_without_effect(&mut self, outcomes: &mut RuleOutcomes) {
         for WithoutEffect { watched, no_effect, index, statements } in std::mem::take(&mut self.without_effect) {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
-            let kind = OutcomeKind::of_lack(Lack::Effect(no_effect.kind));
+            let kind = OutcomeKind::of_lack(NoEffectCause::Effect(no_effect.kind));
             let namespace = self.batch.namespace(&evaluated.statement);
             let count = (statements, watched.rewritten);
             outcomes.settle(watched.rule, namespace, kind, (no_effect.reason, ""), count);

@@ -9,7 +9,7 @@ use super::references::{Reference, ReferringDocuments, holders_of, is_reference}
 use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Touch, WrittenBy, equality, inserted, touch, touched, write};
+use crate::effect::{Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, touch, touched, write};
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
 
@@ -379,7 +379,7 @@ fn locate<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
         };
     };
     let Some(way) = leads(holder, list) else {
-        let touches = fields().any(|field| touch(field, written) != Touch::Apart);
+        let touches = fields().any(|field| touch(field, written) != PathOverlap::Apart);
         return if touches { ReferenceWrite::Inside(b"") } else { ReferenceWrite::Apart };
     };
     let (locator, rest) = written.split_at(position_end);
@@ -388,7 +388,7 @@ fn locate<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
         return ReferenceWrite::Holder { way, listed: true };
     }
     let mut inside = fields().filter_map(|field| below(field, list));
-    let touches = inside.any(|field| touch(&field, rest) != Touch::Apart);
+    let touches = inside.any(|field| touch(&field, rest) != PathOverlap::Apart);
     if touches { ReferenceWrite::Inside(locator) } else { ReferenceWrite::Apart }
 }
 

@@ -9,7 +9,7 @@ use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// The rules that share a counter, each with its own start.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Beginning(Arc<[Origin]>);
+pub struct SharedStart(Arc<[Origin]>);
 
 /// One rule's part in the first number of a counter.
 #[derive(Debug, Clone, PartialEq)]
@@ -22,7 +22,7 @@ pub struct Origin {
     database: Option<String>,
 }
 
-impl Beginning {
+impl SharedStart {
     /// Returns the rules that use the counter of this name in this database.
     pub fn origins<'b>(&'b self, database: &'b str) -> impl Iterator<Item = &'b Origin> {
         self.0.iter().filter(move |origin| match &origin.database {
@@ -80,7 +80,7 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
         };
         // Its own start comes first: a rule that is tested alone uses it in any mode.
         let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
-        let beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
+        let beginning = SharedStart(std::iter::once(own.origin.clone()).chain(others).collect());
         Some((rule.index, Sequence { beginning, ..sequence.clone() }))
     };
     rules.iter().filter_map(linked).collect()

@@ -4,7 +4,7 @@ use super::id::NodeId;
 use super::layout::{TreeFields, present};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Inserted, Touch, change, touch, touched};
+use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, touch, touched};
 use crate::patterns::Rejection;
 
 /// A node's position as a statement sets it.
@@ -243,7 +243,7 @@ fn written_document<'o>(operation: &'o Operation<'_>) -> Option<Document<'o>> {
 fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return None };
     let mut around = touched(operators.as_document())
-        .filter(|(operator, written, _)| *operator == b"$set" && touch(path, written) == Touch::Around);
+        .filter(|(operator, written, _)| *operator == b"$set" && touch(path, written) == PathOverlap::Around);
     around.find_map(|(_, _, value)| value.as_document().is_none().then_some(value.kind))
 }
 
@@ -253,9 +253,9 @@ fn check_parts(operation: &Operation<'_>, layout: &TreeFields, gets_parent: bool
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
     let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(&layout.path, written) {
-        Touch::Inside | Touch::Positional => true,
-        Touch::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
-        Touch::Around | Touch::Apart => false,
+        PathOverlap::Inside | PathOverlap::Positional => true,
+        PathOverlap::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
+        PathOverlap::Around | PathOverlap::Apart => false,
     };
     let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };
     let text = String::from_utf8_lossy;
@@ -279,9 +279,10 @@ fn names(operation: &Operation<'_>, path: &Path) -> bool {
 /// writes a part of it or a field around it. A value must be written with `$set`.
 fn writes_path_alone(operation: &Operation<'_>, path: &Path) -> bool {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return true };
-    let mut writes = touched(operators.as_document()).filter(|(_, written, _)| touch(path, written) != Touch::Apart);
+    let mut writes =
+        touched(operators.as_document()).filter(|(_, written, _)| touch(path, written) != PathOverlap::Apart);
     let alone = writes.next().is_none_or(|(operator, written, _)| {
-        touch(path, written) == Touch::Exact && matches!(operator, b"$set" | b"$setOnInsert" | b"$unset")
+        touch(path, written) == PathOverlap::Exact && matches!(operator, b"$set" | b"$setOnInsert" | b"$unset")
     });
     alone && writes.next().is_none()
 }

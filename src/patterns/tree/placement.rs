@@ -18,14 +18,14 @@ use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureR
 
 /// A statement that gives a node its position.
 #[derive(Debug, Clone)]
-pub(super) struct NodePlacement {
+pub(super) struct PlacementProcedure {
     pub(super) layout: TreeFields,
 }
 
-impl Procedure for NodePlacement {
+impl Procedure for PlacementProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
         let intent = Intent { kind: StatementForm::Change, wanted: RequestedPosition::default(), follows: false };
-        Box::new(Placing {
+        Box::new(PlacementRun {
             layout: self.layout.clone(),
             intent,
             node: None,
@@ -36,7 +36,7 @@ impl Procedure for NodePlacement {
 }
 
 #[derive(Debug)]
-struct Placing {
+struct PlacementRun {
     layout: TreeFields,
     intent: Intent,
     /// The stored node, if it has been read.
@@ -71,7 +71,7 @@ struct NodePosition {
     adds_parent: bool,
 }
 
-impl ProcedureRun for Placing {
+impl ProcedureRun for PlacementRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let action = match (std::mem::replace(&mut self.stage, PlacementStage::Start), result) {
             (PlacementStage::Start, _) => self.start(operation),
@@ -92,7 +92,7 @@ impl ProcedureRun for Placing {
     }
 }
 
-impl Placing {
+impl PlacementRun {
     fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::from_operation(operation, &self.layout)?;
         if self.intent.kind == StatementForm::Insert {

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::engine::lookup::Beginning;
+use crate::engine::lookup::SharedStart;
 
 /// A counter in memory. `script` defines the outcome of each call in turn; further calls succeed.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl CounterStore for FakeStore {
 
 fn request(counter: &str, count: u32, block: u32) -> NumberRequest {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    NumberRequest { counter, count, provided: Vec::new(), block, beginning: Beginning::default() }
+    NumberRequest { counter, count, provided: Vec::new(), block, beginning: SharedStart::default() }
 }
 
 fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
