@@ -172,10 +172,8 @@ fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'
 fn field_claimed_twice(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Option<Diagnostic> {
     let (exclusive_field, other) = (second.exclusive_field?, first.exclusive_field?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
-    let message = format!(
-        "`{one}` and `{two}` both exclusive_field the field `{}` in the same namespace",
-        exclusive_field.field.value
-    );
+    let message =
+        format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", exclusive_field.field.value);
     let help = format!(
         "`{}` and `{}` overlap; merge the rules, narrow one, or set one to `mode: disabled`",
         first.namespace.value, second.namespace.value
