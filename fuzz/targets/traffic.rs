@@ -1,11 +1,11 @@
 //! Recorded traffic, as `audit` and `suggest` read it: a log, an exported profile, or a capture.
 
+use docward::audit::capture::CaptureReader;
 use docward::audit::log::LogReader;
 use docward::audit::{
     Audit, CandidateRules, Habits, RecordedCommand, RecordedContent, Unreadable, capture, log, profile, report,
 };
 use docward::command::{CommandClass, Namespace};
-use docward::document::Document;
 
 use super::load;
 use super::plans::LOADED;
@@ -29,24 +29,40 @@ pub fn traffic(bytes: &[u8]) {
     let tally = audit.finish();
     assert_eq!(tally.commands, commands.len() as u64);
     assert!(!report::to_text(&tally, &LOADED, &[]).is_empty() && report::to_json(&tally, &LOADED, &[]).is_object());
-    let candidates = CandidateRules::from_habits(&habits);
-    let mut evaluation = candidates.evaluation();
-    commands.iter().for_each(|one| evaluation.take(one));
-    let evaluated = evaluation.finish();
-    let proposed = candidates.choose(evaluated).to_text(&[]);
+    let proposed = proposed(&habits, &commands);
     if proposed.contains("\nrules:\n") {
         load(&proposed).unwrap_or_else(|report| panic!("{report}"));
     }
 }
 
+/// What `suggest` prints.
+fn proposed(habits: &Habits, commands: &[RecordedCommand]) -> String {
+    let candidates = CandidateRules::from_habits(habits);
+    let mut evaluation = candidates.evaluation();
+    commands.iter().for_each(|one| evaluation.take(one));
+    let evaluated = evaluation.finish();
+    let mut proposal = candidates.choose(evaluated);
+    if let Some(rules) = proposal.rules() {
+        let mut audit = Audit::new(rules);
+        commands.iter().for_each(|one| audit.take(one));
+        let tally = audit.finish();
+        proposal.remove_breaking(tally);
+    }
+    proposal.to_text(&[])
+}
+
 /// Each record gives its own length, so records after a wrong one are not read.
 fn read_records(mut records: &[u8], out: &mut Vec<RecordedCommand>) {
+    let accept_all = |_: Namespace<'_>, _: CommandClass, _: &[u8]| true;
+    let mut reader = CaptureReader::default();
     while let Some(length) = records.first_chunk().map(|length| u32::from_le_bytes(*length) as usize) {
-        let Some((record, rest)) = records.split_at_checked(length) else { return };
-        let Ok(record) = Document::parse(record) else { return };
-        out.extend(capture::parse_record(record));
+        let Some((record, rest)) = records.split_at_checked(length) else { break };
+        if reader.parse_record(record, &accept_all, out).is_err() {
+            break;
+        }
         records = rest;
     }
+    reader.finish(out);
 }
 
 fn read_lines(bytes: &[u8], out: &mut Vec<RecordedCommand>) {

@@ -79,6 +79,8 @@ impl From<&Reply<'_>> for Answer {
         let mut rules: Vec<String> = errors.iter().copied().chain([reply.body]).filter_map(rule).collect();
         rules.sort_unstable();
         rules.dedup();
+        // findAndModify has its count in there.
+        let of_find_and_modify = || reply.body.get("lastErrorObject")?.as_document()?.get("n")?.as_integer();
         let batch = ["firstBatch", "nextBatch"].into_iter().find_map(|name| reply.cursor()?.get(name)?.as_array());
         Self {
             code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
@@ -86,7 +88,7 @@ impl From<&Reply<'_>> for Answer {
                 .iter()
                 .map(|error| error.get("code").and_then(Value::as_i32).unwrap_or_default())
                 .collect(),
-            n: number("n"),
+            n: number("n").or_else(of_find_and_modify),
             modified: number("nModified"),
             returned: batch.and_then(|batch| i64::try_from(batch.values().count()).ok()),
             cursor: reply.cursor().and_then(|cursor| cursor.get("id")?.as_integer()).unwrap_or_default(),
@@ -130,7 +132,9 @@ mod tests {
         assert_eq!((found.returned, found.cursor, found.is_ok()), (Some(2), 7, true));
         let failed = answer(&doc! {"ok": 0.0, "code": 26, "errmsg": "no"});
         assert_eq!((failed.code, failed.is_ok()), (Some(26), false));
-        for one in [written, found, failed] {
+        let taken = answer(&doc! {"lastErrorObject": {"n": 0, "updatedExisting": false}, "value": null, "ok": 1.0});
+        assert_eq!(taken.n, Some(0));
+        for one in [written, found, failed, taken] {
             let bytes = document(|w| one.write(w));
             let read = Answer::from_record(Document::parse(&bytes).unwrap());
             assert_eq!(read, Answer { rules: Vec::new(), ..one });

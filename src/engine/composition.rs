@@ -137,6 +137,14 @@ mod tests {
     }
 
     #[test]
+    fn a_counted_version_that_changes_together_with_fields_is_reported() {
+        let reports = |replacement: &str| found(&["together: [a.n, b]", replacement]).len() == 1;
+        assert!(reports("replacement: { version: a.n }") && reports("replacement: { version: a }"));
+        assert!(!reports("replacement: { version: a.m }"));
+        assert!(!reports("replacement: { version: a.n, count_updates: false }"));
+    }
+
+    #[test]
     fn bounds_on_a_version_are_reported() {
         let reports = |bounds: &str| found(&["replacement: { version: a.n }", bounds]).len() == 1;
         assert!(reports("bounds: { field: a.n, max: 9 }") && reports("bounds: { field: a, min: 0 }"));

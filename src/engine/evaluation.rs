@@ -344,10 +344,15 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.changed_by = Some(rule);
                 self.numbered_by.extend(NumberRule::new(rule));
             }
-            Verdict::Needs(procedure) => match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
-                Some((_, known)) => *known = procedure,
-                None => self.procedures.push((rule, procedure)),
-            },
+            Verdict::Needs(procedure) => {
+                if let Some(no_effect) = procedure.no_effect() {
+                    self.watch(rule, Some(no_effect), Some(outcomes));
+                }
+                match self.procedures.iter_mut().find(|(known, _)| known.id == rule.id) {
+                    Some((_, known)) => *known = procedure,
+                    None => self.procedures.push((rule, procedure)),
+                }
+            }
             Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
                 self.rejected = Some(RejectedBy { rule, rejection });

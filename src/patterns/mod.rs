@@ -489,8 +489,8 @@ pub trait Pattern {
         None
     }
 
-    /// Returns why a statement can change other fields and leave this one as it is stored although it writes both, as
-    /// half a sentence.
+    /// Returns why a statement as it is sent can change this field and not the others, or the others and not this one,
+    /// although the client's writes all of them or none; as half a sentence.
     fn leaves_stored(&self, field: &Path) -> Option<&'static str> {
         let _ = field;
         None

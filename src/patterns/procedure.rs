@@ -6,8 +6,7 @@
 
 use std::fmt::Debug;
 
-use super::Collection;
-use super::Rejection;
+use super::{Collection, NoEffect, Rejection};
 use crate::command::Operation;
 use crate::document::Document;
 
@@ -17,6 +16,11 @@ pub(super) const TOUCH: &str = "_docward_touch";
 /// Begins runs: one for each attempt at a transaction.
 pub trait Procedure: Debug + Send + Sync {
     fn begin(&self) -> Box<dyn ProcedureRun>;
+
+    /// What it means if the statement has no effect; `None`: nothing for the rule.
+    fn no_effect(&self) -> Option<NoEffect> {
+        None
+    }
 }
 
 /// One attempt.

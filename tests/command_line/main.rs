@@ -13,3 +13,4 @@ mod replay;
 mod schema;
 mod shell_traffic;
 mod stored_data;
+mod suggested;

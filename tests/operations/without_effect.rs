@@ -98,3 +98,39 @@ fn what_a_condition_stopped_is_counted_by_rule_and_application() {
         assert!(metrics.contains(&series), "{series}");
     }
 }
+
+/// Operators that a pipeline cannot express are applied in a transaction, and a move in a tree too.
+#[test]
+fn late_statements_in_transactions_are_stale() {
+    let mongod = Mongod::shared();
+    let db = &mongod.fresh_database();
+    let rules = format!(
+        r#"version: 1
+rules:
+  - {{ name: views, namespace: "{db}.views", timestamps: {{ source: at, type: long, fields: [last] }} }}
+  - {{ name: moves, namespace: "{db}.tree", timestamps: {{ source: at, type: long, per: document }} }}
+  - {{ name: tree, namespace: "{db}.tree", tree: {{ parent: parent, path: path }} }}
+"#
+    );
+    let docward = Docward::before(&mongod.uri()).rules(&rules).admin().start();
+    let mut app = application(&docward, "app");
+    let counts = |reply: &Document| (reply.get_i32("n").unwrap(), reply.get_i32("nModified").unwrap());
+
+    for (at, expected) in [(5, (1, 0)), (7, (1, 1)), (6, (1, 0))] {
+        let change = doc! { "$set": { "last": at, "at": at }, "$setOnInsert": { "first": at }, "$push": { "log": { "$each": [] } } };
+        let view = doc! { "q": { "_id": 1 }, "u": change, "upsert": true };
+        assert_eq!(counts(&app.command(db, doc! { "update": "views", "updates": [view] })), expected, "{at}");
+    }
+    assert_eq!(rule(&docward, "views")["verdicts"], serde_json::json!({"rewrite": 2, "stale": 1}));
+
+    let nodes = ["a", "b"].map(|id| doc! { "_id": id, "parent": null, "at": 1_i64 });
+    app.command(db, doc! { "insert": "tree", "documents": nodes.to_vec() });
+    app.command(db, doc! { "insert": "tree", "documents": [{ "_id": "c", "parent": "a", "at": 5_i64 }] });
+    for (parent, at, modified) in [("b", 4_i64, 0), ("b", 6, 1)] {
+        let change = doc! { "$set": { "parent": parent, "at": at } };
+        let reply = app.command(db, doc! { "update": "tree", "updates": [{ "q": { "_id": "c" }, "u": change }] });
+        assert_eq!(counts(&reply), (1, modified), "{reply}");
+    }
+    let moves = rule(&docward, "moves")["verdicts"].clone();
+    assert_eq!((&moves["stale"], &moves["rewrite"]), (&1.into(), &4.into()), "{moves}");
+}

@@ -253,14 +253,19 @@ impl CollectionCounts {
         self.arrays.write(write, seen);
         match write.change {
             WriteAction::Operators(_) => {
+                self.paths.update(write, seen);
                 self.decrements(write, seen);
                 write.operator("$set").for_each(|element| self.purpose(element.key, element.value, seen));
                 if seen.was_read {
                     self.numbers.update(write, seen);
                 }
             }
-            WriteAction::Replacement(document) => self.replacement(document, write, seen),
-            WriteAction::Insert(_) | WriteAction::Other | WriteAction::Delete => {}
+            WriteAction::Replacement(document) => {
+                self.paths.insert(document, seen);
+                self.replacement(document, write, seen);
+            }
+            WriteAction::Delete => self.paths.delete(write, seen),
+            WriteAction::Insert(_) | WriteAction::Other => {}
         }
     }
 

@@ -1,9 +1,10 @@
 //! Trees: documents with the path of their ancestors.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 
-use super::{Evidence, MAX_FIELDS, SeenWrite};
-use crate::audit::stored::FieldKnowledge;
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
+use crate::audit::stored::{self, FieldKnowledge};
+use crate::audit::write::AuditedWrite;
 use crate::document::{Document, Kind, Value};
 
 /// The paths of one collection.
@@ -11,6 +12,8 @@ use crate::document::{Document, Kind, Value};
 pub(in crate::audit) struct Paths {
     /// By the fields of path and parent.
     pub(in crate::audit) found: BTreeMap<(String, String), Nodes>,
+    /// The `_id`s of nodes that have or had children, as keys.
+    parents: HashSet<u64>,
 }
 
 /// Inserted nodes that have a parent.
@@ -19,7 +22,7 @@ pub(in crate::audit) struct Nodes {
     pub(in crate::audit) evidence: Evidence,
     /// Nodes whose path is in the form of a `tree` rule, by separator.
     pub(in crate::audit) fitting: BTreeMap<char, u64>,
-    /// Nodes whose path contains the parent in another form, and the form of the last one.
+    /// Statements that such a rule would not accept, and the reason of the last one.
     pub(in crate::audit) other: u64,
     pub(in crate::audit) form: &'static str,
 }
@@ -37,8 +40,12 @@ impl Paths {
             let parents = others.filter_map(|parent| Some((std::str::from_utf8(parent.key).ok()?, parent.value)));
             let mut with_parent =
                 parents.filter_map(|(name, parent)| Some((name, parent_form(field, path.value, parent, seen)?)));
-            let only_path = || Some((PARENT, place_by_path(field, path.value, seen)?));
+            let only_path = || Some((PARENT, form_by_path(field, path.value, seen)?));
             let Some((parent, form)) = with_parent.next().or_else(only_path) else { continue };
+            let id = document.get(parent).filter(|id| id.kind != Kind::Null);
+            if let Some(id) = id.filter(|_| self.parents.len() < MAX_DOCUMENTS) {
+                self.parents.insert(stored::key(seen.namespace, id));
+            }
             let key = (field.to_owned(), parent.to_owned());
             if self.found.len() >= MAX_FIELDS && !self.found.contains_key(&key) {
                 continue;
@@ -52,6 +59,47 @@ impl Paths {
         }
     }
 }
+
+impl Paths {
+    /// Counts an update of paths. Under a rule, a path must match the parent that the node has then.
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+        for ((field, parent), nodes) in &mut self.found {
+            if !write.paths().any(|path| path == field.as_bytes()) {
+                continue;
+            }
+            seen.count(&mut nodes.evidence);
+            let set = |name: &str| write.operator("$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
+            let stored = || seen.before.and_then(|before| before.fact(parent).value());
+            let parent = set(parent).or_else(stored).filter(|_| !write.multi);
+            let form = set(field).zip(parent).and_then(|(path, parent)| parent_form(field, path, parent, seen));
+            match form {
+                Some(ParentForm::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
+                Some(ParentForm::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                None => (nodes.other, nodes.form) = (nodes.other + 1, UNMATCHED),
+            }
+        }
+    }
+}
+
+impl Paths {
+    /// Counts a delete. Under a rule, a node with children cannot be deleted.
+    pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
+        let is_full = self.parents.len() >= MAX_DOCUMENTS;
+        let is_leaf = |id| !is_full && !self.parents.contains(&stored::key(seen.namespace, id));
+        if write.id().is_some_and(is_leaf) {
+            return;
+        }
+        for nodes in self.found.values_mut() {
+            seen.count(&mut nodes.evidence);
+            (nodes.other, nodes.form) = (nodes.other + 1, DELETED);
+        }
+    }
+}
+
+/// The reason of a delete of nodes that may have children.
+const DELETED: &str = "a delete of a node with children, or of many nodes; see on_delete in docs/patterns/tree.md";
+/// The reason of a path that is set without the parent, or to another one than the parent's.
+const UNMATCHED: &str = "an update sets a path that does not match the parent in the same update or in the document";
 
 /// How a path contains the parent.
 enum ParentForm {
@@ -92,7 +140,7 @@ fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite
 }
 
 /// The same for documents that have no field with the parent.
-fn place_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
+fn form_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;

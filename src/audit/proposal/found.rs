@@ -241,7 +241,7 @@ fn tree(namespace: &str, path: &str, parent: &str, nodes: &Nodes) -> Option<Cand
         let form = if nodes.form.is_empty() { "a text with another separator" } else { nodes.form };
         candidate.exclude(
             &pattern,
-            format!("{other} of {total} paths have another form: {form}. A tree rule stores ',Books,Programming,', which is null for a root"),
+            format!("{other} of {total} statements do not fit it: {form}. A tree rule stores ',Books,Programming,', and null for a root"),
         );
     } else {
         let note =

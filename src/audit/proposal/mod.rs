@@ -136,9 +136,10 @@ impl CandidateRules {
                 }
             }
             let name = |what: &str| name(&namespace, what);
-            let is_chosen = chosen.is_some();
+            // The first comment shows the evidence, if no rule does.
+            let mut shown = if chosen.is_some() { (Vec::new(), None) } else { (evidence.clone(), hint) };
             for (variant, reason) in declined {
-                let (evidence, hint) = if is_chosen { (Vec::new(), None) } else { (evidence.clone(), hint.clone()) };
+                let (evidence, hint) = std::mem::take(&mut shown);
                 let (name, pattern) = (name(variant.what), variant.pattern);
                 let namespace = namespace.clone();
                 proposal.declined.push(DeclinedRule { name, namespace, pattern, evidence, reason, hint });
@@ -268,15 +269,23 @@ impl Proposal {
     /// Gives the rules unique names and removes those that contradict earlier ones.
     fn combine(&mut self) {
         let mut names = HashMap::new();
-        let mut body = String::new();
-        let mut kept = Vec::new();
-        for mut proposed in std::mem::take(&mut self.proposed) {
+        for proposed in &mut self.proposed {
             let count: &mut u32 = names.entry(proposed.name.clone()).or_insert(0);
             *count += 1;
             if *count > 1 {
                 proposed.name = format!("{}-{count}", proposed.name);
             }
-            let rule = rule(&proposed.name, &proposed.namespace, &proposed.pattern, "enforce");
+        }
+        // Rarely do any contradict each other. Loading them one after the other takes quadratic time.
+        let all: String = self.proposed.iter().map(ProposedRule::enforced).collect();
+        self.rules = load(&all);
+        if self.rules.is_some() {
+            return;
+        }
+        let mut body = String::new();
+        let mut kept = Vec::new();
+        for proposed in std::mem::take(&mut self.proposed) {
+            let rule = proposed.enforced();
             if let Some(rules) = load(&format!("{body}{rule}")) {
                 body.push_str(&rule);
                 self.rules = Some(rules);
@@ -291,7 +300,7 @@ impl Proposal {
     /// A rule file that loads, or only comments if there is nothing to propose.
     #[must_use]
     pub fn to_text(&self, sources: &[String]) -> String {
-        let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
+        let mut out = format!("# ProposedRule by docward suggest from {}.\n", one_line(&sources.join(", ")));
         if self.proposed.is_empty() {
             let reason = if self.declined.is_empty() { "the traffic gives no reason for one" } else { "see below" };
             comment(&mut out, "", &format!("No rule proposed: {reason}."));
@@ -319,6 +328,10 @@ impl Proposal {
 }
 
 impl ProposedRule {
+    fn enforced(&self) -> String {
+        rule(&self.name, &self.namespace, &self.pattern, "enforce")
+    }
+
     fn decline(self, reason: String) -> DeclinedRule {
         let Self { name, namespace, pattern, evidence } = self;
         DeclinedRule { name, namespace, pattern, evidence, reason, hint: None }

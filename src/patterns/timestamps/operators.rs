@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 
-use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::writes::{NewValue, PathChange, PathWrite, PathWrites, WriteList};
+use super::{STALE, Timestamps};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer, document};
-use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
+use crate::patterns::{NoEffect, Rejection};
 
 /// A statement with protected writes.
 #[derive(Debug, Clone)]
@@ -149,6 +149,10 @@ impl OperatorsProcedure {
 impl Procedure for OperatorsProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
         Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start })
+    }
+
+    fn no_effect(&self) -> Option<NoEffect> {
+        Some(STALE)
     }
 }
 

@@ -59,6 +59,12 @@ fn as_date(value: Option<&Bson>) -> Option<DateTime> {
     value.and_then(Bson::as_datetime).copied()
 }
 
+/// Whether an `$unset` stage removes the source field.
+fn names_source(unset: &Bson) -> bool {
+    let is_source = |path: &Bson| path.as_str() == Some(SOURCE);
+    is_source(unset) || unset.as_array().is_some_and(|paths| paths.iter().any(is_source))
+}
+
 impl Timestamps {
     pub(in super::super) fn random(dice: &mut Dice) -> Timestamps {
         let per_document = dice.percent(25);
@@ -119,6 +125,10 @@ impl Timestamps {
         for stage in
             statement.update.as_ref().and_then(Bson::as_array).into_iter().flatten().filter_map(Bson::as_document)
         {
+            // What a later stage removes is not set: the stages mean what their operators together mean.
+            if stage.get("$unset").is_some_and(names_source) {
+                found.clear();
+            }
             for set in stage.iter().filter_map(|(_, set)| set.as_document()) {
                 let set = set.get(SOURCE);
                 found.extend(as_date(set.and_then(Bson::as_document).and_then(|set| set.get("$literal")).or(set)));
