@@ -300,7 +300,7 @@ impl Proposal {
     /// A rule file that loads, or only comments if there is nothing to propose.
     #[must_use]
     pub fn to_text(&self, sources: &[String]) -> String {
-        let mut out = format!("# ProposedRule by docward suggest from {}.\n", one_line(&sources.join(", ")));
+        let mut out = format!("# Proposed by docward suggest from {}.\n", one_line(&sources.join(", ")));
         if self.proposed.is_empty() {
             let reason = if self.declined.is_empty() { "the traffic gives no reason for one" } else { "see below" };
             comment(&mut out, "", &format!("No rule proposed: {reason}."));
