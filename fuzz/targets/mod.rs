@@ -19,7 +19,7 @@ use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, HelloReply, Presentation, rewrite_request};
 use docward::engine::{ClientState, transaction};
 use docward::rules::RuleSet;
-use docward::wire::compressed::{Compressor, Depth, compress, decompress, peek as peek_compressed};
+use docward::wire::compressed::{Compressor, DecompressLimit, compress, decompress, peek as peek_compressed};
 use docward::wire::op_msg::{Message, MessageWriter};
 use docward::wire::op_query::{Query, reply_document};
 use docward::wire::{Header, OpCode};
@@ -79,7 +79,7 @@ pub fn frame(bytes: &[u8]) {
 /// peek succeeds, decompression does too. Compressing and decompressing the message returns it unchanged.
 pub fn compressed(bytes: &[u8]) {
     let whole = decompress(bytes);
-    let peeks = [Depth::UpTo(4), Depth::Checked(100)].map(|depth| peek_compressed(bytes, depth));
+    let peeks = [DecompressLimit::UpTo(4), DecompressLimit::Checked(100)].map(|depth| peek_compressed(bytes, depth));
     let Ok(message) = whole else {
         assert!(Header::of_frame(bytes).is_err() || peeks[1].is_err(), "{bytes:?} is {:?}", peeks[1]);
         return;
@@ -115,7 +115,7 @@ pub fn document(bytes: &[u8]) {
         let path = Path::parse(path).unwrap();
         let changed = edit::set(document, &path, seven);
         let changed = Document::parse(&changed).unwrap();
-        if changed.refuse_duplicates().is_ok() {
+        if changed.reject_duplicates().is_ok() {
             assert_eq!(changed.get(path.root()).map(|value| value.kind == Kind::Int64), Some(path.is_top_level()));
         }
         let without = edit::without(changed, path.root());

@@ -23,13 +23,13 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// Streams events. `decision` has one decision as JSON, with its number as the id. `missed` has the number of
 /// decisions that this reader was too slow for.
 pub(super) async fn follow(
-    State(sources): State<ResponseData>,
+    State(data): State<ResponseData>,
     Extension(connection): Extension<Arc<ConnectionSlot>>,
 ) -> Response {
     if !connection.enter_stream() {
         return error(StatusCode::SERVICE_UNAVAILABLE, "too many clients read decisions; try again later");
     }
-    let (recent, live) = sources.observer.decisions();
+    let (recent, live) = data.observer.decisions();
     let recent = stream::iter(recent).map(|decision| decision_event(&decision));
     let events = recent.chain(live_events(live)).map(Ok::<_, Infallible>);
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()

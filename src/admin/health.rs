@@ -11,7 +11,7 @@ use crate::proxy::ProcessPhase;
 
 /// Why docward is not ready. Contains no names, because the path needs no token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(super) struct Reason {
+pub(super) struct UnreadyReason {
     pub(super) code: &'static str,
     pub(super) text: &'static str,
 }
@@ -30,17 +30,17 @@ pub(super) async fn ready(State(sources): State<ResponseData>) -> (StatusCode, J
 
 /// Why docward is not ready; empty if it is. Rules with errors are not a reason: they prevent the start, or the
 /// previous rules stay in force.
-pub(super) fn reasons(sources: &ResponseData) -> Vec<Reason> {
+pub(super) fn reasons(sources: &ResponseData) -> Vec<UnreadyReason> {
     let phase = match *sources.observer.phase().borrow() {
         ProcessPhase::Starting => {
-            Some(Reason { code: "starting", text: "the listeners do not accept connections yet" })
+            Some(UnreadyReason { code: "starting", text: "the listeners do not accept connections yet" })
         }
         ProcessPhase::Serving => None,
         ProcessPhase::Draining | ProcessPhase::HandedOver => {
-            Some(Reason { code: "draining", text: "this process is shutting down" })
+            Some(UnreadyReason { code: "draining", text: "this process is shutting down" })
         }
     };
     let reachable = sources.observer.members().iter().any(|member| member.answers && member.listener.is_some());
-    let upstream = Reason { code: "upstream", text: "no member of the upstream replies" };
+    let upstream = UnreadyReason { code: "upstream", text: "no member of the upstream replies" };
     phase.into_iter().chain((!reachable).then_some(upstream)).collect()
 }

@@ -3,7 +3,7 @@
 
 use super::recorded::{Client, Hidden, REST_UNKNOWN, RecordedCommand, RecordedContent};
 use super::stored::KnownDocuments;
-use super::tally::{AuditTally, ExampleText, Noted, RuleEffect};
+use super::tally::{AuditTally, CountedEffect, ExampleText, RuleEffect};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};
 use super::{matching, shape};
@@ -36,7 +36,7 @@ impl<'r> Audit<'r> {
         Self { evaluation: TrafficEvaluation::new(rules), stored: KnownDocuments::default() }
     }
 
-    /// Whether rules can match such a command, see [`Wanted`](super::Wanted).
+    /// Whether rules can match such a command, see [`CommandFilter`](super::CommandFilter).
     #[must_use]
     pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         self.evaluation.wants(namespace, class, command)
@@ -161,7 +161,7 @@ impl<'r> TrafficEvaluation<'r> {
                 kinds => kinds.iter().any(|kind| evaluates_statement(rule, namespace, hidden.class, Some(*kind))),
             };
             if let Some(tally) = self.tally.rules.get_mut(rule.id.index()).filter(|_| evaluates) {
-                let noted = Noted {
+                let noted = CountedEffect {
                     effect: RuleEffect::CannotTell,
                     statements: hidden.statements,
                     app: client.app.as_deref(),
@@ -330,7 +330,7 @@ impl EvaluatedCommand<'_> {
     ) {
         let Some(tally) = tally.rules.get_mut(rule.id.index()) else { return };
         let (app, users) = (self.client.app.as_deref(), self.client.users.as_deref());
-        let noted = Noted { effect, statements, app, users, at: self.at, namespace, reason };
+        let noted = CountedEffect { effect, statements, app, users, at: self.at, namespace, reason };
         let is_sent = matches!(effect, RuleEffect::Rewritten | RuleEffect::Conflict | RuleEffect::NoMatch);
         tally.note(&noted, shape(self.command), || {
             let sent = is_sent.then(|| self.sent.iter().map(|sent| text(sent.as_document())).collect());

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::stored::{Fact, KnownDocument};
+use super::stored::{FieldKnowledge, KnownDocument};
 use super::write::has_operators;
 use crate::document::{Document, Element, Kind, Value, compare_numbers};
 
@@ -23,14 +23,14 @@ fn condition(element: Element<'_>, document: &KnownDocument<'_>) -> Option<bool>
     }
 }
 
-fn value_matches(condition: Value<'_>, stored: Fact<'_>) -> Option<bool> {
+fn value_matches(condition: Value<'_>, stored: FieldKnowledge<'_>) -> Option<bool> {
     match condition.as_document().filter(|document| has_operators(*document)) {
         Some(operators) => all(operators.elements().map(|operator| operator_matches(operator, stored))),
         None => equals(condition, stored),
     }
 }
 
-fn operator_matches(operator: Element<'_>, stored: Fact<'_>) -> Option<bool> {
+fn operator_matches(operator: Element<'_>, stored: FieldKnowledge<'_>) -> Option<bool> {
     let compared =
         |wanted: fn(Ordering) -> bool| compare(stored, operator.value).map(|order| order.is_some_and(wanted));
     let among = || any(operator.value.as_array()?.values().map(|value| equals(value, stored)));
@@ -44,20 +44,20 @@ fn operator_matches(operator: Element<'_>, stored: Fact<'_>) -> Option<bool> {
         b"$lt" => compared(Ordering::is_lt),
         b"$lte" => compared(Ordering::is_le),
         b"$exists" => match stored {
-            Fact::Unknown => None,
-            Fact::Missing => Some(operator.value.as_flag() == Some(false)),
-            Fact::Value(_) => Some(operator.value.as_flag() != Some(false)),
+            FieldKnowledge::Unknown => None,
+            FieldKnowledge::Missing => Some(operator.value.as_flag() == Some(false)),
+            FieldKnowledge::Value(_) => Some(operator.value.as_flag() != Some(false)),
         },
         b"$not" => value_matches(operator.value, stored).map(|matched| !matched),
         _ => None,
     }
 }
 
-fn equals(wanted: Value<'_>, stored: Fact<'_>) -> Option<bool> {
+fn equals(wanted: Value<'_>, stored: FieldKnowledge<'_>) -> Option<bool> {
     let stored = match stored {
-        Fact::Unknown => return None,
-        Fact::Missing => return Some(wanted.kind == Kind::Null),
-        Fact::Value(stored) => stored,
+        FieldKnowledge::Unknown => return None,
+        FieldKnowledge::Missing => return Some(wanted.kind == Kind::Null),
+        FieldKnowledge::Value(stored) => stored,
     };
     if wanted.kind == stored.kind && wanted.bytes == stored.bytes {
         return Some(true);
@@ -70,14 +70,14 @@ fn equals(wanted: Value<'_>, stored: Fact<'_>) -> Option<bool> {
 }
 
 /// How the stored value compares with a number or date; `Some(None)` if the server does not compare the two.
-fn compare(stored: Fact<'_>, bound: Value<'_>) -> Option<Option<Ordering>> {
+fn compare(stored: FieldKnowledge<'_>, bound: Value<'_>) -> Option<Option<Ordering>> {
     match stored {
-        Fact::Unknown => None,
-        Fact::Missing => bound.kind.is_number().then_some(None),
-        Fact::Value(stored) if stored.kind.is_number() && bound.kind.is_number() => {
+        FieldKnowledge::Unknown => None,
+        FieldKnowledge::Missing => bound.kind.is_number().then_some(None),
+        FieldKnowledge::Value(stored) if stored.kind.is_number() && bound.kind.is_number() => {
             Some(compare_numbers(stored, bound))
         }
-        Fact::Value(stored) => Some(Some(stored.as_date()?.cmp(&bound.as_date()?))),
+        FieldKnowledge::Value(stored) => Some(Some(stored.as_date()?.cmp(&bound.as_date()?))),
     }
 }
 

@@ -28,7 +28,7 @@ pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
 pub use recorded::{Client, CommandFilter, Hidden, RecordedCommand, RecordedContent, Unreadable};
-pub use tally::{AuditTally, EffectCounts, Example, ExampleText, Noted, RuleEffect, RuleTally};
+pub use tally::{AuditTally, CountedEffect, EffectCounts, Example, ExampleText, RuleEffect, RuleTally};
 
 /// The shape of the command in a message.
 #[must_use]

@@ -70,13 +70,13 @@ pub(super) struct KnownDocument<'s> {
 
 /// What is known of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Fact<'s> {
+pub(super) enum FieldKnowledge<'s> {
     Value(Value<'s>),
     Missing,
     Unknown,
 }
 
-impl<'s> Fact<'s> {
+impl<'s> FieldKnowledge<'s> {
     pub(super) fn value(self) -> Option<Value<'s>> {
         match self {
             Self::Value(value) => Some(value),
@@ -86,17 +86,17 @@ impl<'s> Fact<'s> {
 }
 
 impl<'s> KnownDocument<'s> {
-    pub(super) fn fact(&self, path: &str) -> Fact<'s> {
+    pub(super) fn fact(&self, path: &str) -> FieldKnowledge<'s> {
         let StoredDocument { fields, whole, unknown, since, .. } = self.document;
         let root = path.split('.').next().unwrap_or(path).as_bytes();
         let unsettled = self.collection.unsettled.get(root).is_some_and(|at| at > since);
         if unsettled || unknown.iter().any(|one| one == root) {
-            return Fact::Unknown;
+            return FieldKnowledge::Unknown;
         }
         match Path::parse(path).zip(Document::parse(fields).ok()).map(|(path, fields)| path.lookup(fields)) {
-            Some(PathLookup::Found(value)) => Fact::Value(value),
-            Some(PathLookup::Missing) if *whole => Fact::Missing,
-            _ => Fact::Unknown,
+            Some(PathLookup::Found(value)) => FieldKnowledge::Value(value),
+            Some(PathLookup::Missing) if *whole => FieldKnowledge::Missing,
+            _ => FieldKnowledge::Unknown,
         }
     }
 

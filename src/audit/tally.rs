@@ -173,7 +173,7 @@ pub struct RuleTally {
 
 /// Statements with one effect, to be counted.
 #[derive(Debug, Clone, Copy)]
-pub struct Noted<'n> {
+pub struct CountedEffect<'n> {
     pub effect: RuleEffect,
     pub statements: u64,
     pub app: Option<&'n str>,
@@ -191,13 +191,13 @@ impl RuleTally {
     }
 
     /// Counts statements, without an example.
-    pub fn count(&mut self, noted: &Noted<'_>) {
+    pub fn count(&mut self, noted: &CountedEffect<'_>) {
         self.counts.add(noted.effect, noted.statements);
         self.add_to_app(noted.app.unwrap_or(UNNAMED), |counts| counts.add(noted.effect, noted.statements));
     }
 
     /// Counts statements. Calls `text` for the text of a new shape.
-    pub fn note(&mut self, noted: &Noted<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
+    pub fn note(&mut self, noted: &CountedEffect<'_>, shape: String, text: impl FnOnce() -> ExampleText) {
         self.count(noted);
         let same =
             |one: &&mut Example| one.effect == noted.effect && one.shape == shape && one.namespace == noted.namespace;

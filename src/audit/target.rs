@@ -34,8 +34,8 @@ pub(super) fn target(command: Document<'_>) -> Option<CommandTarget<'_>> {
 fn bulk_target(command: Document<'_>) -> Option<CommandTarget<'_>> {
     let op = command.get("ops")?.as_array()?.values().next()?.as_document()?;
     let first = op.first()?;
-    let place = usize::try_from(first.value.as_integer()?).ok()?;
-    let named = command.get("nsInfo")?.as_array()?.values().nth(place)?.as_document()?;
+    let index = usize::try_from(first.value.as_integer()?).ok()?;
+    let named = command.get("nsInfo")?.as_array()?.values().nth(index)?.as_document()?;
     let kind = match first.key {
         b"insert" => StatementKind::Insert,
         b"delete" => StatementKind::Delete,

@@ -264,7 +264,7 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
 fn counts_are_bounded_and_can_be_merged() {
     let note = |tally: &mut RuleTally, number: usize| {
         let app = format!("app{number}");
-        let noted = Noted {
+        let noted = CountedEffect {
             effect: RuleEffect::Rejected,
             statements: 1,
             app: Some(&app),

@@ -14,7 +14,7 @@ use tokio::runtime::Builder;
 
 use super::config::ConfigFile;
 use super::notices::notices;
-use super::output::{Printed, print, print_line};
+use super::output::{PrintResult, print, print_line};
 use super::progress::Lines;
 use super::typed::Unquoted;
 use super::{Format, logging, values};
@@ -40,7 +40,7 @@ pub struct Arguments {
     /// Also check that this deployment has the collections that rules name and the indexes that they need.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     upstream: Option<ConnectionString>,
-    /// Also read the stored documents, and count those that lack what a rule needs or break its promise.
+    /// Also read the stored documents, and count those that lack what a rule needs or break the rule.
     #[arg(long, requires = "upstream")]
     data: bool,
     /// Connection string for that check [default: upstream, without its credentials].
@@ -135,9 +135,9 @@ impl Findings {
         }
     }
 
-    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) -> Printed {
+    fn show(&self, rules: Option<&RuleSet>, with_coverage: bool) -> PrintResult {
         self.reports.iter().filter(|report| !report.is_empty()).for_each(logging::show);
-        let Some(rules) = rules else { return Printed::default() };
+        let Some(rules) = rules else { return PrintResult::default() };
         let mut text = if with_coverage { coverage::text(rules) } else { String::new() };
         if !self.failed {
             let counted = match rules.rules().len() {

@@ -1,6 +1,6 @@
 //! `docward.yaml`: the flags of `serve` as keys in a file. A flag takes precedence over the file.
 //!
-//! The functions in [`super::values`] parse the values of both flags and keys. A mistake is reported at its place in
+//! The functions in [`super::values`] parse the values of both flags and keys. A mistake is reported at its location in
 //! the file, together with all others.
 
 use std::collections::BTreeMap;
@@ -109,7 +109,7 @@ impl ConfigFile {
     /// Reads the file at `path`. Paths in it are relative to its folder.
     ///
     /// # Errors
-    /// Every mistake in the file, with its place.
+    /// Every mistake in the file, with its location.
     pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
@@ -321,12 +321,11 @@ mod tests {
              tls: {key: a, certficate: b}\nlimits: {connections: 0, idle_timeout: 30, handshake_timeout: 5x}\n",
         );
         let report = report.unwrap_err();
-        let places = report.to_json();
-        let places = places.as_array().unwrap().iter();
-        let places: Vec<_> =
-            places.map(|one| (one["line"].as_u64().unwrap(), one["column"].as_u64().unwrap())).collect();
+        let spans = report.to_json();
+        let spans = spans.as_array().unwrap().iter();
+        let spans: Vec<_> = spans.map(|one| (one["line"].as_u64().unwrap(), one["column"].as_u64().unwrap())).collect();
         let expected = [(1, 9), (2, 1), (3, 10), (4, 12), (5, 8), (6, 1), (6, 15), (7, 23), (7, 40), (7, 63)];
-        assert_eq!(places, expected, "{report}");
+        assert_eq!(spans, expected, "{report}");
         let text = report.to_string();
         let report =
             parse("listen: 127.0.0.1:1\nmembers: {db: {listen: here}, 'a:1': {advertise: 'a:b'}}\n").unwrap_err();

@@ -105,9 +105,8 @@ impl ExplainInput<'_> {
     /// # Errors
     /// The diagnostics, if the command cannot be parsed.
     pub(super) fn explain<'r>(&'r self, rules: &'r RuleSet) -> Result<Explanation<'r>, Report> {
-        let surroundings = ShellContext { database: self.database, now: self.at };
-        let parsed =
-            shell::parse(self.text, surroundings).map_err(|error| words::report(&error, "command", self.text))?;
+        let context = ShellContext { database: self.database, now: self.at };
+        let parsed = shell::parse(self.text, context).map_err(|error| words::report(&error, "command", self.text))?;
         let explained = |command| {
             let dry_run = self.dry_run(&command, rules);
             let in_shadow =
@@ -261,7 +260,7 @@ fn summary(dry_run: &DryRun) -> String {
     format!("{}: {sentence}", words::verdict(&dry_run.outcome))
 }
 
-/// The outcome of a rule with its reason, hint and place.
+/// The outcome of a rule with its reason, hint and location.
 fn outcome_text(outcome: &RuleOutcome, rules: &RuleSet) -> String {
     let RuleOutcome { rule_name, pattern, kind, hint, .. } = outcome;
     let mut out = format!("\nrule '{rule_name}' ({pattern}) {}\n", words::effect(*kind));
@@ -290,7 +289,7 @@ impl Serialize for Explanation<'_> {
         let mut result = serializer.serialize_map(None)?;
         result.serialize_entry("verdict", &verdict)?;
         let outcomes = || commands.iter().flat_map(|one| &one.dry_run.outcomes);
-        result.serialize_entry("rules", &Each(|| outcomes().map(|one| words::rule_json(one, rules))))?;
+        result.serialize_entry("rules", &SerializedList(|| outcomes().map(|one| words::rule_json(one, rules))))?;
         let sent: Vec<CowDocument<'static>> = commands.iter().flat_map(|one| one.sent().iter().cloned()).collect();
         result.serialize_entry("shell", &(!sent.is_empty()).then(|| words::shell(&sent, database)))?;
         let differences: Vec<String> =
@@ -299,7 +298,7 @@ impl Serialize for Explanation<'_> {
         match sent.as_slice() {
             [_, _, ..] => {
                 let command = || sent.iter().map(|command| extended_json(command.as_document()));
-                result.serialize_entry("command", &Each(command))?;
+                result.serialize_entry("command", &SerializedList(command))?;
             }
             sent => {
                 result.serialize_entry("command", &sent.first().map(|one| extended_json(one.as_document())))?;
@@ -307,20 +306,21 @@ impl Serialize for Explanation<'_> {
         }
         result.serialize_entry("message", &commands.iter().find_map(|one| words::rejection(&one.dry_run)))?;
         let enforced = || commands.iter().filter_map(|one| one.enforced_json(database));
-        result.serialize_entry("enforced", &Each(enforced))?;
+        result.serialize_entry("enforced", &SerializedList(enforced))?;
         let statements = || commands.iter().flat_map(|one| self.statements(one));
-        result.serialize_entry("statements", &Each(|| statements().map(|one| statement_json(&one, rules))))?;
+        result
+            .serialize_entry("statements", &SerializedList(|| statements().map(|one| statement_json(&one, rules))))?;
         let needs = || commands.iter().flat_map(|one| one.dry_run.needs.iter().map(move |need| (one, need)));
         let note = |(one, need): (&Explained, _)| words::need(need, &one.dry_run.outcome, database);
-        result.serialize_entry("notes", &Each(|| needs().map(note)))?;
+        result.serialize_entry("notes", &SerializedList(|| needs().map(note)))?;
         result.end()
     }
 }
 
 /// A list whose elements are made when they are serialized.
-struct Each<F>(F);
+struct SerializedList<F>(F);
 
-impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for Each<F> {
+impl<T: Serialize, I: Iterator<Item = T>, F: Fn() -> I> Serialize for SerializedList<F> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_seq((self.0)())
     }

@@ -78,12 +78,12 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
 fn conclude(file: &std::path::Path, written: &RecordingState, dropped: u64) -> ExitCode {
     let RecordingState { commands, bytes, is_full, error } = written;
     let full = if *is_full { ", because the file has reached --max-size" } else { "" };
-    let place = file.display();
+    let name = file.display();
     let recorded = counted(*commands, "command");
-    let counts = format!("recorded {recorded} ({bytes} bytes) in {place}; {dropped} were not recorded{full}");
+    let counts = format!("recorded {recorded} ({bytes} bytes) in {name}; {dropped} were not recorded{full}");
     let printed = print_line(&counts);
     match error {
-        Some(error) => fail(&format!("{place}: {error}; the capture is incomplete"), 1),
+        Some(error) => fail(&format!("{name}: {error}; the capture is incomplete"), 1),
         None => printed.into(),
     }
 }

@@ -20,7 +20,7 @@ use super::typed::Unquoted;
 use super::{EXIT_USAGE, Format, fail, logging, values};
 use crate::audit::shape;
 use crate::player::{Pace, Player, ReplayTarget, stored};
-use crate::replay::report::{PlayedAt, ReplayReport, to_html, to_json, to_text};
+use crate::replay::report::{ReplayReport, TargetReport, to_html, to_json, to_text};
 use crate::replay::{Action, Comparison, Recorded, Speed, TargetAnswer};
 use crate::service::ConnectionString;
 use crate::text::counted;
@@ -174,14 +174,14 @@ fn announce(arguments: &Arguments, survey: &ActionSource, players: &[Player]) {
 }
 
 /// One target with its actions.
-struct Playing {
+struct PlayedTarget {
     player: Player,
     source: ActionSource,
     ended: bool,
 }
 
 struct Replay {
-    targets: Vec<Playing>,
+    targets: Vec<PlayedTarget>,
     comparison: Option<Comparison>,
     /// Actions of a round.
     round: u64,
@@ -194,7 +194,7 @@ impl Replay {
         let shown = ProgressDisplay::start(total * players.len() as u64, players.iter().map(Player::watch).collect());
         let mut targets = Vec::new();
         for player in players {
-            targets.push(Playing {
+            targets.push(PlayedTarget {
                 player,
                 source: ActionSource::open(&arguments.files, survey.planner().ends()).await?,
                 ended: false,
@@ -235,7 +235,7 @@ impl Replay {
         survey: &ActionSource,
     ) -> Result<ReplayReport> {
         self.shown.end();
-        for Playing { player, source, .. } in &mut self.targets {
+        for PlayedTarget { player, source, .. } in &mut self.targets {
             player.finish(source.planner().sessions().collect()).await;
         }
         if let (Some(comparison), [one, other], None) = (&mut self.comparison, self.targets.as_slice(), &stopped) {
@@ -249,9 +249,9 @@ impl Replay {
         let files = arguments.files.iter().map(|file| {
             file.file_name().map_or_else(|| file.display().to_string(), |name| name.to_string_lossy().into_owned())
         });
-        let played = self.targets.iter().map(|Playing { player, .. }| {
+        let played = self.targets.iter().map(|PlayedTarget { player, .. }| {
             let played = player.played();
-            PlayedAt { target: player.target().name().to_owned(), tally: played.tally, seconds: played.seconds }
+            TargetReport { target: player.target().name().to_owned(), tally: played.tally, seconds: played.seconds }
         });
         let read = self.targets.first().map(|target| &target.source).unwrap_or(survey);
         Ok(ReplayReport {
@@ -267,7 +267,7 @@ impl Replay {
     }
 }
 
-impl Playing {
+impl PlayedTarget {
     /// Plays about `count` actions, and waits until they are answered.
     async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, TargetAnswer)>> {
         self.player.begin_round();

@@ -28,7 +28,7 @@ pub(super) struct TelemetryConfig {
 }
 
 /// Telemetry before the listeners open.
-pub(super) struct Prepared {
+pub(super) struct PreparedTelemetry {
     listener: Option<admin::Listener>,
     traces: Option<Traces>,
     expiry: Expiry,
@@ -58,14 +58,14 @@ impl TelemetryConfig {
     ///
     /// # Errors
     /// The admin address cannot be listened on.
-    pub(super) fn prepare(self, config: &mut ProxyConfig) -> Result<Prepared> {
+    pub(super) fn prepare(self, config: &mut ProxyConfig) -> Result<PreparedTelemetry> {
         // During a hand-over, the previous process still listens on the admin address.
         let retry = config.hand_over.is_some();
         let listener = self.admin.map(|settings| admin::Listener::bind(settings, retry)).transpose();
         let traces = self.otlp.map(Traces::start);
         config.measured = listener.as_ref().is_ok_and(Option::is_some);
         config.tracer = traces.as_ref().map(|traces| traces.tracer.clone());
-        Ok(Prepared { listener: listener.context("--admin")?, traces, expiry: self.expiry })
+        Ok(PreparedTelemetry { listener: listener.context("--admin")?, traces, expiry: self.expiry })
     }
 }
 
@@ -78,7 +78,7 @@ impl Traces {
     }
 }
 
-impl Prepared {
+impl PreparedTelemetry {
     /// # Errors
     /// A thread cannot be started.
     pub(super) fn start(

@@ -18,13 +18,13 @@ pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState
     ClientState { app_name: app.map(Into::into), users, ..ClientState::default() }
 }
 
-/// A syntax error in a command, as a report. `name` takes the place of the file name.
+/// A syntax error in a command, as a report. `name` replaces the file name.
 pub(super) fn report(error: &ShellError, name: &str, text: &str) -> Report {
     let sources = Sources::new(vec![Source { name: name.to_owned(), text: text.to_owned() }]);
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
-    let place = sources.files().next().map(|file| Span::new(file, offset(error.span.start), offset(error.span.end)));
-    let diagnostic = place.map(|place| {
-        let mistake = Diagnostic::error(Code::InvalidCommand, place, &error.message);
+    let span = sources.files().next().map(|file| Span::new(file, offset(error.span.start), offset(error.span.end)));
+    let diagnostic = span.map(|span| {
+        let mistake = Diagnostic::error(Code::InvalidCommand, span, &error.message);
         match &error.help {
             Some(help) => mistake.help(help),
             None => mistake,

@@ -3,7 +3,7 @@
 use smallvec::SmallVec;
 
 use super::statement::{Statement, StatementKind};
-use super::{Command, CommandClass, CommandError, Namespace, check, distinct, refuse_duplicates};
+use super::{Command, CommandClass, CommandError, Namespace, check, distinct, reject_duplicates};
 use crate::document::{Document, Kind, OwnedValue, Value};
 use crate::wire::op_msg::DocumentSequence;
 
@@ -27,7 +27,7 @@ pub enum WriteForm {
 
 /// The field names of a statement in a form.
 pub(super) struct StatementFieldNames {
-    pub(super) place: &'static str,
+    pub(super) part: &'static str,
     pub(super) filter: &'static str,
     pub(super) update: &'static str,
     /// All fields that a statement of this form may have. `None` if mongod checks them, as it does for a command
@@ -71,9 +71,9 @@ impl WriteForm {
 
     pub(super) fn names(self) -> StatementFieldNames {
         match self {
-            Self::Insert => StatementFieldNames { place: "an inserted document", filter: "", update: "", fields: None },
+            Self::Insert => StatementFieldNames { part: "an inserted document", filter: "", update: "", fields: None },
             Self::Update => StatementFieldNames {
-                place: "an update statement",
+                part: "an update statement",
                 filter: "q",
                 update: "u",
                 fields: Some(&[
@@ -90,16 +90,16 @@ impl WriteForm {
                 ]),
             },
             Self::Delete => StatementFieldNames {
-                place: "a delete statement",
+                part: "a delete statement",
                 filter: "q",
                 update: "",
                 fields: Some(&["q", "limit", "hint", "collation", "sampleId"]),
             },
             Self::FindAndModify => {
-                StatementFieldNames { place: "the findAndModify", filter: "query", update: "update", fields: None }
+                StatementFieldNames { part: "the findAndModify", filter: "query", update: "update", fields: None }
             }
             Self::BulkWrite => StatementFieldNames {
-                place: "an op of bulkWrite",
+                part: "an op of bulkWrite",
                 filter: "filter",
                 update: "updateMods",
                 fields: Some(&[
@@ -159,7 +159,7 @@ impl<'a> WriteBatch<'a> {
             Some(list) => list.statements(form)?,
             None => vec![Statement::of_body(form, command.body)?],
         };
-        let wrong = |field| CommandError::WrongType { place: BODY, field };
+        let wrong = |field| CommandError::WrongType { part: BODY, field };
         let namespaces = match form {
             WriteForm::BulkWrite => bulk_namespaces(command)?,
             _ => SmallVec::from_elem(command.collection().ok_or_else(|| wrong("collection name"))?, 1),
@@ -201,7 +201,7 @@ impl<'a> WriteBatch<'a> {
 
 /// Reads `stmtIds`: one int for each statement.
 fn read_statement_ids(value: Value<'_>, statements: usize) -> Result<Vec<i32>, CommandError> {
-    let wrong = CommandError::WrongType { place: BODY, field: "stmtIds" };
+    let wrong = CommandError::WrongType { part: BODY, field: "stmtIds" };
     let ids: Option<Vec<i32>> = value.as_array().and_then(|ids| ids.values().map(Value::as_i32).collect());
     ids.filter(|ids| ids.len() == statements).ok_or(wrong)
 }
@@ -217,10 +217,10 @@ impl<'a> DocumentList<'a> {
     fn find(command: &Command<'a>, name: &'static str, in_body: Option<Value<'a>>) -> Result<Self, CommandError> {
         match (in_body, command.message.sequence(name)) {
             (Some(_), Some(_)) => Err(CommandError::BodyAndSequence(name)),
-            (None, None) => Err(CommandError::Missing { place: BODY, field: name }),
+            (None, None) => Err(CommandError::Missing { part: BODY, field: name }),
             (None, Some(sequence)) => Ok(Self::Sequence(sequence)),
             (Some(value), None) => {
-                let wrong = CommandError::WrongType { place: BODY, field: name };
+                let wrong = CommandError::WrongType { part: BODY, field: name };
                 let array = value.as_array().ok_or(wrong.clone())?;
                 let all_documents = array.values().all(|value| value.kind == Kind::Document);
                 all_documents.then_some(Self::InBody(array)).ok_or(wrong)
@@ -258,20 +258,20 @@ fn collect<'a, S>(
 }
 
 fn bulk_namespaces<'a>(command: &Command<'a>) -> Result<SmallVec<[Namespace<'a>; 1]>, CommandError> {
-    const PLACE: &str = "nsInfo";
+    const PART: &str = "nsInfo";
     let read = |entry: Document<'a>| {
         let text = entry.get("ns").and_then(Value::as_str);
-        text.and_then(Namespace::parse).ok_or(CommandError::WrongType { place: PLACE, field: "ns" })
+        text.and_then(Namespace::parse).ok_or(CommandError::WrongType { part: PART, field: "ns" })
     };
-    match DocumentList::find(command, PLACE, command.body.get(PLACE))? {
+    match DocumentList::find(command, PART, command.body.get(PART))? {
         DocumentList::InBody(array) => array
             .values()
             .filter_map(Value::as_document)
-            .map(|entry| refuse_duplicates(entry, PLACE).and_then(|()| read(entry)))
+            .map(|entry| reject_duplicates(entry, PART).and_then(|()| read(entry)))
             .collect(),
         DocumentList::Sequence(sequence) => sequence
             .documents()
-            .map(|bytes| check(bytes, SECTION).and_then(|entry| distinct(entry, PLACE)).and_then(read))
+            .map(|bytes| check(bytes, SECTION).and_then(|entry| distinct(entry, PART)).and_then(read))
             .collect(),
     }
 }

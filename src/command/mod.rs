@@ -97,18 +97,18 @@ pub mod code {
 pub enum CommandError {
     #[error("the message cannot be parsed: {0}")]
     Wire(#[from] WireError),
-    #[error("{place} is not valid BSON: {fault}")]
-    NotBson { place: &'static str, fault: Malformed },
-    #[error("{place} is ambiguous: {fault}")]
-    Duplicate { place: &'static str, fault: DuplicateField },
+    #[error("{part} is not valid BSON: {fault}")]
+    NotBson { part: &'static str, fault: Malformed },
+    #[error("{part} is ambiguous: {fault}")]
+    Duplicate { part: &'static str, fault: DuplicateField },
     #[error("the command body is empty")]
     NoCommand,
-    #[error("field '{field}' of {place} has the wrong type")]
-    WrongType { place: &'static str, field: &'static str },
-    #[error("field '{field}' of {place} is missing")]
-    Missing { place: &'static str, field: &'static str },
-    #[error("field '{field}' of {place} is unknown and could change its meaning")]
-    UnknownField { place: &'static str, field: String },
+    #[error("field '{field}' of {part} has the wrong type")]
+    WrongType { part: &'static str, field: &'static str },
+    #[error("field '{field}' of {part} is missing")]
+    Missing { part: &'static str, field: &'static str },
+    #[error("field '{field}' of {part} is unknown and could change its meaning")]
+    UnknownField { part: &'static str, field: String },
     #[error("'{0}' is both in the body and in a document sequence")]
     BodyAndSequence(&'static str),
     #[error("document sequence '{0}' is unknown to this command")]
@@ -179,10 +179,10 @@ impl<'a> Command<'a> {
         let body = distinct(check(message.body, BODY)?, BODY)?;
         let first = body.first().ok_or(CommandError::NoCommand)?;
         let (name, class) =
-            read_name(first.key).ok_or(CommandError::WrongType { place: BODY, field: "command name" })?;
+            read_name(first.key).ok_or(CommandError::WrongType { part: BODY, field: "command name" })?;
         let envelope = CommonFields::from_body(body, class);
-        let database = envelope.database.ok_or(CommandError::Missing { place: BODY, field: "$db" })?;
-        let database = database.as_str().ok_or(CommandError::WrongType { place: BODY, field: "$db" })?;
+        let database = envelope.database.ok_or(CommandError::Missing { part: BODY, field: "$db" })?;
+        let database = database.as_str().ok_or(CommandError::WrongType { part: BODY, field: "$db" })?;
         let collection = first.value.as_name();
         Ok(Self { message, body, name, class, target: first.value, database, collection, envelope })
     }
@@ -279,18 +279,18 @@ impl SessionFields<'_> {
     }
 }
 
-fn check<'a>(bytes: &'a [u8], place: &'static str) -> Result<Checked<'a>, CommandError> {
-    Checked::parse(bytes).map_err(|fault| CommandError::NotBson { place, fault })
+fn check<'a>(bytes: &'a [u8], part: &'static str) -> Result<Checked<'a>, CommandError> {
+    Checked::parse(bytes).map_err(|fault| CommandError::NotBson { part, fault })
 }
 
-fn parse_document<'a>(bytes: &'a [u8], place: &'static str) -> Result<Document<'a>, CommandError> {
-    check(bytes, place).map(Checked::document)
+fn parse_document<'a>(bytes: &'a [u8], part: &'static str) -> Result<Document<'a>, CommandError> {
+    check(bytes, part).map(Checked::document)
 }
 
-fn distinct<'a>(checked: Checked<'a>, place: &'static str) -> Result<Document<'a>, CommandError> {
-    checked.distinct().map_err(|fault| CommandError::Duplicate { place, fault })
+fn distinct<'a>(checked: Checked<'a>, part: &'static str) -> Result<Document<'a>, CommandError> {
+    checked.distinct().map_err(|fault| CommandError::Duplicate { part, fault })
 }
 
-pub(crate) fn refuse_duplicates(document: Document<'_>, place: &'static str) -> Result<(), CommandError> {
-    document.refuse_duplicates().map_err(|fault| CommandError::Duplicate { place, fault })
+pub(crate) fn reject_duplicates(document: Document<'_>, part: &'static str) -> Result<(), CommandError> {
+    document.reject_duplicates().map_err(|fault| CommandError::Duplicate { part, fault })
 }

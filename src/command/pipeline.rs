@@ -215,5 +215,5 @@ fn texts<'a>(command: &Command<'a>) -> Option<Vec<&'a str>> {
 
 /// Returns the document if no field occurs twice.
 fn unambiguous(document: Document<'_>) -> Result<Document<'_>, ()> {
-    document.refuse_duplicates().map(|()| document).map_err(|_| ())
+    document.reject_duplicates().map(|()| document).map_err(|_| ())
 }

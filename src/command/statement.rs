@@ -443,10 +443,10 @@ fn delete<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let names = form.names();
     let multi = match form {
         WriteForm::Delete => {
-            let wrong = CommandError::WrongType { place: names.place, field: "limit" };
+            let wrong = CommandError::WrongType { part: names.part, field: "limit" };
             source.get("limit").map_or(Ok(0), |limit| limit.as_integer().ok_or(wrong))? == 0
         }
-        _ => flag(source, names.place, "multi")?,
+        _ => flag(source, names.part, "multi")?,
     };
     Ok(Operation::Delete(Delete { filter: filter(form, source.get(names.filter))?, multi }))
 }
@@ -456,7 +456,7 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
     let (mut change, mut selection) = (None, None);
     let (mut upsert, mut multi, mut array_filters) = (false, false, false);
     for Element { key, value } in source.elements() {
-        let flag = |field| value.as_flag().ok_or(CommandError::WrongType { place: names.place, field });
+        let flag = |field| value.as_flag().ok_or(CommandError::WrongType { part: names.part, field });
         match key {
             b"upsert" => upsert = flag("upsert")?,
             b"multi" => multi = flag("multi")?,
@@ -466,7 +466,7 @@ fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, Co
             other => check_field(&names, other)?,
         }
     }
-    let change = change.ok_or(CommandError::Missing { place: names.place, field: names.update })?;
+    let change = change.ok_or(CommandError::Missing { part: names.part, field: names.update })?;
     let modification = read_modification(form, change)?;
     let (filter, conditions) = (filter(form, selection)?, Conditions::new());
     Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters }))
@@ -477,7 +477,7 @@ fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modificati
     if let Some(stages) = value.as_array() {
         return Ok(Modification::ClientPipeline(stages));
     }
-    let document = value.as_document().ok_or(CommandError::WrongType { place: names.place, field: names.update })?;
+    let document = value.as_document().ok_or(CommandError::WrongType { part: names.part, field: names.update })?;
     if !document.first().is_some_and(|first| first.key.starts_with(b"$")) {
         return Ok(Modification::Replacement(document.into()));
     }
@@ -488,37 +488,37 @@ fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, 
     let names = form.names();
     match value {
         Some(value) => {
-            let wrong = CommandError::WrongType { place: names.place, field: names.filter };
+            let wrong = CommandError::WrongType { part: names.part, field: names.filter };
             Ok(value.as_document().ok_or(wrong)?.into())
         }
         // The query of a findAndModify is optional. The filter of a batch element is not.
         None if form == WriteForm::FindAndModify => Ok(Document::EMPTY.into()),
-        None => Err(CommandError::Missing { place: names.place, field: names.filter }),
+        None => Err(CommandError::Missing { part: names.part, field: names.filter }),
     }
 }
 
-fn flag(source: Document<'_>, place: &'static str, field: &'static str) -> Result<bool, CommandError> {
+fn flag(source: Document<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
     match source.get(field) {
         None => Ok(false),
-        Some(value) => value.as_flag().ok_or(CommandError::WrongType { place, field }),
+        Some(value) => value.as_flag().ok_or(CommandError::WrongType { part, field }),
     }
 }
 
 /// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.
 fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), CommandError> {
-    const PLACE: &str = "an op of bulkWrite";
-    let first = source.first().ok_or(CommandError::Missing { place: PLACE, field: "insert, update or delete" })?;
+    const PART: &str = "an op of bulkWrite";
+    let first = source.first().ok_or(CommandError::Missing { part: PART, field: "insert, update or delete" })?;
     let namespace = first.value.as_integer().and_then(|n| usize::try_from(n).ok());
-    let namespace = namespace.ok_or(CommandError::WrongType { place: PLACE, field: "insert, update or delete" })?;
+    let namespace = namespace.ok_or(CommandError::WrongType { part: PART, field: "insert, update or delete" })?;
     let operation = match first.key {
         b"insert" => {
             check_fields(WriteForm::BulkWrite, source)?;
             let document = source.get("document").and_then(Value::as_document);
-            insert(document.ok_or(CommandError::Missing { place: PLACE, field: "document" })?.into())
+            insert(document.ok_or(CommandError::Missing { part: PART, field: "document" })?.into())
         }
         b"update" => update(WriteForm::BulkWrite, source)?,
         b"delete" => delete(WriteForm::BulkWrite, source)?,
-        other => return Err(unknown_field(PLACE, other)),
+        other => return Err(unknown_field(PART, other)),
     };
     Ok((operation, namespace))
 }
@@ -531,15 +531,15 @@ fn check_fields(form: WriteForm, source: Document<'_>) -> Result<(), CommandErro
 /// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does).
 fn check_field(names: &StatementFieldNames, key: &[u8]) -> Result<(), CommandError> {
     match names.fields {
-        Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.place, key)),
+        Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.part, key)),
         _ => Ok(()),
     }
 }
 
 fn ambiguous(form: WriteForm, fault: DuplicateField) -> CommandError {
-    CommandError::Duplicate { place: form.names().place, fault }
+    CommandError::Duplicate { part: form.names().part, fault }
 }
 
-fn unknown_field(place: &'static str, key: &[u8]) -> CommandError {
-    CommandError::UnknownField { place, field: String::from_utf8_lossy(key).into_owned() }
+fn unknown_field(part: &'static str, key: &[u8]) -> CommandError {
+    CommandError::UnknownField { part, field: String::from_utf8_lossy(key).into_owned() }
 }

@@ -48,7 +48,7 @@ codes! {
     DuplicateName = "R0007",
     /// A mapping has the same key twice.
     DuplicateKey = "R0008",
-    /// A key is unknown or not allowed at this place.
+    /// A key is unknown or not allowed here.
     UnknownKey = "R0009",
     /// A required key is missing.
     MissingKey = "R0010",
@@ -102,7 +102,7 @@ codes! {
     UnwantedUniqueIndex = "R0034",
     /// Stored documents do not have the version that a rule calls current.
     OtherVersions = "R0035",
-    /// Stored documents lack what a rule needs, or break what it promises.
+    /// Stored documents lack what a rule needs, or break the rule.
     StoredDocuments = "R0036",
     /// The deployment lacks something that a rule needs.
     LackingServer = "R0037",

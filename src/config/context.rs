@@ -1,6 +1,6 @@
 //! Reads single nodes of a tree strictly and collects all mistakes.
 //!
-//! A value of the wrong type is reported at its place and read as `None`.
+//! A value of the wrong type is reported at its location and read as `None`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::code::Code;
 use super::diagnostic::Diagnostic;
-use super::namespace::NamespacePattern;
+use super::namespace::NamespaceGlob;
 use super::node::{Located, MappingKey, Node, NodeValue, Number};
 use super::renamed;
 use super::source::Span;
@@ -19,7 +19,7 @@ use crate::suggest;
 #[derive(Debug)]
 pub struct ReadContext<'a> {
     diagnostics: &'a mut Vec<Diagnostic>,
-    namespaces: &'a [Located<NamespacePattern>],
+    namespaces: &'a [Located<NamespaceGlob>],
     /// The settings of the pattern being read. Missing keys are reported at that key.
     settings: Option<PatternSettings<'a>>,
 }
@@ -27,7 +27,7 @@ pub struct ReadContext<'a> {
 /// The settings of a pattern.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PatternSettings<'a> {
-    pub(crate) place: Span,
+    pub(crate) span: Span,
     pub(crate) key: &'a MappingKey,
     /// Correct settings.
     pub(crate) example: &'static str,
@@ -42,7 +42,7 @@ impl<'a> ReadContext<'a> {
     /// A context for the `settings` of a pattern, in a rule for `namespaces`.
     pub(crate) fn for_settings(
         diagnostics: &'a mut Vec<Diagnostic>,
-        namespaces: &'a [Located<NamespacePattern>],
+        namespaces: &'a [Located<NamespaceGlob>],
         settings: PatternSettings<'a>,
     ) -> Self {
         Self { diagnostics, namespaces, settings: Some(settings) }
@@ -50,7 +50,7 @@ impl<'a> ReadContext<'a> {
 
     /// The namespaces of the rule being read; empty if they are invalid.
     #[must_use]
-    pub fn namespaces(&self) -> &'a [Located<NamespacePattern>] {
+    pub fn namespaces(&self) -> &'a [Located<NamespaceGlob>] {
         self.namespaces
     }
 
@@ -74,7 +74,7 @@ impl<'a> ReadContext<'a> {
         if let NodeValue::Map(entries) = &node.value {
             return Some(entries);
         }
-        let settings = self.settings.filter(|settings| settings.place == node.span);
+        let settings = self.settings.filter(|settings| settings.span == node.span);
         let example =
             settings.map(|PatternSettings { key, example, .. }| format!(", for example `{}: {example}`", key.text));
         let message = format!("{what} must be a mapping{}", example.as_deref().unwrap_or_default());

@@ -1,6 +1,6 @@
 //! What is wrong in a rule file, where, and how to correct it.
 //!
-//! A [`Diagnostic`] is one mistake with its place. A [`Report`] has all mistakes of one load,
+//! A [`Diagnostic`] is one mistake with its location. A [`Report`] has all mistakes of one load,
 //! with the texts they point into. `render.rs` prints them, `code.rs` lists their kinds.
 
 use std::collections::BTreeSet;
@@ -29,23 +29,23 @@ impl Severity {
     }
 }
 
-/// The place of a mistake.
+/// The location of a mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum DiagnosticPlace {
+pub enum DiagnosticLocation {
     /// At these bytes.
     At(Span),
     /// The whole file: it could not be read as text.
     File(FileId),
 }
 
-impl From<Span> for DiagnosticPlace {
+impl From<Span> for DiagnosticLocation {
     fn from(span: Span) -> Self {
         Self::At(span)
     }
 }
 
-impl DiagnosticPlace {
-    /// The file the place is in.
+impl DiagnosticLocation {
+    /// The file the location is in.
     #[must_use]
     pub const fn file(self) -> FileId {
         match self {
@@ -55,10 +55,10 @@ impl DiagnosticPlace {
     }
 }
 
-/// A second place that explains the first, with a short text.
+/// A second location that explains the first, with a short text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Label {
-    /// The other place.
+    /// The other location.
     pub span: Span,
     /// A few words, lower case: "first rule is here".
     pub text: String,
@@ -72,24 +72,24 @@ pub struct Diagnostic {
     /// The kind of mistake.
     pub code: Code,
     /// Where.
-    pub place: DiagnosticPlace,
+    pub location: DiagnosticLocation,
     /// What is wrong: lower case, without a full stop.
     pub message: String,
-    /// A few words at the underlined place; may be empty.
+    /// A few words at the underlined location; may be empty.
     pub note: String,
-    /// Related places.
+    /// Related locations.
     pub labels: Vec<Label>,
     /// What to write instead.
     pub help: Option<String>,
 }
 
 impl Diagnostic {
-    /// An error of kind `code` at `place`.
-    pub fn error(code: Code, place: impl Into<DiagnosticPlace>, message: impl Into<String>) -> Self {
+    /// An error of kind `code` at `location`.
+    pub fn error(code: Code, location: impl Into<DiagnosticLocation>, message: impl Into<String>) -> Self {
         Self {
             severity: Severity::Error,
             code,
-            place: place.into(),
+            location: location.into(),
             message: message.into(),
             note: String::new(),
             labels: Vec::new(),
@@ -97,19 +97,19 @@ impl Diagnostic {
         }
     }
 
-    /// A warning of kind `code` at `place`; the rules load nevertheless.
-    pub fn warning(code: Code, place: impl Into<DiagnosticPlace>, message: impl Into<String>) -> Self {
-        Self { severity: Severity::Warning, ..Self::error(code, place, message) }
+    /// A warning of kind `code` at `location`; the rules load nevertheless.
+    pub fn warning(code: Code, location: impl Into<DiagnosticLocation>, message: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::error(code, location, message) }
     }
 
-    /// Sets the text at the underlined place.
+    /// Sets the text at the underlined location.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = note.into();
         self
     }
 
-    /// Adds a related place.
+    /// Adds a related location.
     #[must_use]
     pub fn label(mut self, span: Span, text: impl Into<String>) -> Self {
         let text = text.into();
@@ -128,24 +128,24 @@ impl Diagnostic {
 /// All diagnostics of one load. Print it with [`Report::render`] or [`Report::to_json`].
 #[derive(Clone, Debug, Default)]
 pub struct Report {
-    /// Sorted by file and place.
+    /// Sorted by file and location.
     pub diagnostics: Vec<Diagnostic>,
     /// The texts that the diagnostics point into.
     pub sources: Sources,
 }
 
 impl Report {
-    /// Sorts `diagnostics` by place and hides the secrets of `sources` in them.
+    /// Sorts `diagnostics` by location and hides the secrets of `sources` in them.
     #[must_use]
     pub fn new(mut diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
-        let files: BTreeSet<FileId> = diagnostics.iter().map(|one| one.place.file()).collect();
+        let files: BTreeSet<FileId> = diagnostics.iter().map(|one| one.location.file()).collect();
         for file in files {
-            let here = diagnostics.iter_mut().filter(|one| one.place.file() == file);
+            let here = diagnostics.iter_mut().filter(|one| one.location.file() == file);
             shown::hide_words(sources.text(file), &sources.shown(file), here);
         }
-        diagnostics.sort_by_key(|diagnostic| match diagnostic.place {
-            DiagnosticPlace::At(span) => (span.file, span.start),
-            DiagnosticPlace::File(file) => (file, 0),
+        diagnostics.sort_by_key(|diagnostic| match diagnostic.location {
+            DiagnosticLocation::At(span) => (span.file, span.start),
+            DiagnosticLocation::File(file) => (file, 0),
         });
         Self { diagnostics, sources }
     }

@@ -8,7 +8,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use super::code::Code;
-use super::diagnostic::{Diagnostic, DiagnosticPlace};
+use super::diagnostic::{Diagnostic, DiagnosticLocation};
 use super::shown::TextKind;
 use super::source::{FileId, Source, Sources};
 use super::yaml;
@@ -84,7 +84,7 @@ impl FileReader {
 
     fn fail(&mut self, path: &Path, code: Code, message: &str) {
         let file = self.source(path, String::new());
-        let mistake = Diagnostic::error(code, DiagnosticPlace::File(file), message);
+        let mistake = Diagnostic::error(code, DiagnosticLocation::File(file), message);
         self.found.push(mistake);
     }
 

@@ -1,19 +1,19 @@
-//! Text patterns in which `*` matches any run of characters, including an empty one.
+//! Globs: texts in which `*` matches any run of characters, including an empty one.
 //!
-//! Works on bytes, because names arrive as bytes from the wire. UTF-8 patterns match bytes and
+//! Works on bytes, because names arrive as bytes from the wire. UTF-8 globs match bytes and
 //! characters alike. Knows nothing of namespaces (`namespace.rs`) or users.
 
 use std::fmt;
 
-/// A pattern. All characters except `*` match only themselves; matching is case-sensitive.
+/// A glob. All characters except `*` match only themselves; matching is case-sensitive.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Glob {
-    /// The pattern, without adjacent stars.
+    /// The text, without adjacent stars.
     text: Box<str>,
 }
 
 impl Glob {
-    /// Makes a pattern of any text. A run of stars means the same as one star.
+    /// Makes a glob of any text. A run of stars means the same as one star.
     #[must_use]
     pub fn new(text: &str) -> Self {
         let mut plain = String::with_capacity(text.len());
@@ -25,7 +25,7 @@ impl Glob {
         Self { text: plain.into() }
     }
 
-    /// The pattern as text.
+    /// The text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
@@ -50,12 +50,12 @@ impl Glob {
     /// Whether it matches all of `name`. Takes time at most proportional to the product of both lengths.
     #[must_use]
     pub fn matches(&self, name: &[u8]) -> bool {
-        let pattern = self.text.as_bytes();
+        let glob = self.text.as_bytes();
         let (mut at, mut in_name) = (0, 0);
         // Where to continue when the literal after the last star does not match: the star takes one more byte.
         let mut retry: Option<(usize, usize)> = None;
         while in_name < name.len() {
-            match pattern.get(at) {
+            match glob.get(at) {
                 Some(b'*') => {
                     retry = Some((at + 1, in_name));
                     at += 1;
@@ -74,7 +74,7 @@ impl Glob {
                 }
             }
         }
-        pattern[at..].iter().all(|byte| *byte == b'*')
+        glob[at..].iter().all(|byte| *byte == b'*')
     }
 
     /// Whether it matches everything that `other` matches.
@@ -142,7 +142,7 @@ mod tests {
     use super::Glob;
     use support::cpu_time::CpuTimer;
 
-    /// All texts over two letters of up to six characters: enough to distinguish patterns of four.
+    /// All texts over two letters of up to six characters: enough to distinguish globs of four.
     fn texts() -> Vec<String> {
         let mut all = vec![String::new()];
         let mut start = 0;
@@ -159,30 +159,30 @@ mod tests {
     }
 
     /// Matching by definition: a star is nothing, or one character and the star again.
-    fn naive(pattern: &str, text: &str) -> bool {
-        let mut characters = pattern.chars();
+    fn naive(glob: &str, text: &str) -> bool {
+        let mut characters = glob.chars();
         match characters.next() {
             None => text.is_empty(),
-            Some('*') => naive(characters.as_str(), text) || (!text.is_empty() && naive(pattern, &text[1..])),
+            Some('*') => naive(characters.as_str(), text) || (!text.is_empty() && naive(glob, &text[1..])),
             Some(one) => text.starts_with(one) && naive(characters.as_str(), &text[1..]),
         }
     }
 
     proptest! {
         #[test]
-        fn matching_agrees_with_the_definition(pattern in "[ab*]{0,6}", text in "[ab]{0,8}") {
-            prop_assert_eq!(Glob::new(&pattern).matches(text.as_bytes()), naive(&pattern, &text));
+        fn matching_agrees_with_the_definition(glob in "[ab*]{0,6}", text in "[ab]{0,8}") {
+            prop_assert_eq!(Glob::new(&glob).matches(text.as_bytes()), naive(&glob, &text));
         }
 
         #[test]
         fn relations_agree_with_the_texts_matched(a in "[ab*]{0,4}", b in "[ab*]{0,4}") {
             let (left, right) = (Glob::new(&a), Glob::new(&b));
-            // Two patterns of four with a star each have at most six letters, so if they match a common
+            // Two globs of four with a star each have at most six letters, so if they match a common
             // text, they match a common one of at most six.
             let shared = texts().iter().any(|t| naive(&a, t) && naive(&b, t));
             prop_assert_eq!(left.intersects(&right), shared, "{} {}", &a, &b);
             prop_assert_eq!(right.intersects(&left), shared, "{} {}", &b, &a);
-            // A letter that is in neither pattern can only match a star.
+            // A letter that is in neither glob can only match a star.
             let inside = naive(&a, &b.replace('*', "c"));
             prop_assert_eq!(left.contains(&right), inside);
             if inside {
@@ -193,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_hostile_name_is_matched_fast() {
-        let pattern = Glob::new(&format!("{}b", "*a".repeat(100)));
+        let glob = Glob::new(&format!("{}b", "*a".repeat(100)));
         let started = CpuTimer::start();
-        assert!(!pattern.matches("a".repeat(100_000).as_bytes()));
+        assert!(!glob.matches("a".repeat(100_000).as_bytes()));
         assert!(started.elapsed().as_secs() < 5);
     }
 }

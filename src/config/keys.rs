@@ -293,15 +293,15 @@ impl ReadValue for SharedText {
 
 /// One text of this shape or a list of them, without empty ones and duplicates.
 #[derive(Clone, Copy, Debug)]
-pub struct Texts<S>(pub S);
+pub struct TextOrList<S>(pub S);
 
-impl<S: DescribeForm> DescribeForm for Texts<S> {
+impl<S: DescribeForm> DescribeForm for TextOrList<S> {
     fn form(&self) -> ValueForm {
         ValueForm::OneOrMore(Box::new(self.0.form()))
     }
 }
 
-impl<S: DescribeForm> ReadValue for Texts<S> {
+impl<S: DescribeForm> ReadValue for TextOrList<S> {
     type Value = Vec<Located<String>>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -333,15 +333,15 @@ impl<T: Copy> ReadValue for Keywords<T> {
 
 /// A whole number in this range.
 #[derive(Clone, Debug)]
-pub struct Whole(pub RangeInclusive<i64>);
+pub struct WholeNumber(pub RangeInclusive<i64>);
 
-impl DescribeForm for Whole {
+impl DescribeForm for WholeNumber {
     fn form(&self) -> ValueForm {
         ValueForm::Whole(self.0.clone())
     }
 }
 
-impl ReadValue for Whole {
+impl ReadValue for WholeNumber {
     type Value = Located<i64>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {

@@ -1,7 +1,7 @@
-//! Reading configuration: YAML in, a tree of [`Node`]s with places, settings and [`Diagnostic`]s out.
+//! Reading configuration: YAML in, a tree of [`Node`]s with locations, settings and [`Diagnostic`]s out.
 //!
 //! `files` reads files, `yaml` makes the tree, and a [`MapReader`] reads mappings from it with a [`ReadContext`], by the declarations in
-//! [`keys`]. `settings` reads whole files other than rule files. [`NamespacePattern`] and [`Glob`] are values in such files.
+//! [`keys`]. `settings` reads whole files other than rule files. [`NamespaceGlob`] and [`Glob`] are values in such files.
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`]; `render` prints them. This layer does not know rules or
 //! patterns. Only `files` accesses the file system.
@@ -25,11 +25,11 @@ mod yaml;
 pub use code::Code;
 pub(crate) use context::PatternSettings;
 pub use context::{ReadContext, parse_duration, parse_size};
-pub use diagnostic::{Diagnostic, DiagnosticPlace, Label, Report, Severity};
+pub use diagnostic::{Diagnostic, DiagnosticLocation, Label, Report, Severity};
 pub(crate) use files::FileReader;
 pub use files::read_file;
 pub use glob::Glob;
-pub use namespace::{NamespaceError, NamespacePattern, bucketed_collection};
+pub use namespace::{NamespaceError, NamespaceGlob, bucketed_collection};
 pub(crate) use namespace::{Rank, is_server_collection, is_server_database};
 pub use node::{Located, MappingKey, Node, NodeValue, Number};
 pub use reader::MapReader;

@@ -20,9 +20,9 @@ const MAX_DATABASE_BYTES: usize = 63;
 /// The longest `database.collection`, in bytes (same page, unsharded).
 const MAX_NAMESPACE_BYTES: usize = 255;
 
-/// A namespace, or a pattern that matches several.
+/// A namespace, or globs for its database and collection that match several.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct NamespacePattern {
+pub struct NamespaceGlob {
     database: Glob,
     collection: Glob,
 }
@@ -78,7 +78,7 @@ impl NamespaceError {
     }
 }
 
-impl NamespacePattern {
+impl NamespaceGlob {
     /// Reads `database.collection`, with `*` allowed in both.
     ///
     /// # Errors
@@ -140,7 +140,7 @@ impl NamespacePattern {
         self.database.contains(&other.database) && self.collection.contains(&other.collection)
     }
 
-    /// Compares how specific two patterns are, for namespaces that both match. An exact name is more
+    /// Compares how specific two globs are, for namespaces that both match. An exact name is more
     /// specific than a glob; then the longer literal prefix (of `database.collection`) decides; then a
     /// subset is more specific (`*.orders` than `*.*`). `None`: neither is more specific.
     #[must_use]
@@ -156,7 +156,7 @@ impl NamespacePattern {
         }
     }
 
-    /// A number that is larger the more specific the pattern is.
+    /// A number that is larger the more specific the glob is.
     pub(crate) fn rank(&self) -> Rank {
         let prefix = if self.database.is_literal() {
             self.database.as_str().len() + 1 + self.collection.literal_prefix().len()
@@ -172,15 +172,15 @@ impl NamespacePattern {
     }
 }
 
-impl fmt::Display for NamespacePattern {
+impl fmt::Display for NamespaceGlob {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.database, self.collection)
     }
 }
 
-/// An order of patterns in which a more specific one is always larger than a less specific one
-/// (see [`NamespacePattern::compare_specificity`]): exact, prefix, then literal bytes, then fewer
-/// stars. A pattern that is a subset of another has all its literals; if it has no further ones, it has fewer stars.
+/// An order of globs in which a more specific one is always larger than a less specific one
+/// (see [`NamespaceGlob::compare_specificity`]): exact, prefix, then literal bytes, then fewer
+/// stars. A glob that is a subset of another has all its literals; if it has no further ones, it has fewer stars.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u64);
 
@@ -245,10 +245,10 @@ mod tests {
 
     use proptest::prelude::*;
 
-    use super::NamespacePattern;
+    use super::NamespaceGlob;
 
-    fn pattern(text: &str) -> NamespacePattern {
-        NamespacePattern::parse(text).unwrap()
+    fn glob(text: &str) -> NamespaceGlob {
+        NamespaceGlob::parse(text).unwrap()
     }
 
     #[test]
@@ -264,13 +264,13 @@ mod tests {
             ("shop.system.views", "`shop.system.views` belongs to the server; rules cannot apply to it"),
             ("config.*", "`config.*` belongs to the server; rules cannot apply to it"),
         ] {
-            let error = NamespacePattern::parse(text).unwrap_err();
+            let error = NamespaceGlob::parse(text).unwrap_err();
             assert_eq!(error.to_string(), expected, "{text}");
         }
-        assert!(NamespacePattern::parse(&format!("{}.a", "d".repeat(63))).is_ok());
-        assert!(NamespacePattern::parse(&format!("{}.a", "d".repeat(64))).is_err());
-        assert!(NamespacePattern::parse(&format!("d.{}", "c".repeat(253))).is_ok());
-        assert!(NamespacePattern::parse(&format!("d.{}", "c".repeat(254))).is_err());
+        assert!(NamespaceGlob::parse(&format!("{}.a", "d".repeat(63))).is_ok());
+        assert!(NamespaceGlob::parse(&format!("{}.a", "d".repeat(64))).is_err());
+        assert!(NamespaceGlob::parse(&format!("d.{}", "c".repeat(253))).is_ok());
+        assert!(NamespaceGlob::parse(&format!("d.{}", "c".repeat(254))).is_err());
     }
 
     #[test]
@@ -288,29 +288,29 @@ mod tests {
             ("*.*", "shop", "system.views", false),
             ("admin.*", "admin", "mine", true),
         ] {
-            let matched = pattern(text).matches(database.as_bytes(), collection.as_bytes());
+            let matched = glob(text).matches(database.as_bytes(), collection.as_bytes());
             assert_eq!(matched, expected, "{text} {database} {collection}");
         }
     }
 
     #[test]
-    fn patterns_are_ordered_by_specificity() {
+    fn globs_are_ordered_by_specificity() {
         let order = ["shop.orders", "shop.order*", "shop.*", "sh*.orders", "sh*.*", "*.orders", "*.order*", "*.*"];
         for (at, one) in order.iter().enumerate() {
             for (other_at, other) in order.iter().enumerate() {
                 let expected = (at != other_at).then(|| other_at.cmp(&at));
-                let found = pattern(one).compare_specificity(&pattern(other));
+                let found = glob(one).compare_specificity(&glob(other));
                 assert_eq!(found, expected, "{one} {other}");
             }
         }
-        assert_eq!(pattern("*.a*").compare_specificity(&pattern("*.*a")), None);
-        assert_eq!(pattern("sh*.a").compare_specificity(&pattern("sh*.b")), None);
+        assert_eq!(glob("*.a*").compare_specificity(&glob("*.*a")), None);
+        assert_eq!(glob("sh*.a").compare_specificity(&glob("sh*.b")), None);
     }
 
     proptest! {
         #[test]
         fn rank_keeps_the_order_of_specificity(a in "[ab*]{1,4}\\.[ab*]{1,4}", b in "[ab*]{1,4}\\.[ab*]{1,4}") {
-            let (a, b) = (pattern(&a), pattern(&b));
+            let (a, b) = (glob(&a), glob(&b));
             match a.compare_specificity(&b) {
                 Some(Ordering::Equal) => prop_assert!(false, "equal is None"),
                 Some(order) => prop_assert_eq!(a.rank().cmp(&b.rank()), order),

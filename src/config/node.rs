@@ -1,4 +1,4 @@
-//! A rule file as a tree of values, each with its place.
+//! A rule file as a tree of values, each with its location.
 //!
 //! Types only. `yaml.rs` builds the tree, `reader.rs` reads settings from it. Nothing here knows
 //! YAML or rules.
@@ -10,7 +10,7 @@ use super::source::Span;
 /// The longest text in bytes that messages repeat; the source line shows longer ones anyway.
 const LONGEST_SHOWN: usize = 60;
 
-/// A value and its place.
+/// A value and its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// The bytes of the value. A block mapping spans from its first key to the end of its last value.
@@ -64,17 +64,17 @@ impl NodeValue {
     }
 }
 
-/// A value and its place in the file.
+/// A value and its location in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Located<T> {
     /// The value.
     pub value: T,
-    /// Its place.
+    /// Its location.
     pub span: Span,
 }
 
 impl<T> Located<T> {
-    /// Changes the value and keeps the place.
+    /// Changes the value and keeps the location.
     pub fn map<U>(self, change: impl FnOnce(T) -> U) -> Located<U> {
         let span = self.span;
         let value = change(self.value);

@@ -21,11 +21,11 @@ impl<'a> ReadContext<'a> {
     /// a pattern's settings at the pattern's key.
     pub fn map<'n>(&mut self, node: &'n Node) -> Option<MapReader<'n, '_, 'a>> {
         match self.settings() {
-            Some(PatternSettings { place, key, .. }) if place == node.span => {
-                let (what, place) = (format!("`{}`", key.text), key.span);
-                self.named_map(node, &what, place)
+            Some(PatternSettings { span, key, .. }) if span == node.span => {
+                let (what, span) = (format!("`{}`", key.text), key.span);
+                self.named_map(node, &what, span)
             }
-            _ => self.named_map(node, "this", place_of(node)),
+            _ => self.named_map(node, "this", span_of(node)),
         }
     }
 
@@ -42,15 +42,15 @@ impl<'a> ReadContext<'a> {
         value
     }
 
-    /// Like [`Self::map`], for a mapping that messages call `what`. Missing keys are reported at `place`.
-    fn named_map<'n>(&mut self, node: &'n Node, what: &str, place: Span) -> Option<MapReader<'n, '_, 'a>> {
+    /// Like [`Self::map`], for a mapping that messages call `what`. Missing keys are reported at `span`.
+    fn named_map<'n>(&mut self, node: &'n Node, what: &str, span: Span) -> Option<MapReader<'n, '_, 'a>> {
         let entries = self.entries(node, what)?;
-        Some(MapReader::new(entries, place, self))
+        Some(MapReader::new(entries, span, self))
     }
 }
 
 /// Where a mapping's missing keys are reported: at its first key.
-fn place_of(node: &Node) -> Span {
+fn span_of(node: &Node) -> Span {
     match &node.value {
         NodeValue::Map(entries) => entries.first().map_or(node.span, |(key, _)| key.span),
         _ => node.span,
@@ -63,15 +63,15 @@ fn place_of(node: &Node) -> Span {
 pub struct MapReader<'n, 'c, 'a> {
     entries: &'n [(MappingKey, Node)],
     /// Where to report missing keys: the first key, or the empty mapping.
-    place: Span,
+    span: Span,
     /// The keys that the mapping may have: those declared, and those read so far.
     allowed: Vec<&'static str>,
     context: &'c mut ReadContext<'a>,
 }
 
 impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
-    fn new(entries: &'n [(MappingKey, Node)], place: Span, context: &'c mut ReadContext<'a>) -> Self {
-        Self { entries, place, allowed: Vec::new(), context }
+    fn new(entries: &'n [(MappingKey, Node)], span: Span, context: &'c mut ReadContext<'a>) -> Self {
+        Self { entries, span, allowed: Vec::new(), context }
     }
 
     /// Declares the keys that the mapping may have, for [`Self::get`].
@@ -97,7 +97,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     /// The default of a key, if it has one.
     fn default<K: ReadValue>(&mut self, setting: &Setting<K>) -> Option<K::Value> {
         let Presence::Default(value) = setting.presence else { return None };
-        let node = Node { value: value.into(), span: self.place };
+        let node = Node { value: value.into(), span: self.span };
         setting.kind.read(self.context, setting.name, &node)
     }
 
@@ -124,11 +124,11 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Like [`Self::nested`]; an empty mapping if the key is missing or has another value.
     pub fn nested_or_empty(&mut self, setting: &Setting<Mapping>) -> MapReader<'n, '_, 'a> {
-        let (place, entries): (Span, &'n [(MappingKey, Node)]) = match self.entry(setting.name) {
+        let (span, entries): (Span, &'n [(MappingKey, Node)]) = match self.entry(setting.name) {
             Some((key, node)) => (key.span, self.context.entries(node, &format!("`{}`", key.text)).unwrap_or_default()),
-            None => (self.place, &[]),
+            None => (self.span, &[]),
         };
-        MapReader::new(entries, place, self.context).declared(setting.kind.0)
+        MapReader::new(entries, span, self.context).declared(setting.kind.0)
     }
 
     /// The elements of the list at a declared key.
@@ -139,8 +139,8 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
 
     /// Where missing keys are reported.
     #[must_use]
-    pub fn place(&self) -> Span {
-        self.place
+    pub fn span(&self) -> Span {
+        self.span
     }
 
     /// The context, for reading nested nodes and reporting mistakes.
@@ -218,7 +218,7 @@ impl<'n, 'c, 'a> MapReader<'n, 'c, 'a> {
     }
 
     fn report_missing(&mut self, key: &'static str) {
-        self.context.error(Code::MissingKey, self.place, format!("`{key}` is missing"));
+        self.context.error(Code::MissingKey, self.span, format!("`{key}` is missing"));
     }
 
     /// [`Self::text`] of a required key.

@@ -9,7 +9,7 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer, Snippet};
 use serde_json::json;
 
-use super::diagnostic::{Diagnostic, DiagnosticPlace, Report, Severity};
+use super::diagnostic::{Diagnostic, DiagnosticLocation, Report, Severity};
 use super::source::{FileId, Sources, Span, Window};
 use crate::secret::redact;
 
@@ -69,7 +69,7 @@ impl std::error::Error for Report {}
 /// The files that a diagnostic points into.
 fn files(diagnostic: &Diagnostic) -> impl Iterator<Item = FileId> {
     let labels = diagnostic.labels.iter().map(|label| label.span.file);
-    std::iter::once(diagnostic.place.file()).chain(labels)
+    std::iter::once(diagnostic.location.file()).chain(labels)
 }
 
 /// The texts that source lines are printed from.
@@ -86,9 +86,9 @@ fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a ShownSources<'_>) -> Group<'
     };
     let title = level.primary_title(&*diagnostic.message);
     let title = title.id(diagnostic.code.as_str());
-    let mut group = match diagnostic.place {
-        DiagnosticPlace::File(file) => title.element(Origin::path(shown.sources.name(file))),
-        DiagnosticPlace::At(_) => title.elements(snippets(diagnostic, shown)),
+    let mut group = match diagnostic.location {
+        DiagnosticLocation::File(file) => title.element(Origin::path(shown.sources.name(file))),
+        DiagnosticLocation::At(_) => title.elements(snippets(diagnostic, shown)),
     };
     if let Some(help) = &diagnostic.help {
         group = group.element(Level::HELP.message(&**help));
@@ -99,13 +99,13 @@ fn group<'a>(diagnostic: &'a Diagnostic, shown: &'a ShownSources<'_>) -> Group<'
 /// The most source text in one snippet, in bytes. Longer text is usually generated.
 const MAX_SNIPPET_BYTES: usize = 16 << 10;
 
-/// A place to underline, and the text there.
+/// A location to underline, and the text there.
 type Mark<'a> = (Span, AnnotationKind, &'a str);
 
 /// One snippet for each file, the file of the mistake first.
 fn snippets<'a>(diagnostic: &'a Diagnostic, shown: &'a ShownSources<'_>) -> Vec<Element<'a>> {
     let mut marks: Vec<Mark<'a>> = Vec::new();
-    if let DiagnosticPlace::At(span) = diagnostic.place {
+    if let DiagnosticLocation::At(span) = diagnostic.location {
         marks.push((span, AnnotationKind::Primary, &diagnostic.note));
     }
     for label in &diagnostic.labels {
@@ -144,7 +144,7 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a ShownSources<'_>) -> Element<'a> {
         let at = sources.location(first);
         return Origin::path(sources.name(first.file)).line(at.line as usize).char_column(at.column as usize).into();
     }
-    // The renderer drops trailing line breaks and cannot mark places after them.
+    // The renderer drops trailing line breaks and cannot mark locations after them.
     let length = window.text.trim_end_matches(['\r', '\n']).len();
     let annotate = |(span, kind, text): &Mark<'a>| {
         // A mapping covers many lines; only its first one is underlined.
@@ -161,14 +161,14 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a ShownSources<'_>) -> Element<'a> {
 }
 
 fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
-    let location = match diagnostic.place {
-        DiagnosticPlace::At(span) => Some(sources.location(span)),
-        DiagnosticPlace::File(_) => None,
+    let location = match diagnostic.location {
+        DiagnosticLocation::At(span) => Some(sources.location(span)),
+        DiagnosticLocation::File(_) => None,
     };
     json!({
         "severity": diagnostic.severity.as_str(),
         "code": diagnostic.code.as_str(),
-        "file": redact(sources.name(diagnostic.place.file())),
+        "file": redact(sources.name(diagnostic.location.file())),
         "line": location.as_ref().map(|at| at.line),
         "column": location.as_ref().map(|at| at.column),
         "message": redact(&diagnostic.message),

@@ -190,8 +190,8 @@ mod tests {
     #[test]
     fn messages_do_not_repeat_hidden_words() {
         let text = "admin_token: !hunter2 x\nlisten: plain\n";
-        let place = super::super::source::Span::new(super::super::source::FileId(0), 0, 1);
-        let mistake = Diagnostic::error(Code::Syntax, place, "the tag `!hunter2` of plain");
+        let span = super::super::source::Span::new(super::super::source::FileId(0), 0, 1);
+        let mistake = Diagnostic::error(Code::Syntax, span, "the tag `!hunter2` of plain");
         let mut found = [mistake.help("hunter2")];
         hide_words(text, &shown(text, SETTINGS), found.iter_mut());
         assert_eq!(found[0].message, "the tag `!***` of plain");

@@ -1,6 +1,6 @@
-//! Rule files as text, and places in them.
+//! Rule files as text, and locations in them.
 //!
-//! A [`Span`] is a place in one of the loaded files. It is small and `Copy`. Every value keeps its span, so
+//! A [`Span`] is a location in one of the loaded files. It is small and `Copy`. Every value keeps its span, so
 //! that any later check can point at it. Nothing here accesses the file system (`files.rs` does) or knows
 //! YAML (`yaml.rs` does).
 
@@ -41,7 +41,7 @@ impl Span {
     }
 }
 
-/// A place as editors print it: `rules/orders.yaml:4:11`. Line and column (in characters) count from 1.
+/// A location as editors print it: `rules/orders.yaml:4:11`. Line and column (in characters) count from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location {
     /// The source's name.

@@ -10,7 +10,7 @@ use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_yaml::{Error, Location, MessageFormatter, Spanned};
 
 use super::code::Code;
-use super::diagnostic::{Diagnostic, DiagnosticPlace};
+use super::diagnostic::{Diagnostic, DiagnosticLocation};
 use super::node::{MappingKey, Node, NodeValue};
 use super::source::{FileId, Span};
 
@@ -27,7 +27,7 @@ const MAX_NODES: usize = 1 << 18;
 /// Reads the one document in `text`. A file that is empty or has only comments is [`Value::Null`].
 ///
 /// # Errors
-/// The first place at which `text` is not YAML, or uses YAML that is not supported. The parser
+/// The first location at which `text` is not YAML, or uses YAML that is not supported. The parser
 /// stops at the first mistake, so there is only one.
 pub(crate) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
     if text.len() > MAX_FILE_BYTES {
@@ -55,7 +55,7 @@ pub(crate) fn parse(file: FileId, text: &str) -> Result<Node, Box<Diagnostic>> {
 /// The diagnostic for a file of more than [`MAX_FILE_BYTES`].
 pub(crate) fn too_large(file: FileId) -> Diagnostic {
     let message = format!("the file is larger than the limit of {MAX_FILE_BYTES} bytes");
-    Diagnostic::error(Code::TooLarge, DiagnosticPlace::File(file), message).help("split it into several files")
+    Diagnostic::error(Code::TooLarge, DiagnosticLocation::File(file), message).help("split it into several files")
 }
 
 /// A value as the parser returns it.

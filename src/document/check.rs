@@ -109,7 +109,7 @@ impl<'a> Checked<'a> {
     /// [`DuplicateField`] if two top-level fields have the same name.
     pub fn distinct(self) -> Result<Document<'a>, DuplicateField> {
         if self.possible_duplicates {
-            self.document.refuse_duplicates()?;
+            self.document.reject_duplicates()?;
         }
         Ok(self.document)
     }

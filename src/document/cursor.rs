@@ -60,7 +60,7 @@ impl<'a> Document<'a> {
     }
 
     /// Returns the first field with this name. If duplicates matter, call
-    /// [`refuse_duplicates`](Self::refuse_duplicates) first.
+    /// [`reject_duplicates`](Self::reject_duplicates) first.
     pub fn get(self, key: impl AsRef<[u8]>) -> Option<Value<'a>> {
         let key = key.as_ref();
         self.elements().find(|element| element.key == key).map(|element| element.value)
@@ -75,7 +75,7 @@ impl<'a> Document<'a> {
     ///
     /// # Errors
     /// [`DuplicateField`] if two top-level fields have the same name.
-    pub fn refuse_duplicates(self) -> Result<(), DuplicateField> {
+    pub fn reject_duplicates(self) -> Result<(), DuplicateField> {
         self.visit_distinct(|_| {})
     }
 
@@ -324,8 +324,8 @@ mod tests {
             }
             let once = twice.clone();
             twice.append(bson::raw::CString::try_from(format!("f{}", fields / 2)).unwrap(), 1);
-            assert!(Document::parse(once.as_bytes()).unwrap().refuse_duplicates().is_ok(), "{fields}");
-            let found = Document::parse(twice.as_bytes()).unwrap().refuse_duplicates();
+            assert!(Document::parse(once.as_bytes()).unwrap().reject_duplicates().is_ok(), "{fields}");
+            let found = Document::parse(twice.as_bytes()).unwrap().reject_duplicates();
             assert_eq!(found, Err(DuplicateField(format!("f{}", fields / 2))), "{fields}");
         }
     }

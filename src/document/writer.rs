@@ -16,7 +16,7 @@ pub struct ArrayWriter<'b> {
     next: usize,
 }
 
-/// A place for exactly one value. It is null if nothing is written.
+/// Room for exactly one value. It is null if nothing is written.
 #[derive(Debug)]
 pub struct ValueSlot<'b> {
     out: &'b mut Vec<u8>,

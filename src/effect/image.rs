@@ -238,7 +238,7 @@ impl<'s> Inserted<'s> {
         }
         let parts: Vec<&'s [u8]> = path.split(|byte| *byte == b'.').collect();
         let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
-        let Some(node) = self.place(&parts, creates)? else { return Ok(()) };
+        let Some(node) = self.node_for(&parts, creates)? else { return Ok(()) };
         let (is_new, kind) = (matches!(node, ImageNode::Some(None)), node.kind());
         let known = !matches!(node, ImageNode::Unknown);
         match operator {
@@ -274,7 +274,7 @@ impl<'s> Inserted<'s> {
     }
 
     /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
-    fn place(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
+    fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
         // A positional operator needs an array, which only an equality of the filter can have created.
         if parts.iter().any(|part| part.starts_with(b"$")) {
             self.unpredictable = true;
@@ -309,11 +309,11 @@ impl<'s> Inserted<'s> {
     fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), UpsertFails> {
         let target = target.as_string_bytes().ok_or(UpsertFails)?;
         let from: Vec<&'s [u8]> = source.split(|byte| *byte == b'.').collect();
-        let Some(node) = self.place(&from, false)? else { return Ok(()) };
+        let Some(node) = self.node_for(&from, false)? else { return Ok(()) };
         let moved = std::mem::replace(node, ImageNode::Unknown);
         self.remove(&from);
         let to: Vec<&'s [u8]> = target.split(|byte| *byte == b'.').collect();
-        if let Some(node) = self.place(&to, true)? {
+        if let Some(node) = self.node_for(&to, true)? {
             *node = moved;
         }
         Ok(())

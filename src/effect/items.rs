@@ -1,6 +1,6 @@
 //! The effect of a statement on the number of elements of an array.
 
-use super::operators::{Touch, is_position, touch, touched};
+use super::operators::{PathOverlap, is_position, touch, touched};
 use super::{Change, WrittenBy, write};
 use crate::document::{Document, Path, Value};
 
@@ -59,17 +59,17 @@ pub fn item_count(value: Value<'_>) -> usize {
 fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Items<'u> {
     let written = WrittenBy { operator, path };
     match (touch(field, path), operator) {
-        (Touch::Apart, _) | (_, b"$unset" | b"$pull" | b"$pullAll" | b"$pop") => Items::Kept,
+        (PathOverlap::Apart, _) | (_, b"$unset" | b"$pull" | b"$pullAll" | b"$pop") => Items::Kept,
         // The server fails them on arrays, and their results are not arrays.
-        (Touch::Exact | Touch::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
-        (Touch::Exact, b"$push") => pushed(value),
-        (Touch::Exact, b"$addToSet") => Items::AddedToSet(added(value)),
-        (Touch::Inside | Touch::Positional, _) => match position_in(field, path) {
+        (PathOverlap::Exact | PathOverlap::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
+        (PathOverlap::Exact, b"$push") => pushed(value),
+        (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(added(value)),
+        (PathOverlap::Inside | PathOverlap::Positional, _) => match position_in(field, path) {
             Some(position) => Items::UpTo(position.saturating_add(1)),
             None if field.covers(path) => Items::Kept,
             None => Items::Unclear(written),
         },
-        (Touch::Exact | Touch::Around, _) => match write(field, operator, path, value) {
+        (PathOverlap::Exact | PathOverlap::Around, _) => match write(field, operator, path, value) {
             Change::Set(value) | Change::Either(value) => Items::UpTo(item_count(value)),
             Change::Untouched | Change::Removed | Change::Incremented(_) | Change::Now => Items::Kept,
             Change::Inside(_) | Change::Unclear(_) => Items::Unclear(written),

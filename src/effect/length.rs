@@ -14,11 +14,11 @@ pub struct Growth<'u> {
     pub written: WrittenBy<'u>,
     /// Bytes of the field's new element, or, for [`Grows::Appends`], of the new elements of the array.
     pub bytes: usize,
-    pub how: Grows,
+    pub how: GrowthKind,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Grows {
+pub enum GrowthKind {
     /// The new element replaces the stored one.
     Replaces,
     /// The new element replaces the stored one, or that stays.
@@ -55,14 +55,14 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
         let whole = |bytes: usize, how| Growth { written, bytes: element_length(name) + bytes, how };
         growths.push(match operator {
             b"$setOnInsert" | b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => continue,
-            b"$set" => whole(value.bytes.len(), Grows::Replaces),
-            b"$currentDate" => whole(8, Grows::Replaces),
-            b"$min" | b"$max" => whole(value.bytes.len(), Grows::MayKeep),
-            b"$inc" | b"$mul" | b"$bit" => whole(value.bytes.len().max(8), Grows::MayKeep),
-            b"$push" | b"$addToSet" => Growth { written, bytes: appended(value), how: Grows::Appends },
+            b"$set" => whole(value.bytes.len(), GrowthKind::Replaces),
+            b"$currentDate" => whole(8, GrowthKind::Replaces),
+            b"$min" | b"$max" => whole(value.bytes.len(), GrowthKind::MayKeep),
+            b"$inc" | b"$mul" | b"$bit" => whole(value.bytes.len().max(8), GrowthKind::MayKeep),
+            b"$push" | b"$addToSet" => Growth { written, bytes: appended(value), how: GrowthKind::Appends },
             // Its source only becomes shorter.
             b"$rename" if value.as_string_bytes() != Some(path) => continue,
-            b"$rename" => whole(0, Grows::Moves),
+            b"$rename" => whole(0, GrowthKind::Moves),
             _ => return None,
         });
     }
@@ -159,7 +159,7 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             for growth in growths(operators.as_document())? {
                 let path = growth.written.path;
                 let array = element_length(last_part(path).len()) + EMPTY_LENGTH;
-                add(path, growth.bytes + if growth.how == Grows::Appends { array } else { 0 });
+                add(path, growth.bytes + if growth.how == GrowthKind::Appends { array } else { 0 });
             }
             let on_insert = operators.as_document().get("$setOnInsert").and_then(Value::as_document);
             for field in on_insert.unwrap_or(Document::EMPTY).elements() {

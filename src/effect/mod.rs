@@ -22,10 +22,10 @@ use crate::document::{Document, Kind, Path, PathLookup, Value, compare_numbers};
 pub use image::{ImageValue, Inserted};
 pub use items::{AddedValues, Items, item_count, items};
 pub use length::{
-    EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
     element_length, growths, inserted_length, position, stored_id_length,
 };
-pub use operators::{Touch, TouchedPaths, is_position, touch, touched, write};
+pub use operators::{PathOverlap, TouchedPaths, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_inside};
 
 /// The effect of a statement on one field of a stored document.

@@ -5,7 +5,7 @@ use crate::document::{Document, Element, Elements, Path, PathLookup, Value};
 
 /// The relation of a written path to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Touch {
+pub enum PathOverlap {
     Apart,
     Exact,
     /// The path is inside the field.
@@ -18,17 +18,17 @@ pub enum Touch {
 
 /// Returns how a written path relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may be
 /// positions in arrays on the way to the field.
-pub fn touch(field: &Path, written: &[u8]) -> Touch {
+pub fn touch(field: &Path, written: &[u8]) -> PathOverlap {
     let parts = || written.split(|byte| *byte == b'.');
     if parts().any(is_position) {
         let plain: Vec<&[u8]> = parts().filter(|part| !is_position(part)).collect();
-        return if field.overlaps(&plain.join(&b'.')) { Touch::Positional } else { Touch::Apart };
+        return if field.overlaps(&plain.join(&b'.')) { PathOverlap::Positional } else { PathOverlap::Apart };
     }
     match () {
-        () if field.as_str().as_bytes() == written => Touch::Exact,
-        () if field.covers(written) => Touch::Inside,
-        () if field.is_below(written) => Touch::Around,
-        () => Touch::Apart,
+        () if field.as_str().as_bytes() == written => PathOverlap::Exact,
+        () if field.covers(written) => PathOverlap::Inside,
+        () if field.is_below(written) => PathOverlap::Around,
+        () => PathOverlap::Apart,
     }
 }
 
@@ -90,15 +90,15 @@ pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<
     let written = WrittenBy { operator, path };
     let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
     match (touch(field, path), operator) {
-        (Touch::Apart, _) => Change::Untouched,
-        (Touch::Exact, b"$set") => Change::Set(value),
-        (Touch::Exact, b"$inc") => Change::Incremented(value),
-        (Touch::Exact, b"$min" | b"$max") => Change::Either(value),
-        (Touch::Exact, b"$currentDate") => Change::Now,
-        (Touch::Exact | Touch::Around, b"$unset") => Change::Removed,
-        (Touch::Exact | Touch::Around, b"$rename") if is_source() => Change::Removed,
-        (Touch::Around, b"$set") => within(field, path.len(), value, written),
-        (Touch::Inside, _) => Change::Inside(written),
+        (PathOverlap::Apart, _) => Change::Untouched,
+        (PathOverlap::Exact, b"$set") => Change::Set(value),
+        (PathOverlap::Exact, b"$inc") => Change::Incremented(value),
+        (PathOverlap::Exact, b"$min" | b"$max") => Change::Either(value),
+        (PathOverlap::Exact, b"$currentDate") => Change::Now,
+        (PathOverlap::Exact | PathOverlap::Around, b"$unset") => Change::Removed,
+        (PathOverlap::Exact | PathOverlap::Around, b"$rename") if is_source() => Change::Removed,
+        (PathOverlap::Around, b"$set") => within(field, path.len(), value, written),
+        (PathOverlap::Inside, _) => Change::Inside(written),
         _ => Change::Unclear(written),
     }
 }
@@ -128,18 +128,18 @@ mod tests {
     fn paths_with_array_positions_touch_the_field() {
         let field = Path::parse("a.b").unwrap();
         let cases = [
-            ("a.b", Touch::Exact),
-            ("a", Touch::Around),
-            ("a.b.c", Touch::Inside),
-            ("a.c", Touch::Apart),
-            ("ab", Touch::Apart),
-            ("a.$.b", Touch::Positional),
-            ("a.0.b", Touch::Positional),
-            ("a.$[x].b.c", Touch::Positional),
-            ("a.0", Touch::Positional),
-            ("a.b.0", Touch::Positional),
-            ("c.0.b", Touch::Apart),
-            ("0", Touch::Apart),
+            ("a.b", PathOverlap::Exact),
+            ("a", PathOverlap::Around),
+            ("a.b.c", PathOverlap::Inside),
+            ("a.c", PathOverlap::Apart),
+            ("ab", PathOverlap::Apart),
+            ("a.$.b", PathOverlap::Positional),
+            ("a.0.b", PathOverlap::Positional),
+            ("a.$[x].b.c", PathOverlap::Positional),
+            ("a.0", PathOverlap::Positional),
+            ("a.b.0", PathOverlap::Positional),
+            ("c.0.b", PathOverlap::Apart),
+            ("0", PathOverlap::Apart),
         ];
         for (written, expected) in cases {
             assert_eq!(touch(&field, written.as_bytes()), expected, "{written}");

@@ -47,7 +47,7 @@ pub(super) struct BatchJob<'f> {
     demands: Vec<CounterDemand<'f>>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
-    tally: MergedResults,
+    merged: MergedResults,
     /// A command has been sent inside the client's transaction.
     transaction_begun: bool,
     stopped: bool,
@@ -70,7 +70,7 @@ struct CounterDemand<'f> {
     /// The statements that need a number.
     statements: SmallVec<[usize; 1]>,
     /// Numbers that other statements already contain.
-    brought: Vec<i64>,
+    provided: Vec<i64>,
 }
 
 impl<'f> BatchJob<'f> {
@@ -81,7 +81,7 @@ impl<'f> BatchJob<'f> {
             evaluated,
             demands: Vec::new(),
             groups: VecDeque::new(),
-            tally: MergedResults::default(),
+            merged: MergedResults::default(),
             transaction_begun: false,
             stopped: false,
             time_limit: None,
@@ -100,7 +100,7 @@ impl<'f> BatchJob<'f> {
 
     /// Requests the numbers that the statements need, then sends them.
     pub(super) async fn number_and_send(mut self: Box<Self>, port: Port) -> Flow<Step> {
-        self.lease_numbers(&port).await?;
+        self.request_numbers(&port).await?;
         if let Flow::Break(step) = port.outcomes(|outcomes| self.plan_groups(outcomes)) {
             return match self.watched_message(step) {
                 Ok(message) => self.send_once(message, port).await,
@@ -119,7 +119,7 @@ impl<'f> BatchJob<'f> {
 
     async fn send_groups(&mut self, port: &Port) -> Flow<Step> {
         while let Some(mut group) = self.next_group() {
-            // What few groups need is boxed, so that the state of the others is small.
+            // Rare steps are boxed, so that the future of the common ones is small.
             if group.stage == UpsertStage::CheckMatch {
                 Box::pin(self.check_matches(group, port)).await?;
                 continue;
@@ -177,11 +177,11 @@ impl<'f> BatchJob<'f> {
         if plain && !self.may_be_too_long() {
             return Flow::Break(self.forward());
         }
-        let groups = self.cut(self.divide(), false);
+        let groups = self.split_long(self.divide(), false);
         if plain && groups.len() <= 1 {
             return Flow::Break(self.forward());
         }
-        self.groups = self.cut(groups, true);
+        self.groups = self.split_long(groups, true);
         if self.groups.is_empty() && !self.rejected_in_transaction() {
             return Flow::Break(self.finish());
         }
@@ -328,12 +328,12 @@ impl<'f> BatchJob<'f> {
         if let Some((retry, taken)) = self.retry_of(&group, &errors) {
             // The statements before the duplicate number are done; the rest queries the maximum again.
             let (done, rest) = group.statements.split_at(retry);
-            self.tally.add(&reply, self.batch.form, done);
+            self.merged.add(&reply, self.batch.form, done);
             self.repeat(rest.to_vec(), Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, errors.is_empty()) {
-            CountingResult::Goes => return Flow::Continue(None),
+            CountingResult::Continues => return Flow::Continue(None),
             CountingResult::Done(group) => {
                 self.count(&reply, group, &errors);
                 return Flow::Continue(None);
@@ -363,7 +363,7 @@ impl<'f> BatchJob<'f> {
 
     /// Adds the reply to a group whose statements are done.
     fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) {
-        self.tally.add(reply, self.batch.form, &group.statements);
+        self.merged.add(reply, self.batch.form, &group.statements);
         if !group.matched {
             self.note_results(reply, &group.statements);
         }
@@ -408,11 +408,11 @@ impl<'f> BatchJob<'f> {
         if let Some(error) = error
             && self.is_explained(error)
         {
-            self.tally.add_error(error);
+            self.merged.add_error(error);
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, error.is_none()) {
-            CountingResult::Goes => return Flow::Continue(None),
+            CountingResult::Continues => return Flow::Continue(None),
             CountingResult::Done(_) => return Flow::Break(self.pass_on(frame.clone())),
             CountingResult::Nothing(group) => group,
         };
@@ -449,11 +449,11 @@ impl<'f> BatchJob<'f> {
             (index <= limit).then_some((index, &evaluated.statement, rejected))
         });
         for (index, statement, rejected) in rejected {
-            if self.stops_on_error() && self.tally.first_error().is_some_and(|first| first < index) {
+            if self.stops_on_error() && self.merged.first_error().is_some_and(|first| first < index) {
                 continue;
             }
-            self.tally.reject(index, statement, rejected, self.batch.namespace(statement));
+            self.merged.reject(index, statement, rejected, self.batch.namespace(statement));
         }
-        Step::Reply(self.tally.reply(&self.command, self.batch.form))
+        Step::Reply(self.merged.reply(&self.command, self.batch.form))
     }
 }

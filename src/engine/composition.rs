@@ -16,7 +16,7 @@ pub fn incompatible_rules(rules: &RuleSet) -> Vec<Diagnostic> {
     let names = rules.rules().iter().flat_map(|rule| &rule.namespaces).map(|namespace| namespace.value.to_string());
     let mut warnings = Vec::new();
     for name in names.collect::<HashSet<_>>() {
-        // Any collection that the pattern matches will do.
+        // Any collection that the globs match will do.
         let example = name.replace('*', "x");
         let Some((database, collection)) = example.split_once('.') else { continue };
         let Some(found) = rules.rules_for(database, collection).filter(|found| found.ids().len() > 1) else { continue };

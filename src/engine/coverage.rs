@@ -8,7 +8,7 @@ use super::evaluation::Enforcement;
 use super::indirect_writes::{BUCKET_WRITE, on_indirect_write};
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};
-use crate::config::NamespacePattern;
+use crate::config::NamespaceGlob;
 use crate::patterns::Concern;
 use crate::rules::{Rule, RuleSet};
 
@@ -40,7 +40,7 @@ pub struct Access {
 pub struct Coverage<'r> {
     pub rule: &'r Rule,
     /// Namespaces with the same accesses.
-    pub namespaces: Vec<NamespacePattern>,
+    pub namespaces: Vec<NamespaceGlob>,
     pub accesses: Vec<Access>,
 }
 
@@ -72,7 +72,7 @@ const STATEMENTS: [(StatementKind, &str); 5] = [
     (StatementKind::Delete, "delete"),
 ];
 
-fn accesses(rule: &Rule, namespace: &NamespacePattern) -> Vec<Access> {
+fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     // Patterns compare names, so the glob itself stands for every name that it matches.
     let namespace = Namespace { database: namespace.database().as_str(), collection: namespace.collection().as_str() };
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {

@@ -238,7 +238,7 @@ impl DryRunPlan<'_> {
         Ok(match lookup {
             Lookup::Numbers(request) => {
                 let first = request.beginning.least(&request.counter.database);
-                let free = (first..).filter(|number| !request.brought.contains(number));
+                let free = (first..).filter(|number| !request.provided.contains(number));
                 let numbers = free.take(request.count as usize).collect();
                 if request.count > 0 {
                     self.needs.push(AssumedLookup::Numbers(*request));

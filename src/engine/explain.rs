@@ -9,10 +9,10 @@ use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users
 use super::evaluation::{BatchEvaluation, applicable_rules};
 use super::outcome::RuleOutcomes;
 use super::plan::Step;
-use crate::command::{Command, WriteBatch, WriteForm, refuse_duplicates};
+use crate::command::{Command, WriteBatch, WriteForm, reject_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 
-const PLACE: &str = "the explained command";
+const PART: &str = "the explained command";
 
 impl<'f> Incoming<'f> {
     pub(super) fn explain(
@@ -64,6 +64,6 @@ impl<'f> Incoming<'f> {
 /// Returns the inner command; `None` when mongod should report the error.
 pub(super) fn explained<'a>(command: &Command<'a>) -> Result<Option<Command<'a>>, NoPlan> {
     let Some(body) = command.target.as_document() else { return Ok(None) };
-    refuse_duplicates(body, PLACE)?;
+    reject_duplicates(body, PART)?;
     Ok(command.nested(body))
 }

@@ -70,21 +70,21 @@ impl MergedResults {
             }
         }
         for entry in reply.upserted().values().filter_map(Value::as_document) {
-            let index = place(entry, "index").and_then(|place| statements.get(place));
+            let index = position(entry, "index").and_then(|position| statements.get(position));
             if let (Some(index), Some(id)) = (index, entry.get("_id")) {
                 self.result_length += id.bytes.len() + ENTRY_LENGTH;
                 self.upserted.push((*index, id.into()));
             }
         }
-        for (place, error) in errors_of(reply, form) {
-            if let Some(index) = statements.get(place) {
+        for (position, error) in errors_of(reply, form) {
+            if let Some(index) = statements.get(position) {
                 self.errors.push((*index, without_index(error)));
             }
         }
         if form == WriteForm::BulkWrite {
             let results = first_batch(reply).values().filter_map(Value::as_document);
             for result in results.filter(|result| !is_error(*result)) {
-                if let Some(index) = place(result, "idx").and_then(|place| statements.get(place)) {
+                if let Some(index) = position(result, "idx").and_then(|position| statements.get(position)) {
                     self.add_result(*index, result);
                 }
             }
@@ -308,7 +308,7 @@ pub(super) fn errors_of<'r>(reply: &Reply<'r>, form: WriteForm) -> Vec<(usize, D
     };
     let entries = list.values().filter_map(Value::as_document);
     let errors = entries.filter(|entry| form != WriteForm::BulkWrite || is_error(*entry));
-    errors.filter_map(|error| Some((place(error, key)?, error))).collect()
+    errors.filter_map(|error| Some((position(error, key)?, error))).collect()
 }
 
 /// Returns the successful results of a bulkWrite in the reply, in the order of its statements.
@@ -318,10 +318,10 @@ pub(super) fn results_of<'r>(reply: &Reply<'r>) -> Vec<Document<'r>> {
 
 /// Returns the position of an upserting statement in its command.
 pub(super) fn place_of_upserted(entry: Value<'_>) -> Option<usize> {
-    place(entry.as_document()?, "index")
+    position(entry.as_document()?, "index")
 }
 
-/// Returns how many documents a run of one statement matched or inserted.
+/// Returns how many documents a group of one statement matched or inserted.
 pub(super) fn matched(reply: &Reply<'_>, form: WriteForm) -> i64 {
     match form {
         WriteForm::BulkWrite => {
@@ -391,8 +391,8 @@ fn is_error(result: Document<'_>) -> bool {
     result.get("ok").and_then(Value::as_flag) != Some(true)
 }
 
-fn place(entry: Document<'_>, key: &str) -> Option<usize> {
-    entry.get(key).and_then(Value::as_integer).and_then(|place| usize::try_from(place).ok())
+fn position(entry: Document<'_>, key: &str) -> Option<usize> {
+    entry.get(key).and_then(Value::as_integer).and_then(|position| usize::try_from(position).ok())
 }
 
 /// Returns the fields of an error or result without its index.

@@ -1,7 +1,7 @@
 //! Outcomes of rules for one message, for logs and counters.
 
 use crate::command::Namespace;
-use crate::patterns::{Lack, NoEffectKind, Rejection};
+use crate::patterns::{NoEffectCause, NoEffectKind, Rejection};
 use crate::rules::{Rule, RuleId};
 use crate::text::shorten;
 
@@ -35,11 +35,11 @@ pub enum OutcomeKind {
 impl OutcomeKind {
     /// The outcome of a statement that lacks an effect.
     #[must_use]
-    pub fn of_lack(lack: Lack) -> Self {
+    pub fn of_lack(lack: NoEffectCause) -> Self {
         match lack {
-            Lack::Version => Self::Conflict,
-            Lack::Effect(NoEffectKind::NoMatch) => Self::NoMatch,
-            Lack::Effect(NoEffectKind::Stale) => Self::Stale,
+            NoEffectCause::Version => Self::Conflict,
+            NoEffectCause::Effect(NoEffectKind::NoMatch) => Self::NoMatch,
+            NoEffectCause::Effect(NoEffectKind::Stale) => Self::Stale,
         }
     }
 

@@ -141,7 +141,7 @@ fn aggregation(command: &Command<'_>, rules: &RuleSet) -> Option<String> {
 
 fn unnamed(namespace: Option<Namespace<'_>>, rules: &RuleSet) -> Option<String> {
     match namespace {
-        Some(namespace) if reads::naming(rules, namespace).is_some() => None,
+        Some(namespace) if reads::reads_rule(rules, namespace).is_some() => None,
         Some(namespace) => Some(format!("reads {namespace}, which no `reads` rule names")),
         None => Some("does not name its collection by a string, so no `reads` rule can apply to it".to_owned()),
     }
@@ -158,7 +158,8 @@ fn reject(command: &Command<'_>, reason: String, rules: &RuleSet, commands: &str
     let reason = format!("'{}' {reason}", command.name);
     let mut outcomes = RuleOutcomes::default();
     let namespace = command.collection();
-    if let Some((namespace, rule)) = namespace.and_then(|namespace| Some((namespace, reads::naming(rules, namespace)?)))
+    if let Some((namespace, rule)) =
+        namespace.and_then(|namespace| Some((namespace, reads::reads_rule(rules, namespace)?)))
     {
         outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&Rejection::new(reason.clone(), hint)));
     }

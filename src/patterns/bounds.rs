@@ -18,8 +18,8 @@ use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
-    Verdict, Violation, concern_for_content,
+    AnyPattern, Concern, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Requirement, Unmatched, Verdict, Violation, concern_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -62,7 +62,7 @@ enum NumberType {
 
 /// The bound in the direction of an increment.
 #[derive(Debug, Clone, Copy)]
-enum Towards {
+enum BoundAhead {
     Min(Bound),
     Max(Bound),
 }
@@ -104,8 +104,8 @@ impl Pattern for Bounds {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {
@@ -137,8 +137,8 @@ impl Pattern for Bounds {
         checks
     }
 
-    fn claims(&self) -> Vec<Claim> {
-        vec![Claim { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
+        vec![ExclusiveField { kind: "bounds", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
@@ -202,9 +202,9 @@ impl Bounds {
         let (min, max) = (reader.get(&MIN), reader.get(&MAX));
         let given = reader.has(&MIN) || reader.has(&MAX);
         let (policy, on_no_room) = (reader.get_or_default(&POLICY), reader.get_or_default(&ON_NO_ROOM));
-        let place = reader.place();
+        let span = reader.span();
         if !given {
-            reader.context().error(Code::MissingKey, place, "`min` or `max` is missing");
+            reader.context().error(Code::MissingKey, span, "`min` or `max` is missing");
             return None;
         }
         let empty = min.as_ref().zip(max.as_ref()).filter(|(min, max)| {
@@ -330,11 +330,11 @@ impl Bounds {
     }
 
     /// Returns the bound in the direction of an increment; `None` if the increment cannot leave the range.
-    fn towards(&self, amount: Value<'_>) -> Option<Towards> {
+    fn towards(&self, amount: Value<'_>) -> Option<BoundAhead> {
         match sign(amount)? {
-            Ordering::Less => self.min.map(Towards::Min),
+            Ordering::Less => self.min.map(BoundAhead::Min),
             Ordering::Equal => None,
-            Ordering::Greater => self.max.map(Towards::Max),
+            Ordering::Greater => self.max.map(BoundAhead::Max),
         }
     }
 
@@ -355,8 +355,8 @@ impl Bounds {
         let field = self.field.value.as_str();
         let Some(towards) = self.towards(amount) else { return self.is_in_range(amount) };
         let (bound, inclusive, exclusive, wrong, step) = match towards {
-            Towards::Min(bound) => (bound, "$gte", "$gt", Ordering::Less, -1),
-            Towards::Max(bound) => (bound, "$lte", "$lt", Ordering::Greater, 1),
+            BoundAhead::Min(bound) => (bound, "$gte", "$gt", Ordering::Less, -1),
+            BoundAhead::Max(bound) => (bound, "$lte", "$lt", Ordering::Greater, 1),
         };
         let needed = amount.as_integer().and_then(|amount| bound.minus(amount)?.as_value().as_integer());
         let Some(needed) = needed else { return false };
@@ -389,8 +389,8 @@ impl Bounds {
             return (!self.is_in_range(amount)).then(exists);
         };
         let (bound, comparison, opposite) = match towards {
-            Towards::Min(bound) => (bound, "$gte", "$lt"),
-            Towards::Max(bound) => (bound, "$lte", "$gt"),
+            BoundAhead::Min(bound) => (bound, "$gte", "$lt"),
+            BoundAhead::Max(bound) => (bound, "$lte", "$gt"),
         };
         let whole = match amount.kind {
             Kind::Int32 | Kind::Int64 => amount.as_integer().and_then(|amount| bound.minus(amount)),

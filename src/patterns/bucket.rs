@@ -15,14 +15,14 @@ use super::filter::narrowed;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Concern, Context, IndexPurpose, Lack, NeededIndex, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
-    concern_for_content,
+    Concern, Context, IndexPurpose, NeededIndex, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched,
+    Verdict, concern_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
-use crate::config::keys::{Declaration, Keys, Setting, Whole};
+use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{ImageValue, Inserted, Touch, equality, inserted, pinned_roots, pins_agree, touch, touched};
+use crate::effect::{ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_agree, touch, touched};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -39,8 +39,8 @@ const ARRAY: Setting<FieldPath> =
     Setting::required("array", FieldPath, "The array that gets pushed elements.").examples(&["messages"]);
 const COUNT: Setting<FieldPath> =
     Setting::required("count", FieldPath, "The field with the number of elements.").examples(&["count"]);
-const LIMIT: Setting<Whole> =
-    Setting::required("limit", Whole(1..=1_000_000), "The maximum number of elements in a bucket.");
+const LIMIT: Setting<WholeNumber> =
+    Setting::required("limit", WholeNumber(1..=1_000_000), "The maximum number of elements in a bucket.");
 const OPENED: Setting<FieldPath> =
     Setting::optional("opened", FieldPath, "The field that is set to the creation time of a bucket.");
 const KEYS: Keys = Keys::new(
@@ -59,8 +59,8 @@ impl Pattern for Bucket {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {
@@ -180,7 +180,7 @@ impl Bucket {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (array, count) = (reader.get(&ARRAY), reader.get(&COUNT));
         let (limit, opened) = (reader.get(&LIMIT), reader.get(&OPENED));
-        let place = reader.place();
+        let span = reader.span();
         let (array, count, limit) = (array?.value, count?.value, limit?.value);
         let opened = opened.map(|path| path.value);
         let fields: Vec<&Path> = [Some(&array), Some(&count), opened.as_ref()].into_iter().flatten().collect();
@@ -188,7 +188,7 @@ impl Bucket {
             if fields.iter().take(index).any(|other| other.overlaps(field.as_str().as_bytes())) || field.root() == "_id"
             {
                 let message = format!("`{field}` overlaps another field of the bucket, or `_id`");
-                reader.context().error(Code::ConflictingSettings, place, message);
+                reader.context().error(Code::ConflictingSettings, span, message);
                 return None;
             }
         }
@@ -271,14 +271,14 @@ impl Bucket {
         let mut counts = false;
         for (operator, path, value) in touched(operators) {
             match (operator, touch(&self.array, path), touch(&self.count, path)) {
-                (_, Touch::Apart, Touch::Apart) => {}
+                (_, PathOverlap::Apart, PathOverlap::Apart) => {}
                 // `open_empty` and `push` check the whole document that an upsert inserts.
                 (b"$setOnInsert", ..) => {}
-                (b"$push", Touch::Exact, _) => pushed = Some(pushes(value)?),
+                (b"$push", PathOverlap::Exact, _) => pushed = Some(pushes(value)?),
                 // docward computes the count from the pushed elements.
-                (b"$inc", _, Touch::Exact) => counts = true,
+                (b"$inc", _, PathOverlap::Exact) => counts = true,
                 // Changing an element does not change the number of elements.
-                (_, Touch::Positional, _) if writes_inside_an_element(&self.array, path) => {}
+                (_, PathOverlap::Positional, _) if writes_inside_an_element(&self.array, path) => {}
                 (operator, ..) => {
                     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
                     return Ok(Verdict::unsupported(
@@ -302,7 +302,7 @@ impl Bucket {
     /// Rewrites a push of no elements: it needs no room, and the count does not change.
     fn push_nothing<'a>(&self, update: &Update<'a>, operators: Document<'_>) -> Verdict<'a> {
         let counts = touched(operators).any(|(operator, path, value)| {
-            operator == b"$inc" && touch(&self.count, path) != Touch::Apart && value.as_integer() != Some(0)
+            operator == b"$inc" && touch(&self.count, path) != PathOverlap::Apart && value.as_integer() != Some(0)
         });
         if !counts {
             return Verdict::Forward;
@@ -474,7 +474,7 @@ impl Bucket {
 
     /// Returns the operators with the count of the pushed elements, which replaces the client's own count.
     fn counted<'a>(&self, operators: Document<'_>, pushed: i64) -> CowDocument<'a> {
-        let ours = |path: &[u8]| touch(&self.count, path) != Touch::Apart;
+        let ours = |path: &[u8]| touch(&self.count, path) != PathOverlap::Apart;
         let fields = |name: &str| operators.get(name).and_then(Value::as_document).unwrap_or(Document::EMPTY);
         let on_insert = || fields("$setOnInsert").elements().filter(|field| !ours(field.key));
         CowDocument::build(|w| {
@@ -500,7 +500,7 @@ impl Bucket {
         now: i64,
     ) -> CowDocument<'a> {
         // The server rejects two operators on one path.
-        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != Touch::Apart);
+        let is_named = |opened: &Path| touched(operators).any(|(_, path, _)| touch(opened, path) != PathOverlap::Apart);
         let opened = self.opened.as_ref().filter(|opened| image.at(opened) == ImageValue::Missing && !is_named(opened));
         let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
         CowDocument::build(|w| {

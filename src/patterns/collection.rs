@@ -4,20 +4,20 @@ use std::fmt;
 
 use crate::command::Namespace;
 use crate::config::keys::{DescribeForm, NamedForm, ReadValue, TEXT, TextForm, ValueForm};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 
 /// One collection.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Collection {
     pub database: String,
     pub name: String,
-    pub(super) pattern: NamespacePattern,
+    pub(super) namespace: NamespaceGlob,
 }
 
 impl Collection {
-    pub(super) fn new(pattern: &NamespacePattern) -> Option<Self> {
-        let (database, name) = pattern.exact()?;
-        Some(Self { database: database.to_owned(), name: name.to_owned(), pattern: pattern.clone() })
+    pub(super) fn new(namespace: &NamespaceGlob) -> Option<Self> {
+        let (database, name) = namespace.exact()?;
+        Some(Self { database: database.to_owned(), name: name.to_owned(), namespace: namespace.clone() })
     }
 
     pub fn namespace(&self) -> Namespace<'_> {
@@ -43,9 +43,9 @@ impl Collection {
 
     /// Parses `text`, the value of `key`, which names the collection.
     pub(super) fn parse(context: &mut ReadContext<'_>, key: &str, text: &Located<String>) -> Option<Self> {
-        match NamespacePattern::parse(text) {
-            Ok(pattern) => {
-                let collection = Self::new(&pattern);
+        match NamespaceGlob::parse(text) {
+            Ok(namespace) => {
+                let collection = Self::new(&namespace);
                 if collection.is_none() {
                     let message = format!("`{key}` must be one collection; `{}` matches several", text.value);
                     context.error(Code::InvalidNamespace, text.span, message);
@@ -64,7 +64,7 @@ impl Collection {
 
 impl fmt::Display for Collection {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.pattern.fmt(f)
+        self.namespace.fmt(f)
     }
 }
 

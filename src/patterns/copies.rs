@@ -29,8 +29,8 @@ use super::{
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
-use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
-use originals::{Holding, Releasing};
+use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
+use originals::{OriginalDeleteProcedure, ReferenceWriteProcedure};
 use writes::ReferenceWrites;
 
 impl Pattern for Copies {
@@ -55,11 +55,11 @@ impl Pattern for Copies {
         }]
     }
 
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        self.entries.iter().map(|entry| entry.into.pattern.clone()).collect()
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
+        self.entries.iter().map(|entry| entry.into.namespace.clone()).collect()
     }
 
-    fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let originals = &self.originals;
         let originals = Privilege::new(&originals.database, &originals.name, &["find", "changeStream"]);
         let into = self
@@ -72,7 +72,7 @@ impl Pattern for Copies {
 
     fn needed_indexes(&self) -> Vec<NeededIndex> {
         let needed = |entry: &CopiesEntry| NeededIndex {
-            collection: Some(entry.into.pattern.clone()),
+            collection: Some(entry.into.namespace.clone()),
             field: entry.key.as_str().to_owned(),
             purpose: IndexPurpose::Equality,
             without: "every change of an original scans the collection",
@@ -112,7 +112,7 @@ impl Pattern for Copies {
         }
         match keys.is_empty() {
             true => Verdict::Forward,
-            false => Verdict::procedure(Holding { originals: self.originals.clone(), keys }),
+            false => Verdict::procedure(ReferenceWriteProcedure { originals: self.originals.clone(), keys }),
         }
     }
 }
@@ -127,6 +127,6 @@ impl Copies {
         }
         let entries =
             self.entries.iter().filter(|entry| entry.on_delete == OnOriginalDelete::Reject).cloned().collect();
-        Verdict::procedure(Releasing { originals: self.originals.clone(), entries })
+        Verdict::procedure(OriginalDeleteProcedure { originals: self.originals.clone(), entries })
     }
 }

@@ -3,7 +3,7 @@
 use super::number::sign;
 use super::{CommandVerdict, Concern, Pattern, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
-use crate::config::keys::{Declaration, Keys, Setting, Whole};
+use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Value};
 
@@ -16,9 +16,9 @@ pub struct Defaults {
 
 pub(super) const OPTION: &str = "maxTimeMS";
 
-const MAX_TIME: Setting<Whole> = Setting::required(
+const MAX_TIME: Setting<WholeNumber> = Setting::required(
     OPTION,
-    Whole(1..=i32::MAX as i64),
+    WholeNumber(1..=i32::MAX as i64),
     "Milliseconds after which the server stops a find, count, distinct, aggregate, insert, update, delete or findAndModify.",
 );
 const KEYS: Keys = Keys::new("Options that are added to commands that do not set them.", &[&MAX_TIME]);

@@ -8,7 +8,7 @@ use crate::command::shape::{shape, statement_shape};
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
 use crate::config::keys::{
     Boolean, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm,
-    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, Texts, ValueForm,
+    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, TextOrList, ValueForm,
 };
 use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
@@ -18,7 +18,7 @@ use crate::effect::touched;
 #[derive(Debug, Clone)]
 pub struct Deny {
     operations: Vec<Denied>,
-    when: When,
+    when: DenyCondition,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -43,7 +43,7 @@ enum Denied {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum When {
+enum DenyCondition {
     Always,
     /// The filter has no condition.
     FilterEmpty,
@@ -80,9 +80,9 @@ const OPERATION: NamedForm = NamedForm {
     form: || ValueForm::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
 };
 
-const DENIED: Setting<Texts<SharedText>> = Setting::required(
+const DENIED: Setting<TextOrList<SharedText>> = Setting::required(
     "operations",
-    Texts(SharedText(&OPERATION)),
+    TextOrList(SharedText(&OPERATION)),
     "The rejected operations. Updates and deletes include findAndModify; updates include replacements. dropDatabase is \
      rejected on each database with a collection of the rule, renameCollection from and to its collections.",
 );
@@ -92,8 +92,9 @@ const KEYS: Keys = Keys::new("Operations that are rejected, always or under a co
 
 const FILTER: Setting<Keywords<()>> =
     Setting::optional("filter", Keywords(&[("empty", (), "")]), "The filter has no condition.");
-const MULTI: Setting<Always> = Setting::optional("multi", Always, "The statement can change several documents.");
-const USES: Setting<Texts<Text>> = Setting::optional("uses", Texts(TEXT), "One of these operators occurs anywhere.");
+const MULTI: Setting<OnlyTrue> = Setting::optional("multi", OnlyTrue, "The statement can change several documents.");
+const USES: Setting<TextOrList<Text>> =
+    Setting::optional("uses", TextOrList(TEXT), "One of these operators occurs anywhere.");
 const WITHOUT: Setting<Text> =
     Setting::optional("without", TEXT, "The command does not have this option.").examples(&["maxTimeMS"]);
 const SHAPE: Setting<Text> = Setting::optional(
@@ -148,13 +149,14 @@ impl Pattern for Deny {
             |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
         let defines =
             |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
-        self.when == When::Always
+        self.when == DenyCondition::Always
             && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(defines)
             && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        let concerned = self.operations.contains(&Denied::from_kind(kind)) && !matches!(self.when, When::Without(_));
+        let concerned =
+            self.operations.contains(&Denied::from_kind(kind)) && !matches!(self.when, DenyCondition::Without(_));
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
@@ -166,19 +168,23 @@ impl Pattern for Deny {
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
-            && (kind.is_none() || matches!(self.when, When::Without(_)))
+            && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))
     }
 
     fn evaluate_command(&self, command: &WholeCommand<'_>) -> CommandVerdict {
         let applies = match &self.when {
-            When::Without(option) => is_missing(command.body, option),
-            When::Always => true,
-            When::Multi => false,
-            When::Shape(denied) => shape(command.body) == *denied,
-            When::FilterEmpty => command.class.reads() && is_filter_empty(command),
+            DenyCondition::Without(option) => is_missing(command.body, option),
+            DenyCondition::Always => true,
+            DenyCondition::Multi => false,
+            DenyCondition::Shape(denied) => shape(command.body) == *denied,
+            DenyCondition::FilterEmpty => command.class.reads() && is_filter_empty(command),
             // The map, reduce and finalize functions are JavaScript.
-            When::Uses(operators) if command.class == CommandClass::MapReduce && forbids_scripts(operators) => true,
-            When::Uses(operators) => {
+            DenyCondition::Uses(operators)
+                if command.class == CommandClass::MapReduce && forbids_scripts(operators) =>
+            {
+                true
+            }
+            DenyCondition::Uses(operators) => {
                 let mut evaluated = command.body.elements().filter(|element| EVALUATED.contains(&element.key));
                 evaluated.any(|element| uses_any(element.value, operators))
             }
@@ -270,56 +276,56 @@ impl Deny {
     }
 
     /// Returns whether the condition can hold for this operation.
-    fn can_concern(when: &When, operation: Denied) -> bool {
+    fn can_concern(when: &DenyCondition, operation: Denied) -> bool {
         match when {
-            When::Always | When::Without(_) => true,
-            When::FilterEmpty | When::Uses(_) => operation != Denied::Insert && !operation.defines(),
-            When::Shape(shape) => operation.has_shape(shape),
-            When::Multi => matches!(operation, Denied::Update | Denied::Delete),
+            DenyCondition::Always | DenyCondition::Without(_) => true,
+            DenyCondition::FilterEmpty | DenyCondition::Uses(_) => operation != Denied::Insert && !operation.defines(),
+            DenyCondition::Shape(shape) => operation.has_shape(shape),
+            DenyCondition::Multi => matches!(operation, Denied::Update | Denied::Delete),
         }
     }
 
     fn applies_to(&self, statement: &Statement<'_>, context: &Context<'_>) -> bool {
         match (&self.when, &statement.operation) {
-            (When::Always, _) => true,
+            (DenyCondition::Always, _) => true,
             // `evaluate_command` checks it.
-            (When::Without(_), _) => false,
-            (When::Shape(denied), _) => statement_shape(statement) == *denied,
-            (When::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
-            (When::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
-            (When::Multi, Operation::Update(update)) => update.multi,
-            (When::Multi, Operation::Delete(delete)) => delete.multi,
-            (When::FilterEmpty | When::Multi, Operation::Insert(_)) => false,
-            (When::Uses(operators), Operation::Update(update)) => {
+            (DenyCondition::Without(_), _) => false,
+            (DenyCondition::Shape(denied), _) => statement_shape(statement) == *denied,
+            (DenyCondition::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
+            (DenyCondition::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
+            (DenyCondition::Multi, Operation::Update(update)) => update.multi,
+            (DenyCondition::Multi, Operation::Delete(delete)) => delete.multi,
+            (DenyCondition::FilterEmpty | DenyCondition::Multi, Operation::Insert(_)) => false,
+            (DenyCondition::Uses(operators), Operation::Update(update)) => {
                 uses_any(Value::document(update.filter.as_document()), operators)
                     || modification_uses(&update.modification, operators)
                     || options_use(statement, context, operators)
             }
-            (When::Uses(operators), Operation::Delete(delete)) => {
+            (DenyCondition::Uses(operators), Operation::Delete(delete)) => {
                 uses_any(Value::document(delete.filter.as_document()), operators)
                     || options_use(statement, context, operators)
             }
-            (When::Uses(_), Operation::Insert(_)) => false,
+            (DenyCondition::Uses(_), Operation::Insert(_)) => false,
         }
     }
 
     fn rejection(&self) -> Rejection {
         match &self.when {
-            When::Always => Rejection::new(
+            DenyCondition::Always => Rejection::new(
                 "this operation is not allowed on this collection",
                 "Ask the DBA which operation to use instead.",
             ),
-            When::FilterEmpty => {
+            DenyCondition::FilterEmpty => {
                 Rejection::new("its filter is empty, so it applies to every document", "Add a condition to the filter.")
             }
-            When::Multi => Rejection::new("it can change several documents", "Change one document at a time."),
-            When::Uses(operators) => {
+            DenyCondition::Multi => Rejection::new("it can change several documents", "Change one document at a time."),
+            DenyCondition::Uses(operators) => {
                 Rejection::new(format!("it uses one of {}", operators.join(", ")), "Leave these operators out.")
             }
-            When::Shape(shape) => {
+            DenyCondition::Shape(shape) => {
                 Rejection::new(format!("it has the shape {shape}"), "Ask the DBA which operation to use instead.")
             }
-            When::Without(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
+            DenyCondition::Without(option) => Rejection::new(format!("it has no {option}"), format!("Set {option}.")),
         }
     }
 }
@@ -395,16 +401,16 @@ fn uses_any(value: Value<'_>, operators: &[String]) -> bool {
     false
 }
 
-/// Reads `when`, which has exactly one condition; without `when`, returns `Always`.
-fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
-    let Some(span) = reader.declared_node(&WHEN).map(|node| node.span) else { return Some(When::Always) };
+/// Reads `when`, which has exactly one condition; without `when`, returns `OnlyTrue`.
+fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<DenyCondition> {
+    let Some(span) = reader.declared_node(&WHEN).map(|node| node.span) else { return Some(DenyCondition::Always) };
     let mut when = reader.nested(&WHEN)?;
     let named = CONDITIONS.settings.iter().filter(|setting| when.node(setting.name()).is_some()).count();
-    let filter = when.get(&FILTER).map(|_| When::FilterEmpty);
-    let multi = when.get(&MULTI).map(|()| When::Multi);
-    let uses = when.get(&USES).map(|texts| When::Uses(texts.into_iter().map(|text| text.value).collect()));
-    let without = when.get(&WITHOUT).map(|text| When::Without(text.value));
-    let shape = when.get(&SHAPE).map(|text| When::Shape(text.value));
+    let filter = when.get(&FILTER).map(|_| DenyCondition::FilterEmpty);
+    let multi = when.get(&MULTI).map(|()| DenyCondition::Multi);
+    let uses = when.get(&USES).map(|texts| DenyCondition::Uses(texts.into_iter().map(|text| text.value).collect()));
+    let without = when.get(&WITHOUT).map(|text| DenyCondition::Without(text.value));
+    let shape = when.get(&SHAPE).map(|text| DenyCondition::Shape(text.value));
     when.finish();
     let (code, message) = match named {
         1 => return filter.or(multi).or(uses).or(without).or(shape),
@@ -417,15 +423,15 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<When> {
 
 /// Only `true`.
 #[derive(Clone, Copy, Debug)]
-struct Always;
+struct OnlyTrue;
 
-impl DescribeForm for Always {
+impl DescribeForm for OnlyTrue {
     fn form(&self) -> ValueForm {
         ValueForm::Constant(DeclaredScalar::Boolean(true))
     }
 }
 
-impl ValueKind for Always {
+impl ValueKind for OnlyTrue {
     type Value = ();
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {

@@ -9,8 +9,10 @@ use std::time::Duration;
 use super::collection::Collection;
 use super::{AnyPattern, Concern, Context, Pattern, Privilege, Requirement, RuleView, Verdict};
 use crate::command::{Namespace, Statement, StatementKind};
-use crate::config::keys::{self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, Whole};
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, NodeValue, ReadContext, Span};
+use crate::config::keys::{
+    self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, WholeNumber,
+};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, NodeValue, ReadContext, Span};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -38,9 +40,9 @@ const INTO: Setting<Text> = Setting::required(
     "The collection that gets the previous states: in the same database, or DB.COLLECTION. Only docward writes to it.",
 )
 .examples(&["orders_history"]);
-const KEEP: Setting<Kept> = Setting::required(
+const KEEP: Setting<KeepSetting> = Setting::required(
     "keep",
-    Kept,
+    KeepSetting,
     "The states that stay: a number of revisions of each document, or the duration since the change, such as 90d.",
 );
 const KEYS: Keys = Keys::new(
@@ -55,20 +57,20 @@ const SHORTEST: Duration = Duration::from_secs(1);
 
 /// A number of revisions, or a duration.
 #[derive(Clone, Copy, Debug)]
-struct Kept;
+struct KeepSetting;
 
-impl DescribeForm for Kept {
+impl DescribeForm for KeepSetting {
     fn form(&self) -> ValueForm {
         ValueForm::OneOf(vec![ValueForm::Whole(MOST_REVISIONS), keys::Duration.form()])
     }
 }
 
-impl ReadValue for Kept {
+impl ReadValue for KeepSetting {
     type Value = Keep;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Keep> {
         if !matches!(node.value, NodeValue::Text(_)) {
-            return Whole(MOST_REVISIONS).read(context, key, node).map(|number| Keep::Revisions(number.value));
+            return WholeNumber(MOST_REVISIONS).read(context, key, node).map(|number| Keep::Revisions(number.value));
         }
         let duration = keys::Duration.read(context, key, node)?;
         if !(SHORTEST..=LONGEST).contains(&duration.value) || duration.value.subsec_nanos() > 0 {
@@ -115,11 +117,11 @@ impl Pattern for History {
         true
     }
 
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
-        vec![self.into.pattern.clone()]
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
+        vec![self.into.namespace.clone()]
     }
 
-    fn privileges(&self, _: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, _: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let Self { of, into, keep, .. } = self;
         let keeps: &[&str] = match keep {
             Keep::Revisions(_) => &["find", "insert", "remove", "listIndexes"],

@@ -18,8 +18,8 @@ use bson::doc;
 
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
-    Claim, Concern, Context, Lack, Measured, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Unmatched,
-    Verdict, Violation, concern_for_content,
+    Concern, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement,
+    Unmatched, Verdict, Violation, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -54,17 +54,17 @@ impl Pattern for Limits {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {
         "adds the condition that keeps arrays and documents within their limits to the filter"
     }
 
-    fn claims(&self) -> Vec<Claim> {
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         let field = |limit: &ItemLimit| limit.array.clone().map(|path| path.as_str().to_owned());
-        self.items.iter().map(|limit| Claim { kind: "limits", field: field(limit) }).collect()
+        self.items.iter().map(|limit| ExclusiveField { kind: "limits", field: field(limit) }).collect()
     }
 
     fn requirements(&self) -> Vec<Requirement> {

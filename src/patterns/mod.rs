@@ -37,7 +37,7 @@ use std::time::Duration;
 
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
-use crate::config::{Diagnostic, Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Path, Value};
 pub use collection::Collection;
 use numbering::Numbering;
@@ -197,17 +197,17 @@ pub struct RuleView<'r> {
     /// The index of the rule.
     pub index: usize,
     pub name: &'r Located<String>,
-    pub namespaces: &'r [Located<NamespacePattern>],
+    pub namespaces: &'r [Located<NamespaceGlob>],
     pub mode: Mode,
     pub pattern: &'r AnyPattern,
 }
 
 /// A field that only one rule may use.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
-    /// Only claims of the same kind exclude each other. Usually the pattern's name.
+pub struct ExclusiveField {
+    /// Only fields of the same kind exclude each other. Usually the pattern's name.
     pub kind: &'static str,
-    /// The field's path. It also claims all fields below it.
+    /// The field's path. It includes all fields below it.
     pub field: Located<String>,
 }
 
@@ -280,7 +280,7 @@ pub struct Measured {
 
 /// How a statement can have no effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lack {
+pub enum NoEffectCause {
     /// The stored document has another version.
     Version,
     Effect(NoEffectKind),
@@ -290,7 +290,7 @@ pub enum Lack {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NeededIndex {
     /// The collection of the index; `None`: each of the rule's own collections.
-    pub collection: Option<NamespacePattern>,
+    pub collection: Option<NamespaceGlob>,
     pub field: String,
     pub purpose: IndexPurpose,
     /// The consequence without it, as half a sentence: "every move scans the collection".
@@ -343,7 +343,7 @@ pub trait Pattern {
     where
         Self: Sized;
 
-    /// Returns the contradictions between rules of this pattern, other than claims on one namespace. `rules` are all
+    /// Returns the contradictions between rules of this pattern, other than exclusive fields of one namespace. `rules` are all
     /// rules that are not disabled.
     fn contradictions(rules: &[RuleView<'_>]) -> Vec<Diagnostic>
     where
@@ -368,7 +368,7 @@ pub trait Pattern {
     }
 
     /// Returns what its statements can lack, as far as the server's replies show it.
-    fn lacks(&self) -> &'static [Lack] {
+    fn lacks(&self) -> &'static [NoEffectCause] {
         &[]
     }
 
@@ -422,12 +422,12 @@ pub trait Pattern {
     }
 
     /// Returns the fields that no other rule of this pattern may claim on the same namespace.
-    fn claims(&self) -> Vec<Claim> {
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         Vec::new()
     }
 
     /// Returns the namespaces, besides the rule's own, whose statements it evaluates too.
-    fn also_evaluates(&self) -> Vec<NamespacePattern> {
+    fn also_evaluates(&self) -> Vec<NamespaceGlob> {
         Vec::new()
     }
 
@@ -498,7 +498,7 @@ pub trait Pattern {
 
     /// Returns what docward's own user must be allowed to do, for a rule on `namespaces`, as far as they name one
     /// database.
-    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, namespaces: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         let _ = namespaces;
         Vec::new()
     }

@@ -8,7 +8,7 @@ use std::fmt::Debug;
 
 use smallvec::SmallVec;
 
-use super::sequence::Beginning;
+use super::sequence::SharedStart;
 use crate::command::{Namespace, Operation};
 use crate::document::Path;
 
@@ -31,9 +31,9 @@ pub trait Numbering: Debug + Sync {
 
     fn strategy(&self) -> Strategy;
 
-    /// Returns the request for `count` numbers of the counter for a namespace. `brought` are numbers that statements
+    /// Returns the request for `count` numbers of the counter for a namespace. `provided` are numbers that statements
     /// already contain.
-    fn request(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberRequest;
+    fn request(&self, namespace: Namespace<'_>, count: u32, provided: Vec<i64>) -> NumberRequest;
 
     /// Returns the number after the largest stored one, for [`Strategy::Optimistic`]; `None` if that is the largest
     /// possible number.
@@ -53,10 +53,10 @@ pub struct NumberRequest {
     /// The count of numbers that the message needs.
     pub count: u32,
     /// Numbers that the message already contains; the service does not issue them any more.
-    pub brought: Vec<i64>,
+    pub provided: Vec<i64>,
     /// The size of the block that the service reserves on the server if it must reserve one; at least 1.
     pub block: u32,
-    pub beginning: Beginning,
+    pub beginning: SharedStart,
 }
 
 /// The counter document `{_id: id, seq: last number issued}`.

@@ -20,11 +20,11 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
 use super::{
-    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
+    Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
     concern_for_content,
 };
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, Whole};
+use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
 use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted, touched};
@@ -66,9 +66,9 @@ const FIELDS: Setting<Mapping> = Setting::optional(
 );
 const LEASE: Setting<keys::Duration> =
     Setting::required("lease", keys::Duration, "How long a claim lasts.").examples(&["5m"]);
-const MAX_ATTEMPTS: Setting<Whole> = Setting::optional(
+const MAX_ATTEMPTS: Setting<WholeNumber> = Setting::optional(
     "max_attempts",
-    Whole(1..=i32::MAX as i64),
+    WholeNumber(1..=i32::MAX as i64),
     "The number of claims after which a job is not claimed again.",
 );
 const KEYS: Keys =
@@ -87,8 +87,8 @@ impl Pattern for Queue {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {
@@ -215,18 +215,18 @@ impl Queue {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let (locked, locked_at, attempts) = read_fields(reader);
         let (lease, max_attempts) = (reader.get(&LEASE), reader.get(&MAX_ATTEMPTS));
-        let place = reader.place();
+        let span = reader.span();
         let (locked, locked_at, attempts) = (locked?, locked_at?, attempts?);
         let fields = [&locked, &locked_at, &attempts];
         let nested = fields.iter().find(|field| !field.is_top_level() || field.as_str() == "_id");
         if let Some(field) = nested {
             let message = format!("`{field}` must be a top-level field other than _id");
-            reader.context().error(Code::InvalidValue, place, message);
+            reader.context().error(Code::InvalidValue, span, message);
             return None;
         }
         if locked == locked_at || locked == attempts || locked_at == attempts {
             let message = "`locked`, `locked_at` and `attempts` must be three fields";
-            reader.context().error(Code::ConflictingSettings, place, message);
+            reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
         Some(Self {

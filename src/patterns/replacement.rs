@@ -24,8 +24,8 @@ use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
 use super::{
-    Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, StoredKind, Unmatched, Verdict,
-    WeakerSetting,
+    Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind, Unmatched,
+    Verdict, WeakerSetting,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -124,11 +124,11 @@ impl Pattern for Replacement {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
+    fn lacks(&self) -> &'static [NoEffectCause] {
         match (&self.version_field, self.on_conflict) {
             (None, _) => &[],
-            (Some(_), OnConflict::Ignore) => &[Lack::Effect(NoEffectKind::NoMatch)],
-            (Some(_), OnConflict::Error) => &[Lack::Version, Lack::Effect(NoEffectKind::NoMatch)],
+            (Some(_), OnConflict::Ignore) => &[NoEffectCause::Effect(NoEffectKind::NoMatch)],
+            (Some(_), OnConflict::Error) => &[NoEffectCause::Version, NoEffectCause::Effect(NoEffectKind::NoMatch)],
         }
     }
 

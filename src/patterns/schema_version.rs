@@ -18,11 +18,11 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, ExpectedVersion, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Unmatched,
-    Verdict, Violation, concern_for_content,
+    AnyPattern, Concern, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
+    Rejection, Unmatched, Verdict, Violation, concern_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, Whole};
+use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{Change, ImageValue, WrittenBy, change, equality, inserted};
@@ -50,8 +50,9 @@ enum OnNewer {
 const FIELD: Setting<FieldPath> =
     Setting::required("field", FieldPath, "The field with the version of the document's schema.")
         .examples(&["schema_version"]);
-const CURRENT: Setting<Whole> = Setting::required("current", VERSIONS, "The newest version.");
-const MINIMUM: Setting<Whole> = Setting::required("minimum", VERSIONS, "The oldest version that may still be written.");
+const CURRENT: Setting<WholeNumber> = Setting::required("current", VERSIONS, "The newest version.");
+const MINIMUM: Setting<WholeNumber> =
+    Setting::required("minimum", VERSIONS, "The oldest version that may still be written.");
 const ON_NEWER: Setting<Keywords<OnNewer>> = Setting::with_default(
     "on_newer",
     Keywords(&[
@@ -65,7 +66,7 @@ const KEYS: Keys = Keys::new(
     "Versions of documents: old code does not write over documents of new code.",
     &[&FIELD, &CURRENT, &MINIMUM, &ON_NEWER],
 );
-const VERSIONS: Whole = Whole(0..=i32::MAX as i64);
+const VERSIONS: WholeNumber = WholeNumber(0..=i32::MAX as i64);
 
 const NEWER: NoEffect =
     NoEffect::no_match("it matched nothing: the stored document has a newer schema, or there is no such document");
@@ -79,16 +80,16 @@ impl Pattern for SchemaVersion {
         context.mapping(settings, &KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::NoMatch)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::NoMatch)]
     }
 
     fn rewriting(&self) -> &'static str {
         "adds the condition that the stored document is not newer to the filter"
     }
 
-    fn claims(&self) -> Vec<Claim> {
-        vec![Claim { kind: "schema_version", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
+        vec![ExclusiveField { kind: "schema_version", field: self.field.clone().map(|path| path.as_str().to_owned()) }]
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {

@@ -20,17 +20,17 @@ use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not, value};
 use super::{
-    AnyPattern, Claim, Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection, Requirement,
-    Rewrite, RuleView, Unmatched, Verdict,
+    AnyPattern, Concern, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection,
+    Requirement, Rewrite, RuleView, Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
-use crate::config::{Located, NamespacePattern, Node, ReadContext};
+use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
-use crate::effect::{self, Change, ImageValue, Touch, touch, touched};
+use crate::effect::{self, Change, ImageValue, PathOverlap, touch, touched};
 use settings::Provided;
 pub use settings::{Sequence, SequenceStart};
-pub use shared::{Beginning, Origin};
+pub use shared::{Origin, SharedStart};
 
 impl Pattern for Sequence {
     fn declaration() -> Declaration {
@@ -50,7 +50,7 @@ impl Pattern for Sequence {
         overlaps.then_some("a replacement keeps the number in one of the fields and changes the others")
     }
 
-    fn privileges(&self, namespaces: &[Located<NamespacePattern>]) -> Vec<Privilege> {
+    fn privileges(&self, namespaces: &[Located<NamespaceGlob>]) -> Vec<Privilege> {
         const COUNT: &[&str] = &["find", "insert", "update"];
         let mut privileges = Vec::new();
         let reads_documents = self.strategy == Strategy::Optimistic || self.start == SequenceStart::AfterMax;
@@ -131,9 +131,9 @@ impl Pattern for Sequence {
         shared::share_counters(rules)
     }
 
-    fn claims(&self) -> Vec<Claim> {
+    fn exclusive_fields(&self) -> Vec<ExclusiveField> {
         let field = self.field.clone().map(|path| path.as_str().to_owned());
-        vec![Claim { kind: "sequence", field }]
+        vec![ExclusiveField { kind: "sequence", field }]
     }
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
@@ -349,7 +349,8 @@ impl Sequence {
     fn is_replaceable(&self, update: &Update<'_>) -> bool {
         let Modification::Operators(operators) = &update.modification else { return false };
         let mut writes = touched(operators.as_document());
-        let apart = writes.all(|(_, path, _)| matches!(touch(self.field(), path), Touch::Apart | Touch::Exact));
+        let apart =
+            writes.all(|(_, path, _)| matches!(touch(self.field(), path), PathOverlap::Apart | PathOverlap::Exact));
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
         apart && !(self.is_id() && pinned)
     }
@@ -364,9 +365,9 @@ impl Sequence {
             _ => return self.unclear(),
         };
         let around = |(_, path, _): (&[u8], &[u8], Value<'_>)| match touch(self.field(), path) {
-            Touch::Apart => false,
-            Touch::Exact => self.provided != Provided::Replace && !self.replace_generated,
-            Touch::Inside | Touch::Around | Touch::Positional => true,
+            PathOverlap::Apart => false,
+            PathOverlap::Exact => self.provided != Provided::Replace && !self.replace_generated,
+            PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         if !touched(operators).any(around) {
             return Verdict::Number(None);

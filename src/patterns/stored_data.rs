@@ -8,7 +8,7 @@ use bson::{Bson, Document, doc};
 
 use crate::document::Path;
 
-/// A search for stored documents that break a rule's promise, or lack what it needs.
+/// A search for stored documents that break a rule, or lack what it needs.
 #[derive(Debug, Clone, PartialEq)]
 pub struct DataCheck {
     /// The documents, as the end of "12 documents …": "without `try`".

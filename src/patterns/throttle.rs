@@ -12,7 +12,7 @@ use super::{Concern, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
     self, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm,
-    ValueForm, Whole,
+    ValueForm, WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 
@@ -54,8 +54,8 @@ impl LimitedClient {
     }
 }
 
-const CONCURRENT: Setting<Whole> =
-    Setting::optional("concurrent", Whole(1..=1_000_000), "The maximum number of commands at a time.");
+const CONCURRENT: Setting<WholeNumber> =
+    Setting::optional("concurrent", WholeNumber(1..=1_000_000), "The maximum number of commands at a time.");
 const RATE: Setting<Rate> =
     Setting::optional("rate", Rate, "The maximum number of statements in a second.").examples(&["1000/s"]);
 const PER: Setting<Keywords<LimitedClient>> = Setting::required(

@@ -29,7 +29,7 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, Lack, NoEffect, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
+    CommandVerdict, Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
     WeakerSetting, WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
@@ -55,8 +55,8 @@ impl Pattern for Timestamps {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn lacks(&self) -> &'static [Lack] {
-        &[Lack::Effect(NoEffectKind::Stale)]
+    fn lacks(&self) -> &'static [NoEffectCause] {
+        &[NoEffectCause::Effect(NoEffectKind::Stale)]
     }
 
     fn rewriting(&self) -> &'static str {

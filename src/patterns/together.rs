@@ -13,7 +13,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Declaration, DescribeForm, ValueForm};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{ImageValue, Inserted, Touch, inserted, is_position, touch, touched};
+use crate::effect::{ImageValue, Inserted, PathOverlap, inserted, is_position, touch, touched};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl Pattern for Together {
 }
 
 /// A field by its index in the rule, and the rest of its path below some value.
-type Below<'p> = (usize, &'p [u8]);
+type FieldBelow<'p> = (usize, &'p [u8]);
 
 /// For each field of the rule whether it is present; `None` if that is not known.
 type FieldPresence = SmallVec<[Option<bool>; 4]>;
@@ -127,21 +127,21 @@ impl Together {
         for (operator, path, value) in touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert") {
             let touches = self.fields.iter().map(|field| touch(field, path));
             for ((touches, changed), written) in touches.zip(&mut changed).zip(&mut written) {
-                if touches != Touch::Apart {
+                if touches != PathOverlap::Apart {
                     *changed = Some(true);
                 }
-                if touches == Touch::Positional && !elements.contains(&element_of(path)) {
+                if touches == PathOverlap::Positional && !elements.contains(&element_of(path)) {
                     elements.push(element_of(path));
                 }
                 match (touches, operator) {
-                    (Touch::Exact | Touch::Around, b"$unset") => *written = Some(false),
-                    (Touch::Exact | Touch::Around, b"$rename") if value.as_string_bytes() != Some(path) => {
+                    (PathOverlap::Exact | PathOverlap::Around, b"$unset") => *written = Some(false),
+                    (PathOverlap::Exact | PathOverlap::Around, b"$rename") if value.as_string_bytes() != Some(path) => {
                         *written = Some(false);
                     }
-                    (Touch::Exact | Touch::Inside, _) => *written = Some(true),
-                    (Touch::Around, b"$rename") => return Err(self.unclear(operator, path)),
-                    (Touch::Around, b"$set" | b"$min" | b"$max") => *written = Some(false),
-                    (Touch::Apart | Touch::Around | Touch::Positional, _) => {}
+                    (PathOverlap::Exact | PathOverlap::Inside, _) => *written = Some(true),
+                    (PathOverlap::Around, b"$rename") => return Err(self.unclear(operator, path)),
+                    (PathOverlap::Around, b"$set" | b"$min" | b"$max") => *written = Some(false),
+                    (PathOverlap::Apart | PathOverlap::Around | PathOverlap::Positional, _) => {}
                 }
             }
             self.check_around(operator, path, value, &mut written)?;
@@ -158,7 +158,8 @@ impl Together {
         let around = without_positions(element);
         for (field, entry) in self.fields.iter().zip(&mut presence) {
             if rest_below(field.as_str().as_bytes(), &around).is_some() {
-                let reaches = |path: &[u8]| element_of(path) == element && touch(field, path) == Touch::Positional;
+                let reaches =
+                    |path: &[u8]| element_of(path) == element && touch(field, path) == PathOverlap::Positional;
                 *entry = Some(touched(operators).any(|(_, path, _)| reaches(path)));
             }
         }
@@ -245,9 +246,9 @@ impl Together {
     }
 
     /// Calls `examine` with the fields below `around`. It returns whether each array element has all of them or none.
-    fn check_elements(&self, examine: impl FnOnce(&[Below<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
+    fn check_elements(&self, examine: impl FnOnce(&[FieldBelow<'_>]) -> bool, around: &[u8]) -> Result<(), Rejection> {
         let below = |(index, field)| Some((index, rest_below(Path::as_str(field).as_bytes(), around)?));
-        let below: SmallVec<[Below<'_>; 4]> = self.fields.iter().enumerate().filter_map(below).collect();
+        let below: SmallVec<[FieldBelow<'_>; 4]> = self.fields.iter().enumerate().filter_map(below).collect();
         if below.is_empty() || examine(&below) {
             return Ok(());
         }
@@ -307,7 +308,7 @@ fn without_positions(path: &[u8]) -> Vec<u8> {
 
 /// Notes the fields that a document has. Returns false if an array element in it has only some of the fields that lead
 /// through the array.
-fn note_document(document: Document<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+fn note_document(document: Document<'_>, fields: &[FieldBelow<'_>], presence: &mut [Option<bool>]) -> bool {
     fields.iter().enumerate().all(|(at, (index, path))| {
         let (part, rest) = split(path);
         let Some(value) = document.get(part) else { return true };
@@ -315,18 +316,18 @@ fn note_document(document: Document<'_>, fields: &[Below<'_>], presence: &mut [O
             presence.get_mut(*index).into_iter().for_each(|entry| *entry = Some(true));
             return true;
         }
-        let shares_part = |(_, other): &Below<'_>| split(other).0 == part;
+        let shares_part = |(_, other): &FieldBelow<'_>| split(other).0 == part;
         if fields.iter().take(at).any(shares_part) {
             return true;
         }
         let below = fields.iter().filter(|field| shares_part(field));
-        let below: SmallVec<[Below<'_>; 4]> =
+        let below: SmallVec<[FieldBelow<'_>; 4]> =
             below.filter_map(|(index, path)| Some((*index, split(path).1?))).collect();
         note_value(value, &below, presence)
     })
 }
 
-fn note_value(value: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+fn note_value(value: Value<'_>, fields: &[FieldBelow<'_>], presence: &mut [Option<bool>]) -> bool {
     match (value.as_document(), value.as_array()) {
         (Some(document), _) => note_document(document, fields, presence),
         (_, Some(array)) => array.values().all(|element| note_element(element, fields, presence)),
@@ -334,12 +335,12 @@ fn note_value(value: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<boo
     }
 }
 
-fn note_element(element: Value<'_>, fields: &[Below<'_>], presence: &mut [Option<bool>]) -> bool {
+fn note_element(element: Value<'_>, fields: &[FieldBelow<'_>], presence: &mut [Option<bool>]) -> bool {
     let Some(document) = element.as_document() else { return true };
     let mut own: FieldPresence = SmallVec::from_elem(None, presence.len());
     let keeps_together = note_document(document, fields, &mut own);
     presence.iter_mut().zip(&own).for_each(|(entry, own)| *entry = own.or(*entry));
-    let has = |(index, _): &&Below<'_>| own.get(*index).copied().flatten().is_some();
+    let has = |(index, _): &&FieldBelow<'_>| own.get(*index).copied().flatten().is_some();
     let count = fields.iter().filter(has).count();
     keeps_together && (count == 0 || count == fields.len())
 }

@@ -9,7 +9,7 @@
 //! after, in one transaction with a query for the parent and a touch of it:
 //! `insertOne({_id: "MongoDB", parent: "Programming", path: ",Books,Programming,"})`
 //!
-//! `intent.rs` reads a node's place from a statement, `placement.rs` and `removal.rs` execute it, `anchor.rs` evaluates
+//! `intent.rs` reads a node's position from a statement, `placement.rs` and `removal.rs` execute it, `anchor.rs` evaluates
 //! reads, and `layout.rs` and `id.rs` define the form of nodes.
 
 mod anchor;
@@ -37,8 +37,8 @@ use anchor::Unanchored;
 use id::NodeId;
 use intent::{Intent, RequestedPosition};
 use layout::TreeFields;
-use placement::NodePlacement;
-use removal::Removal;
+use placement::PlacementProcedure;
+use removal::RemovalProcedure;
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -171,7 +171,7 @@ impl Pattern for Tree {
             Operation::Insert(insert) => self.evaluate_insert(&statement.operation, insert.document.as_document()),
             Operation::Update(update) => self.evaluate_update(&statement.operation, update),
             Operation::Delete(_) => {
-                Ok(Verdict::procedure(Removal { layout: self.layout.clone(), on_delete: self.on_delete }))
+                Ok(Verdict::procedure(RemovalProcedure { layout: self.layout.clone(), on_delete: self.on_delete }))
             }
         };
         match evaluated {
@@ -198,11 +198,11 @@ impl Tree {
         let (path, parent) = (reader.get(&PATH), reader.get(&PARENT));
         let separator = reader.get(&SEPARATOR);
         let (on_delete, unanchored) = (reader.get_or_default(&ON_DELETE), reader.get_or_default(&UNANCHORED));
-        let place = reader.place();
+        let span = reader.span();
         let (path, parent) = (path?.value, parent?.value);
         if path.overlaps(parent.as_str().as_bytes()) {
             let message = "`path` and `parent` must be two fields, neither inside the other";
-            reader.context().error(Code::ConflictingSettings, place, message);
+            reader.context().error(Code::ConflictingSettings, span, message);
             return None;
         }
         Some(Self {
@@ -220,7 +220,7 @@ impl Tree {
         if wanted.parent.is_none() && !matches!(wanted.path, Some(Some(_))) {
             return Ok(match self.layout.path.lookup(document) {
                 PathLookup::Found(_) => Verdict::Forward,
-                _ => Verdict::rewrite(self.layout.place(operation, None, None)),
+                _ => Verdict::rewrite(self.layout.set_position(operation, None, None)),
             });
         }
         Ok(self.placement())
@@ -244,7 +244,7 @@ impl Tree {
     }
 
     fn placement<'a>(&self) -> Verdict<'a> {
-        Verdict::procedure(NodePlacement { layout: self.layout.clone() })
+        Verdict::procedure(PlacementProcedure { layout: self.layout.clone() })
     }
 }
 

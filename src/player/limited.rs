@@ -8,40 +8,41 @@ use tokio::sync::oneshot;
 use super::PlayerConnection;
 use crate::replay::{Action, SessionId};
 
-/// Gives each action a place among at most `places`, the earliest first.
+/// Gives each action a slot among at most `slots`, the earliest first.
 ///
-/// A transaction keeps its place between its actions, on whatever streams they are: other actions may wait in the server
-/// for its end, and would take all places from it. If all places are kept, the earliest action of all takes one of them,
+/// A transaction keeps its slot between its actions, on any of its streams: other actions may wait in the server
+/// for its end, and would take all slots from it. If all slots are kept, the earliest action of all takes one of them,
 /// because the transactions may wait for it.
 #[derive(Debug)]
-pub(super) struct Limited {
-    state: Mutex<LimitedState>,
+pub(super) struct ActionSlots {
+    state: Mutex<ActionSlotsState>,
 }
 
 #[derive(Debug)]
-struct LimitedState {
-    places: usize,
-    /// Places of actions that are being performed.
+struct ActionSlotsState {
+    slots: usize,
+    /// Slots of actions that are being performed.
     used: usize,
-    /// Sessions whose transaction keeps a place.
+    /// Sessions whose transaction keeps a slot.
     kept: BTreeSet<SessionId>,
-    /// Actions that wait for a place, by number.
+    /// Actions that wait for a slot, by number.
     waiting: BTreeMap<u64, oneshot::Sender<()>>,
     /// Connections that no stream uses, with the application's name that they were opened with.
     idle: Vec<(Option<Box<str>>, PlayerConnection)>,
 }
 
-impl Limited {
-    pub(super) fn to(places: usize) -> Self {
-        let state = LimitedState { places, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
+impl ActionSlots {
+    pub(super) fn to(slots: usize) -> Self {
+        let state =
+            ActionSlotsState { slots, used: 0, kept: BTreeSet::new(), waiting: BTreeMap::new(), idle: Vec::new() };
         Self { state: Mutex::new(state) }
     }
 
-    fn lock(&self) -> MutexGuard<'_, LimitedState> {
+    fn lock(&self) -> MutexGuard<'_, ActionSlotsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for a place, and returns an idle connection of the same application if there is one. `earliest`: the
+    /// Waits for a slot, and returns an idle connection of the same application if there is one. `earliest`: the
     /// lowest number of the actions that are not answered.
     pub(super) async fn take(
         &self,
@@ -57,13 +58,13 @@ impl Limited {
         let mut state = self.lock();
         let same = state.idle.iter().position(|(app, _)| *app == action.app);
         let connection = same.map(|at| state.idle.swap_remove(at).1);
-        if connection.is_none() && state.idle.len() + state.used > state.places {
+        if connection.is_none() && state.idle.len() + state.used > state.slots {
             state.idle.pop();
         }
         connection
     }
 
-    /// Gives the place back after an action, unless its transaction keeps it.
+    /// Gives the slot back after an action, unless its transaction keeps it.
     pub(super) fn give_back(&self, action: &Action, connection: Option<PlayerConnection>) {
         let mut state = self.lock();
         state.idle.extend(connection.map(|connection| (action.app.clone(), connection)));
@@ -84,11 +85,11 @@ impl Limited {
     }
 }
 
-impl LimitedState {
-    /// Takes a place, or waits for one.
+impl ActionSlotsState {
+    /// Takes a slot, or waits for one.
     fn request(&mut self, number: u64, transaction: Option<SessionId>) -> Option<oneshot::Receiver<()>> {
         let kept = transaction.is_some_and(|session| self.kept.remove(&session));
-        if kept || self.used + self.kept.len() < self.places {
+        if kept || self.used + self.kept.len() < self.slots {
             self.used += 1;
             return None;
         }
@@ -97,9 +98,9 @@ impl LimitedState {
         Some(receiver)
     }
 
-    /// Gives free places to those that wait.
+    /// Gives free slots to those that wait.
     fn serve(&mut self) {
-        while self.used + self.kept.len() < self.places
+        while self.used + self.kept.len() < self.slots
             && let Some((_, sender)) = self.waiting.pop_first()
         {
             self.used += 1;

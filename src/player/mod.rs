@@ -13,5 +13,5 @@ mod stream;
 mod target;
 
 pub use connection::PlayerConnection;
-pub use playing::{Pace, Played, Player, Watch};
+pub use playing::{Pace, PlayedSoFar, Player, Watch};
 pub use target::{ReplayTarget, TargetError};

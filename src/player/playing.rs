@@ -9,7 +9,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout};
 
-use super::limited::Limited;
+use super::limited::ActionSlots;
 use super::progress::PlayerProgress;
 use super::stream::{Dispatched, RecordedStream, StreamContext};
 use super::{ReplayTarget, TargetError};
@@ -34,7 +34,7 @@ pub struct Pace {
 
 /// What has been played so far.
 #[derive(Debug, Clone)]
-pub struct Played {
+pub struct PlayedSoFar {
     pub tally: ReplayTally,
     pub seconds: f64,
 }
@@ -70,7 +70,7 @@ impl Player {
     /// [`TargetError`]: the target cannot be used.
     pub async fn start(target: ReplayTarget, pace: Pace, keeps_outcomes: bool) -> Result<Self, TargetError> {
         target.connect(None).await?;
-        let limited = pace.connections.map(Limited::to);
+        let limited = pace.connections.map(ActionSlots::to);
         let shared = Arc::new(StreamContext { target, progress: PlayerProgress::new(keeps_outcomes), limited });
         let memory = Arc::new(Semaphore::new(MEMORY));
         Ok(Self { shared, streams: HashMap::new(), tasks: JoinSet::new(), pace, memory, round: None })
@@ -125,9 +125,9 @@ impl Player {
 
     /// Returns what has been played so far. The time is that of the rounds that have ended.
     #[must_use]
-    pub fn played(&self) -> Played {
+    pub fn played(&self) -> PlayedSoFar {
         let progress = &self.shared.progress;
-        Played { tally: progress.tally(), seconds: progress.played().as_secs_f64() }
+        PlayedSoFar { tally: progress.tally(), seconds: progress.played().as_secs_f64() }
     }
 
     /// Kills the sessions of the replay, which closes its cursors and aborts its transactions.

@@ -39,7 +39,7 @@ struct ProgressState {
 }
 
 /// What is known of an action after its reply.
-pub(super) struct Done {
+pub(super) struct AnsweredAction {
     pub(super) outcome: Option<TargetAnswer>,
     /// From sending it to the end of the reply.
     pub(super) took: Duration,
@@ -166,9 +166,9 @@ impl PlayerProgress {
     }
 
     /// Notes the reply to an action, or that there is none.
-    pub(super) fn done(&self, action: Box<Action>, done: Done) {
+    pub(super) fn done(&self, action: Box<Action>, done: AnsweredAction) {
         let mut state = self.lock();
-        let Done { outcome, took, behind } = done;
+        let AnsweredAction { outcome, took, behind } = done;
         match outcome.as_ref().and_then(|outcome| outcome.answer.as_ref()) {
             None => state.tally.unanswered += 1,
             Some(answer) => {

@@ -7,8 +7,8 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
-use super::limited::Limited;
-use super::progress::{Done, PlayerProgress};
+use super::limited::ActionSlots;
+use super::progress::{AnsweredAction, PlayerProgress};
 use super::{PlayerConnection, ReplayTarget, TargetError};
 use crate::replay::{Action, TargetAnswer};
 
@@ -37,7 +37,7 @@ pub(super) struct StreamContext {
     pub(super) target: ReplayTarget,
     pub(super) progress: PlayerProgress,
     /// Set if the number of connections is limited.
-    pub(super) limited: Option<Limited>,
+    pub(super) limited: Option<ActionSlots>,
 }
 
 /// One recorded connection.
@@ -97,7 +97,7 @@ impl RecordedStream {
         if let Some(limited) = &self.shared.limited {
             limited.give_back(&action, self.connection.take());
         }
-        self.shared.progress.done(action, Done { outcome, took, behind });
+        self.shared.progress.done(action, AnsweredAction { outcome, took, behind });
     }
 
     async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<TargetAnswer> {

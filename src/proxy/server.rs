@@ -36,7 +36,7 @@ use crate::proxy::shutdown::activity;
 use crate::proxy::shutdown::hand_over::{self, Predecessor};
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
-use crate::proxy::transport::listening_sockets::{BindError, Passed};
+use crate::proxy::transport::listening_sockets::{BindError, PassedSockets};
 use crate::service::Service;
 
 /// The minimum time connections have to close after they were asked to.
@@ -212,11 +212,11 @@ fn meter(config: &ProxyConfig) -> Meter {
     }
 }
 
-async fn ask_predecessor(config: &ProxyConfig) -> Result<(Passed, Option<Predecessor>), StartError> {
-    let Some(path) = &config.hand_over else { return Ok((Passed::default(), None)) };
+async fn ask_predecessor(config: &ProxyConfig) -> Result<(PassedSockets, Option<Predecessor>), StartError> {
+    let Some(path) = &config.hand_over else { return Ok((PassedSockets::default(), None)) };
     match hand_over::ask(path).await {
         Ok(Some((sockets, predecessor))) => Ok((sockets, Some(predecessor))),
-        Ok(None) => Ok((Passed::default(), None)),
+        Ok(None) => Ok((PassedSockets::default(), None)),
         Err(error) => Err(StartError::HandOver { path: path.clone(), error }),
     }
 }

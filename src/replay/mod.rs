@@ -19,7 +19,7 @@ pub use action::Action;
 pub use comparison::{Comparison, Difference, StoredDifference, TargetAnswer, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{LeftOut, Planned, RecordedReply, ReplayPlanner, SessionId};
+pub use planner::{LeftOut, PlannedCommand, RecordedReply, ReplayPlanner, SessionId};
 pub use report::Recorded;
 pub use tally::{CommandTally, ReplayTally};
 pub use timeline::Timeline;

@@ -48,7 +48,7 @@ impl LeftOut {
 
 /// What becomes of a recorded command.
 #[derive(Debug)]
-pub enum Planned {
+pub enum PlannedCommand {
     Send(Box<Action>),
     LeftOut(LeftOut),
 }
@@ -65,11 +65,11 @@ pub struct RecordedReply {
 struct LastAction {
     number: u64,
     name: CommandName,
-    opens: Option<CursorPlace>,
+    opens: Option<CursorOpener>,
 }
 
 /// Where a cursor may be continued: a session or connection, a database and a collection.
-type CursorPlace = (Owner, Box<str>, Box<str>);
+type CursorOpener = (Owner, Box<str>, Box<str>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Owner {
@@ -93,7 +93,7 @@ pub struct ReplayPlanner {
     /// Recorded cursors, and the actions that open them.
     cursors: HashMap<i64, u64>,
     /// Actions that may have opened a cursor, where no reply was recorded.
-    unclaimed: HashMap<CursorPlace, u64>,
+    unclaimed: HashMap<CursorOpener, u64>,
     left_out: BTreeMap<LeftOut, u64>,
     written: BTreeSet<(String, String)>,
 }
@@ -146,24 +146,30 @@ impl ReplayPlanner {
     }
 
     /// Plans a recorded command. `milliseconds`: since 1970 UTC.
-    pub fn command(&mut self, stream: u64, milliseconds: i64, app: Option<&str>, command: Document<'_>) -> Planned {
+    pub fn command(
+        &mut self,
+        stream: u64,
+        milliseconds: i64,
+        app: Option<&str>,
+        command: Document<'_>,
+    ) -> PlannedCommand {
         match self.plan(stream, milliseconds, app, command) {
-            Ok(action) => Planned::Send(Box::new(action)),
+            Ok(action) => PlannedCommand::Send(Box::new(action)),
             Err(reason) => self.leave_out(stream, reason),
         }
     }
 
     /// Notes a recorded command whose statements the recording does not contain.
-    pub fn hidden(&mut self, stream: u64) -> Planned {
+    pub fn hidden(&mut self, stream: u64) -> PlannedCommand {
         self.leave_out(stream, LeftOut::Incomplete)
     }
 
     /// Notes the recorded reply to the last command of a connection.
     pub fn reply(&mut self, stream: u64, microseconds: u64, answer: &Answer) -> Option<RecordedReply> {
         let last = self.last.get_mut(&stream)?.as_mut()?;
-        if let Some(place) = last.opens.take() {
+        if let Some(opener) = last.opens.take() {
             // The reply tells whether there is a cursor.
-            self.unclaimed.remove(&place);
+            self.unclaimed.remove(&opener);
         }
         if answer.cursor != 0 {
             let number = last.number;
@@ -172,10 +178,10 @@ impl ReplayPlanner {
         Some(RecordedReply { name: last.name, microseconds })
     }
 
-    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> Planned {
+    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> PlannedCommand {
         self.last.insert(stream, None);
         *self.left_out.entry(reason).or_default() += 1;
-        Planned::LeftOut(reason)
+        PlannedCommand::LeftOut(reason)
     }
 
     fn plan(
@@ -206,10 +212,10 @@ impl ReplayPlanner {
         self.number += 1;
         let previous = session.and_then(|session| self.sessions.insert(session, (stream, number)));
         let begins_stream = self.streams.insert(stream, number).is_none();
-        let place = opened_place(first, class, owner, database);
-        place.iter().for_each(|place| _ = self.unclaimed.insert(place.clone(), number));
+        let opener = cursor_opener(first, class, owner, database);
+        opener.iter().for_each(|opener| _ = self.unclaimed.insert(opener.clone(), number));
         let name = CommandName::from_bytes(first.key);
-        self.last.insert(stream, Some(LastAction { number, name, opens: place }));
+        self.last.insert(stream, Some(LastAction { number, name, opens: opener }));
         self.note_written(first, class, database, command);
         let collection = first.value.as_name().or_else(|| command.get("collection").and_then(Value::as_name));
         Ok(Action {
@@ -319,7 +325,7 @@ fn session_of(command: Document<'_>) -> Option<SessionId> {
 }
 
 /// Where the cursor of a command is continued, if it can open one.
-fn opened_place(first: Element<'_>, class: CommandClass, owner: Owner, database: &str) -> Option<CursorPlace> {
+fn cursor_opener(first: Element<'_>, class: CommandClass, owner: Owner, database: &str) -> Option<CursorOpener> {
     let collection = match (first.key, class) {
         (b"listCollections", _) => "$cmd.listCollections".to_owned(),
         (b"listIndexes", _) => first.value.as_name()?.to_owned(),

@@ -30,7 +30,7 @@ pub struct Recorded {
 
 /// What one target answered.
 #[derive(Debug, Clone)]
-pub struct PlayedAt {
+pub struct TargetReport {
     /// The hosts of its connection string.
     pub target: String,
     pub tally: ReplayTally,
@@ -48,7 +48,7 @@ pub struct ReplayReport {
     pub recorded: Recorded,
     pub left_out: BTreeMap<LeftOut, u64>,
     /// One target, or two.
-    pub played: Vec<PlayedAt>,
+    pub played: Vec<TargetReport>,
     pub comparison: Option<Comparison>,
     /// Why not everything was played.
     pub stopped: Option<String>,
@@ -104,7 +104,7 @@ impl ReplayReport {
     }
 }
 
-impl PlayedAt {
+impl TargetReport {
     fn rate(&self) -> f64 {
         self.tally.count() as f64 / self.seconds.max(1e-3)
     }

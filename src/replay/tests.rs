@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 
-use super::{Action, LeftOut, Planned, ReplayPlanner};
+use super::{Action, LeftOut, PlannedCommand, ReplayPlanner};
 use crate::audit::Answer;
 use crate::document::Document;
 use crate::wire::op_msg::Message;
@@ -16,8 +16,8 @@ fn session(id: u8) -> bson::Document {
 fn plan(planner: &mut ReplayPlanner, stream: u64, command: &bson::Document) -> Result<Action, LeftOut> {
     let bytes = RawDocumentBuf::try_from(command).unwrap();
     match planner.command(stream, 0, None, Document::parse(bytes.as_bytes()).unwrap()) {
-        Planned::Send(action) => Ok(*action),
-        Planned::LeftOut(reason) => Err(reason),
+        PlannedCommand::Send(action) => Ok(*action),
+        PlannedCommand::LeftOut(reason) => Err(reason),
     }
 }
 

@@ -1,5 +1,5 @@
 //! Rules that contradict each other: two rules with one name, two equally specific rules of an exclusive
-//! pattern for one namespace, two claims on one field.
+//! pattern for one namespace, two rules with one exclusive field.
 //!
 //! Rules are compared only within groups that could collide, so that ten thousand rules for ten
 //! thousand namespaces load fast. Of disabled rules only the names are checked. A shadow rule does not
@@ -11,8 +11,8 @@ use std::collections::{HashMap, HashSet};
 use std::hash::Hash;
 
 use super::rule::{Mode, Rule};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern};
-use crate::patterns::{AnyPattern, Claim};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
+use crate::patterns::{AnyPattern, ExclusiveField};
 
 /// How many comparisons of namespaces a load may take: one or two seconds. Only namespaces with `*` need more
 /// than one comparison each, and thousands of them that may overlap are a mistake.
@@ -53,7 +53,7 @@ impl Budget {
 pub(super) fn check(rules: &[Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let active: Vec<_> = rules.iter().filter(|rule| rule.mode != Mode::Disabled).collect();
     check_applicable(&active, budget, found);
-    check_claims(&active, budget, found);
+    check_exclusive_fields(&active, budget, found);
     let views: Vec<_> = active.iter().map(|rule| rule.view()).collect();
     found.extend(AnyPattern::contradictions(&views));
 }
@@ -81,20 +81,20 @@ pub(super) fn check_names(names: &[Located<String>], found: &mut Vec<Diagnostic>
 /// One namespace of one rule, in a group of namespaces that could collide.
 struct CompetingNamespace<'r> {
     rule: &'r Rule,
-    namespace: &'r Located<NamespacePattern>,
-    /// Its claim, in a group of claims.
-    claim: Option<&'r Claim>,
+    namespace: &'r Located<NamespaceGlob>,
+    /// Its exclusive field, in a group of such fields.
+    exclusive_field: Option<&'r ExclusiveField>,
 }
 
 fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
     for rule in rules.iter().filter(|rule| rule.pattern.exclusive()) {
         for namespace in &rule.namespaces {
-            // Namespace patterns are equally specific only if their ranks have the same prefix. They overlap only
+            // Namespace globs are equally specific only if their ranks have the same prefix. They overlap only
             // if the literal text they start with is the same.
             let key =
                 (rule.pattern.name(), rule.mode == Mode::Shadow, namespace.rank().prefix(), literal_start(namespace));
-            groups.entry(key).or_default().push(CompetingNamespace { rule, namespace, claim: None });
+            groups.entry(key).or_default().push(CompetingNamespace { rule, namespace, exclusive_field: None });
         }
     }
     let equal =
@@ -106,8 +106,8 @@ fn check_applicable(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic
     }
 }
 
-/// The text that every namespace of the pattern starts with.
-fn literal_start(namespace: &NamespacePattern) -> String {
+/// The text that every matched namespace starts with.
+fn literal_start(namespace: &NamespaceGlob) -> String {
     let text = namespace.to_string();
     text.split('*').next().unwrap_or_default().to_owned()
 }
@@ -130,15 +130,19 @@ fn contradiction(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>
         ))
 }
 
-fn check_claims(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
-    let claims: Vec<(&Rule, Vec<Claim>)> = rules.iter().map(|rule| (*rule, rule.pattern.claims())).collect();
+fn check_exclusive_fields(rules: &[&Rule], budget: &Budget, found: &mut Vec<Diagnostic>) {
+    let exclusive_fields: Vec<(&Rule, Vec<ExclusiveField>)> =
+        rules.iter().map(|rule| (*rule, rule.pattern.exclusive_fields())).collect();
     let mut groups: HashMap<_, Vec<CompetingNamespace<'_>>> = HashMap::new();
-    for (rule, claims) in &claims {
-        for claim in claims {
-            let root = claim.field.split('.').next().unwrap_or_default();
-            let key = (claim.kind, rule.mode == Mode::Shadow, root);
-            let rule_namespaces =
-                rule.namespaces.iter().map(|namespace| CompetingNamespace { rule, namespace, claim: Some(claim) });
+    for (rule, exclusive_fields) in &exclusive_fields {
+        for exclusive_field in exclusive_fields {
+            let root = exclusive_field.field.split('.').next().unwrap_or_default();
+            let key = (exclusive_field.kind, rule.mode == Mode::Shadow, root);
+            let rule_namespaces = rule.namespaces.iter().map(|namespace| CompetingNamespace {
+                rule,
+                namespace,
+                exclusive_field: Some(exclusive_field),
+            });
             groups.entry(key).or_default().extend(rule_namespaces);
         }
     }
@@ -159,21 +163,22 @@ fn claim_one_field(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'
         let rest = inner.strip_prefix(outer);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
     };
-    match (first.claim, second.claim) {
+    match (first.exclusive_field, second.exclusive_field) {
         (Some(a), Some(b)) => within(&a.field, &b.field) || within(&b.field, &a.field),
         _ => false,
     }
 }
 
 fn field_claimed_twice(first: &CompetingNamespace<'_>, second: &CompetingNamespace<'_>) -> Option<Diagnostic> {
-    let (claim, other) = (second.claim?, first.claim?);
+    let (exclusive_field, other) = (second.exclusive_field?, first.exclusive_field?);
     let (one, two) = (&first.rule.name.value, &second.rule.name.value);
-    let message = format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", claim.field.value);
+    let message =
+        format!("`{one}` and `{two}` both claim the field `{}` in the same namespace", exclusive_field.field.value);
     let help = format!(
         "`{}` and `{}` overlap; merge the rules, narrow one, or set one to `mode: disabled`",
         first.namespace.value, second.namespace.value
     );
-    let mistake = Diagnostic::error(Code::FieldClaimedTwice, claim.field.span, message)
+    let mistake = Diagnostic::error(Code::FieldClaimedTwice, exclusive_field.field.span, message)
         .note(format!("claimed by `{two}`"))
         .label(other.field.span, format!("claimed by `{one}`"));
     Some(mistake.help(help))
@@ -222,7 +227,7 @@ impl<'n> SeenNamespaces<'n> {
         Self { budget, by_name, by_database, by_collection, rest: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, at: usize, namespace: &'n NamespacePattern) {
+    pub(super) fn add(&mut self, at: usize, namespace: &'n NamespaceGlob) {
         let (database, collection) = (namespace.database(), namespace.collection());
         let list = match (database.is_literal(), collection.is_literal()) {
             (true, true) => {
@@ -237,7 +242,7 @@ impl<'n> SeenNamespaces<'n> {
     }
 
     /// Those that may overlap with this one, as long as the budget lasts.
-    pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespacePattern) -> impl Iterator<Item = usize> + 's {
+    pub(super) fn candidates<'s>(&'s self, namespace: &'s NamespaceGlob) -> impl Iterator<Item = usize> + 's {
         let (database, collection) = (namespace.database(), namespace.collection());
         let (database, collection) =
             (database.is_literal().then(|| database.as_str()), collection.is_literal().then(|| collection.as_str()));

@@ -9,10 +9,10 @@ use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
 use crate::config::keys::{
     Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm, ReadValue, Setting, SharedText, TEXT,
-    Text, TextForm, Texts, ValueForm, ValueList, Whole,
+    Text, TextForm, TextOrList, ValueForm, ValueList, WholeNumber,
 };
 use crate::config::{
-    self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespacePattern, Node, NodeValue,
+    self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespaceGlob, Node, NodeValue,
     PatternSettings, ReadContext, Sources, Span, unknown_key,
 };
 use crate::patterns::AnyPattern;
@@ -45,9 +45,9 @@ const NAME: Setting<Text> = Setting::required(
 );
 const WHY: Setting<Text> =
     Setting::optional("why", TEXT, "Shown to the application when the rule rejects one of its statements.");
-const NAMESPACES: Setting<Texts<SharedText>> = Setting::required(
+const NAMESPACES: Setting<TextOrList<SharedText>> = Setting::required(
     "namespace",
-    Texts(SharedText(&NAMESPACE)),
+    TextOrList(SharedText(&NAMESPACE)),
     "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
 );
 const NAMESPACE: NamedForm = NamedForm {
@@ -73,11 +73,11 @@ const EXCEPT: Setting<Mapping> = Setting::optional(
     Mapping(&EXCEPT_KEYS),
     "Clients that the rule does not apply to; every use is counted and logged.",
 );
-const APPS: Setting<Texts<Text>> =
-    Setting::optional("apps", Texts(TEXT), "Globs for the appName of the connection string.");
-const USERS: Setting<Texts<Text>> = Setting::optional(
+const APPS: Setting<TextOrList<Text>> =
+    Setting::optional("apps", TextOrList(TEXT), "Globs for the appName of the connection string.");
+const USERS: Setting<TextOrList<Text>> = Setting::optional(
     "users",
-    Texts(Text(TextForm::matching(r"^[^.]+\..+"))),
+    TextOrList(Text(TextForm::matching(r"^[^.]+\..+"))),
     "Globs for authenticated users: \"authDb.user\".",
 );
 const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
@@ -106,7 +106,7 @@ pub(super) struct RuleFileContent {
 pub(super) fn read_rules(sources: &Sources, found: &mut Vec<Diagnostic>) -> RuleFileContent {
     let mut read = RuleFileContent { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to check.
-    let unread: HashSet<FileId> = found.iter().map(|one| one.place.file()).collect();
+    let unread: HashSet<FileId> = found.iter().map(|one| one.location.file()).collect();
     for file in sources.files().filter(|file| !unread.contains(file)) {
         match config::parse(file, sources.text(file)) {
             Ok(tree) => {
@@ -166,7 +166,7 @@ impl ReadValue for Version {
     type Value = ();
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<()> {
-        let version = Whole(i64::MIN..=i64::MAX).read(context, key, node)?;
+        let version = WholeNumber(i64::MIN..=i64::MAX).read(context, key, node)?;
         if version.value != VERSION {
             let message = format!("version {} of the rule language is not supported", version.value);
             let mistake = Diagnostic::error(Code::UnsupportedVersion, version.span, message);
@@ -205,7 +205,7 @@ fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnos
     // The settings are checked even if something else in the rule is wrong.
     let pattern = pattern.and_then(|(name, key, settings)| {
         let known = namespaces.as_deref().unwrap_or_default();
-        let settings_of = PatternSettings { place: settings.span, key, example: AnyPattern::example(name) };
+        let settings_of = PatternSettings { span: settings.span, key, example: AnyPattern::example(name) };
         let mut context = ReadContext::for_settings(found, known, settings_of);
         AnyPattern::read_settings(name, settings, &mut context)
     });
@@ -266,10 +266,10 @@ fn to_kebab_case(name: &str) -> String {
 }
 
 /// `None` if any is invalid: checks with only some of a rule's namespaces would give confusing diagnostics.
-fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> Option<Vec<Located<NamespacePattern>>> {
+fn read_namespaces(texts: &[Located<String>], context: &mut ReadContext<'_>) -> Option<Vec<Located<NamespaceGlob>>> {
     let mut namespaces = Vec::with_capacity(texts.len());
     for text in texts {
-        match NamespacePattern::parse(text) {
+        match NamespaceGlob::parse(text) {
             Ok(value) => namespaces.push(Located { value, span: text.span }),
             Err(error) => {
                 let mut mistake = Diagnostic::error(Code::InvalidNamespace, text.span, error.to_string());
@@ -290,8 +290,8 @@ fn read_except(rule: &mut MapReader<'_, '_, '_>) -> Except {
     let empty = !except.has(&APPS) && !except.has(&USERS);
     if empty {
         let message = "`except` has neither `apps` nor `users`";
-        let place = except.place();
-        except.context().error(Code::InvalidException, place, message);
+        let span = except.span();
+        except.context().error(Code::InvalidException, span, message);
     }
     for text in apps.iter().chain(&users).flatten() {
         warn_of_general_exception(text, except.context());
@@ -362,7 +362,7 @@ fn find_pattern<'n>(mut rule: MapReader<'n, '_, '_>) -> Option<PatternEntry<'n>>
 }
 
 fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
-    let place = rule.place();
+    let span = rule.span();
     let (context, unknown, allowed) = rule.finish_quietly();
     let meant = meant_as_pattern(&unknown, &allowed, patterns);
     for key in &unknown {
@@ -372,7 +372,7 @@ fn report_no_pattern(rule: MapReader<'_, '_, '_>, patterns: &[&'static str]) {
         });
     }
     if meant.is_none() {
-        let mistake = Diagnostic::error(Code::NoPattern, place, "this rule has no pattern");
+        let mistake = Diagnostic::error(Code::NoPattern, span, "this rule has no pattern");
         let patterns = suggest::one_of(patterns.iter().copied());
         context.push(mistake.help(format!("add one of {patterns}")));
     }

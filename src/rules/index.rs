@@ -14,7 +14,7 @@ use foldhash::fast::RandomState;
 use smallvec::SmallVec;
 
 use super::rule::RuleId;
-use crate::config::{Glob, NamespacePattern, Rank, bucketed_collection, is_server_collection, is_server_database};
+use crate::config::{Glob, NamespaceGlob, Rank, bucketed_collection, is_server_collection, is_server_database};
 
 /// The rules of one namespace in evaluation order; on the stack up to eight rules.
 pub(super) type RuleIds = SmallVec<[RuleId; 8]>;
@@ -45,22 +45,22 @@ pub(super) enum FoundRules<'a> {
 }
 
 impl Index {
-    /// `indexed_rules` are all rules by number; `namespaces` are the patterns of the active ones.
+    /// `indexed_rules` are all rules by number; `namespaces` are those of the active ones.
     pub(super) fn new<'p>(
         indexed_rules: Vec<IndexedRule>,
-        namespaces: impl IntoIterator<Item = (RuleId, Cow<'p, NamespacePattern>)>,
+        namespaces: impl IntoIterator<Item = (RuleId, Cow<'p, NamespaceGlob>)>,
     ) -> Self {
         let mut index = Self { indexed_rules, ..Self::default() };
         let mut exact: HashMap<ExactName, SmallVec<[Match; 8]>, RandomState> = HashMap::default();
-        for (rule, pattern) in namespaces {
-            index.collections.add(pattern.collection());
-            let rank = pattern.rank();
-            match pattern.exact() {
+        for (rule, namespace) in namespaces {
+            index.collections.add(namespace.collection());
+            let rank = namespace.rank();
+            match namespace.exact() {
                 Some((database, collection)) => {
                     let name = ExactName::new(database, collection);
                     exact.entry(name).or_default().push(Match { rule, rank });
                 }
-                None => index.globs.add(GlobRule { pattern: pattern.into_owned(), found: Match { rule, rank } }),
+                None => index.globs.add(GlobRule { namespace: namespace.into_owned(), found: Match { rule, rank } }),
             }
         }
         for (name, mut matches) in exact {
@@ -186,7 +186,7 @@ impl<'a> Borrow<dyn NamespaceParts + 'a> for ExactName {
 
 #[derive(Debug)]
 struct GlobRule {
-    pattern: NamespacePattern,
+    namespace: NamespaceGlob,
     found: Match,
 }
 
@@ -205,7 +205,7 @@ struct Globs {
 
 impl Globs {
     fn add(&mut self, rule: GlobRule) {
-        let (database, collection) = (rule.pattern.database(), rule.pattern.collection());
+        let (database, collection) = (rule.namespace.database(), rule.namespace.collection());
         let database_prefix = key(database.literal_prefix());
         let collection_prefix = key(collection.literal_prefix());
         if database.is_literal() {
@@ -227,7 +227,7 @@ impl Globs {
         }
         let mut take = |globs: &PrefixIndex<GlobRule>, name: &[u8]| {
             globs.for_each_candidate(name, |rule| {
-                if rule.pattern.matches(database, collection) {
+                if rule.namespace.matches(database, collection) {
                     matches.push(rule.found);
                 }
             });
@@ -284,7 +284,7 @@ impl Collections {
     }
 }
 
-/// Items by the literal text that their pattern starts with. A lookup costs one probe for each distinct
+/// Items by the literal text that their glob starts with. A lookup costs one probe for each distinct
 /// *length* of such a text. Items that start with the same text are tried in turn.
 #[derive(Debug)]
 struct PrefixIndex<T> {

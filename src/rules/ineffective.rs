@@ -8,7 +8,7 @@ use std::collections::HashMap;
 
 use super::conflict::{Budget, SeenNamespaces};
 use super::rule::{Except, Mode, Rule, Unsupported, UserGlob};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::WeakerSetting;
 
 /// Reports all of them. `rules` must be free of contradictions.
@@ -33,7 +33,7 @@ fn without_effect_in_shadow(rule: &Rule) -> Option<Diagnostic> {
 /// One namespace of a rule.
 struct RuleNamespace<'r> {
     rule: &'r Rule,
-    namespace: &'r Located<NamespacePattern>,
+    namespace: &'r Located<NamespaceGlob>,
 }
 
 fn rule_namespaces<'r>(rule: &'r Rule) -> impl Iterator<Item = RuleNamespace<'r>> + use<'r> {
@@ -167,10 +167,7 @@ fn weaker_than(narrow: &RuleNamespace<'_>, broad: &RuleNamespace<'_>, weaker_set
         ))
 }
 
-fn index<'n>(
-    budget: &'n Budget,
-    namespaces: impl Iterator<Item = &'n Located<NamespacePattern>>,
-) -> SeenNamespaces<'n> {
+fn index<'n>(budget: &'n Budget, namespaces: impl Iterator<Item = &'n Located<NamespaceGlob>>) -> SeenNamespaces<'n> {
     let mut index = SeenNamespaces::new(budget);
     for (at, namespace) in namespaces.enumerate() {
         index.add(at, namespace);

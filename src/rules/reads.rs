@@ -8,8 +8,8 @@ use crate::command::Namespace;
 use crate::patterns::Mode;
 
 /// Returns the enforced rule that lets the query listener read this collection.
-pub fn naming<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
-    let found = rules.naming(namespace.database, namespace.collection)?;
+pub fn reads_rule<'r>(rules: &'r RuleSet, namespace: Namespace<'_>) -> Option<&'r Rule> {
+    let found = rules.rules_naming(namespace.database, namespace.collection)?;
     found.iter().find(|rule| rule.mode == Mode::Enforce)
 }
 

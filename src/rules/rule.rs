@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::mode_override::ModeOverride;
-use crate::config::{Glob, Located, Location, NamespacePattern, Span};
+use crate::config::{Glob, Located, Location, NamespaceGlob, Span};
 pub use crate::patterns::Mode;
 use crate::patterns::{AnyPattern, RuleView};
 
@@ -32,7 +32,7 @@ pub struct Rule {
     /// Part of the error that the application gets on a rejection.
     pub why: Option<String>,
     /// At least one.
-    pub namespaces: Vec<Located<NamespacePattern>>,
+    pub namespaces: Vec<Located<NamespaceGlob>>,
     /// The mode that applies: that of an override, or [`Self::file_mode`].
     pub mode: Mode,
     /// The mode in the rule file.
@@ -47,7 +47,7 @@ pub struct Rule {
     pub pattern: AnyPattern,
     /// Its `tests`.
     pub tests: Vec<RuleTest>,
-    /// Its place, for logs.
+    /// Its location, for logs.
     pub location: Location,
 }
 

@@ -6,7 +6,7 @@ use super::rule::{Expectation, RuleTest};
 use crate::config::keys::{
     Constraint, Keys, Keywords, Mapping, NamedForm, Setting, TEXT, Text, TextForm, ValueForm, ValueList,
 };
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespacePattern, Node, ReadContext, Sources, Span};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, ReadContext, Sources, Span};
 use crate::shell::{self, ShellError};
 
 /// What `db` means if no namespace determines it: the shell's own default.
@@ -46,7 +46,7 @@ const KEYS: Keys = Keys::new("", &[&GIVEN, &EXPECT, &BECOMES, &AS, &AT])
     .constrained(&[Constraint::ExactlyOneOf(&["expect", "becomes"])]);
 
 /// What `db` means in the tests of a rule for these namespaces: the first database without `*`.
-pub(super) fn database(namespaces: &[Located<NamespacePattern>]) -> Option<&str> {
+pub(super) fn database(namespaces: &[Located<NamespaceGlob>]) -> Option<&str> {
     let mut databases = namespaces.iter().map(|namespace| namespace.value.database());
     databases.find(|database| database.is_literal()).map(|database| database.as_str())
 }
@@ -91,10 +91,10 @@ impl TestReader<'_> {
         Some(RuleTest { given: given?, database, expect: expect?, app, user, at, span: node.span })
     }
 
-    /// The diagnostic for a command with a syntax error, at the error's place in the file.
+    /// The diagnostic for a command with a syntax error, at the error's location in the file.
     fn mistake(&self, command: &Located<String>, error: &ShellError) -> Diagnostic {
-        let place = self.place(command, error.span.start, error.span.end);
-        let mistake = Diagnostic::error(Code::InvalidCommand, place, &error.message);
+        let span = self.span_in(command, error.span.start, error.span.end);
+        let mistake = Diagnostic::error(Code::InvalidCommand, span, &error.message);
         match &error.help {
             Some(help) => mistake.help(help),
             None => mistake,
@@ -103,7 +103,7 @@ impl TestReader<'_> {
 
     /// Where these bytes of a text are in its file: in the line with the same content. If YAML escapes make the lines
     /// differ, the span of the whole text.
-    fn place(&self, text: &Located<String>, start: usize, end: usize) -> Span {
+    fn span_in(&self, text: &Located<String>, start: usize, end: usize) -> Span {
         let line_start = text.value.get(..start).and_then(|before| before.rfind('\n')).map_or(0, |at| at + 1);
         let line = text.value.get(line_start..).and_then(|rest| rest.lines().next()).unwrap_or_default();
         let written = self.sources.slice(text.span);
@@ -123,7 +123,7 @@ fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
         false => Expectation::Unchanged,
     });
     let becomes = test.get(&BECOMES).map(Expectation::Becomes);
-    let place = test.place();
+    let span = test.span();
     let help = "write one of `expect: rejected`, `expect: unchanged` or `becomes: COMMAND`";
     match (test.entry(EXPECT.name), test.entry(BECOMES.name)) {
         (Some((first, _)), Some((second, _))) => {
@@ -135,7 +135,7 @@ fn read_expectation(test: &mut MapReader<'_, '_, '_>) -> Option<Expectation> {
         }
         (None, None) => {
             let message = "this test has no expected result";
-            let mistake = Diagnostic::error(Code::InvalidTest, place, message);
+            let mistake = Diagnostic::error(Code::InvalidTest, span, message);
             test.context().push(mistake.help(help));
             None
         }

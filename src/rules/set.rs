@@ -14,7 +14,7 @@ use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
 use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
-use crate::config::{Diagnostic, NamespacePattern, Report, Severity, Source, Sources};
+use crate::config::{Diagnostic, NamespaceGlob, Report, Severity, Source, Sources};
 use crate::patterns::AnyPattern;
 
 /// A checked, indexed, immutable set of rules.
@@ -147,7 +147,7 @@ impl RuleSet {
     /// The rules that name a namespace but evaluate no statements, chosen and sorted as in
     /// [`rules_for`](Self::rules_for).
     #[must_use]
-    pub fn naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
+    pub fn rules_naming(&self, database: impl AsRef<[u8]>, collection: impl AsRef<[u8]>) -> Option<NamespaceRules<'_>> {
         let found = self.naming.find(database.as_ref(), collection.as_ref())?;
         Some(NamespaceRules { rules: &self.rules, found })
     }
@@ -337,7 +337,7 @@ fn exclusive_slot(rule: &Rule) -> u16 {
 }
 
 /// The namespaces of the rules that evaluate statements, or of those that do not.
-fn namespaces(rules: &[Rule], evaluates: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespacePattern>)> {
+fn namespaces(rules: &[Rule], evaluates: bool) -> impl Iterator<Item = (RuleId, Cow<'_, NamespaceGlob>)> {
     let active = rules.iter().filter(move |rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() == evaluates);
     active.flat_map(|rule| {
         let own = rule.namespaces.iter().map(|one| Cow::Borrowed(&one.value));
@@ -435,7 +435,7 @@ mod tests {
             // Two exclusive rules of one mode must not load if neither is more specific.
             let parsed: Vec<_> = patterns
                 .iter()
-                .map(|(namespace, kind)| (crate::config::NamespacePattern::parse(namespace).unwrap(), *kind))
+                .map(|(namespace, kind)| (crate::config::NamespaceGlob::parse(namespace).unwrap(), *kind))
                 .collect();
             let contradiction = parsed.iter().enumerate().any(|(at, (one, kind))| {
                 parsed[..at].iter().any(|(other, other_kind)| {
@@ -446,10 +446,10 @@ mod tests {
             prop_assert_eq!(loaded.is_err(), contradiction);
             let Ok(loaded) = loaded else { return Ok(()) };
             for (database, collection) in &names {
-                let matching = |(one, kind): &&(crate::config::NamespacePattern, u8)| {
+                let matching = |(one, kind): &&(crate::config::NamespaceGlob, u8)| {
                     *kind != 1 && one.matches(database.as_bytes(), collection.as_bytes())
                 };
-                let applies = |(one, kind): &(crate::config::NamespacePattern, u8)| {
+                let applies = |(one, kind): &(crate::config::NamespaceGlob, u8)| {
                     *kind < 2 || parsed.iter().filter(matching).all(|(other, other_kind)| {
                         kind != other_kind || other.compare_specificity(one) != Some(std::cmp::Ordering::Greater)
                     })

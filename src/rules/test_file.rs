@@ -5,7 +5,7 @@
 use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
-use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, Texts, ValueForm, ValueList};
+use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, TextOrList, ValueForm, ValueList};
 use crate::config::{
     self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, Source, Sources, Span,
 };
@@ -18,9 +18,9 @@ pub const TEST_FILE: NamedForm = NamedForm {
 };
 const DATABASE: Setting<Text> =
     Setting::optional("database", TEXT, "The database that `db` stands for in the commands. Default: test.");
-const RULES: Setting<Texts<Text>> = Setting::optional(
+const RULES: Setting<TextOrList<Text>> = Setting::optional(
     "rules",
-    Texts(TEXT),
+    TextOrList(TEXT),
     "The rule files and folders to test, besides this file. Default: everything in its folder.",
 );
 const TESTS: Setting<ValueList> = Setting::required(
@@ -61,7 +61,7 @@ impl TestFiles {
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
-        let unread: Vec<FileId> = found.iter().map(|one| one.place.file()).collect();
+        let unread: Vec<FileId> = found.iter().map(|one| one.location.file()).collect();
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
             match config::parse(file, sources.text(file)) {
@@ -113,7 +113,7 @@ mod tests {
 
     #[test]
     fn diagnostics_point_at_the_mistake() {
-        for (text, place, message) in [
+        for (text, span, message) in [
             ("", "shop.test.yaml:1:1", "this file has no content"),
             ("version: 1", "shop.test.yaml:1:1", "`tests` is missing"),
             ("version: 2\ntests: []", "shop.test.yaml:1:10", "version 2 of the rule language is not supported"),
@@ -125,7 +125,7 @@ mod tests {
             ),
         ] {
             let report = load(text).unwrap_err().render(false);
-            assert!(report.contains(place) && report.contains(message), "{report}");
+            assert!(report.contains(span) && report.contains(message), "{report}");
         }
     }
 }

@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::set::RuleSet;
-use crate::config::{self, Code, DiagnosticPlace, FileId, Node, NodeValue, Report, Source, Sources};
+use crate::config::{self, Code, DiagnosticLocation, FileId, Node, NodeValue, Report, Source, Sources};
 use support::cpu_time::CpuTimer;
 
 const TITLE: &str = "=== ";
@@ -39,8 +39,8 @@ fn reports_match_the_table() {
         let report = load(&files).map_or_else(|report| report, |rules| rules.warnings().clone());
         assert!(!report.is_empty(), "{title}");
         codes.extend(report.diagnostics.iter().map(|one| one.code));
-        let spans = report.diagnostics.iter().map(|one| one.place);
-        assert!(spans.into_iter().all(|place| matches!(place, DiagnosticPlace::At(_))));
+        let spans = report.diagnostics.iter().map(|one| one.location);
+        assert!(spans.into_iter().all(|span| matches!(span, DiagnosticLocation::At(_))));
         write!(found, "{TITLE}{title}\n{input}{REPORT}{report}\n").unwrap();
     }
     if std::env::var_os("UPDATE_EXPECT").is_some() {

@@ -131,8 +131,8 @@ impl NeededPrivilege<'_> {
     fn described(&self, privileges: &[&Document]) -> Option<String> {
         let actions = self.missing(privileges);
         let Privilege { database, collection, .. } = &self.privilege;
-        let place = if collection.is_empty() { database.clone() } else { format!("{database}.{collection}") };
-        (!actions.is_empty()).then(|| format!("{} on {place} (rule '{}')", actions.join(", "), self.rule))
+        let namespace = if collection.is_empty() { database.clone() } else { format!("{database}.{collection}") };
+        (!actions.is_empty()).then(|| format!("{} on {namespace} (rule '{}')", actions.join(", "), self.rule))
     }
 
     fn missing(&self, privileges: &[&Document]) -> Vec<&'static str> {

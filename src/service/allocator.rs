@@ -5,9 +5,9 @@
 //! A number is handed out at most once, whatever fails: numbers come only from blocks that the store has granted. A
 //! block whose grant is uncertain is dropped, which leaves a gap. This module must not know about drivers.
 //!
-//! Numbers that clients supply themselves are removed from the leftovers, and the counter is raised to them, so that
+//! Numbers that clients provide themselves are removed from the leftovers, and the counter is raised to them, so that
 //! no later block contains them. There is at most one request to the store per counter at a time, so no block is in
-//! flight while a supplied number is processed. Leftovers in other processes cannot be reached.
+//! flight while a provided number is processed. Leftovers in other processes cannot be reached.
 
 use std::collections::{HashMap, VecDeque};
 use std::ops::RangeInclusive;
@@ -191,13 +191,13 @@ fn next_round(numbers: &Mutex<CounterNumbers>) -> Option<StoreRequest> {
 }
 
 impl CounterNumbers {
-    /// Numbers from the leftovers, or a place at the end of the queue.
+    /// Numbers from the leftovers, or a position at the end of the queue.
     fn serve(&mut self, request: NumberRequest) -> Allocation {
         let count = i64::from(request.count);
         if self.asking {
             self.requested_meanwhile = self.requested_meanwhile.saturating_add(count);
         }
-        self.remove_from_leftovers(&request.brought);
+        self.remove_from_leftovers(&request.provided);
         if self.waiting.is_empty() && self.can_serve(&request) {
             let numbers = self.take(count);
             if self.is_low(&request) {
@@ -212,8 +212,8 @@ impl CounterNumbers {
 
     fn serve_waiting(&mut self) {
         while let Some(waiter) = self.waiting.front() {
-            let brought = waiter.request.brought.clone();
-            self.remove_from_leftovers(&brought);
+            let provided = waiter.request.provided.clone();
+            self.remove_from_leftovers(&provided);
             let Some(waiter) = self.waiting.pop_front() else { break };
             if waiter.answer.is_closed() {
                 continue;
@@ -234,7 +234,7 @@ impl CounterNumbers {
     }
 
     fn can_serve(&self, request: &NumberRequest) -> bool {
-        i64::from(request.count) <= self.available() && request.brought.iter().all(|number| self.last >= Some(*number))
+        i64::from(request.count) <= self.available() && request.provided.iter().all(|number| self.last >= Some(*number))
     }
 
     /// Removes numbers from the leftovers.
@@ -277,7 +277,7 @@ impl CounterNumbers {
         };
         let wanted: i64 = self.waiting.iter().map(|waiter| i64::from(waiter.request.count)).sum();
         let missing = wanted - self.available();
-        let ahead = || first.brought.iter().copied().filter(|number| self.last < Some(*number));
+        let ahead = || first.provided.iter().copied().filter(|number| self.last < Some(*number));
         // The next block would contain the number, and then be one number short.
         let is_near = |number: i64| self.last.is_some_and(|last| number <= last.saturating_add(missing));
         if let Some(number) = ahead().max()

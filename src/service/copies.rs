@@ -47,14 +47,14 @@ impl Task for KeepCopies {
         format!("copies {}: {}", self.rule, self.copies)
     }
 
-    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
-        Box::pin(self.propagate(turn))
+    fn work<'w>(&'w self, context: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
+        Box::pin(self.propagate(context))
     }
 }
 
 impl KeepCopies {
-    async fn propagate(&self, turn: WorkerContext<'_>) -> Result<Infallible, Stop> {
-        let WorkerContext { client, lease, .. } = turn;
+    async fn propagate(&self, context: WorkerContext<'_>) -> Result<Infallible, Stop> {
+        let WorkerContext { client, lease, .. } = context;
         let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
         let collections = follow::watched(&self.copies);
         let mut checked = lease.is_repaired();
@@ -62,7 +62,7 @@ impl KeepCopies {
         let mut streams = Vec::with_capacity(collections.len());
         for (number, collection) in collections.iter().enumerate() {
             checked &= lease.token(number).is_some();
-            let (stream, changes) = follow::open(&repairer, collection, number, turn).await?;
+            let (stream, changes) = follow::open(&repairer, collection, number, context).await?;
             // A successor must not begin later.
             if let Some(token) = stream.beginning()? {
                 lease.store_token(number, token).await?;
@@ -77,7 +77,7 @@ impl KeepCopies {
             }
             Ok(())
         };
-        let follow_all = streams.into_iter().map(|(stream, changes)| stream.follow(turn, changes));
+        let follow_all = streams.into_iter().map(|(stream, changes)| stream.follow(context, changes));
         let (followed, ()) =
             futures_util::future::try_join(futures_util::future::try_join_all(follow_all), check_all).await?;
         match followed.into_iter().next() {

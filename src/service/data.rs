@@ -1,4 +1,4 @@
-//! Searches stored documents for what rules promise and need (`docward check --data`), and sets what can be set safely
+//! Searches stored documents for what rules need and forbid (`docward check --data`), and sets what can be set safely
 //! (`docward backfill`).
 //!
 //! The patterns declare the searches ([`DataCheck`]). One pass over a collection evaluates those of all rules. It reads

@@ -28,7 +28,7 @@ use super::worker::stream::{ChangeEvent, ChangeHandler, CollectionStream, time_o
 use super::worker::{Stop, Task, TaskWords, WorkerContext};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::patterns::history::History;
-use entries::{Before, Gap, HistoryEntries, LARGEST_DOCUMENT, NO_ROOM, NewEntry};
+use entries::{Gap, HistoryEntries, LARGEST_DOCUMENT, NO_ROOM, NewEntry, PreviousState};
 
 /// Changes that are stored together, at most.
 const BATCH: usize = 500;
@@ -71,20 +71,20 @@ impl Task for KeepHistory {
         format!("{:?}", self.history.keep)
     }
 
-    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
-        Box::pin(self.record(turn))
+    fn work<'w>(&'w self, context: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
+        Box::pin(self.record(context))
     }
 }
 
 impl KeepHistory {
-    async fn record(&self, turn: WorkerContext<'_>) -> Result<Infallible, Stop> {
+    async fn record(&self, context: WorkerContext<'_>) -> Result<Infallible, Stop> {
         let Self { rule, history } = self;
-        let stored = turn.lease.token(0);
-        let lost = turn.lease.lost_token(0).and_then(time_of);
+        let stored = context.lease.token(0);
+        let lost = context.lease.lost_token(0).and_then(time_of);
         // An application may drop a collection for good, so docward creates it only at the very beginning.
         let creates = stored.is_none() && lost.is_none();
-        let exists = prepare::switch_on(turn.client, history, creates).await?;
-        let entries = HistoryEntries { client: turn.client, history };
+        let exists = prepare::switch_on(context.client, history, creates).await?;
+        let entries = HistoryEntries { client: context.client, history };
         prepare::expire(&entries).await?;
         let position = match stored {
             Some(position) => {
@@ -92,30 +92,31 @@ impl KeepHistory {
                 entries.require_beginning(time?).await?;
                 position
             }
-            None => begin(turn, &entries, lost).await?.into(),
+            None => begin(context, &entries, lost).await?.into(),
         };
-        let stream = CollectionStream::open(turn.client, 0, Some(position), &history.of, pipeline(), options()).await?;
+        let stream =
+            CollectionStream::open(context.client, 0, Some(position), &history.of, pipeline(), options()).await?;
         let recorder =
-            HistoryRecorder { rule, turn, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
-        stream.follow(turn, recorder).await
+            HistoryRecorder { rule, context, entries, added: Vec::new(), bytes: 0, exists, prepared: Instant::now() };
+        stream.follow(context, recorder).await
     }
 }
 
 /// Marks the beginning of the history, or the end of the gap since the cluster time `lost`, and returns it. Changes
 /// after it have pre-images.
 async fn begin(
-    turn: WorkerContext<'_>,
+    context: WorkerContext<'_>,
     entries: &HistoryEntries<'_>,
     lost: Option<Timestamp>,
 ) -> Result<Timestamp, Stop> {
-    let (time, _) = prepare::server_time(turn.client).await?;
+    let (time, _) = prepare::server_time(context.client).await?;
     let reason = match lost {
         Some(_) => "the changes of this time were no longer available",
         None => "the history begins",
     };
     entries.mark(&Gap { end: time, until: end_of_second(time), operation: "gap", since: lost, reason }).await?;
     // A successor must not begin later.
-    turn.lease.store_token(0, time.into()).await?;
+    context.lease.store_token(0, time.into()).await?;
     Ok(time)
 }
 
@@ -149,7 +150,7 @@ fn end_of_second(time: Timestamp) -> DateTime {
 /// Stores the previous states of changes.
 struct HistoryRecorder<'w> {
     rule: &'w str,
-    turn: WorkerContext<'w>,
+    context: WorkerContext<'w>,
     entries: HistoryEntries<'w>,
     added: Vec<NewEntry>,
     bytes: usize,
@@ -166,10 +167,10 @@ impl ChangeHandler for HistoryRecorder<'_> {
     fn add(&mut self, change: &ChangeEvent<'_>) -> Result<(), Stop> {
         let of = change.event.get("document").ok_or_else(unreadable)?;
         let before = match (change.event.get("before"), change.operation) {
-            (Some(document), _) if document.kind == Kind::Document => Before::State(OwnedValue::from(document)),
-            (Some(large), _) if large.kind == Kind::String => Before::Unknown(NO_ROOM.into()),
-            (_, "insert") => Before::Absent,
-            _ => Before::Unknown("the server had no pre-image of this change".into()),
+            (Some(document), _) if document.kind == Kind::Document => PreviousState::State(OwnedValue::from(document)),
+            (Some(large), _) if large.kind == Kind::String => PreviousState::Unknown(NO_ROOM.into()),
+            (_, "insert") => PreviousState::Absent,
+            _ => PreviousState::Unknown("the server had no pre-image of this change".into()),
         };
         self.bytes += change.event.as_bytes().len();
         self.added.push(NewEntry {
@@ -192,7 +193,7 @@ impl ChangeHandler for HistoryRecorder<'_> {
         let stored = self.entries.store(std::mem::take(&mut self.added)).await?;
         tracing::debug!(rule = self.rule, stored = stored.entries, unknown = stored.unknown, "stored previous states");
         if stored.unknown > 0 {
-            self.turn.progress.add_unknown(stored.unknown);
+            self.context.progress.add_unknown(stored.unknown);
             tracing::warn!(
                 rule = self.rule,
                 changes = stored.unknown,
@@ -209,7 +210,7 @@ impl ChangeHandler for HistoryRecorder<'_> {
     }
 
     async fn altered(&mut self) -> Result<(), Stop> {
-        self.exists = prepare::switch_on(self.turn.client, self.entries.history, false).await?;
+        self.exists = prepare::switch_on(self.context.client, self.entries.history, false).await?;
         self.prepared = Instant::now();
         Ok(())
     }

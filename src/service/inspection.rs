@@ -13,7 +13,7 @@ use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{CollectionName, collections, first_batch, listing_error};
 use super::requirements::lacking;
 use super::{MongoService, access};
-use crate::config::{Code, Diagnostic, Located, NamespacePattern};
+use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::history::History;
 use crate::patterns::{AnyPattern, Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
 use crate::rules::Mode;
@@ -81,7 +81,7 @@ async fn no_history(client: &Client, rule: &Rule, history: &History) -> Result<O
     Ok(if missing.is_empty() { None } else { warning(why, &help) })
 }
 
-fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<CollectionName>) -> Option<Diagnostic> {
+fn no_collection(namespace: &Located<NamespaceGlob>, present: &BTreeSet<CollectionName>) -> Option<Diagnostic> {
     if matching(&namespace.value, present).next().is_some() {
         return None;
     }
@@ -99,7 +99,7 @@ fn no_collection(namespace: &Located<NamespacePattern>, present: &BTreeSet<Colle
 }
 
 fn matching<'p>(
-    pattern: &'p NamespacePattern,
+    pattern: &'p NamespaceGlob,
     present: &'p BTreeSet<CollectionName>,
 ) -> impl Iterator<Item = &'p CollectionName> {
     present.iter().filter(|(database, collection)| pattern.matches(database.as_bytes(), collection.as_bytes()))

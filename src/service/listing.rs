@@ -10,7 +10,7 @@ use mongodb::Client;
 use mongodb::error::Error;
 
 use super::mongo::is_unauthorized;
-use crate::config::NamespacePattern;
+use crate::config::NamespaceGlob;
 use crate::rules::{Mode, Rule, RuleSet};
 
 /// A collection: its database's name and its own.
@@ -23,7 +23,7 @@ pub(super) type CollectionName = (String, String);
 /// The server cannot be asked, or does not let docward list a database that `namespaces` may match, as text.
 pub(super) async fn collections(
     client: &Client,
-    namespaces: &[&NamespacePattern],
+    namespaces: &[&NamespaceGlob],
 ) -> Result<BTreeSet<CollectionName>, String> {
     let mut present = BTreeSet::new();
     for database in databases(client, namespaces).await? {
@@ -46,7 +46,7 @@ pub(super) async fn collections(
 /// The driver's error.
 pub(super) async fn visible(
     client: &Client,
-    namespace: &NamespacePattern,
+    namespace: &NamespaceGlob,
     only: Option<&str>,
 ) -> Result<BTreeSet<CollectionName>, Error> {
     let databases = match only.or_else(|| namespace.database().is_literal().then(|| namespace.database().as_str())) {
@@ -76,7 +76,7 @@ pub(super) async fn applying(
     rule: &Rule,
 ) -> Result<BTreeSet<CollectionName>, String> {
     let patterns = || rule.namespaces.iter().map(|namespace| &namespace.value);
-    let exact = patterns().filter_map(NamespacePattern::exact);
+    let exact = patterns().filter_map(NamespaceGlob::exact);
     let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
     let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
     if !globs.is_empty() {
@@ -98,7 +98,7 @@ fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Ite
     documents.filter_map(|document| document.get_str("name").ok().map(str::to_owned))
 }
 
-async fn databases(client: &Client, namespaces: &[&NamespacePattern]) -> Result<Vec<String>, String> {
+async fn databases(client: &Client, namespaces: &[&NamespaceGlob]) -> Result<Vec<String>, String> {
     // With `true` the server silently omits databases that the user may not access.
     let request = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
     match client.database("admin").run_command(request).await {

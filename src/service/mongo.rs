@@ -289,8 +289,8 @@ impl ServiceClient {
     }
 
     /// Classifies an error by whether a retry can help.
-    fn classify(&self, error: &Error, place: &str) -> LookupError {
-        let text = format!("{place}: {}", self.observed.describe(error));
+    fn classify(&self, error: &Error, subject: &str) -> LookupError {
+        let text = format!("{subject}: {}", self.observed.describe(error));
         if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
     }
 
@@ -298,9 +298,9 @@ impl ServiceClient {
     /// may still be rolled back must not be issued again either.
     async fn maximum(&self, maximum: &Maximum) -> Result<Option<i64>, LookupError> {
         let Maximum { database, collection, field } = maximum;
-        let place = format!("the largest {field} of {database}.{collection}");
+        let subject = format!("the largest {field} of {database}.{collection}");
         let filter = bson::Document::from_reader(maximum.filter().as_slice())
-            .map_err(|error| LookupError::Permanent(format!("{place}: {error}")))?;
+            .map_err(|error| LookupError::Permanent(format!("{subject}: {error}")))?;
         let documents = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let found = documents
             .find_one(filter)
@@ -309,7 +309,7 @@ impl ServiceClient {
             .selection_criteria(SelectionCriteria::ReadPreference(mongodb::options::ReadPreference::Primary))
             .read_concern(ReadConcern::local())
             .await
-            .map_err(|error| self.classify(&error, &place))?;
+            .map_err(|error| self.classify(&error, &subject))?;
         Ok(found.and_then(|found| floor(&found, field)))
     }
 }

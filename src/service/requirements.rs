@@ -28,7 +28,7 @@ const NO_EXPLAIN: [i32; 5] = [26, 59, 115, 166, 238];
 
 /// A rule and what the server lacks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Lacking {
+pub struct UnmetRequirement {
     pub rule: RuleId,
     /// Without the rule's name.
     pub text: String,
@@ -40,7 +40,7 @@ pub struct Lacking {
 ///
 /// # Errors
 /// The server cannot be asked, as text.
-pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<Lacking>, String> {
+pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<UnmetRequirement>, String> {
     let enabled = rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled);
     let needed: Vec<(&Rule, Requirement)> =
         enabled.flat_map(|rule| rule.pattern.requirements().into_iter().map(move |needed| (rule, needed))).collect();
@@ -88,7 +88,7 @@ pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
     }
 }
 
-async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<Lacking>, Error> {
+async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<UnmetRequirement>, Error> {
     let server = Capabilities::from_hello(&client.database("admin").run_command(doc! { "hello": 1 }).await?);
     let mut found = by_hello(server, needed);
     let mut answers: HashMap<Requirement, Option<String>> = HashMap::new();
@@ -98,22 +98,22 @@ async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<Lac
         }
         if let Some(Some(reason)) = answers.get(needed) {
             let help = "use a server that supports it, or set the rule to `mode: disabled`";
-            found.push(Lacking::new(rule, *needed, reason, help));
+            found.push(UnmetRequirement::new(rule, *needed, reason, help));
         }
     }
     Ok(found)
 }
 
 /// What the server lacks as far as its hello shows.
-fn by_hello(server: Capabilities, needed: &[(&Rule, Requirement)]) -> Vec<Lacking> {
+fn by_hello(server: Capabilities, needed: &[(&Rule, Requirement)]) -> Vec<UnmetRequirement> {
     let lacking = |(rule, needed): &(&Rule, Requirement)| {
         let (reason, help) = server.lacks(*needed)?;
-        Some(Lacking::new(rule, *needed, &reason, help))
+        Some(UnmetRequirement::new(rule, *needed, &reason, help))
     };
     needed.iter().filter_map(lacking).collect()
 }
 
-impl Lacking {
+impl UnmetRequirement {
     fn new(rule: &Rule, needed: Requirement, reason: &str, help: &'static str) -> Self {
         Self { rule: rule.id, text: text(needed, reason), help }
     }

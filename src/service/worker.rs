@@ -117,7 +117,7 @@ pub(super) trait Task: Send + Sync {
     }
 
     /// Works until something stops it.
-    fn work<'w>(&'w self, turn: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
+    fn work<'w>(&'w self, context: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
 }
 
 /// What a worker has while it holds the lease.
@@ -174,10 +174,10 @@ struct RuleTasks {
     server: Arc<ServiceClient>,
     shown: Arc<WorkersShown>,
     /// By label and settings.
-    running: HashMap<(String, String), Running>,
+    running: HashMap<(String, String), RunningTask>,
 }
 
-struct Running {
+struct RunningTask {
     /// Dropping it stops the task.
     stop: watch::Sender<()>,
     task: JoinHandle<()>,
@@ -195,7 +195,7 @@ impl RuleTasks {
                 let (sender, stopped) = watch::channel(());
                 let progress = self.shown.add(task.rule(), task.words().pattern);
                 let worker = ElectedWorker { task, requirements, server: self.server.clone(), progress };
-                Running { stop: sender, task: tokio::spawn(worker.run(stopped)) }
+                RunningTask { stop: sender, task: tokio::spawn(worker.run(stopped)) }
             });
         }
     }
@@ -206,8 +206,8 @@ impl RuleTasks {
 }
 
 /// Stops workers concurrently, which release their leases.
-async fn stop(workers: Vec<Running>, longest: Duration) {
-    let tasks: Vec<_> = workers.into_iter().map(|Running { stop, task }| (drop(stop), task).1).collect();
+async fn stop(workers: Vec<RunningTask>, longest: Duration) {
+    let tasks: Vec<_> = workers.into_iter().map(|RunningTask { stop, task }| (drop(stop), task).1).collect();
     // A lease that is not released expires.
     let _ = timeout(longest, futures_util::future::join_all(tasks)).await;
 }
@@ -224,7 +224,7 @@ impl ElectedWorker {
     async fn run(self, mut stopped: watch::Receiver<()>) {
         let candidate = WorkerCandidate::new(self.task.label());
         tokio::select! {
-            () = self.turns(&candidate) => {}
+            () = self.work_repeatedly(&candidate) => {}
             // The channel carries no values; only its end completes this.
             _ = stopped.changed() => {}
         }
@@ -233,13 +233,13 @@ impl ElectedWorker {
         }
     }
 
-    async fn turns(&self, candidate: &WorkerCandidate) {
+    async fn work_repeatedly(&self, candidate: &WorkerCandidate) {
         let rule = self.task.rule();
         let words = self.task.words();
         let mut logged = String::new();
         loop {
             let begun = Instant::now();
-            let Err(stop) = self.turn(candidate).await;
+            let Err(stop) = self.acquire_and_work(candidate).await;
             if begun.elapsed() > LOG_AGAIN {
                 logged.clear();
             }
@@ -266,7 +266,7 @@ impl ElectedWorker {
     }
 
     /// Acquires the lease and works until something stops it.
-    async fn turn(&self, candidate: &WorkerCandidate) -> Result<Infallible, Stop> {
+    async fn acquire_and_work(&self, candidate: &WorkerCandidate) -> Result<Infallible, Stop> {
         let client = &self.server.client().map_err(|error| Stop::Failed(error.to_string()))?;
         let hello = client.database("admin").run_command(doc! {"hello": 1}).await?;
         if let Some((why, help)) = Capabilities::from_hello(&hello).lacks_any(&self.requirements) {

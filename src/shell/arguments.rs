@@ -118,8 +118,8 @@ impl Options {
     /// Takes the option with this name. Null counts as missing.
     pub(super) fn take(&mut self, name: &'static str) -> Option<Term> {
         self.known.push(name);
-        let place = self.fields.iter().position(|field| field.key == name)?;
-        Some(self.fields.remove(place).term).filter(|term| !term.is_null())
+        let position = self.fields.iter().position(|field| field.key == name)?;
+        Some(self.fields.remove(position).term).filter(|term| !term.is_null())
     }
 
     /// Appends the given options to `fields`, in the order of `names`.

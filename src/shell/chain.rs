@@ -164,8 +164,8 @@ impl<'t> Parser<'t> {
     fn read_document(&mut self) -> Result<CommandBuilder, ShellError> {
         let (mut fields, span) = self.read_fields()?;
         let mut database = self.database.clone();
-        if let Some(place) = fields.iter().position(|field| field.key == "$db") {
-            let field = fields.remove(place);
+        if let Some(position) = fields.iter().position(|field| field.key == "$db") {
+            let field = fields.remove(position);
             let name = field.term.as_str().map(str::to_owned);
             database = name.ok_or_else(|| ShellError::new(field.term.span, "`$db` must be the name of a database"))?;
         }

@@ -22,7 +22,7 @@ fn same_fields(one: Document<'_>, other: Document<'_>, same: fn(&[u8], Value<'_>
             None => is_default(element.key, element.value),
         })
     };
-    let no_duplicates = one.refuse_duplicates().is_ok() && other.refuse_duplicates().is_ok();
+    let no_duplicates = one.reject_duplicates().is_ok() && other.reject_duplicates().is_ok();
     no_duplicates && covers(one, other) && covers(other, one)
 }
 

@@ -101,8 +101,8 @@ impl Call<'_> {
         error.help(did_you_mean(self.name, NAMES).unwrap_or_else(constants))
     }
 
-    fn wrong(&self, place: &Term, expected: &str) -> ShellError {
-        ShellError::new(place.span.clone(), format!("`{}` takes {expected}", self.name))
+    fn wrong(&self, term: &Term, expected: &str) -> ShellError {
+        ShellError::new(term.span.clone(), format!("`{}` takes {expected}", self.name))
     }
 
     fn argument<'a>(&self, arguments: &'a [Term], at: usize, expected: &str) -> Result<&'a Term, ShellError> {

@@ -4,7 +4,7 @@ use super::ShellError;
 use super::arguments::{MethodArguments, Options};
 use super::chain::MethodCollection;
 use super::term::{Term, TermContent};
-use super::writes::{Commands, Takes, check_update};
+use super::writes::{Commands, UpdateKinds, check_update};
 
 /// The parts of a findAndModify that methods name differently.
 #[derive(Debug, Default)]
@@ -41,7 +41,10 @@ impl FindAndModify {
 pub(super) fn write(collection: &MethodCollection, arguments: &mut MethodArguments, method: &str) -> Commands {
     let query = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
-    check_update(&update, if method == "findOneAndReplace" { Takes::Replacement } else { Takes::Operators })?;
+    check_update(
+        &update,
+        if method == "findOneAndReplace" { UpdateKinds::Replacement } else { UpdateKinds::Operators },
+    )?;
     let mut options = arguments.options()?;
     let new = returns_new(&mut options)?;
     let fields = options.take("projection");
@@ -84,7 +87,7 @@ pub(super) fn whole(collection: &MethodCollection, arguments: &mut MethodArgumen
         return Err(error);
     }
     if let Some(update) = &update {
-        check_update(update, Takes::Either)?;
+        check_update(update, UpdateKinds::Either)?;
     }
     let query = options.take("query");
     let new = options.flag("new")?.unwrap_or(false);

@@ -127,13 +127,13 @@ pub(super) fn boolean(value: bool) -> OwnedValue {
 /// Returns the fields of an object in JavaScript's order: array indexes first, in ascending order. A repeated key has
 /// the position of the first and the value of the last.
 pub(super) fn in_javascript_order(fields: Vec<TermField>) -> Vec<TermField> {
-    let mut places: HashMap<String, usize> = HashMap::with_capacity(fields.len());
+    let mut positions: HashMap<String, usize> = HashMap::with_capacity(fields.len());
     let mut kept: Vec<TermField> = Vec::with_capacity(fields.len());
     for field in fields {
-        match places.get(&field.key).and_then(|place| kept.get_mut(*place)) {
+        match positions.get(&field.key).and_then(|position| kept.get_mut(*position)) {
             Some(first) => first.term = field.term,
             None => {
-                places.insert(field.key.clone(), kept.len());
+                positions.insert(field.key.clone(), kept.len());
                 kept.push(field);
             }
         }

@@ -26,13 +26,13 @@ fn from_bson(document: &bson::Document) -> Vec<u8> {
 /// Returns the text in the error's span, and its message and help.
 fn mistake(text: &str) -> (String, String) {
     let error = parse(text, DATABASE).expect_err(text);
-    let place = text.get(error.span.clone()).unwrap_or_else(|| panic!("{text}: {error:?}"));
-    (place.to_owned(), format!("{} | {}", error.message, error.help.unwrap_or_default()))
+    let marked = text.get(error.span.clone()).unwrap_or_else(|| panic!("{text}: {error:?}"));
+    (marked.to_owned(), format!("{} | {}", error.message, error.help.unwrap_or_default()))
 }
 
 #[test]
 fn errors_have_a_span_and_a_message() {
-    for (text, place, message) in [
+    for (text, marked, message) in [
         ("", "", "there is no command"),
         ("orders.find()", "orders", "expected `db`, or `{` of a command document, found `orders`"),
         ("db.orders.find(", "", "expected a value, found the end"),
@@ -86,7 +86,7 @@ fn errors_have_a_span_and_a_message() {
         ("{find: \"a\", filter: {_id: {$oid: \"1\"}}}", "{$oid: \"1\"}", "507f1f77bcf86cd799439011"),
     ] {
         let (found, reported) = mistake(text);
-        assert_eq!(found, place, "{text}: {reported}");
+        assert_eq!(found, marked, "{text}: {reported}");
         assert!(reported.contains(message), "{text}: {reported}");
     }
 }

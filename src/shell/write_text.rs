@@ -41,7 +41,7 @@ pub(super) fn document(document: Document<'_>) -> Option<Piece> {
         }
         items.push(Piece::Row(vec![Piece::Atom(format!("{}: ", key(name))), piece(element.value)?]));
     }
-    document.refuse_duplicates().ok()?;
+    document.reject_duplicates().ok()?;
     Some(Piece::Group { open: "{".to_owned(), items, close: "}" })
 }
 

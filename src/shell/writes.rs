@@ -149,17 +149,17 @@ fn all_documents(terms: Vec<Term>, arguments: &MethodArguments) -> Result<Vec<Te
 
 /// The kinds of updates that a method accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Takes {
+pub(super) enum UpdateKinds {
     Operators,
     Replacement,
     Either,
 }
 
 /// Checks by the first field whether an update has operators, as drivers do.
-pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> {
+pub(super) fn check_update(term: &Term, takes: UpdateKinds) -> Result<(), ShellError> {
     let has_operators = match &term.content {
         TermContent::Document(fields) => fields.first().is_some_and(|field| field.key.starts_with('$')),
-        TermContent::Array(stages) if takes != Takes::Replacement => !stages.is_empty(),
+        TermContent::Array(stages) if takes != UpdateKinds::Replacement => !stages.is_empty(),
         _ => {
             return Err(ShellError::new(
                 term.span.clone(),
@@ -168,11 +168,11 @@ pub(super) fn check_update(term: &Term, takes: Takes) -> Result<(), ShellError> 
         }
     };
     match (takes, has_operators) {
-        (Takes::Operators, false) => {
+        (UpdateKinds::Operators, false) => {
             let error = ShellError::new(term.span.clone(), "an update without operators would replace the document");
             Err(error.help("write {$set: {…}}, or use replaceOne"))
         }
-        (Takes::Replacement, true) => {
+        (UpdateKinds::Replacement, true) => {
             let error = ShellError::new(term.span.clone(), "a replacement cannot contain update operators");
             Err(error.help("use updateOne"))
         }
@@ -186,7 +186,7 @@ fn update_statement(
     update: Term,
     multi: bool,
     options: &mut Options,
-    takes: Takes,
+    takes: UpdateKinds,
 ) -> Result<Term, ShellError> {
     check_update(&update, takes)?;
     let mut fields = vec![TermField::new("q", filter), TermField::new("u", update)];
@@ -197,7 +197,7 @@ fn update_statement(
         fields.push(TermField::new("multi", Term::boolean(true)));
     }
     options.copy(&["hint"], &mut fields);
-    if takes != Takes::Replacement {
+    if takes != UpdateKinds::Replacement {
         options.copy(&["arrayFilters"], &mut fields);
     }
     options.copy(&["collation"], &mut fields);
@@ -211,7 +211,7 @@ fn update(collection: &MethodCollection, arguments: &mut MethodArguments, multi:
     let filter = arguments.required_document("a filter")?;
     let update = arguments.required("an update")?;
     let mut options = arguments.options()?;
-    let statement = update_statement(filter, update, multi, &mut options, Takes::Operators)?;
+    let statement = update_statement(filter, update, multi, &mut options, UpdateKinds::Operators)?;
     command(collection, StatementList::Updates, vec![statement], options)
 }
 
@@ -219,7 +219,7 @@ fn replace_one(collection: &MethodCollection, arguments: &mut MethodArguments) -
     let filter = arguments.required_document("a filter")?;
     let replacement = arguments.required_document("a replacement")?;
     let mut options = arguments.options()?;
-    let statement = update_statement(filter, replacement, false, &mut options, Takes::Replacement)?;
+    let statement = update_statement(filter, replacement, false, &mut options, UpdateKinds::Replacement)?;
     command(collection, StatementList::Updates, vec![statement], options)
 }
 
@@ -243,7 +243,7 @@ fn old_update(collection: &MethodCollection, arguments: &mut MethodArguments) ->
             (options, multi)
         }
     };
-    let takes = if multi { Takes::Operators } else { Takes::Either };
+    let takes = if multi { UpdateKinds::Operators } else { UpdateKinds::Either };
     let statement = update_statement(filter, update, multi, &mut options, takes)?;
     command(collection, StatementList::Updates, vec![statement], options)
 }
@@ -258,7 +258,7 @@ fn save(collection: &MethodCollection, arguments: &mut MethodArguments) -> Comma
     };
     let filter = Term::document(vec![TermField::new("_id", id.term.clone())]);
     let mut upsert = Options::from_fields("save", vec![TermField::new("upsert", Term::boolean(true))]);
-    let statement = update_statement(filter, document, false, &mut upsert, Takes::Replacement)?;
+    let statement = update_statement(filter, document, false, &mut upsert, UpdateKinds::Replacement)?;
     let command = write_command(collection, StatementList::Updates, vec![statement], &mut options)?;
     options.finish()?;
     Ok(vec![command])
@@ -320,11 +320,14 @@ fn bulk_operation(term: Term) -> Result<(StatementList, Term), ShellError> {
         "updateOne" | "updateMany" => {
             let update = options.take("update").ok_or_else(|| missing("update"))?;
             let multi = key == "updateMany";
-            (StatementList::Updates, update_statement(filter, update, multi, &mut options, Takes::Operators)?)
+            (StatementList::Updates, update_statement(filter, update, multi, &mut options, UpdateKinds::Operators)?)
         }
         "replaceOne" => {
             let replacement = options.take("replacement").ok_or_else(|| missing("replacement"))?;
-            (StatementList::Updates, update_statement(filter, replacement, false, &mut options, Takes::Replacement)?)
+            (
+                StatementList::Updates,
+                update_statement(filter, replacement, false, &mut options, UpdateKinds::Replacement)?,
+            )
         }
         "deleteOne" => (StatementList::Deletes, delete_statement(filter, 1, &mut options)),
         "deleteMany" => (StatementList::Deletes, delete_statement(filter, 0, &mut options)),
@@ -343,11 +346,11 @@ fn bulk_write(collection: &MethodCollection, arguments: &mut MethodArguments) ->
     let mut lists: Vec<(StatementList, Vec<Term>)> = Vec::new();
     for operation in operations {
         let (list, statement) = bulk_operation(operation)?;
-        let place = match ordered {
+        let position = match ordered {
             true => lists.len().checked_sub(1).filter(|last| lists.get(*last).is_some_and(|(other, _)| *other == list)),
             false => lists.iter().position(|(other, _)| *other == list),
         };
-        match place.and_then(|place| lists.get_mut(place)) {
+        match position.and_then(|position| lists.get_mut(position)) {
             Some((_, statements)) => statements.push(statement),
             None => lists.push((list, vec![statement])),
         }

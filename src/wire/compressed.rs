@@ -8,7 +8,7 @@
 
 mod peek;
 
-pub use peek::{Depth, peek, peek_length};
+pub use peek::{DecompressLimit, peek, peek_length};
 
 use flate2::{Compress, Compression, Decompress, FlushCompress, FlushDecompress, Status};
 

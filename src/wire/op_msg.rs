@@ -143,41 +143,41 @@ fn sequence(input: &[u8]) -> Result<(&[u8], DocumentSequence<'_>), WireError> {
 }
 
 /// Splits the first document from `input` by its length prefix. Returns the rest and the document.
-pub(super) fn document<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    let (_, length) = u32_le(input, place)?;
+pub(super) fn document<'a>(input: &'a [u8], part: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let (_, length) = u32_le(input, part)?;
     if length < MIN_DOCUMENT_LENGTH || length > i32::MAX as u32 {
-        return Err(WireError::BadDocumentLength(place));
+        return Err(WireError::BadDocumentLength(part));
     }
-    let (rest, document) = bytes(length as usize, input, place)?;
+    let (rest, document) = bytes(length as usize, input, part)?;
     match document.last() {
         Some(0) => Ok((rest, document)),
-        _ => Err(WireError::BadDocumentLength(place)),
+        _ => Err(WireError::BadDocumentLength(part)),
     }
 }
 
 /// Returns a NUL-terminated string without its terminator, and the bytes after it.
-pub(super) fn c_string<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+pub(super) fn c_string<'a>(input: &'a [u8], part: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
     // The position of the error is not needed, so the error type is empty.
     let result: nom::IResult<&[u8], &[u8], ()> = take_until(&b"\0"[..]).parse(input);
-    let (rest, string) = result.map_err(|_| WireError::Truncated(place))?;
+    let (rest, string) = result.map_err(|_| WireError::Truncated(part))?;
     Ok((string, rest.get(1..).unwrap_or_default()))
 }
 
 #[inline]
-pub(super) fn u32_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u32), WireError> {
-    let (number, rest) = input.split_first_chunk().ok_or(WireError::Truncated(place))?;
+pub(super) fn u32_le<'a>(input: &'a [u8], part: &'static str) -> Result<(&'a [u8], u32), WireError> {
+    let (number, rest) = input.split_first_chunk().ok_or(WireError::Truncated(part))?;
     Ok((rest, u32::from_le_bytes(*number)))
 }
 
 #[inline]
-fn u8_le<'a>(input: &'a [u8], place: &'static str) -> Result<(&'a [u8], u8), WireError> {
-    let (number, rest) = input.split_first().ok_or(WireError::Truncated(place))?;
+fn u8_le<'a>(input: &'a [u8], part: &'static str) -> Result<(&'a [u8], u8), WireError> {
+    let (number, rest) = input.split_first().ok_or(WireError::Truncated(part))?;
     Ok((rest, *number))
 }
 
 #[inline]
-fn bytes<'a>(count: usize, input: &'a [u8], place: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
-    let (taken, rest) = input.split_at_checked(count).ok_or(WireError::Truncated(place))?;
+fn bytes<'a>(count: usize, input: &'a [u8], part: &'static str) -> Result<(&'a [u8], &'a [u8]), WireError> {
+    let (taken, rest) = input.split_at_checked(count).ok_or(WireError::Truncated(part))?;
     Ok((rest, taken))
 }
 

@@ -55,6 +55,20 @@ const NO_NAMES: &[&str] = &[
     "Seat",
 ];
 
+/// Phrases in which a word has not the meaning of the vocabulary, each with what is written instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("namespace pattern", "namespace glob: a pattern is that of a rule"),
+    ("server refuses", "the server rejects: connections and logins are refused"),
+    ("mongod refuses", "mongod rejects: connections and logins are refused"),
+    ("leases numbers", "reserves numbers: a lease ends by itself"),
+    ("leases a number", "reserves a number: a lease ends by itself"),
+    ("leased numbers", "reserved numbers: a lease ends by itself"),
+];
+
+/// Names that several types share, and why.
+const SHARED_TYPE_NAMES: &[(&str, &str)] =
+    &[("Arguments", "the flags of a subcommand: each file of `cli` that has a subcommand has this one type")];
+
 /// What stays, and why: the beginning of a path, a word, the reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("tests/source/plain_words.rs", "*", "the list itself"),
@@ -91,13 +105,65 @@ fn types_and_files_have_terms_of_the_field() {
         if name.ends_with(".rs") && NO_NAMES.iter().any(|word| word.eq_ignore_ascii_case(&stem)) {
             found.push(name.clone());
         }
-        for line in text.lines() {
-            let line = line.trim_start().trim_start_matches("pub(super) ").trim_start_matches("pub(crate) ");
-            let line = line.trim_start_matches("pub ");
-            let declared = ["struct ", "enum ", "trait ", "type "].iter().find_map(|kind| line.strip_prefix(kind));
-            let declared = declared.map(|rest| rest.split(|c: char| !c.is_alphanumeric()).next().unwrap_or_default());
-            if declared.is_some_and(|declared| name.ends_with(".rs") && NO_NAMES.contains(&declared)) {
+        for line in text.lines().filter(|_| name.ends_with(".rs")) {
+            if declared_type(line).is_some_and(|declared| NO_NAMES.contains(&declared)) {
                 found.push(format!("{name}: {line}"));
+            }
+        }
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+/// A reader who finds a name in a message, a log or a search must know which type it is.
+#[test]
+fn each_type_name_stands_for_one_type() {
+    let mut declarations: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (name, text) in sources() {
+        for (number, line) in text.lines().enumerate() {
+            if let Some(declared) = declared_type(line) {
+                declarations.entry(declared.to_owned()).or_default().push(format!("{name}:{}", number + 1));
+            }
+        }
+    }
+    declarations.retain(|_, places| places.len() > 1);
+    for (name, reason) in SHARED_TYPE_NAMES {
+        assert!(declarations.remove(*name).is_some(), "only one type is named {name} now ({reason})");
+    }
+    assert!(declarations.is_empty(), "several types have one name: {declarations:#?}");
+}
+
+/// `modes::read` says less than `load_overrides`. The methods of traits keep their names: the trait says what is read.
+#[test]
+fn functions_say_what_they_read() {
+    let mut found = Vec::new();
+    for (name, text) in sources() {
+        let mut in_trait = false;
+        for (number, line) in text.lines().enumerate() {
+            let (code, indent) = (line.trim_start(), line.len() - line.trim_start().len());
+            if indent == 0 && !code.is_empty() && !matches!(code.as_bytes()[0], b'}' | b')' | b'/' | b'#') {
+                let is_trait = code.contains("trait ") || code.starts_with("impl") && code.contains(" for ");
+                in_trait = is_trait;
+            }
+            let function = code.split_once("fn ").filter(|(before, _)| !before.contains("//") && !before.contains('"'));
+            let called = function.map(|(_, rest)| rest.split(|c: char| !c.is_alphanumeric() && c != '_').next());
+            if let Some(Some("read" | "of")) = called
+                && !in_trait
+            {
+                found.push(format!("{name}:{}: {code}", number + 1));
+            }
+        }
+    }
+    assert!(found.is_empty(), "functions without an object: {found:#?}");
+}
+
+#[test]
+fn words_keep_their_meaning() {
+    let mut found = Vec::new();
+    for (name, text) in texts() {
+        for (number, line) in text.lines().enumerate() {
+            let lower = line.to_lowercase();
+            for (phrase, instead) in PHRASES.iter().filter(|(phrase, _)| lower.contains(phrase)) {
+                found.push(format!("{name}:{}: '{phrase}' (write: {instead})", number + 1));
             }
         }
     }
@@ -121,6 +187,32 @@ fn exceptions_are_needed() {
 fn names_are_split_into_words() {
     assert_eq!(words("OwedReplies::next_stamp"), ["owed", "replies", "next", "stamp"]);
     assert_eq!(words("Who is OLD"), ["who", "is", "old"]);
+}
+
+/// The name of the type that a line declares. Associated types are declared by their trait.
+fn declared_type(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let declaration = match code.strip_prefix("pub") {
+        Some(rest) if rest.starts_with('(') => rest.split_once(") ")?.1,
+        Some(rest) => rest.trim_start(),
+        None => code,
+    };
+    let kinds: &[&str] = if code.len() == line.len() {
+        &["struct ", "enum ", "trait ", "type "]
+    } else {
+        &["struct ", "enum ", "trait "]
+    };
+    let rest = kinds.iter().find_map(|kind| declaration.strip_prefix(kind))?;
+    let name = rest.split(|c: char| !c.is_alphanumeric()).next()?;
+    name.starts_with(char::is_uppercase).then_some(name)
+}
+
+#[test]
+fn declarations_of_types_are_found() {
+    assert_eq!(declared_type("    pub(in crate::proxy) struct Pool<S> {"), Some("Pool"));
+    assert_eq!(declared_type("type Names = Vec<String>;"), Some("Names"));
+    assert_eq!(declared_type("    type Value = Duration;"), None);
+    assert_eq!(declared_type("            struct $name;"), None);
 }
 
 fn is_exception(name: &str, word: &str) -> bool {
@@ -155,6 +247,13 @@ fn texts() -> Vec<(String, String)> {
         texts.push((file.to_owned(), std::fs::read_to_string(root.join(file)).unwrap()));
     }
     texts
+}
+
+/// The files of `src` that are Rust.
+fn sources() -> Vec<(String, String)> {
+    let mut all = texts();
+    all.retain(|(name, _)| name.starts_with("src/") && name.ends_with(".rs"));
+    all
 }
 
 fn collect(folder: &Path, root: &Path, texts: &mut Vec<(String, String)>) {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::recorded::fnv_hash;
 use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind};
@@ -33,7 +33,7 @@ impl Arrays {
         !self.shrinking.contains(array)
     }
 
-    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         if let WriteAction::Replacement(document) = write.change {
             if seen.inserts(write) {
                 return;
@@ -64,7 +64,7 @@ impl Arrays {
 }
 
 impl Pushes {
-    fn push(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn push(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         seen.count(&mut self.evidence);
         self.upserts += u64::from(write.upsert);
         let key = fnv_hash(write.filter.as_bytes());

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Evidence, Seen};
+use super::{Evidence, SeenWrite};
 use crate::audit::recorded::fnv_hash;
 use crate::document::{Document, Element, Kind, Value};
 
@@ -52,7 +52,7 @@ impl CopiedValues {
 }
 
 impl Copied {
-    pub(super) fn insert(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+    pub(super) fn insert(&mut self, document: Document<'_>, seen: &SeenWrite<'_>) {
         self.references(document, "", seen);
         for element in document.elements() {
             let Ok(name) = std::str::from_utf8(element.key) else { continue };
@@ -67,7 +67,7 @@ impl Copied {
     }
 
     /// Looks for references and copies among the fields of one document.
-    fn references(&mut self, fields: Document<'_>, prefix: &str, seen: &Seen<'_>) {
+    fn references(&mut self, fields: Document<'_>, prefix: &str, seen: &SeenWrite<'_>) {
         let can_refer = |element: &Element<'_>| {
             let kind = element.value.kind;
             let is_own_id = prefix.is_empty() && element.key == b"_id";
@@ -94,7 +94,7 @@ impl Copied {
         }
     }
 
-    fn count(&mut self, kind: CopyKind, copy: Value<'_>, original: Value<'_>, seen: &Seen<'_>) {
+    fn count(&mut self, kind: CopyKind, copy: Value<'_>, original: Value<'_>, seen: &SeenWrite<'_>) {
         let is_full = self.kinds.len() >= MAX_KINDS;
         match self.kinds.get_mut(&kind) {
             Some(copies) if copy != original => copies.different += 1,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Evidence, MAX_FIELDS, Seen};
+use super::{Evidence, MAX_FIELDS, SeenWrite};
 use crate::audit::write::{AuditedWrite, WriteAction, has_operators};
 use crate::document::{Kind, OwnedValue, Value};
 
@@ -34,7 +34,7 @@ impl Claims {
 }
 
 impl Jobs {
-    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         let found_none = seen.recorded.answer.as_ref().is_some_and(|answer| answer.n == Some(0));
         if write.multi || found_none {
             return;
@@ -48,7 +48,7 @@ impl Jobs {
         }
     }
 
-    fn claim(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn claim(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         for element in write.operator("$set") {
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
             let is_mark = matches!(element.value.kind, Kind::String | Kind::Boolean | Kind::Int32);
@@ -76,7 +76,7 @@ impl Jobs {
         }
     }
 
-    fn complete(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn complete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         for (field, claims) in &mut self.claims {
             let set = write.operator("$set").find(|element| element.key == field.as_bytes());
             let ends = match (write.change, set) {

@@ -21,8 +21,8 @@ use self::field::purpose;
 use super::evaluation::Part;
 use super::recorded::{RecordedCommand, RecordedContent, fnv_hash};
 use super::shape;
-use super::stored::{Fact, KnownDocument, KnownDocuments};
-use super::tally::{ExampleText, Noted, RuleEffect, RuleTally};
+use super::stored::{FieldKnowledge, KnownDocument, KnownDocuments};
+use super::tally::{CountedEffect, ExampleText, RuleEffect, RuleTally};
 use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Value};
@@ -89,7 +89,7 @@ pub(super) struct CollectionCounts {
 pub(super) type Evidence = RuleTally;
 
 /// A write, and what is known about its document.
-pub(super) struct Seen<'s> {
+pub(super) struct SeenWrite<'s> {
     recorded: &'s RecordedCommand,
     namespace: &'s str,
     command: Document<'s>,
@@ -101,7 +101,7 @@ pub(super) struct Seen<'s> {
     was_read: bool,
 }
 
-impl Seen<'_> {
+impl SeenWrite<'_> {
     /// Whether the client cannot know the document that it writes. Then it does not remove fields on purpose.
     fn is_changed_since_read(&self) -> bool {
         let connection = self.recorded.client.connection;
@@ -122,8 +122,15 @@ impl Seen<'_> {
 
     fn count(&self, evidence: &mut Evidence) {
         let (app, namespace) = (self.recorded.client.app.as_deref(), self.namespace);
-        let noted =
-            Noted { effect: RuleEffect::Passed, statements: 1, app, users: None, at: None, namespace, reason: "" };
+        let noted = CountedEffect {
+            effect: RuleEffect::Passed,
+            statements: 1,
+            app,
+            users: None,
+            at: None,
+            namespace,
+            reason: "",
+        };
         evidence.note(&noted, shape(self.command), ExampleText::default);
     }
 
@@ -203,7 +210,7 @@ impl HabitCounts {
         if self.collections.len() >= MAX_COLLECTIONS && !self.collections.contains_key(&namespace) {
             return;
         }
-        let seen = Seen {
+        let seen = SeenWrite {
             recorded,
             namespace: &namespace,
             command: document,
@@ -237,7 +244,7 @@ impl HabitCounts {
 }
 
 impl CollectionCounts {
-    fn write(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         let is_delete = matches!(write.change, WriteAction::Delete);
         if write.filter.is_empty() {
             seen.count(if is_delete { &mut self.empty_deletes } else { &mut self.empty_updates });
@@ -262,7 +269,7 @@ impl CollectionCounts {
         }
     }
 
-    fn replacement(&mut self, document: Document<'_>, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn replacement(&mut self, document: Document<'_>, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         document.elements().for_each(|element| self.purpose(element.key, element.value, seen));
         if seen.may_insert(write) {
             self.inserting(document);
@@ -277,7 +284,7 @@ impl CollectionCounts {
         let mut removed = before
             .filter(|element| element.key != b"_id" && document.get(element.key).is_none())
             .filter_map(|element| std::str::from_utf8(element.key).ok())
-            .filter(|name| seen.before.is_some_and(|before| matches!(before.fact(name), Fact::Value(_))))
+            .filter(|name| seen.before.is_some_and(|before| matches!(before.fact(name), FieldKnowledge::Value(_))))
             .peekable();
         let removes = !seen.is_changed_since_read() && removed.peek().is_some();
         self.removing += u64::from(removes);
@@ -298,7 +305,7 @@ impl CollectionCounts {
         }
     }
 
-    fn decrements(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    fn decrements(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         for element in write.operator("$inc") {
             let down = element.value.as_f64().or(element.value.as_integer().map(|n| n as f64)).is_some_and(|n| n < 0.0);
             let Ok(field) = std::str::from_utf8(element.key) else { continue };
@@ -308,7 +315,7 @@ impl CollectionCounts {
         }
     }
 
-    fn purpose(&mut self, field: &[u8], value: Value<'_>, seen: &Seen<'_>) {
+    fn purpose(&mut self, field: &[u8], value: Value<'_>, seen: &SeenWrite<'_>) {
         let Ok(name) = std::str::from_utf8(field) else { return };
         let Some(purpose) = purpose(name, value) else { return };
         seen.count_field(&mut self.fields, (purpose, name.to_owned()));

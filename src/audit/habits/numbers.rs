@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
 use crate::audit::stored;
 use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind, Value};
@@ -51,7 +51,7 @@ pub(super) fn largest_read(find: Document<'_>) -> Option<&str> {
 
 impl NumberHabits {
     /// Counts an insert. `field`: the field of which the sender had read the largest number.
-    pub(super) fn insert(&mut self, document: Document<'_>, field: Option<&str>, seen: &Seen<'_>) {
+    pub(super) fn insert(&mut self, document: Document<'_>, field: Option<&str>, seen: &SeenWrite<'_>) {
         const DUPLICATE_KEY: i32 = 11000;
         let number_in = |field: &str| document.get(field).filter(|v| v.kind.is_number()).and_then(Value::as_integer);
         if let Some((field, number)) = field.and_then(|field| Some((field, number_in(field)?)))
@@ -77,7 +77,7 @@ impl NumberHabits {
     }
 
     /// Counts an update of a document that the same connection had read.
-    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         let (WriteAction::Operators(_), Some(before), Some(id)) = (write.change, &seen.before, write.id()) else {
             return;
         };

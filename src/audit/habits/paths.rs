@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, Seen};
-use crate::audit::stored::{self, Fact};
+use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
+use crate::audit::stored::{self, FieldKnowledge};
 use crate::audit::write::AuditedWrite;
 use crate::document::{Document, Kind, Value};
 
@@ -31,7 +31,7 @@ pub(in crate::audit) struct Nodes {
 const PARENT: &str = "parent";
 
 impl Paths {
-    pub(super) fn insert(&mut self, document: Document<'_>, seen: &Seen<'_>) {
+    pub(super) fn insert(&mut self, document: Document<'_>, seen: &SeenWrite<'_>) {
         let texts =
             document.elements().filter(|e| e.key != b"_id" && matches!(e.value.kind, Kind::String | Kind::Array));
         for path in texts {
@@ -39,9 +39,9 @@ impl Paths {
             let others = document.elements().filter(|e| e.key != b"_id" && e.key != path.key);
             let parents = others.filter_map(|parent| Some((std::str::from_utf8(parent.key).ok()?, parent.value)));
             let mut with_parent =
-                parents.filter_map(|(name, parent)| Some((name, place(field, path.value, parent, seen)?)));
-            let only_path = || Some((PARENT, place_by_path(field, path.value, seen)?));
-            let Some((parent, place)) = with_parent.next().or_else(only_path) else { continue };
+                parents.filter_map(|(name, parent)| Some((name, parent_form(field, path.value, parent, seen)?)));
+            let only_path = || Some((PARENT, form_by_path(field, path.value, seen)?));
+            let Some((parent, form)) = with_parent.next().or_else(only_path) else { continue };
             let id = document.get(parent).filter(|id| id.kind != Kind::Null);
             if let Some(id) = id.filter(|_| self.parents.len() < MAX_DOCUMENTS) {
                 self.parents.insert(stored::key(seen.namespace, id));
@@ -52,7 +52,7 @@ impl Paths {
             }
             let nodes = self.found.entry(key).or_default();
             seen.count(&mut nodes.evidence);
-            match place {
+            match form {
                 ParentForm::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
                 ParentForm::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
             }
@@ -62,7 +62,7 @@ impl Paths {
 
 impl Paths {
     /// Counts an update of paths. Under a rule, a path must match the parent that the node has then.
-    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    pub(super) fn update(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         for ((field, parent), nodes) in &mut self.found {
             if !write.paths().any(|path| path == field.as_bytes()) {
                 continue;
@@ -71,8 +71,8 @@ impl Paths {
             let set = |name: &str| write.operator("$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
             let stored = || seen.before.and_then(|before| before.fact(parent).value());
             let parent = set(parent).or_else(stored).filter(|_| !write.multi);
-            let place = set(field).zip(parent).and_then(|(path, parent)| place(field, path, parent, seen));
-            match place {
+            let form = set(field).zip(parent).and_then(|(path, parent)| parent_form(field, path, parent, seen));
+            match form {
                 Some(ParentForm::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
                 Some(ParentForm::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
                 None => (nodes.other, nodes.form) = (nodes.other + 1, UNMATCHED),
@@ -83,7 +83,7 @@ impl Paths {
 
 impl Paths {
     /// Counts a delete. Under a rule, a node with children cannot be deleted.
-    pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &Seen<'_>) {
+    pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         let is_full = self.parents.len() >= MAX_DOCUMENTS;
         let is_leaf = |id| !is_full && !self.parents.contains(&stored::key(seen.namespace, id));
         if write.id().is_some_and(is_leaf) {
@@ -108,7 +108,7 @@ enum ParentForm {
 }
 
 /// `None` if the path has nothing to do with the value.
-fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
+fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
         return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
@@ -123,9 +123,9 @@ fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Op
     {
         let root = separator.to_string();
         let expected = match known {
-            Some(Fact::Value(value)) if value.kind != Kind::Null => value.as_str().map(str::to_owned),
-            Some(Fact::Value(_) | Fact::Missing) => Some(root),
-            Some(Fact::Unknown) | None => None,
+            Some(FieldKnowledge::Value(value)) if value.kind != Kind::Null => value.as_str().map(str::to_owned),
+            Some(FieldKnowledge::Value(_) | FieldKnowledge::Missing) => Some(root),
+            Some(FieldKnowledge::Unknown) | None => None,
         };
         let fits = expected.is_none_or(|expected| expected == above);
         return Some(if fits {
@@ -140,7 +140,7 @@ fn place(field: &str, path: Value<'_>, parent: Value<'_>, seen: &Seen<'_>) -> Op
 }
 
 /// The same for documents that have no field with the parent.
-fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<ParentForm> {
+fn form_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;
@@ -148,7 +148,7 @@ fn place_by_path(field: &str, path: Value<'_>, seen: &Seen<'_>) -> Option<Parent
     let parent = crate::document::OwnedValue::string(parent);
     // Without a known parent it can be any text.
     seen.stored.document(seen.namespace, parent.as_value())?;
-    place(field, path, parent.as_value(), seen)
+    parent_form(field, path, parent.as_value(), seen)
 }
 
 /// The text of an `_id` in a path.

@@ -142,14 +142,14 @@ impl CandidateRules {
                 let (evidence, hint) = std::mem::take(&mut shown);
                 let (name, pattern) = (name(variant.what), variant.pattern);
                 let namespace = namespace.clone();
-                proposal.declined.push(Declined { name, namespace, pattern, evidence, reason, hint });
+                proposal.declined.push(DeclinedRule { name, namespace, pattern, evidence, reason, hint });
             }
             if let Some((variant, verdict)) = chosen {
                 let mut evidence = evidence;
                 evidence.extend((!variant.note.is_empty()).then_some(variant.note));
                 evidence.push(verdict.summary());
                 let (name, pattern) = (name(variant.what), variant.pattern);
-                proposal.proposed.push(Proposed { name, namespace, pattern, evidence });
+                proposal.proposed.push(ProposedRule { name, namespace, pattern, evidence });
             }
         }
         proposal.combine();
@@ -214,15 +214,15 @@ impl CandidateEvaluation<'_> {
 /// A rule file.
 #[derive(Debug)]
 pub struct Proposal {
-    proposed: Vec<Proposed>,
-    declined: Vec<Declined>,
+    proposed: Vec<ProposedRule>,
+    declined: Vec<DeclinedRule>,
     /// The proposed rules, enforced.
     rules: Option<RuleSet>,
 }
 
 /// A rule with its evidence.
 #[derive(Debug)]
-struct Proposed {
+struct ProposedRule {
     /// `orders-replacement`
     name: String,
     namespace: String,
@@ -232,7 +232,7 @@ struct Proposed {
 
 /// A rule that is not proposed.
 #[derive(Debug)]
-struct Declined {
+struct DeclinedRule {
     name: String,
     namespace: String,
     pattern: String,
@@ -277,7 +277,7 @@ impl Proposal {
             }
         }
         // Rarely do any contradict each other. Loading them one after the other takes quadratic time.
-        let all: String = self.proposed.iter().map(Proposed::enforced).collect();
+        let all: String = self.proposed.iter().map(ProposedRule::enforced).collect();
         self.rules = load(&all);
         if self.rules.is_some() {
             return;
@@ -309,12 +309,12 @@ impl Proposal {
             comment(&mut out, "", mode);
             out.push_str(OPENING);
         }
-        for Proposed { name, namespace, pattern, evidence } in &self.proposed {
+        for ProposedRule { name, namespace, pattern, evidence } in &self.proposed {
             out.push('\n');
             evidence.iter().for_each(|line| comment(&mut out, "  ", line));
             out.push_str(&rule(name, namespace, pattern, "shadow"));
         }
-        for Declined { name, namespace, pattern, evidence, reason, hint } in &self.declined {
+        for DeclinedRule { name, namespace, pattern, evidence, reason, hint } in &self.declined {
             out.push('\n');
             let what = pattern.lines().last().and_then(|line| line.trim_start().split(':').next()).unwrap_or_default();
             comment(&mut out, "", &format!("Not proposed: {what} on {namespace}, because {reason}."));
@@ -327,14 +327,14 @@ impl Proposal {
     }
 }
 
-impl Proposed {
+impl ProposedRule {
     fn enforced(&self) -> String {
         rule(&self.name, &self.namespace, &self.pattern, "enforce")
     }
 
-    fn decline(self, reason: String) -> Declined {
+    fn decline(self, reason: String) -> DeclinedRule {
         let Self { name, namespace, pattern, evidence } = self;
-        Declined { name, namespace, pattern, evidence, reason, hint: None }
+        DeclinedRule { name, namespace, pattern, evidence, reason, hint: None }
     }
 }
 

@@ -9,10 +9,10 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
 use crate::audit::{Answer, RecordedCommand, RecordedContent, Unreadable, profile};
-use crate::cli::traffic::entries::{FileKind, Flaw, TrafficEntries};
+use crate::cli::traffic::entries::{CaptureDamage, FileKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
-use crate::replay::{Action, Planned, Recorded, ReplayPlanner};
+use crate::replay::{Action, PlannedCommand, Recorded, ReplayPlanner};
 
 /// Entries of a file that wait to be planned.
 const WAITING: usize = 1024;
@@ -101,12 +101,12 @@ impl ActionSource {
         match entry {
             RecordedEntry::Command { stream, milliseconds, app, command, took } => {
                 match self.planner.command(stream, milliseconds, app.as_deref(), command.as_document()) {
-                    Planned::Send(action) => {
+                    PlannedCommand::Send(action) => {
                         self.recorded.command(milliseconds);
                         took.into_iter().for_each(|took| self.recorded.reply(action.name, took));
                         return Some(action);
                     }
-                    Planned::LeftOut(_) => {}
+                    PlannedCommand::LeftOut(_) => {}
                 }
             }
             RecordedEntry::Reply { stream, microseconds, answer } => {
@@ -185,8 +185,8 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
     logs.finish(&mut commands);
     give(&mut commands)?;
     match read.flaw {
-        Some(Flaw::Damaged { byte }) => bail!("{name}: the capture is damaged at byte {byte}"),
-        Some(Flaw::Truncated) => tracing::warn!("{name}: the last record is truncated"),
+        Some(CaptureDamage::Damaged { byte }) => bail!("{name}: the capture is damaged at byte {byte}"),
+        Some(CaptureDamage::Truncated) => tracing::warn!("{name}: the last record is truncated"),
         None => {}
     }
     if read.too_long > 0 {

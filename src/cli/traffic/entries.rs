@@ -55,12 +55,12 @@ pub(in crate::cli) struct TrafficEntries {
 pub(in crate::cli) struct FileRead {
     /// Lines that were skipped because of their length.
     pub(in crate::cli) too_long: u64,
-    pub(in crate::cli) flaw: Option<Flaw>,
+    pub(in crate::cli) flaw: Option<CaptureDamage>,
 }
 
 /// What is wrong with a capture. Positions are those of the decompressed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::cli) enum Flaw {
+pub(in crate::cli) enum CaptureDamage {
     /// The recorder was killed, or still writes.
     Truncated,
     Damaged {
@@ -68,7 +68,7 @@ pub(in crate::cli) enum Flaw {
     },
 }
 
-impl fmt::Display for Flaw {
+impl fmt::Display for CaptureDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Truncated => f.write_str("the last record is truncated"),
@@ -187,7 +187,7 @@ fn lines(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<u64> {
 }
 
 /// Returns what is wrong if the file is truncated or damaged.
-fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<Flaw>> {
+fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<CaptureDamage>> {
     let mut record = Vec::new();
     let mut position = capture::header().len() as u64;
     loop {
@@ -195,16 +195,16 @@ fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<F
         match fill(reader, &mut record)? {
             0 => return Ok(None),
             4 => {}
-            _ => return Ok(Some(Flaw::Truncated)),
+            _ => return Ok(Some(CaptureDamage::Truncated)),
         }
         let length = record.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
         if !(5..=capture::MAX_RECORD_LENGTH).contains(&length) {
-            return Ok(Some(Flaw::Damaged { byte: position }));
+            return Ok(Some(CaptureDamage::Damaged { byte: position }));
         }
         // Allocate for the bytes that are present, not for the length that the record claims.
         let rest = length as u64 - 4;
         if reader.by_ref().take(rest).read_to_end(&mut record)? as u64 != rest {
-            return Ok(Some(Flaw::Truncated));
+            return Ok(Some(CaptureDamage::Truncated));
         }
         receive(position, &record)?;
         position += length as u64;

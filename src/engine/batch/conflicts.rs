@@ -169,7 +169,7 @@ impl<'f> BatchJob<'f> {
 
     /// Reports the error of docward's own command as the statement's.
     pub(super) fn fail(&mut self, index: usize, reply: &Reply<'_>) {
-        self.tally.fail(index, reply.body);
+        self.merged.fail(index, reply.body);
         self.stopped |= self.stops_on_error();
     }
 
@@ -182,7 +182,7 @@ impl<'f> BatchJob<'f> {
     /// Replaces errors that a rule's change caused with the rule's own rejection.
     pub(super) fn explain_errors(&mut self, port: &Port) {
         let (evaluated, batch) = (&mut self.evaluated, &self.batch);
-        self.tally.retain_errors(|index, error| {
+        self.merged.retain_errors(|index, error| {
             let Some(evaluated) = evaluated.get_mut(index) else { return true };
             let Some(rule) = evaluated.explained_by else { return true };
             let Some(rejection) = rule.pattern.explain(error) else { return true };

@@ -16,7 +16,7 @@ use crate::patterns::StoredKind;
 /// The result of a statement for documents with one kind of value.
 pub(super) enum CountingResult {
     /// Continue with the next kind.
-    Goes,
+    Continues,
     /// All kinds are done.
     Done(Group),
     /// No document of any kind matched, or the group does not count by kind.
@@ -63,10 +63,10 @@ impl BatchJob<'_> {
         match stored.next().filter(exists) {
             Some(next) if many || !matched => {
                 if matched {
-                    self.tally.add(reply, self.batch.form, &group.statements);
+                    self.merged.add(reply, self.batch.form, &group.statements);
                 }
                 self.continue_with(Group { counting: Some(next), matched, ..group });
-                CountingResult::Goes
+                CountingResult::Continues
             }
             _ if matched => CountingResult::Done(group),
             _ => {
@@ -83,24 +83,24 @@ impl BatchJob<'_> {
         reply: &Reply<'_>,
         errors: &[(usize, Document<'_>)],
     ) -> Option<Group> {
-        let index = |place: usize| group.statements.get(place).copied();
-        let failed = errors.iter().filter_map(|(place, error)| Some((*place, index(*place)?, *error)));
+        let index = |position: usize| group.statements.get(position).copied();
+        let failed = errors.iter().filter_map(|(position, error)| Some((*position, index(*position)?, *error)));
         let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &group)).collect();
         let Some((first, ..)) = failed.first().copied() else { return Some(group) };
         // The result shows whether the stored version has changed meanwhile.
         let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
         if self.stops_on_error() {
             let (done, rest) = group.statements.split_at(first);
-            self.tally.add(reply, self.batch.form, done);
+            self.merged.add(reply, self.batch.form, done);
             let rest = rest.get(1..).unwrap_or_default().to_vec();
             if !rest.is_empty() {
                 self.continue_with(Group { statements: rest, attempts: 0, ..group });
             }
         } else {
-            self.tally.add(reply, self.batch.form, &group.statements);
+            self.merged.add(reply, self.batch.form, &group.statements);
             self.note_results(reply, &group.statements);
             // A group's statements are in ascending order, so binary search works.
-            self.tally.retain_errors(|index, _| failed.binary_search(&index).is_err());
+            self.merged.retain_errors(|index, _| failed.binary_search(&index).is_err());
         }
         for index in failed.into_iter().rev() {
             self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(index) });

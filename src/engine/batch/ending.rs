@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::super::port::{Flow, Port};
-use super::transaction::{AttemptResult, Ending, RestartReason, TransactionAttempt, error_code, last, parse};
+use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, error_code, last, parse};
 use super::{BatchJob, commands};
 use crate::command::{Operation, Reply, code, error_reply};
 use crate::document::OwnedValue;
@@ -29,7 +29,7 @@ impl<'f> BatchJob<'f> {
         transaction: &mut TransactionAttempt<'f>,
         applied: Vec<u8>,
         port: &Port,
-    ) -> Ending {
+    ) -> AttemptEnd {
         let mut failed = 0;
         loop {
             let commit = self.commands(transaction.own).end("commitTransaction");
@@ -42,14 +42,14 @@ impl<'f> BatchJob<'f> {
                 let repeatable = self.command.session().txn_number.is_some()
                     && self.remembered_reply(&transaction.statement.operation).is_some();
                 let applied = commands::with_write_concern_error(&applied, &reply, repeatable).unwrap_or(applied);
-                return Ending::Reply(applied);
+                return AttemptEnd::Reply(applied);
             }
             failed += 1;
             if is_over(&reply) {
-                return Ending::Again(RestartReason::SameWrite);
+                return AttemptEnd::Again(RestartReason::SameWrite);
             }
             if commands::has_label(&reply, "TransientTransactionError") {
-                return Ending::Again(RestartReason::WriteConflict);
+                return AttemptEnd::Again(RestartReason::WriteConflict);
             }
             if commands::is_state_change_error(&reply) || failed > MAX_COMMITS {
                 return last(
@@ -66,12 +66,12 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Aborts a transaction whose number was used before: the reply shows whether that one was committed.
-    pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> Ending {
+    pub(super) async fn abort_earlier(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
         let abort = self.commands(transaction.own).end("abortTransaction");
         let frame = self.exchange(transaction, abort, port).await;
         match parse(&frame) {
             AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_COMMITTED) => {}
-            AttemptResult::Continue(_) => return Ending::Again(RestartReason::UsedNumber),
+            AttemptResult::Continue(_) => return AttemptEnd::Again(RestartReason::UsedNumber),
             AttemptResult::Break(ending) => return ending,
         }
         // Commits again to wait for the client's write concern, which may not be satisfied yet.
@@ -106,9 +106,9 @@ impl<'f> BatchJob<'f> {
     pub(super) async fn abort_and(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
-        ending: Ending,
+        ending: AttemptEnd,
         port: &Port,
-    ) -> Ending {
+    ) -> AttemptEnd {
         match self.abort(transaction, port).await {
             AttemptResult::Continue(()) => ending,
             AttemptResult::Break(ending) => ending,
@@ -122,8 +122,8 @@ impl<'f> BatchJob<'f> {
         transaction: &mut TransactionAttempt<'f>,
         error: Vec<u8>,
         port: &Port,
-    ) -> Ending {
-        self.abort_and(transaction, Ending::Reply(error), port).await
+    ) -> AttemptEnd {
+        self.abort_and(transaction, AttemptEnd::Reply(error), port).await
     }
 
     /// Returns the pause before the transaction starts again, because other writes may be in progress.

@@ -18,7 +18,7 @@ use crate::wire::{MAX_COMMAND_DOCUMENT_LENGTH, MAX_DOCUMENT_LENGTH, MAX_MESSAGE_
 /// limit.
 const MAX_RESULT_LENGTH: usize = 8 * 1024 * 1024;
 /// Upper bound of the result bytes of one group, estimated before sending.
-const MAX_RUN_RESULT_LENGTH: usize = 4 * 1024 * 1024;
+const MAX_GROUP_RESULT_LENGTH: usize = 4 * 1024 * 1024;
 /// Bytes of a successful bulkWrite result without an upserted `_id`: six short fields.
 const RESULT_LENGTH: usize = 100;
 /// Bytes of a statement's number in `stmtIds`.
@@ -81,37 +81,37 @@ impl BatchJob<'_> {
 
     /// Splits groups that are longer than a message may be. If replies are merged, also splits groups whose results might
     /// exceed one reply.
-    pub(super) fn cut(&self, groups: VecDeque<Group>, merged: bool) -> VecDeque<Group> {
+    pub(super) fn split_long(&self, groups: VecDeque<Group>, merged: bool) -> VecDeque<Group> {
         let long = self.may_be_too_long();
         let merged = merged && self.batch.form != WriteForm::FindAndModify;
-        let brought = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
-        if !long && (!merged || brought() <= MAX_RUN_RESULT_LENGTH) {
+        let expected = || (0..self.evaluated.len()).map(|index| self.result_length(index)).sum::<usize>();
+        if !long && (!merged || expected() <= MAX_GROUP_RESULT_LENGTH) {
             return groups;
         }
         let room = if long { self.room() } else { 0 };
-        let mut cut = VecDeque::with_capacity(groups.len());
+        let mut split = VecDeque::with_capacity(groups.len());
         for group in groups {
             // Such a group holds one statement.
             if group.stage != UpsertStage::Whole {
-                cut.push_back(group);
+                split.push_back(group);
                 continue;
             }
             let (mut message, mut results) = (0, 0);
             let mut statements: Vec<usize> = Vec::new();
             for index in group.statements {
                 let sent = if long { self.sent_length(index) } else { 0 };
-                let brought = if merged { self.result_length(index) } else { 0 };
-                let full = message + sent > room || results + brought > MAX_RUN_RESULT_LENGTH;
+                let expected = if merged { self.result_length(index) } else { 0 };
+                let full = message + sent > room || results + expected > MAX_GROUP_RESULT_LENGTH;
                 if full && !statements.is_empty() {
-                    cut.push_back(Group::new(std::mem::take(&mut statements)));
+                    split.push_back(Group::new(std::mem::take(&mut statements)));
                     (message, results) = (0, 0);
                 }
                 statements.push(index);
-                (message, results) = (message + sent, results + brought);
+                (message, results) = (message + sent, results + expected);
             }
-            cut.push_back(Group::new(statements));
+            split.push_back(Group::new(statements));
         }
-        cut
+        split
     }
 
     /// Returns the bytes for statements in one message.
@@ -147,12 +147,12 @@ impl BatchJob<'_> {
 
     /// Ends the batch when its reply is full; unsent statements are reported as errors.
     pub(super) fn stop_if_full(&mut self) {
-        if self.tally.result_length() <= MAX_RESULT_LENGTH {
+        if self.merged.result_length() <= MAX_RESULT_LENGTH {
             return;
         }
         let unsent = std::mem::take(&mut self.groups).into_iter().flat_map(|group| group.statements);
         let reported = if self.stops_on_error() { 1 } else { usize::MAX };
-        unsent.take(reported).for_each(|index| self.tally.fail_unsent(index));
+        unsent.take(reported).for_each(|index| self.merged.fail_unsent(index));
         self.stopped = true;
     }
 }

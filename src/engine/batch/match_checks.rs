@@ -84,19 +84,19 @@ impl<'f> BatchJob<'f> {
         if group.stage != UpsertStage::Update || group.statements.len() < 2 {
             return Some(group);
         }
-        let failed = |place: usize| errors.iter().find(|(failed, _)| *failed == place).map(|(_, error)| *error);
-        let first_failed = errors.first().map(|(place, _)| *place);
+        let failed = |position: usize| errors.iter().find(|(failed, _)| *failed == position).map(|(_, error)| *error);
+        let first_failed = errors.first().map(|(position, _)| *position);
         let mut next = Vec::with_capacity(group.statements.len());
-        for (place, index) in group.statements.into_iter().enumerate() {
-            let stopped = self.stops_on_error() && first_failed.is_some_and(|first| place >= first);
-            match failed(place) {
+        for (position, index) in group.statements.into_iter().enumerate() {
+            let stopped = self.stops_on_error() && first_failed.is_some_and(|first| position >= first);
+            match failed(position) {
                 // The reply does not show which of them has a record. In an ordered batch the statements from the
                 // first error on are undecided.
                 _ if merge::matched(reply, self.batch.form) > 0 || stopped => {
-                    let alone = !stopped || first_failed == Some(place);
+                    let alone = !stopped || first_failed == Some(position);
                     next.push(Group { stage: UpsertStage::Update, alone, ..Group::new(vec![index]) });
                 }
-                Some(error) => self.tally.fail(index, error),
+                Some(error) => self.merged.fail(index, error),
                 None => next.push(Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![index]) }),
             }
         }
@@ -133,8 +133,8 @@ impl<'f> BatchJob<'f> {
         // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
         let mut unclear = Vec::new();
-        for (place, index) in group.statements.iter().copied().enumerate() {
-            let error = errors.next_if(|(failed, _)| *failed == place).map(|(_, error)| error);
+        for (position, index) in group.statements.iter().copied().enumerate() {
+            let error = errors.next_if(|(failed, _)| *failed == position).map(|(_, error)| error);
             // An update took place, which should be impossible.
             let result = if reply.n() > 0 { CheckResult::Unclear } else { CheckResult::from_error(error) };
             let rejected = match result {
@@ -149,7 +149,7 @@ impl<'f> BatchJob<'f> {
             let ends = self.stops_on_error() && !matches!((&result, &rejected), (CheckResult::Nothing, None));
             if ends && !counted.is_empty() {
                 // An earlier statement may still fail.
-                let rest = group.statements.get(place..).unwrap_or_default();
+                let rest = group.statements.get(position..).unwrap_or_default();
                 return self.queue_after_check(counted, unclear, None, rest);
             }
             match (result, rejected) {
@@ -163,12 +163,12 @@ impl<'f> BatchJob<'f> {
                     if self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert()) =>
                 {
                     self.check_limit = CheckLimit(1);
-                    let rest = group.statements.get(place + 1..).unwrap_or_default();
+                    let rest = group.statements.get(position + 1..).unwrap_or_default();
                     return self.queue_after_check(counted, unclear, Some(index), rest);
                 }
                 (CheckResult::Nothing, None) => counted.push(index),
                 (CheckResult::Failed(error), None) => {
-                    self.tally.fail(index, error);
+                    self.merged.fail(index, error);
                     if self.stops_on_error() {
                         self.stopped = true;
                         return Flow::Continue(());
@@ -178,7 +178,7 @@ impl<'f> BatchJob<'f> {
                     unclear.push(index);
                     if self.stops_on_error() {
                         self.check_limit = CheckLimit(1);
-                        let rest = group.statements.get(place + 1..).unwrap_or_default();
+                        let rest = group.statements.get(position + 1..).unwrap_or_default();
                         return self.queue_after_check(counted, unclear, None, rest);
                     }
                 }

@@ -34,9 +34,9 @@ impl<'f> BatchJob<'f> {
                 demand_of(&mut demands, *rule, namespace).statements.push(index);
             }
             for rule in evaluated.brings_number.iter().filter(|rule| is_counted(rule)) {
-                let brought = rule.numbers.provided_numbers(&evaluated.statement.operation);
-                if !brought.is_empty() {
-                    demand_of(&mut demands, *rule, namespace).brought.extend(brought);
+                let provided = rule.numbers.provided_numbers(&evaluated.statement.operation);
+                if !provided.is_empty() {
+                    demand_of(&mut demands, *rule, namespace).provided.extend(provided);
                 }
             }
         }
@@ -100,11 +100,11 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Requests the numbers of all statements and assigns them.
-    pub(super) async fn lease_numbers(&mut self, port: &Port) -> Flow {
-        for CounterDemand { rule, namespace, statements, brought } in std::mem::take(&mut self.demands) {
+    pub(super) async fn request_numbers(&mut self, port: &Port) -> Flow {
+        for CounterDemand { rule, namespace, statements, provided } in std::mem::take(&mut self.demands) {
             let Some(namespace) = self.batch.namespaces.get(namespace) else { continue };
             let count = u32::try_from(statements.len()).unwrap_or(u32::MAX);
-            match port.numbers(rule.numbers.request(*namespace, count, brought)).await {
+            match port.numbers(rule.numbers.request(*namespace, count, provided)).await {
                 Ok(numbers) => {
                     for (index, number) in statements.into_iter().zip(numbers) {
                         let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
@@ -198,14 +198,14 @@ impl<'f> BatchJob<'f> {
         group: &Group,
         errors: &[(usize, Document<'_>)],
     ) -> Option<(usize, Option<DuplicateNumber>)> {
-        let (place, error) = errors.first()?;
-        let index = group.statements.get(*place)?;
+        let (position, error) = errors.first()?;
+        let index = group.statements.get(*position)?;
         if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS {
             return None;
         }
         let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
         let number = allocation::taken_number(rule.numbers.field(), *error);
-        Some((*place, number.map(|number| (rule.rule.id, number))))
+        Some((*position, number.map(|number| (rule.rule.id, number))))
     }
 }
 
@@ -225,7 +225,7 @@ fn demand_of<'w, 'f>(
     if at == demands.len() {
         // Most batches need one counter.
         demands.reserve_exact(1);
-        demands.push(CounterDemand { rule, namespace, statements: SmallVec::new(), brought: Vec::new() });
+        demands.push(CounterDemand { rule, namespace, statements: SmallVec::new(), provided: Vec::new() });
     }
     &mut demands[at]
 }

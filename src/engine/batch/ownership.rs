@@ -32,8 +32,8 @@ impl BatchJob<'_> {
         let session = self.command.session();
         let id = session.lsid?.as_document()?.get("id").and_then(Value::as_uuid)?;
         let number = session.txn_number?.as_integer()?.checked_mul(ATTEMPTS)?.checked_add(i64::from(attempt))?;
-        let place = u128::try_from(self.batch.statement_id(index)).ok()?;
-        let session = u128::from_be_bytes(id).wrapping_add(OFFSET).wrapping_add(place).to_be_bytes();
+        let position = u128::try_from(self.batch.statement_id(index)).ok()?;
+        let session = u128::from_be_bytes(id).wrapping_add(OFFSET).wrapping_add(position).to_be_bytes();
         Some(OwnTransaction { session, number, begun: false, routed })
     }
 }

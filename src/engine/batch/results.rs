@@ -15,7 +15,7 @@ use super::super::port::{Flow, Port};
 use super::BatchJob;
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{Document, Value};
-use crate::patterns::{Lack, NoEffect, NoEffectKind};
+use crate::patterns::{NoEffect, NoEffectCause, NoEffectKind};
 
 /// Statements without effect that one rule watches.
 #[derive(Debug)]
@@ -93,10 +93,10 @@ impl<'f> BatchJob<'f> {
             self.note_effect(*index, self.effect_of_all(reply));
             return;
         }
-        let failed: HashSet<usize> = errors.iter().map(|(place, _)| *place).collect();
-        let first_error = errors.first().map(|(place, _)| *place).filter(|_| self.batch.ordered);
+        let failed: HashSet<usize> = errors.iter().map(|(position, _)| *position).collect();
+        let first_error = errors.first().map(|(position, _)| *position).filter(|_| self.batch.ordered);
         let sent = statements.iter().copied().enumerate().take(first_error.unwrap_or(statements.len()));
-        let mut done: Vec<(usize, usize)> = sent.filter(|(place, _)| !failed.contains(place)).collect();
+        let mut done: Vec<(usize, usize)> = sent.filter(|(position, _)| !failed.contains(position)).collect();
         if self.batch.form == WriteForm::BulkWrite {
             let results = merge::results_of(reply);
             if results.len() == done.len() {
@@ -107,7 +107,7 @@ impl<'f> BatchJob<'f> {
             }
         }
         let upserted: HashSet<usize> = reply.upserted().values().filter_map(merge::place_of_upserted).collect();
-        done.retain(|(place, _)| !upserted.contains(place));
+        done.retain(|(position, _)| !upserted.contains(position));
         self.note_sums(reply, &done.into_iter().map(|(_, index)| index).collect::<Vec<_>>());
     }
 
@@ -186,7 +186,7 @@ impl<'f> BatchJob<'f> {
     pub(super) fn note_without_effect(&mut self, outcomes: &mut RuleOutcomes) {
         for WithoutEffect { watched, no_effect, index, statements } in std::mem::take(&mut self.without_effect) {
             let Some(evaluated) = self.evaluated.get(index) else { continue };
-            let kind = OutcomeKind::of_lack(Lack::Effect(no_effect.kind));
+            let kind = OutcomeKind::of_lack(NoEffectCause::Effect(no_effect.kind));
             let namespace = self.batch.namespace(&evaluated.statement);
             let count = (statements, watched.rewritten);
             outcomes.settle(watched.rule, namespace, kind, (no_effect.reason, ""), count);

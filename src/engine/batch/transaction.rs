@@ -44,7 +44,7 @@ struct RunningProcedure<'f> {
 }
 
 /// How an attempt ends.
-pub(super) enum Ending {
+pub(super) enum AttemptEnd {
     /// This is the server's reply to the statement.
     Reply(Vec<u8>),
     /// The statement is rejected or has failed; the batch continues.
@@ -56,11 +56,11 @@ pub(super) enum Ending {
 }
 
 /// Continue with the attempt, or end it.
-pub(super) type AttemptResult<T = ()> = ControlFlow<Ending, T>;
+pub(super) type AttemptResult<T = ()> = ControlFlow<AttemptEnd, T>;
 
 /// The commands of a transaction before its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Sent {
+enum SentCommands {
     Find,
     Change,
     Statement,
@@ -119,9 +119,9 @@ impl<'f> BatchJob<'f> {
             let ending = self.attempt(&mut transaction, port).await;
             port.hold_transaction(false);
             match ending {
-                Ending::Reply(reply) => return Flow::Continue(Some(reply)),
-                Ending::Settled => break,
-                Ending::Again(reason) => match self.pause_after(index, reason, port) {
+                AttemptEnd::Reply(reply) => return Flow::Continue(Some(reply)),
+                AttemptEnd::Settled => break,
+                AttemptEnd::Again(reason) => match self.pause_after(index, reason, port) {
                     Ok(pause) => {
                         let elapsed = port.pause(pause).await;
                         self.limit_time(elapsed)?;
@@ -131,7 +131,7 @@ impl<'f> BatchJob<'f> {
                         break;
                     }
                 },
-                Ending::Last(step) => return Flow::Break(step),
+                AttemptEnd::Last(step) => return Flow::Break(step),
             }
         }
         Flow::Continue(None)
@@ -150,10 +150,10 @@ impl<'f> BatchJob<'f> {
         Some(TransactionAttempt { index, statement, procedure, outer: SmallVec::new(), inner, own, answered: false })
     }
 
-    async fn attempt(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> Ending {
+    async fn attempt(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
         match self.run_procedures(transaction, port).await {
             AttemptResult::Continue(reply) if transaction.own.is_some() => self.commit(transaction, reply, port).await,
-            AttemptResult::Continue(reply) => Ending::Reply(reply),
+            AttemptResult::Continue(reply) => AttemptEnd::Reply(reply),
             AttemptResult::Break(ending) => ending,
         }
     }
@@ -218,7 +218,7 @@ impl<'f> BatchJob<'f> {
     ) -> AttemptResult<NextAction<'f>> {
         let frame = self.exchange(transaction, find, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, Sent::Find, frame, port)).await;
+            return Box::pin(self.take_failure(transaction, SentCommands::Find, frame, port)).await;
         };
         match reply.found() {
             Some(documents) => AttemptResult::Continue(transaction.next(ActionResult::Documents(&documents))),
@@ -239,7 +239,7 @@ impl<'f> BatchJob<'f> {
         }
         let frame = self.exchange(transaction, message, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, Sent::Change, frame, port)).await;
+            return Box::pin(self.take_failure(transaction, SentCommands::Change, frame, port)).await;
         };
         if let Some(errors) = reply.body.get("writeErrors") {
             let text = first_message(errors).unwrap_or("no reason given");
@@ -265,7 +265,7 @@ impl<'f> BatchJob<'f> {
         let message = self.batch.encode_part(&self.command, &[part], options);
         let frame = self.exchange(transaction, message, port).await;
         let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, Sent::Statement, frame, port)).await;
+            return Box::pin(self.take_failure(transaction, SentCommands::Statement, frame, port)).await;
         };
         // After an error the server has aborted. Repeating does not help against a duplicate key: the existing
         // document is in this transaction's snapshot and the statement's filter did not match it. A concurrent upsert
@@ -279,7 +279,7 @@ impl<'f> BatchJob<'f> {
         if !has_failed && own.is_some() {
             self.abort(transaction, port).await?;
         }
-        AttemptResult::Break(Ending::Reply(frame))
+        AttemptResult::Break(AttemptEnd::Reply(frame))
     }
 
     /// Sends a command of the transaction.
@@ -300,7 +300,7 @@ impl<'f> BatchJob<'f> {
     async fn take_failure<T>(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
-        sent: Sent,
+        sent: SentCommands,
         frame: Vec<u8>,
         port: &Port,
     ) -> AttemptResult<T> {
@@ -311,23 +311,28 @@ impl<'f> BatchJob<'f> {
     async fn ending_of(
         &mut self,
         transaction: &mut TransactionAttempt<'f>,
-        sent: Sent,
+        sent: SentCommands,
         reply: &Reply<'_>,
         frame: &[u8],
         port: &Port,
-    ) -> Ending {
+    ) -> AttemptEnd {
         let is_own = transaction.own.is_some();
-        if sent == Sent::Find && conflicts::is_unreadable(reply) && self.batch.form != WriteForm::FindAndModify {
+        if sent == SentCommands::Find && conflicts::is_unreadable(reply) && self.batch.form != WriteForm::FindAndModify
+        {
             // An invalid filter is the statement's own error. The server has aborted the client's transaction.
             self.fail(transaction.index, reply);
-            return if is_own { self.abort_and(transaction, Ending::Settled, port).await } else { Ending::Settled };
+            return if is_own {
+                self.abort_and(transaction, AttemptEnd::Settled, port).await
+            } else {
+                AttemptEnd::Settled
+            };
         }
         if !is_own {
-            return Ending::Last(self.pass_on(frame.to_vec()));
+            return AttemptEnd::Last(self.pass_on(frame.to_vec()));
         }
         match error_code(reply) {
-            _ if transaction.answered && is_over(reply) => Ending::Again(RestartReason::SameWrite),
-            Some(code::TRANSACTION_TOO_OLD) => Ending::Again(RestartReason::UsedNumber),
+            _ if transaction.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
+            Some(code::TRANSACTION_TOO_OLD) => AttemptEnd::Again(RestartReason::UsedNumber),
             // The number was used by an earlier send of the statement.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
                 self.abort_earlier(transaction, port).await
@@ -335,9 +340,11 @@ impl<'f> BatchJob<'f> {
             _ if commands::is_state_change_error(reply) => {
                 last("the server stopped or stepped down during docward's transaction")
             }
-            _ if commands::has_label(reply, "TransientTransactionError") => Ending::Again(RestartReason::WriteConflict),
+            _ if commands::has_label(reply, "TransientTransactionError") => {
+                AttemptEnd::Again(RestartReason::WriteConflict)
+            }
             // Drivers would report this error as missing support for retryable writes.
-            Some(code::ILLEGAL_OPERATION) if sent == Sent::Find => {
+            Some(code::ILLEGAL_OPERATION) if sent == SentCommands::Find => {
                 let reason = "it needs a transaction, which only replica sets and sharded clusters support";
                 let rejection = Rejection::new(reason, "Tell the DBA: the rule needs a replica set.");
                 self.reject(transaction, rejection, port)
@@ -361,7 +368,12 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Rejects the statement for the rule whose procedure is running.
-    pub(super) fn reject(&mut self, transaction: &TransactionAttempt<'f>, rejection: Rejection, port: &Port) -> Ending {
+    pub(super) fn reject(
+        &mut self,
+        transaction: &TransactionAttempt<'f>,
+        rejection: Rejection,
+        port: &Port,
+    ) -> AttemptEnd {
         let rule = transaction.procedure.rule;
         let namespace = self.batch.namespace(&transaction.statement);
         port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
@@ -369,7 +381,7 @@ impl<'f> BatchJob<'f> {
             evaluated.rejected = Some(RejectedBy { rule, rejection });
         }
         self.stopped |= self.stops_on_error();
-        Ending::Settled
+        AttemptEnd::Settled
     }
 }
 
@@ -385,8 +397,8 @@ fn end<T>(reason: &str) -> AttemptResult<T> {
     AttemptResult::Break(last(reason))
 }
 
-pub(super) fn last(reason: &str) -> Ending {
-    Ending::Last(Step::Close(reason.to_owned()))
+pub(super) fn last(reason: &str) -> AttemptEnd {
+    AttemptEnd::Last(Step::Close(reason.to_owned()))
 }
 
 pub(super) fn error_code(reply: &Reply<'_>) -> Option<i32> {

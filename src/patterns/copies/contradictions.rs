@@ -128,8 +128,8 @@ fn circular(last: &CopyEdge<'_>, first: &CopyEdge<'_>) -> Diagnostic {
     } else {
         format!("`{one}` and `{two}` copy in a cycle, so updates would never end")
     };
-    let place = last.entry.fields.first().map_or(last.rule.name.span, |field| field.span);
-    let mistake = Diagnostic::error(Code::Contradiction, place, message);
+    let span = last.entry.fields.first().map_or(last.rule.name.span, |field| field.span);
+    let mistake = Diagnostic::error(Code::Contradiction, span, message);
     match first.entry.fields.first().filter(|_| one != two) {
         Some(field) => mistake.label(field.span, format!("copied by `{one}`")),
         None => mistake,

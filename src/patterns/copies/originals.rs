@@ -18,7 +18,7 @@ const MAX_ORIGINALS: usize = 1000;
 
 /// A statement that deletes originals.
 #[derive(Debug, Clone)]
-pub(super) struct Releasing {
+pub(super) struct OriginalDeleteProcedure {
     pub(super) originals: Collection,
     /// The entries with `on_delete: reject`.
     pub(super) entries: Vec<CopiesEntry>,
@@ -26,27 +26,27 @@ pub(super) struct Releasing {
 
 /// A statement that writes references.
 #[derive(Debug, Clone)]
-pub(super) struct Holding {
+pub(super) struct ReferenceWriteProcedure {
     pub(super) originals: Collection,
     /// The `_id`s that the statement refers to.
     pub(super) keys: Vec<OwnedValue>,
 }
 
-impl Procedure for Releasing {
+impl Procedure for OriginalDeleteProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(ReferenceRelease { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
+        Box::new(OriginalDeleteRun { statement: self.clone(), ids: Vec::new(), stage: ReleaseStage::Start })
     }
 }
 
-impl Procedure for Holding {
+impl Procedure for ReferenceWriteProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Hold { statement: self.clone(), stage: HoldStage::Start })
+        Box::new(ReferenceWriteRun { statement: self.clone(), stage: HoldStage::Start })
     }
 }
 
 #[derive(Debug)]
-struct ReferenceRelease {
-    statement: Releasing,
+struct OriginalDeleteRun {
+    statement: OriginalDeleteProcedure,
     ids: Vec<OwnedValue>,
     stage: ReleaseStage,
 }
@@ -60,7 +60,7 @@ enum ReleaseStage {
     Applied,
 }
 
-impl ProcedureRun for ReferenceRelease {
+impl ProcedureRun for OriginalDeleteRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
         match (self.stage, result) {
@@ -87,7 +87,7 @@ impl ProcedureRun for ReferenceRelease {
     }
 }
 
-impl ReferenceRelease {
+impl OriginalDeleteRun {
     /// Looks for references of the entry with this number, if there is one.
     fn look<'a>(&mut self, number: usize, operation: &Operation<'a>) -> NextAction<'a> {
         let Some(entry) = self.statement.entries.get(number).filter(|_| !self.ids.is_empty()) else {
@@ -118,18 +118,18 @@ impl ReferenceRelease {
     }
 
     fn referenced(&self, number: usize) -> Rejection {
-        let place = self.statement.entries.get(number);
-        let place = place.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
+        let by_entry = self.statement.entries.get(number);
+        let by_entry = by_entry.map_or_else(String::new, |entry| format!(" by '{}' in {}", entry.key, entry.into));
         Rejection::new(
-            format!("a document that it deletes is still referenced{place}"),
+            format!("a document that it deletes is still referenced{by_entry}"),
             "Remove the references first. (For the DBA: `on_delete: unset` removes them, `keep` leaves them.)",
         )
     }
 }
 
 #[derive(Debug)]
-struct Hold {
-    statement: Holding,
+struct ReferenceWriteRun {
+    statement: ReferenceWriteProcedure,
     stage: HoldStage,
 }
 
@@ -141,9 +141,9 @@ enum HoldStage {
     Applied,
 }
 
-impl ProcedureRun for Hold {
+impl ProcedureRun for ReferenceWriteRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
-        let Holding { originals, keys } = &self.statement;
+        let ReferenceWriteProcedure { originals, keys } = &self.statement;
         match (self.stage, result) {
             (HoldStage::Start, _) => {
                 self.stage = HoldStage::Originals;

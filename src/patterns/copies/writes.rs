@@ -9,7 +9,7 @@ use super::references::{Reference, ReferringDocuments, holders_of, is_reference}
 use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Touch, WrittenBy, equality, inserted, touch, touched, write};
+use crate::effect::{Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, touch, touched, write};
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
 
@@ -126,7 +126,7 @@ impl<'e> ReferenceWrites<'e> {
         let mut touches = self.evaluate_elements(writes())?;
         let mut locators: SmallVec<[&[u8]; 2]> = SmallVec::new();
         for (_, path, _) in writes() {
-            if let ReferenceWrite::Inside(locator) = place(self.entry, path)
+            if let ReferenceWrite::Inside(locator) = locate(self.entry, path)
                 && !locators.contains(&locator)
             {
                 locators.push(locator);
@@ -135,7 +135,7 @@ impl<'e> ReferenceWrites<'e> {
         touches |= !locators.is_empty();
         let entry = self.entry;
         for locator in locators {
-            let within = || writes().filter(|(_, path, _)| place(entry, path) == ReferenceWrite::Inside(locator));
+            let within = || writes().filter(|(_, path, _)| locate(entry, path) == ReferenceWrite::Inside(locator));
             self.evaluate_changes(|field, _| change(field, locator, within()), || names_key(locator))?;
         }
         Ok(touches)
@@ -151,7 +151,7 @@ impl<'e> ReferenceWrites<'e> {
     {
         let mut touches = false;
         for (operator, path, value) in writes {
-            let (way, listed) = match place(self.entry, path) {
+            let (way, listed) = match locate(self.entry, path) {
                 ReferenceWrite::Holder { way, listed } => (way, listed),
                 ReferenceWrite::Inside(_) => {
                     touches = true;
@@ -368,7 +368,7 @@ fn below(field: &Path, list: &[u8]) -> Option<Path> {
     Path::parse(field.as_str().get(list.len() + 1..)?)
 }
 
-fn place<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
+fn locate<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
     let holder = entry.holder.as_ref().map_or("", Path::as_str);
     let fields = || entry.fields.iter().map(|field| &field.copied).chain([&entry.key]);
     let Some((list, position_end)) = position(written) else {
@@ -379,7 +379,7 @@ fn place<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
         };
     };
     let Some(way) = leads(holder, list) else {
-        let touches = fields().any(|field| touch(field, written) != Touch::Apart);
+        let touches = fields().any(|field| touch(field, written) != PathOverlap::Apart);
         return if touches { ReferenceWrite::Inside(b"") } else { ReferenceWrite::Apart };
     };
     let (locator, rest) = written.split_at(position_end);
@@ -388,7 +388,7 @@ fn place<'u>(entry: &'u CopiesEntry, written: &'u [u8]) -> ReferenceWrite<'u> {
         return ReferenceWrite::Holder { way, listed: true };
     }
     let mut inside = fields().filter_map(|field| below(field, list));
-    let touches = inside.any(|field| touch(&field, rest) != Touch::Apart);
+    let touches = inside.any(|field| touch(&field, rest) != PathOverlap::Apart);
     if touches { ReferenceWrite::Inside(locator) } else { ReferenceWrite::Apart }
 }
 

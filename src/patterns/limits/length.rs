@@ -8,7 +8,7 @@ use super::{Violation, if_array, write_item_count};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
-    EMPTY_LENGTH, Grows, Growth, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
     element_length, growths, inserted_length, position, stored_id_length,
 };
 use crate::patterns::Rejection;
@@ -31,7 +31,8 @@ pub(super) fn check(operation: &Operation<'_>, most: usize) -> Result<(), Violat
         Modification::Replacement(document) => document.as_document().as_bytes().len(),
         Modification::Operators(operators) => {
             let growths = growths(operators.as_document()).ok_or_else(unclear)?;
-            let stored = growths.iter().filter(|growth| growth.how == Grows::Replaces && is_plain(growth.written.path));
+            let stored =
+                growths.iter().filter(|growth| growth.how == GrowthKind::Replaces && is_plain(growth.written.path));
             stored.map(|growth| growth.bytes).sum()
         }
         Modification::Pipeline(_) | Modification::ClientPipeline(_) => 0,
@@ -141,8 +142,8 @@ fn fixed_bytes(growth: &Growth<'_>) -> usize {
     let path = growth.written.path;
     match growth.how {
         // The parts that depend on it are written as terms.
-        Grows::MayKeep if is_plain(path) => 0,
-        Grows::Replaces | Grows::Appends | Grows::Moves if is_plain(path) => growth.bytes,
+        GrowthKind::MayKeep if is_plain(path) => 0,
+        GrowthKind::Replaces | GrowthKind::Appends | GrowthKind::Moves if is_plain(path) => growth.bytes,
         _ if is_multiple(path) => 0,
         _ => growth.bytes.saturating_add(around_positions(path)),
     }
@@ -156,13 +157,13 @@ fn write_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
     };
     let name = text.rsplit('.').next().unwrap_or(text);
     match growth.how {
-        Grows::Replaces => a.nested(|w| {
+        GrowthKind::Replaces => a.nested(|w| {
             w.array("$subtract", |a| {
                 a.int32(EMPTY_LENGTH as i32);
                 a.nested(|w| write_element_length(w, name, text));
             });
         }),
-        Grows::MayKeep => a.nested(|w| {
+        GrowthKind::MayKeep => a.nested(|w| {
             w.array("$max", |a| {
                 a.int32(0);
                 a.nested(|w| {
@@ -173,8 +174,8 @@ fn write_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
                 });
             });
         }),
-        Grows::Appends => write_if_missing(a, text, element_length(name.len()) + EMPTY_LENGTH),
-        Grows::Moves => {}
+        GrowthKind::Appends => write_if_missing(a, text, element_length(name.len()) + EMPTY_LENGTH),
+        GrowthKind::Moves => {}
     }
     let dots = text.bytes().enumerate().filter(|(_, byte)| *byte == b'.').map(|(at, _)| at);
     for around in dots.filter_map(|at| text.get(..at)) {

@@ -1,7 +1,7 @@
 //! Reads the settings of `limits`.
 
 use super::{ItemLimit, Limits};
-use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm, Whole};
+use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm, WholeNumber};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
 
@@ -23,9 +23,9 @@ impl Limits {
         let given = reader.has(&ITEMS) || reader.has(&DOCUMENT);
         let (has_items, has_document) = (reader.has(&ITEMS), reader.has(&DOCUMENT));
         let (items, document) = (reader.get(&ITEMS), reader.get(&DOCUMENT));
-        let place = reader.place();
+        let span = reader.span();
         if !given {
-            reader.context().error(Code::MissingKey, place, "`items` or `document` is missing");
+            reader.context().error(Code::MissingKey, span, "`items` or `document` is missing");
             return None;
         }
         if let Some(size) = document.as_ref().filter(|size| size.value > LARGEST_DOCUMENT) {
@@ -64,7 +64,7 @@ impl ReadValue for ItemLimits {
         }
         let read = |(key, value): &(crate::config::MappingKey, Node)| {
             let array = located_path(context, Located { value: key.text.clone(), span: key.span });
-            let most = Whole(MOST_ITEMS).read(context, "each of `items`", value);
+            let most = WholeNumber(MOST_ITEMS).read(context, "each of `items`", value);
             Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })
         };
         // All pairs are read before the function returns, so that every error is reported.

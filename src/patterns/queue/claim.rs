@@ -5,7 +5,7 @@ use super::super::{Rejection, Verdict};
 use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
-use crate::effect::{Change, Touch, change, touch, touched};
+use crate::effect::{Change, PathOverlap, change, touch, touched};
 
 /// The first plausible time of a lease, in milliseconds since 1970. A smaller number is a time in seconds.
 const FIRST_MILLISECONDS: i64 = 100_000_000_000;
@@ -87,9 +87,9 @@ impl Queue {
     /// Rejects a claim that writes its fields in a way this rule cannot replace: only the fields' own paths can be.
     fn odd_bookkeeping<'a>(&self, operators: Document<'_>) -> Option<Verdict<'a>> {
         let odd = |field, path, operator: &[u8]| match touch(field, path) {
-            Touch::Apart => false,
-            Touch::Exact => operator == b"$rename",
-            Touch::Inside | Touch::Around | Touch::Positional => true,
+            PathOverlap::Apart => false,
+            PathOverlap::Exact => operator == b"$rename",
+            PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         let (operator, path, _) = touched(operators).find(|(operator, path, _)| {
             [&self.locked_at, &self.attempts].iter().any(|field| odd(field, path, operator))

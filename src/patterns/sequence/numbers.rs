@@ -17,13 +17,13 @@ impl Numbering for Sequence {
         self.strategy
     }
 
-    fn request(&self, namespace: Namespace<'_>, count: u32, brought: Vec<i64>) -> NumberRequest {
+    fn request(&self, namespace: Namespace<'_>, count: u32, provided: Vec<i64>) -> NumberRequest {
         let counter = Counter {
             database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
             collection: self.collection.clone(),
             id: self.counter.clone(),
         };
-        NumberRequest { counter, count, brought, block: self.block, beginning: self.beginning.clone() }
+        NumberRequest { counter, count, provided, block: self.block, beginning: self.beginning.clone() }
     }
 
     fn after(&self, largest: Option<i64>) -> Option<i64> {

@@ -2,9 +2,10 @@
 
 use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
-use super::shared::Beginning;
+use super::shared::SharedStart;
 use crate::config::keys::{
-    Boolean, Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueForm, Whole,
+    Boolean, Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueForm,
+    WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::document::Path;
@@ -21,7 +22,7 @@ pub struct Sequence {
     pub collection: String,
     pub start: SequenceStart,
     /// The first number of a counter that does not exist yet. It depends on all rules that share the counter.
-    pub beginning: Beginning,
+    pub beginning: SharedStart,
     /// Numbers reserved per round trip, at least 1.
     pub block: u32,
     pub strategy: Strategy,
@@ -69,9 +70,9 @@ const START: Setting<FirstNumber> = Setting::with_default(
     DeclaredScalar::Integer(1),
     "The first number, or after_max: the number after the largest one in the collection.",
 );
-const BLOCK: Setting<Whole> = Setting::with_default(
+const BLOCK: Setting<WholeNumber> = Setting::with_default(
     "block",
-    Whole(1..=MAX_BLOCK as i64),
+    WholeNumber(1..=MAX_BLOCK as i64),
     DeclaredScalar::Integer(1),
     "Numbers reserved per round trip. A crash leaves a gap, but causes no duplicates.",
 );
@@ -124,8 +125,8 @@ impl Sequence {
         let counter = reader.get(&COUNTER);
         if is_counted && reader.entry(COUNTER.name).is_none() {
             let message = "`counter` is missing: the `_id` of the counter document, or set `strategy: optimistic`";
-            let place = reader.place();
-            reader.context().error(Code::MissingKey, place, message);
+            let span = reader.span();
+            reader.context().error(Code::MissingKey, span, message);
             return None;
         }
         let collection = reader.get_or_default(&COLLECTION);
@@ -156,7 +157,7 @@ impl Sequence {
             database: database.map(str::to_owned),
             collection: collection.to_owned(),
             start: start?,
-            beginning: Beginning::default(),
+            beginning: SharedStart::default(),
             block: block?.value as u32,
             strategy: strategy?.value,
             on_upsert: on_upsert?.value,
@@ -192,6 +193,6 @@ impl ReadValue for FirstNumber {
             let word = Located { value: word.clone(), span: node.span };
             return context.word(&word, "`start` as a word", &[(AFTER_MAX, SequenceStart::AfterMax)]);
         }
-        Whole(i64::MIN..=i64::MAX).read(context, key, node).map(|number| SequenceStart::At(number.value))
+        WholeNumber(i64::MIN..=i64::MAX).read(context, key, node).map(|number| SequenceStart::At(number.value))
     }
 }

@@ -4,25 +4,25 @@
 use std::sync::Arc;
 
 use super::{Sequence, SequenceStart, Strategy};
-use crate::config::NamespacePattern;
+use crate::config::NamespaceGlob;
 use crate::patterns::{AnyPattern, Mode, RuleView};
 
 /// The rules that share a counter, each with its own start.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Beginning(Arc<[Origin]>);
+pub struct SharedStart(Arc<[Origin]>);
 
 /// One rule's part in the first number of a counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Origin {
     pub start: SequenceStart,
     /// The collections that contain its numbers.
-    pub namespaces: Vec<NamespacePattern>,
+    pub namespaces: Vec<NamespaceGlob>,
     pub field: String,
     /// The database of its counter; `None`: each protected database has one.
     database: Option<String>,
 }
 
-impl Beginning {
+impl SharedStart {
     /// Returns the rules that use the counter of this name in this database.
     pub fn origins<'b>(&'b self, database: &'b str) -> impl Iterator<Item = &'b Origin> {
         self.0.iter().filter(move |origin| match &origin.database {
@@ -52,7 +52,7 @@ impl Origin {
     /// Returns whether documents of this collection get their numbers from the counter in the database `counter`.
     pub fn covers(&self, counter: &str, database: &str, collection: &str) -> bool {
         let is_counted_there = self.database.is_some() || database == counter;
-        let matches = |of: &NamespacePattern| of.matches(database.as_bytes(), collection.as_bytes());
+        let matches = |of: &NamespaceGlob| of.matches(database.as_bytes(), collection.as_bytes());
         is_counted_there && self.namespaces.iter().any(matches)
     }
 
@@ -80,7 +80,7 @@ pub(super) fn share_counters(rules: &[RuleView<'_>]) -> Vec<(usize, Sequence)> {
         };
         // Its own start comes first: a rule that is tested alone uses it in any mode.
         let others = counters.iter().filter(|other| other.is_beside(&own)).map(|other| other.origin.clone());
-        let beginning = Beginning(std::iter::once(own.origin.clone()).chain(others).collect());
+        let beginning = SharedStart(std::iter::once(own.origin.clone()).chain(others).collect());
         Some((rule.index, Sequence { beginning, ..sequence.clone() }))
     };
     rules.iter().filter_map(linked).collect()

@@ -2,7 +2,7 @@
 
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampedFields, Timestamps};
-use super::writes::{PathChange, PathWrite, PathWrites, Put};
+use super::writes::{NewValue, PathChange, PathWrite, PathWrites};
 use crate::command::{Insert, Operation};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
 use crate::patterns::{Context, Rejection, Verdict};
@@ -67,7 +67,7 @@ impl Timestamps {
         }
         let writes = timestamps.iter().map(|FieldTimestamp { path, time }| {
             let value = self.timestamp_type.value(time);
-            PathWrite { path, change: PathChange::Put(Put::Value(value)) }
+            PathWrite { path, change: PathChange::Put(NewValue::Value(value)) }
         });
         let writes = PathWrites::new(writes.collect())?;
         Ok(Some(edit::append(kept, |w| w.nested(&self.store, |w| writes.tree().write_values(w)))))

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
-use super::writes::{PathChange, PathWrite, PathWrites, Put, WriteList};
+use super::writes::{NewValue, PathChange, PathWrite, PathWrites, WriteList};
 use super::{STALE, Timestamps};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer, document};
@@ -111,7 +111,7 @@ impl OperatorsProcedure {
                         w.value(format!("{}.{path}", self.store), value);
                         continue;
                     };
-                    let write = PathWrite { path: below, change: PathChange::Put(Put::Value(value)) };
+                    let write = PathWrite { path: below, change: PathChange::Put(NewValue::Value(value)) };
                     replaced.entry(odd).or_default().push(write);
                 }
                 for (odd, writes) in replaced {

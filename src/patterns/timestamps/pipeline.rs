@@ -11,7 +11,7 @@
 use super::super::literal;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::template::{Filling, NUMBER_HOLE, TEXT_HOLE, Template, VALUE_HOLE};
-use super::writes::{Child, PathChange, PathWrite, PathWrites, Put, WriteTree};
+use super::writes::{Child, NewValue, PathChange, PathWrite, PathWrites, WriteTree};
 use crate::document::{CowDocument, Document, Kind, Value, ValueSlot, Writer};
 
 /// The usual length in bytes of a written field or a timestamp in the stage, as a capacity.
@@ -20,7 +20,7 @@ const FIELD_LENGTH: usize = 256;
 /// The expressions that depend only on a register's path, the write's time and a value. They are written when the rule
 /// is loaded.
 #[derive(Debug, Clone)]
-pub(super) struct Forms {
+pub(super) struct RegisterExpressions {
     per: TimestampScope,
     timestamp_type: TimestampType,
     /// The start of a timestamp's path: the field of the timestamps, with a dot if each register has its own.
@@ -36,7 +36,7 @@ pub(super) struct Forms {
     literal: Template,
 }
 
-impl Forms {
+impl RegisterExpressions {
     pub(super) fn new(store: &str, per: TimestampScope, timestamp_type: TimestampType) -> Self {
         let time = timestamp_type.of_bits(NUMBER_HOLE);
         let time = time.as_value();
@@ -81,7 +81,7 @@ impl Forms {
 /// Writes the stages of one rule.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct StageWriter<'r> {
-    forms: &'r Forms,
+    forms: &'r RegisterExpressions,
 }
 
 /// A written register and its time.
@@ -98,7 +98,7 @@ impl FieldTimestamp<'_> {
 }
 
 impl<'r> StageWriter<'r> {
-    pub(super) fn new(forms: &'r Forms) -> Self {
+    pub(super) fn new(forms: &'r RegisterExpressions) -> Self {
         Self { forms }
     }
 
@@ -136,7 +136,7 @@ impl<'r> StageWriter<'r> {
         let nested = protected.iter().chain(pinned).filter(|one| !one.is_top_level());
         let writes = nested.map(|FieldTimestamp { path, time }| {
             let value = self.forms.timestamp_type.value(time);
-            PathWrite { path, change: PathChange::ProtectedPut(Put::Value(value), *time) }
+            PathWrite { path, change: PathChange::ProtectedPut(NewValue::Value(value), *time) }
         });
         // Protected paths are distinct and do not contain each other.
         let Ok(writes) = PathWrites::new(writes.collect()) else { return };
@@ -327,13 +327,13 @@ fn filling<'f>(path: &'f str, time: TimestampBytes, value: Value<'f>) -> Filling
 }
 
 /// Returns the new value of a field, and whether it needs `$literal` because it could be an expression.
-fn value_after(put: Put<'_>) -> (Value<'_>, bool) {
+fn value_after(put: NewValue<'_>) -> (Value<'_>, bool) {
     const REMOVE: Value<'static> = Value { kind: Kind::String, bytes: b"\x09\0\0\0$$REMOVE\0" };
     const NOW: Value<'static> = Value { kind: Kind::String, bytes: b"\x06\0\0\0$$NOW\0" };
     match put {
-        Put::Value(value) => (value, matches!(value.kind, Kind::String | Kind::Document | Kind::Array)),
-        Put::Nothing => (REMOVE, false),
-        Put::Now => (NOW, false),
+        NewValue::Value(value) => (value, matches!(value.kind, Kind::String | Kind::Document | Kind::Array)),
+        NewValue::Nothing => (REMOVE, false),
+        NewValue::Now => (NOW, false),
     }
 }
 

@@ -2,11 +2,11 @@
 
 use super::settings::{TimeSource, TimestampScope, TimestampedFields, Timestamps};
 use crate::document::Path;
-use crate::effect::{Touch, touch};
+use crate::effect::{PathOverlap, touch};
 use crate::patterns::Rejection;
 
 /// How a touched path relates to the protected ones.
-pub(super) enum Reach {
+pub(super) enum TouchedKind {
     /// The path is a register.
     Protected,
     /// The path touches no register.
@@ -20,7 +20,7 @@ pub(super) enum Reach {
 impl Timestamps {
     /// Returns whether the field, or a part of it, has a timestamp separate from those of other fields.
     pub(super) fn has_own_timestamp(&self, field: &Path) -> bool {
-        self.per == TimestampScope::Field && !matches!(self.reach(field.as_str().as_bytes()), Reach::Free)
+        self.per == TimestampScope::Field && !matches!(self.reach(field.as_str().as_bytes()), TouchedKind::Free)
     }
 
     /// Returns the listed registers, and the source field if no listed one covers it: it must converge too.
@@ -36,28 +36,28 @@ impl Timestamps {
         listed.iter().chain(source)
     }
 
-    pub(super) fn reach(&self, path: &[u8]) -> Reach {
+    pub(super) fn reach(&self, path: &[u8]) -> TouchedKind {
         let dot = path.iter().position(|byte| *byte == b'.');
         let root = path.get(..dot.unwrap_or(path.len())).unwrap_or_default();
         if root == self.store.as_bytes() {
-            return Reach::Store;
+            return TouchedKind::Store;
         }
         if root == b"_id" {
-            return Reach::Free;
+            return TouchedKind::Free;
         }
         match &self.fields {
             TimestampedFields::All if self.per == TimestampScope::Field && dot.is_some() => {
-                Reach::Across(String::from_utf8_lossy(root).into_owned())
+                TouchedKind::Across(String::from_utf8_lossy(root).into_owned())
             }
-            TimestampedFields::All => Reach::Protected,
+            TimestampedFields::All => TouchedKind::Protected,
             TimestampedFields::Listed(_) => {
                 let reached = self.registers().map(|register| (register, touch(register, path)));
-                match reached.into_iter().find(|(_, touch)| *touch != Touch::Apart) {
-                    None => Reach::Free,
-                    Some((_, Touch::Exact)) => Reach::Protected,
+                match reached.into_iter().find(|(_, touch)| *touch != PathOverlap::Apart) {
+                    None => TouchedKind::Free,
+                    Some((_, PathOverlap::Exact)) => TouchedKind::Protected,
                     // With one timestamp for the whole document, parts of a field are protected like the field.
-                    Some(_) if self.per == TimestampScope::Document => Reach::Protected,
-                    Some((register, _)) => Reach::Across(register.as_str().to_owned()),
+                    Some(_) if self.per == TimestampScope::Document => TouchedKind::Protected,
+                    Some((register, _)) => TouchedKind::Across(register.as_str().to_owned()),
                 }
             }
         }

@@ -1,10 +1,10 @@
 //! Reads and checks the settings of `timestamps`; `timestamps.rs` uses them.
 
 use super::super::field_path::{FieldPath, located_path};
-use super::pipeline::{FieldTimestamp, Forms};
+use super::pipeline::{FieldTimestamp, RegisterExpressions};
 use crate::config::keys::{
     Boolean, DeclaredScalar, DescribeForm, Duration, Keys, Keywords, ReadValue as ValueKind, Setting, TEXT, TextForm,
-    Texts, ValueForm,
+    TextOrList, ValueForm,
 };
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Path, Value};
@@ -22,7 +22,7 @@ pub struct Timestamps {
     /// Milliseconds that a source time may be ahead of docward's clock.
     pub(super) max_ahead: Option<i64>,
     pub(super) hide: bool,
-    pub(super) forms: Box<Forms>,
+    pub(super) forms: Box<RegisterExpressions>,
 }
 
 #[derive(Debug, Clone)]
@@ -142,7 +142,7 @@ impl Timestamps {
         check_own_fields(reader, &source, &fields, &store)?;
         let (timestamp_type, per) = (timestamp_type?.value, per?.value);
         Some(Self {
-            forms: Box::new(Forms::new(&store, per, timestamp_type)),
+            forms: Box::new(RegisterExpressions::new(&store, per, timestamp_type)),
             source,
             timestamp_type,
             fields,
@@ -317,7 +317,7 @@ impl ValueKind for ProtectedFields {
     type Value = TimestampedFields;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<TimestampedFields> {
-        let texts = Texts(FieldPath).read(context, key, node)?;
+        let texts = TextOrList(FieldPath).read(context, key, node)?;
         if let [only] = texts.as_slice()
             && only.value == ALL
         {
@@ -344,7 +344,7 @@ fn check_own_fields(
     fields: &TimestampedFields,
     store: &str,
 ) -> Option<()> {
-    let place = reader.place();
+    let span = reader.span();
     let listed = match fields {
         TimestampedFields::All => &[][..],
         TimestampedFields::Listed(paths) => paths,
@@ -357,6 +357,6 @@ fn check_own_fields(
     let Some(taken) = listed.iter().chain(source).find(own) else { return Some(()) };
     let message =
         format!("`{taken}` can be neither protected nor a source: it is `_id` or inside the field with the timestamps");
-    reader.context().error(Code::ConflictingSettings, place, message);
+    reader.context().error(Code::ConflictingSettings, span, message);
     None
 }

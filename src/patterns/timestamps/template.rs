@@ -153,8 +153,8 @@ impl TemplateLayout {
 
 #[inline(always)]
 fn put(written: &mut [u8], at: usize, bytes: &[u8]) {
-    if let Some(place) = written.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
-        place.copy_from_slice(bytes);
+    if let Some(target) = written.get_mut(at..).and_then(|rest| rest.get_mut(..bytes.len())) {
+        target.copy_from_slice(bytes);
     }
 }
 

@@ -72,11 +72,11 @@ impl Timestamps {
         &self,
         context: &Context<'_>,
         value: Value<'_>,
-        place: impl Fn() -> String,
+        field: impl Fn() -> String,
     ) -> Result<TimestampBytes, Rejection> {
         let Some(time) = self.timestamp_type.accept(value) else {
             return Err(Rejection::new(
-                format!("its source time in {} has type {}", place(), value.kind.name()),
+                format!("its source time in {} has type {}", field(), value.kind.name()),
                 format!("Send it as {}.", self.timestamp_type.description()),
             ));
         };
@@ -88,7 +88,7 @@ impl Timestamps {
         Err(Rejection::new(
             format!(
                 "its source time in {} is {}, more than `max_ahead` ahead of docward's clock, {}",
-                place(),
+                field(),
                 moment(milliseconds),
                 moment(context.now)
             ),
@@ -155,10 +155,10 @@ impl Timestamps {
         protected: impl Iterator<Item = &'u [u8]> + Clone,
     ) -> Result<(), Rejection> {
         for (index, FieldTimestamp { path, .. }) in timestamps.iter().enumerate() {
-            let place = if path.is_empty() { self.store.clone() } else { format!("{}.{path}", self.store) };
+            let field = if path.is_empty() { self.store.clone() } else { format!("{}.{path}", self.store) };
             let (before, _) = timestamps.split_at_checked(index).unwrap_or_default();
             if before.iter().any(|other| other.path == *path) {
-                return Err(Rejection::new(format!("it sets the timestamp '{place}' twice"), "Set it once."));
+                return Err(Rejection::new(format!("it sets the timestamp '{field}' twice"), "Set it once."));
             }
             let mut protected = protected.clone();
             let written = match self.per {
@@ -167,7 +167,7 @@ impl Timestamps {
             };
             if !written {
                 return Err(Rejection::new(
-                    format!("it sets the timestamp '{place}' without the protected field that it belongs to"),
+                    format!("it sets the timestamp '{field}' without the protected field that it belongs to"),
                     "Write a timestamp only together with its field.",
                 ));
             }

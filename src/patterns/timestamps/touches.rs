@@ -1,10 +1,10 @@
 //! Updates by operators: the paths that they touch, and what they write there.
 
 use super::pipeline::FieldTimestamp;
-use super::registers::Reach;
+use super::registers::TouchedKind;
 use super::settings::{TimestampBytes, TimestampScope, Timestamps};
 use super::utf8;
-use super::writes::{PathChange, PathWrite, Put, WriteList};
+use super::writes::{NewValue, PathChange, PathWrite, WriteList};
 use crate::command::Update;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 use crate::effect::touched;
@@ -64,17 +64,17 @@ impl Timestamps {
                 continue;
             }
             let protected = match self.reach(path) {
-                Reach::Free => false,
-                Reach::Protected => true,
-                Reach::Store if operator == b"$unset" => {
+                TouchedKind::Free => false,
+                TouchedKind::Protected => true,
+                TouchedKind::Store if operator == b"$unset" => {
                     touches.resets = true;
                     continue;
                 }
-                Reach::Store => {
+                TouchedKind::Store => {
                     touches.timestamps.push(self.written_timestamp(context, operator, path, value)?);
                     continue;
                 }
-                Reach::Across(register) => return Err(self.across(path, &register)),
+                TouchedKind::Across(register) => return Err(self.across(path, &register)),
             };
             touches.paths.push(TouchedPath { operator, path, value, protected });
         }
@@ -115,9 +115,9 @@ impl Timestamps {
                 None => PathChange::Put(put),
             };
             let change = match operator {
-                b"$set" => put(Put::Value(value)),
-                b"$unset" => put(Put::Nothing),
-                b"$currentDate" if sets_a_date(value) => put(Put::Now),
+                b"$set" => put(NewValue::Value(value)),
+                b"$unset" => put(NewValue::Nothing),
+                b"$currentDate" if sets_a_date(value) => put(NewValue::Now),
                 _ if protected => return Ok(Err(not_a_register_write(operator, path))),
                 b"$inc" => match value.kind {
                     Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => PathChange::Add(value),
@@ -125,7 +125,7 @@ impl Timestamps {
                 },
                 other => {
                     changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
-                    PathChange::Put(Put::Nothing)
+                    PathChange::Put(NewValue::Nothing)
                 }
             };
             if let Some(time) = time {

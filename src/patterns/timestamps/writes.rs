@@ -9,15 +9,15 @@ use crate::document::{Value, Writer};
 /// The effect of a write on one path.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum PathChange<'v> {
-    Put(Put<'v>),
+    Put(NewValue<'v>),
     /// Writes it unless the path's timestamp is newer than this time.
-    ProtectedPut(Put<'v>, TimestampBytes),
+    ProtectedPut(NewValue<'v>, TimestampBytes),
     Add(Value<'v>),
 }
 
 /// The new value of a path, independent of the old one.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Put<'v> {
+pub(super) enum NewValue<'v> {
     Value(Value<'v>),
     Nothing,
     /// The server's clock.
@@ -125,8 +125,9 @@ impl<'w> WriteTree<'w> {
 
     /// Returns the writes that would create their paths.
     pub(super) fn creating(self) -> impl Iterator<Item = &'w PathWrite<'w>> + Clone {
-        let unset =
-            |change| matches!(change, PathChange::Put(Put::Nothing) | PathChange::ProtectedPut(Put::Nothing, _));
+        let unset = |change| {
+            matches!(change, PathChange::Put(NewValue::Nothing) | PathChange::ProtectedPut(NewValue::Nothing, _))
+        };
         self.writes.iter().filter(move |write| !unset(write.change))
     }
 
@@ -134,7 +135,7 @@ impl<'w> WriteTree<'w> {
     pub(super) fn write_values(self, w: &mut Writer<'_>) {
         for (name, child) in self.children() {
             match child {
-                Child::Leaf(PathWrite { change: PathChange::Put(Put::Value(value)), .. }) => w.value(name, *value),
+                Child::Leaf(PathWrite { change: PathChange::Put(NewValue::Value(value)), .. }) => w.value(name, *value),
                 Child::Leaf(_) => {}
                 Child::Inner(tree) => w.nested(name, |w| tree.write_values(w)),
             }
@@ -150,7 +151,7 @@ mod tests {
     fn written(paths: &[&str]) -> Result<bson::Document, String> {
         let one = document(|w| w.int32("v", 1));
         let value = Document::parse(&one).unwrap().get("v").unwrap();
-        let write = |path: &&'static str| PathWrite { path, change: PathChange::Put(Put::Value(value)) };
+        let write = |path: &&'static str| PathWrite { path, change: PathChange::Put(NewValue::Value(value)) };
         let paths: Vec<&'static str> =
             paths.iter().map(|path| &*Box::leak((*path).to_owned().into_boxed_str())).collect();
         let writes = PathWrites::new(paths.iter().map(write).collect()).map_err(|rejection| rejection.reason)?;

@@ -38,7 +38,7 @@ pub(super) fn evaluate(layout: &TreeFields, unanchored: Unanchored, command: &Wh
         Unanchored::Warn => CommandVerdict::Warn(report),
         Unanchored::Rewrite => match (filter_key(command.class), found.literal(layout.separator)) {
             (Some(key), Some(literal)) if is_whole_condition(filter, field.as_str()) => {
-                CommandVerdict::Needs(Arc::new(Anchoring { layout: layout.clone(), key, literal, report }))
+                CommandVerdict::Needs(Arc::new(AnchorRun { layout: layout.clone(), key, literal, report }))
             }
             _ => CommandVerdict::Warn(report),
         },
@@ -47,7 +47,7 @@ pub(super) fn evaluate(layout: &TreeFields, unanchored: Unanchored, command: &Wh
 
 /// Looks for the node whose `_id` is the first segment of the expression.
 #[derive(Debug)]
-struct Anchoring {
+struct AnchorRun {
     layout: TreeFields,
     /// The command's field that holds the filter.
     key: &'static str,
@@ -56,7 +56,7 @@ struct Anchoring {
     report: Rejection,
 }
 
-impl CollectionQuery for Anchoring {
+impl CollectionQuery for AnchorRun {
     fn filter(&self) -> Vec<u8> {
         let first = self.layout.segments(&self.literal).and_then(|segments| segments.first().copied());
         let ids = first.map(NodeId::with_text).unwrap_or_default();

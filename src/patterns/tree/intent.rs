@@ -1,18 +1,18 @@
-//! Reads a node's place from a statement, without any stored document.
+//! Reads a node's position from a statement, without any stored document.
 
 use super::id::NodeId;
 use super::layout::{TreeFields, present};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Inserted, Touch, change, touch, touched};
+use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, touch, touched};
 use crate::patterns::Rejection;
 
-/// A node's place as a statement sets it.
+/// A node's position as a statement sets it.
 #[derive(Debug, Clone)]
 pub(super) struct Intent {
     pub(super) kind: StatementForm,
     pub(super) wanted: RequestedPosition,
-    /// Whether only the document after the statement shows the node's place: the statement may be stale, or the result
+    /// Whether only the document after the statement shows the node's position: the statement may be stale, or the result
     /// depends on the stored document.
     pub(super) follows: bool,
 }
@@ -44,10 +44,10 @@ pub(super) enum InsertedId {
 }
 
 impl Intent {
-    /// Returns the place that the statement gives to a stored node; for an insert, to its own node.
+    /// Returns the position that the statement gives to a stored node; for an insert, to its own node.
     ///
     /// # Errors
-    /// The place is not possible.
+    /// The position is not possible.
     pub(super) fn from_operation(operation: &Operation<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         let kind = kind_of(operation);
         match written_document(operation) {
@@ -89,16 +89,16 @@ impl Intent {
         Ok(Self { kind: StatementForm::Change, wanted: RequestedPosition { parent, path }, follows })
     }
 
-    /// Returns whether the statement can change a stored node's place or path.
+    /// Returns whether the statement can change a stored node's position or path.
     pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
         self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
     }
 
-    /// Returns the place of the document that an upsert inserts, and its `_id`.
+    /// Returns the position of the document that an upsert inserts, and its `_id`.
     ///
     /// # Errors
-    /// The place is not possible, or docward cannot predict it.
+    /// The position is not possible, or docward cannot predict it.
     pub(super) fn of_inserted(
         operation: &Operation<'_>,
         inserted: &Inserted<'_>,
@@ -159,7 +159,7 @@ fn owned(held: ImageValue<'_>) -> InsertedFields {
 }
 
 impl RequestedPosition {
-    /// Returns the place in a whole document: without a parent and a path it is a root.
+    /// Returns the position in a whole document: without a parent and a path it is a root.
     pub(super) fn of_document(document: Document<'_>, layout: &TreeFields) -> Result<Self, Rejection> {
         for field in [&layout.parent, &layout.path] {
             if let PathLookup::Blocked(kind) = field.lookup(document) {
@@ -243,7 +243,7 @@ fn written_document<'o>(operation: &'o Operation<'_>) -> Option<Document<'o>> {
 fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return None };
     let mut around = touched(operators.as_document())
-        .filter(|(operator, written, _)| *operator == b"$set" && touch(path, written) == Touch::Around);
+        .filter(|(operator, written, _)| *operator == b"$set" && touch(path, written) == PathOverlap::Around);
     around.find_map(|(_, _, value)| value.as_document().is_none().then_some(value.kind))
 }
 
@@ -253,9 +253,9 @@ fn check_parts(operation: &Operation<'_>, layout: &TreeFields, gets_parent: bool
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
     let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(&layout.path, written) {
-        Touch::Inside | Touch::Positional => true,
-        Touch::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
-        Touch::Around | Touch::Apart => false,
+        PathOverlap::Inside | PathOverlap::Positional => true,
+        PathOverlap::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
+        PathOverlap::Around | PathOverlap::Apart => false,
     };
     let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };
     let text = String::from_utf8_lossy;
@@ -279,9 +279,10 @@ fn names(operation: &Operation<'_>, path: &Path) -> bool {
 /// writes a part of it or a field around it. A value must be written with `$set`.
 fn writes_path_alone(operation: &Operation<'_>, path: &Path) -> bool {
     let Some(Modification::Operators(operators)) = meaning(operation) else { return true };
-    let mut writes = touched(operators.as_document()).filter(|(_, written, _)| touch(path, written) != Touch::Apart);
+    let mut writes =
+        touched(operators.as_document()).filter(|(_, written, _)| touch(path, written) != PathOverlap::Apart);
     let alone = writes.next().is_none_or(|(operator, written, _)| {
-        touch(path, written) == Touch::Exact && matches!(operator, b"$set" | b"$setOnInsert" | b"$unset")
+        touch(path, written) == PathOverlap::Exact && matches!(operator, b"$set" | b"$setOnInsert" | b"$unset")
     });
     alone && writes.next().is_none()
 }

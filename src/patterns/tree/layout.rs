@@ -1,4 +1,4 @@
-//! A node's place: its `_id`, its parent and its path, read from documents and written into statements.
+//! A node's position: its `_id`, its parent and its path, read from documents and written into statements.
 //!
 //! This file defines the fields and the form of paths. `placement.rs` and `removal.rs` decide which changes are
 //! allowed.
@@ -134,7 +134,7 @@ impl TreeFields {
     }
 
     /// Returns the operation with this path in the stored document, and with this parent if one is given.
-    pub(super) fn place<'a>(
+    pub(super) fn set_position<'a>(
         &self,
         operation: &Operation<'a>,
         path: Option<&str>,

@@ -16,16 +16,16 @@ use crate::effect::{Change, change, inserted};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 
-/// A statement that gives a node its place.
+/// A statement that gives a node its position.
 #[derive(Debug, Clone)]
-pub(super) struct NodePlacement {
+pub(super) struct PlacementProcedure {
     pub(super) layout: TreeFields,
 }
 
-impl Procedure for NodePlacement {
+impl Procedure for PlacementProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
         let intent = Intent { kind: StatementForm::Change, wanted: RequestedPosition::default(), follows: false };
-        Box::new(Placing {
+        Box::new(PlacementRun {
             layout: self.layout.clone(),
             intent,
             node: None,
@@ -36,7 +36,7 @@ impl Procedure for NodePlacement {
 }
 
 #[derive(Debug)]
-struct Placing {
+struct PlacementRun {
     layout: TreeFields,
     intent: Intent,
     /// The stored node, if it has been read.
@@ -52,7 +52,7 @@ enum PlacementStage {
     Node,
     /// docward looks for the parent, by its `_id` or by the client's path.
     Parent,
-    Touched(NodePlace),
+    Touched(NodePosition),
     /// The statement has been executed as it is; its result must be read.
     Executed,
     /// The result is being read.
@@ -62,22 +62,22 @@ enum PlacementStage {
     Applied,
 }
 
-/// The place that was found for the node.
+/// The position that was found for the node.
 #[derive(Debug, Clone)]
-struct NodePlace {
+struct NodePosition {
     path: Option<String>,
     parent: Option<NodeId>,
     /// The statement sets only a path, so docward adds the parent.
     adds_parent: bool,
 }
 
-impl ProcedureRun for Placing {
+impl ProcedureRun for PlacementRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let action = match (std::mem::replace(&mut self.stage, PlacementStage::Start), result) {
             (PlacementStage::Start, _) => self.start(operation),
             (PlacementStage::Node, ActionResult::Documents(found)) => self.take_node(operation, found),
             (PlacementStage::Parent, ActionResult::Documents(found)) => self.take_parent(operation, found),
-            (PlacementStage::Touched(place), _) => Ok(self.apply(operation, &place)),
+            (PlacementStage::Touched(position), _) => Ok(self.apply(operation, &position)),
             (PlacementStage::Executed, _) => Ok(self.read_result()),
             (PlacementStage::ReadingResult, ActionResult::Documents(found)) => self.follow(operation, found),
             (PlacementStage::Applied, _) => Ok(NextAction::Finish),
@@ -92,7 +92,7 @@ impl ProcedureRun for Placing {
     }
 }
 
-impl Placing {
+impl PlacementRun {
     fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::from_operation(operation, &self.layout)?;
         if self.intent.kind == StatementForm::Insert {
@@ -140,9 +140,9 @@ impl Placing {
         }
         let adds_parent =
             wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == StatementForm::Replacement;
-        let place = NodePlace { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
+        let position = NodePosition { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
         self.node = Some(node);
-        Ok(self.apply(operation, &place))
+        Ok(self.apply(operation, &position))
     }
 
     /// Handles a statement that matches nothing: an upsert inserts.
@@ -172,7 +172,7 @@ impl Placing {
             }
             (Some(None), _) | (None, _) => {
                 self.check_path(None)?;
-                return self.put(operation, NodePlace { path: None, parent: None, adds_parent: false });
+                return self.put(operation, NodePosition { path: None, parent: None, adds_parent: false });
             }
         };
         let filter = document(|w| {
@@ -213,7 +213,7 @@ impl Placing {
         };
         self.check_kin(operation, &parent, &below)?;
         self.check_path(Some(&below))?;
-        self.put(operation, NodePlace { path: Some(below), parent: Some(parent), adds_parent: by_path.is_some() })
+        self.put(operation, NodePosition { path: Some(below), parent: Some(parent), adds_parent: by_path.is_some() })
     }
 
     /// Checks that a node and its parent have `_id`s of one type, and that the node does not move below itself.
@@ -283,34 +283,34 @@ impl Placing {
     }
 
     /// Touches the new parent and moves the subtree. Then it runs the statement, unless that has been executed already.
-    fn put<'a>(&mut self, operation: &Operation<'a>, place: NodePlace) -> Result<NextAction<'a>, Rejection> {
+    fn put<'a>(&mut self, operation: &Operation<'a>, position: NodePosition) -> Result<NextAction<'a>, Rejection> {
         let layout = &self.layout;
-        let mut changes: Vec<Vec<u8>> = place.parent.iter().flat_map(|id| layout.touch(id)).collect();
-        changes.extend(self.move_subtree(&place));
+        let mut changes: Vec<Vec<u8>> = position.parent.iter().flat_map(|id| layout.touch(id)).collect();
+        changes.extend(self.move_subtree(&position));
         if self.intent.follows {
-            changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), place.path.as_deref())));
+            changes.extend(self.raw_id().map(|id| layout.set_path_of(id.as_value(), position.path.as_deref())));
             self.stage = PlacementStage::Applied;
             return Ok(NextAction::Update(changes));
         }
         if changes.is_empty() {
-            return Ok(self.apply(operation, &place));
+            return Ok(self.apply(operation, &position));
         }
-        self.stage = PlacementStage::Touched(place);
+        self.stage = PlacementStage::Touched(position);
         Ok(NextAction::Update(changes))
     }
 
-    fn move_subtree(&self, place: &NodePlace) -> Option<Vec<u8>> {
+    fn move_subtree(&self, position: &NodePosition) -> Option<Vec<u8>> {
         let (layout, node) = (&self.layout, self.node.as_ref()?);
         let id = node.id.as_ref()?;
-        let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(place.path.as_deref(), id));
+        let (from, to) = (layout.below(node.path.as_deref(), id), layout.below(position.path.as_deref(), id));
         (from != to).then(|| layout.rebase(&from, &to, id))
     }
 
     /// Runs the client's statement with the path in it.
-    fn apply<'a>(&mut self, operation: &Operation<'a>, place: &NodePlace) -> NextAction<'a> {
+    fn apply<'a>(&mut self, operation: &Operation<'a>, position: &NodePosition) -> NextAction<'a> {
         self.stage = PlacementStage::Applied;
-        let parent = place.parent.as_ref().filter(|_| place.adds_parent);
-        self.on_node(&self.layout.place(operation, place.path.as_deref(), parent))
+        let parent = position.parent.as_ref().filter(|_| position.adds_parent);
+        self.on_node(&self.layout.set_position(operation, position.path.as_deref(), parent))
     }
 
     /// Runs the client's statement unchanged, before any other step.

@@ -16,20 +16,20 @@ const MAX_NODES: usize = 1000;
 
 /// A statement that deletes nodes.
 #[derive(Debug, Clone)]
-pub(super) struct Removal {
+pub(super) struct RemovalProcedure {
     pub(super) layout: TreeFields,
     pub(super) on_delete: OnNodeDelete,
 }
 
-impl Procedure for Removal {
+impl Procedure for RemovalProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(Removing { statement: self.clone(), nodes: Vec::new(), stage: RemovalStage::Start })
+        Box::new(RemovalRun { statement: self.clone(), nodes: Vec::new(), stage: RemovalStage::Start })
     }
 }
 
 #[derive(Debug)]
-struct Removing {
-    statement: Removal,
+struct RemovalRun {
+    statement: RemovalProcedure,
     nodes: Vec<TreeNode>,
     stage: RemovalStage,
 }
@@ -44,7 +44,7 @@ enum RemovalStage {
     Finished,
 }
 
-impl ProcedureRun for Removing {
+impl ProcedureRun for RemovalRun {
     fn next<'a>(&mut self, operation: &Operation<'a>, result: ActionResult<'_>) -> NextAction<'a> {
         let multi = matches!(operation, Operation::Delete(Delete { multi: true, .. }));
         let action = match (std::mem::replace(&mut self.stage, RemovalStage::Finished), result) {
@@ -73,7 +73,7 @@ impl ProcedureRun for Removing {
     }
 }
 
-impl Removing {
+impl RemovalRun {
     fn take_nodes<'a>(
         &mut self,
         operation: &Operation<'a>,

@@ -20,8 +20,8 @@ use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::framing::{FLAGS_LENGTH, Request};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;
-use crate::proxy::connection::permits::{Asked, Permit};
-use crate::proxy::connection::planner::{PlanThread, Planner, Turn, is_long, offload};
+use crate::proxy::connection::permits::{Permit, PermitReply};
+use crate::proxy::connection::planner::{PlanThread, PlannedStep, Planner, is_long, offload};
 use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::{Relay, pack, unpack};
 use crate::proxy::connection::write_buffer::{READ_LENGTH, TURN_LENGTH, with_read_buffer, yield_now};
@@ -31,7 +31,7 @@ use crate::proxy::telemetry::meter::{Side, kind_of};
 use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::service::LookupReply;
-use crate::wire::compressed::{CompressedEnvelope, Compressor, Depth, compress, inner_op_code, peek};
+use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
 use crate::wire::splitter::{FrameClass, Splitter, StreamPart};
 use crate::wire::{Header, OpCode};
 
@@ -148,7 +148,7 @@ where
         let mut begun = None;
         let mut input = Input::Start;
         loop {
-            let Turn { step, outcomes, must_finish } = planner.next(input, &mut self.client.state).await?;
+            let PlannedStep { step, outcomes, must_finish } = planner.next(input, &mut self.client.state).await?;
             waiting.watched = watched && !must_finish;
             self.learn_users(&outcomes, request_id, waiting).await?;
             let counted = &self.listener_context.process.rules.outcomes;
@@ -450,8 +450,8 @@ where
         let mut taken = Ok(());
         for (at, request) in requests.into_iter().enumerate() {
             match self.listener_context.process.rules.permits.ask(request) {
-                Asked::Now(permit) => permits.push(permit),
-                Asked::Waits(waits) => {
+                PermitReply::Now(permit) => permits.push(permit),
+                PermitReply::Waits(waits) => {
                     if !waiting.keeps_connection {
                         lane = lane.or_else(|| self.lend_back());
                     }
@@ -501,6 +501,7 @@ fn expects_reply(frame: &[u8]) -> bool {
     if header.op_code != OpCode::Compressed {
         return !more_to_come(&header, frame);
     }
-    let inner = CompressedEnvelope::parse(frame).ok().flatten().zip(peek(frame, Depth::UpTo(FLAGS_LENGTH)).ok());
+    let inner =
+        CompressedEnvelope::parse(frame).ok().flatten().zip(peek(frame, DecompressLimit::UpTo(FLAGS_LENGTH)).ok());
     inner.is_some_and(|(envelope, head)| !more_to_come(&envelope.header, &head))
 }

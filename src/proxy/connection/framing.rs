@@ -14,7 +14,7 @@ use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
-use crate::wire::compressed::{CompressedEnvelope, Compressor, Depth, peek, peek_length};
+use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, peek, peek_length};
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -110,7 +110,7 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if head.len() < header.length.min(peek_length(envelope.compressor, MAX_TRIAGE_LENGTH)) {
             return Ok(FrameClass::More);
         }
-        match peek(head, Depth::Checked(MAX_TRIAGE_LENGTH)) {
+        match peek(head, DecompressLimit::Checked(MAX_TRIAGE_LENGTH)) {
             Ok(inner) => {
                 let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
                 let is_whole = head.len() >= header.length;
@@ -215,7 +215,7 @@ pub(in crate::proxy) fn sort_reply(
     }
     let another_follows = match came {
         None => more_to_come(header, head),
-        Some(came) => more_to_come(&came.header, &peek(head, Depth::UpTo(FLAGS_LENGTH))?),
+        Some(came) => more_to_come(&came.header, &peek(head, DecompressLimit::UpTo(FLAGS_LENGTH))?),
     };
     let came = came.map(|came| came.compressor);
     Ok(match pending.answer(header, another_follows)? {

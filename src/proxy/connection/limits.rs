@@ -42,7 +42,7 @@ impl Default for LimitSettings {
 
 /// Why a connection is refused. The text goes to the client and the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub(in crate::proxy) enum Full {
+pub(in crate::proxy) enum LimitReached {
     #[error(
         "all {0} connections of docward are in use (limits: connections); close some, for example with a \
          smaller maxPoolSize, or raise the limit"
@@ -55,7 +55,7 @@ pub(in crate::proxy) enum Full {
     Address(usize, IpAddr),
 }
 
-impl Full {
+impl LimitReached {
     pub(in crate::proxy) fn refusal(self) -> Refusal {
         match self {
             Self::Connections(_) => Refusal::Limit,
@@ -94,20 +94,20 @@ impl ConnectionLimits {
     /// Counts a connection if the limits allow it.
     ///
     /// # Errors
-    /// [`Full`]: a limit is reached.
-    pub(in crate::proxy) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, Full> {
+    /// [`LimitReached`]: a limit is reached.
+    pub(in crate::proxy) fn admit(self: &Arc<Self>, address: IpAddr) -> Result<Admission, LimitReached> {
         let address = address.to_canonical();
         let open = self.open.fetch_add(1, Ordering::Relaxed);
         if let Some(limit) = self.settings.connections.filter(|limit| open >= *limit) {
             self.open.fetch_sub(1, Ordering::Relaxed);
-            return Err(Full::Connections(limit));
+            return Err(LimitReached::Connections(limit));
         }
         if let Some(limit) = self.settings.connections_per_address {
             let mut by_address = self.by_address.lock().unwrap_or_else(PoisonError::into_inner);
             let open = by_address.entry(address).or_default();
             if *open >= limit {
                 self.open.fetch_sub(1, Ordering::Relaxed);
-                return Err(Full::Address(limit, address));
+                return Err(LimitReached::Address(limit, address));
             }
             *open += 1;
         }
@@ -159,7 +159,7 @@ mod tests {
         let mapped: IpAddr = "::ffff:192.0.2.1".parse().unwrap();
         let all = limits(Some(2), None);
         let (first, second) = (all.admit(one).unwrap(), all.admit(one).unwrap());
-        assert_eq!(all.admit(two).unwrap_err(), Full::Connections(2));
+        assert_eq!(all.admit(two).unwrap_err(), LimitReached::Connections(2));
         drop(first);
         let third = all.admit(two).unwrap();
         drop((second, third));
@@ -167,7 +167,7 @@ mod tests {
 
         let each = limits(Some(3), Some(1));
         let (first, second) = (each.admit(one).unwrap(), each.admit(two).unwrap());
-        assert_eq!(each.admit(mapped).unwrap_err(), Full::Address(1, one));
+        assert_eq!(each.admit(mapped).unwrap_err(), LimitReached::Address(1, one));
         assert_eq!(each.open.load(Ordering::Relaxed), 2);
         drop((first, second));
         assert!(each.by_address.lock().unwrap().is_empty());

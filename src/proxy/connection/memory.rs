@@ -73,7 +73,7 @@ pub struct MemoryUse {
 
 /// A part of the budget; dropping it releases it.
 #[derive(Debug)]
-pub(in crate::proxy) struct Share {
+pub(in crate::proxy) struct MemoryShare {
     memory: Arc<Memory>,
     bytes: usize,
 }
@@ -163,7 +163,7 @@ impl Memory {
 }
 
 impl PendingShare {
-    pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Share> {
+    pub(in crate::proxy) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<MemoryShare> {
         let memory = &self.memory;
         let mut accounts = memory.accounts();
         let first = accounts.waiting.keys().next().copied();
@@ -175,7 +175,7 @@ impl PendingShare {
                 memory.wake(&accounts);
             }
             drop(accounts);
-            return Poll::Ready(Share { memory: memory.clone(), bytes: self.bytes });
+            return Poll::Ready(MemoryShare { memory: memory.clone(), bytes: self.bytes });
         }
         let ticket = match self.ticket {
             Some(ticket) => ticket,
@@ -209,7 +209,7 @@ impl Drop for PendingShare {
     }
 }
 
-impl Drop for Share {
+impl Drop for MemoryShare {
     fn drop(&mut self) {
         let mut accounts = self.memory.accounts();
         accounts.used -= self.bytes;
@@ -225,7 +225,7 @@ pub(in crate::proxy) struct Reservation {
     memory: Arc<Memory>,
     /// `None`: its share has been granted.
     waiting: Option<PendingShare>,
-    shares: Vec<Share>,
+    shares: Vec<MemoryShare>,
     /// The message may exceed the budget. A message holds this once for all its shares, or it would wait for itself.
     overcommit: Option<OwnedSemaphorePermit>,
     /// The whole message has been processed; only sending remains.
@@ -302,7 +302,7 @@ impl Reservation {
             }
             self.memory.accounts().used += bytes;
         }
-        self.shares.push(Share { memory: self.memory.clone(), bytes });
+        self.shares.push(MemoryShare { memory: self.memory.clone(), bytes });
     }
 
     /// Checks the progress if a check is due. `amount`: bytes received, or left to send.
@@ -337,7 +337,7 @@ mod tests {
 
     use super::*;
 
-    fn poll(waiting: &mut PendingShare) -> Option<Share> {
+    fn poll(waiting: &mut PendingShare) -> Option<MemoryShare> {
         poll_fn(|cx| waiting.poll(cx)).now_or_never()
     }
 

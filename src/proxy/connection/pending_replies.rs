@@ -11,7 +11,7 @@ use crate::command::CommandName;
 use crate::proxy::connection::permits::Permit;
 use crate::proxy::telemetry::meter::{Meter, Moment};
 use crate::proxy::telemetry::slowest::StatementSender;
-use crate::proxy::telemetry::spans::Opened;
+use crate::proxy::telemetry::spans::OpenSpan;
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::MORE_TO_COME;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
@@ -39,7 +39,7 @@ struct PendingReply {
     request_id: i32,
     treatment: ReplyAction,
     timing: Timing,
-    span: Option<Box<Opened>>,
+    span: Option<Box<OpenSpan>>,
     /// Returned when the last reply begins, or the connection ends.
     permits: Box<[Permit]>,
     progress: TimingProgress,
@@ -52,13 +52,13 @@ pub(in crate::proxy) struct PendingReplies {
     /// The command of the next request to become pending.
     pub(in crate::proxy) command: CommandName,
     /// Its span, if it is sampled.
-    pub(in crate::proxy) span: Option<Box<Opened>>,
+    pub(in crate::proxy) span: Option<Box<OpenSpan>>,
     /// Requests whose replies have begun and are not yet measured.
     answered: SmallVec<[Answered; 1]>,
 }
 
 /// A request whose reply has begun.
-type Answered = (Timing, Option<Box<Opened>>);
+type Answered = (Timing, Option<Box<OpenSpan>>);
 
 /// When a request was sent, and the time it took until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

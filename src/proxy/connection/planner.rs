@@ -20,7 +20,7 @@ const MAX_INLINE_LENGTH: usize = 128 * 1024;
 
 /// A step of a plan, and what the rules decided on the way to it.
 #[derive(Debug)]
-pub(super) struct Turn {
+pub(super) struct PlannedStep {
     pub(super) step: Step,
     pub(super) outcomes: Vec<RuleOutcome>,
     /// See [`crate::engine::Plan::must_finish`].
@@ -38,7 +38,7 @@ pub(super) enum Planner<'p, P: Interceptor> {
 pub(super) struct PlanThread {
     requests: Sender<(PlanRequest, ClientState)>,
     /// The turn after [`Request::Next`].
-    results: mpsc::Receiver<(Option<Turn>, ClientState)>,
+    results: mpsc::Receiver<(Option<PlannedStep>, ClientState)>,
     /// Returns the message.
     thread: JoinHandle<Vec<u8>>,
 }
@@ -53,7 +53,7 @@ enum PlanRequest {
     NoteRest,
 }
 
-impl Turn {
+impl PlannedStep {
     fn take(plan: &mut impl Steps, input: Input, client_state: &mut ClientState) -> Self {
         let step = plan.next(input, client_state);
         Self { step, outcomes: plan.take_outcomes(), must_finish: plan.must_finish() }
@@ -66,9 +66,9 @@ impl<'p, P: Interceptor> Planner<'p, P> {
     }
 
     /// Passes the result of the last step and returns the next one.
-    pub(super) async fn next(&mut self, input: Input, client_state: &mut ClientState) -> Result<Turn, End> {
+    pub(super) async fn next(&mut self, input: Input, client_state: &mut ClientState) -> Result<PlannedStep, End> {
         match self {
-            Self::Here { plan, .. } => Ok(Turn::take(plan, input, client_state)),
+            Self::Here { plan, .. } => Ok(PlannedStep::take(plan, input, client_state)),
             Self::Elsewhere(thread) => {
                 thread.ask(PlanRequest::Next(input), client_state).await?.ok_or_else(worker_failed)
             }
@@ -122,7 +122,7 @@ impl PlanThread {
     }
 
     /// Lends `client_state` to the thread while it works.
-    async fn ask(&mut self, request: PlanRequest, client_state: &mut ClientState) -> Result<Option<Turn>, End> {
+    async fn ask(&mut self, request: PlanRequest, client_state: &mut ClientState) -> Result<Option<PlannedStep>, End> {
         self.requests.send((request, std::mem::take(client_state))).map_err(|_| worker_failed())?;
         let (turn, lent) = self.results.recv().await.ok_or_else(worker_failed)?;
         *client_state = lent;
@@ -136,12 +136,12 @@ fn run<P: Interceptor>(
     frame: &[u8],
     counted: &OutcomeCounters,
     requested: &Receiver<(PlanRequest, ClientState)>,
-    results: &mpsc::Sender<(Option<Turn>, ClientState)>,
+    results: &mpsc::Sender<(Option<PlannedStep>, ClientState)>,
 ) {
     let mut plan = rules.plan(frame, now());
     while let Ok((request, mut client_state)) = requested.recv() {
         let turn = match request {
-            PlanRequest::Next(input) => Some(Turn::take(&mut plan, input, &mut client_state)),
+            PlanRequest::Next(input) => Some(PlannedStep::take(&mut plan, input, &mut client_state)),
             PlanRequest::Note(outcomes) => {
                 counted.note(outcomes, &client_state, rules, frame);
                 None

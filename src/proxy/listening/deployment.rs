@@ -20,11 +20,11 @@ use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::{HelloResult, Monitors};
 use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::members::queries::Queries;
-use crate::proxy::members::status::{MemberStatus, Posted, StatusBoard};
+use crate::proxy::members::status::{ListedMember, MemberStatus, StatusBoard};
 use crate::proxy::members::topology::{ListenerSlot, MemberAddress};
 use crate::proxy::server_side::pool::member::MemberHello;
 use crate::proxy::server_side::upstream::Upstream;
-use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, Passed};
+use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, PassedSockets};
 
 /// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
 const MAX_PORTS_TRIED: usize = 16;
@@ -65,7 +65,7 @@ impl<P: Interceptor> Deployment<P> {
         dispatcher: Dispatcher,
         queries: Arc<Queries>,
         board: Arc<StatusBoard>,
-        mut passed: Passed,
+        mut passed: PassedSockets,
     ) -> Result<Self, BindError> {
         let mut this = Self {
             placement: config.placement.clone(),
@@ -186,7 +186,7 @@ impl<P: Interceptor> Deployment<P> {
         self.notify_connections(Closing::Drain);
     }
 
-    fn open_members(&mut self, passed: &mut Passed) -> Result<(), BindError> {
+    fn open_members(&mut self, passed: &mut PassedSockets) -> Result<(), BindError> {
         let members = self.membership.members().unwrap_or_else(|| self.placement.assumed(&self.membership));
         // Members that had a listener keep it; only then other members get free sockets.
         let mut others = Vec::new();
@@ -244,7 +244,7 @@ impl<P: Interceptor> Deployment<P> {
     /// free.
     fn open_listener(&mut self, member: &MemberAddress) -> Option<usize> {
         let mut addresses = self.placement.addresses(member, |address| self.is_taken(address)).take(MAX_PORTS_TRIED);
-        let socket = addresses.find_map(|address| Passed::default().take_or_bind(address).ok())?;
+        let socket = addresses.find_map(|address| PassedSockets::default().take_or_bind(address).ok())?;
         drop(addresses);
         self.assign(member, socket).ok()
     }
@@ -304,7 +304,7 @@ impl<P: Interceptor> Deployment<P> {
                 ..self.membership.status(member)
             };
             let open = at.and_then(|at| self.open.get(&at));
-            Posted { status, closing: open.map(|open| open.closing.clone()) }
+            ListedMember { status, closing: open.map(|open| open.closing.clone()) }
         };
         self.board.set_members(members.iter().map(posted).collect());
     }

@@ -48,7 +48,7 @@ pub struct MemberStatus {
 
 /// A member and the state channel of its listener.
 #[derive(Debug)]
-pub(in crate::proxy) struct Posted {
+pub(in crate::proxy) struct ListedMember {
     pub(in crate::proxy) status: MemberStatus,
     /// Every connection of the listener subscribes to it; `None`: the member is hidden from clients.
     pub(in crate::proxy) closing: Option<Arc<watch::Sender<Closing>>>,
@@ -57,12 +57,12 @@ pub(in crate::proxy) struct Posted {
 /// The current status.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct StatusBoard {
-    members: ArcSwap<Vec<Posted>>,
+    members: ArcSwap<Vec<ListedMember>>,
     phase: watch::Sender<ProcessPhase>,
 }
 
 impl StatusBoard {
-    pub(in crate::proxy) fn set_members(&self, members: Vec<Posted>) {
+    pub(in crate::proxy) fn set_members(&self, members: Vec<ListedMember>) {
         self.members.store(Arc::new(members));
     }
 
@@ -71,7 +71,7 @@ impl StatusBoard {
     }
 
     pub(in crate::proxy) fn members(&self) -> Vec<MemberStatus> {
-        let counted = |Posted { status, closing }: &Posted| MemberStatus {
+        let counted = |ListedMember { status, closing }: &ListedMember| MemberStatus {
             connections: closing.as_ref().map_or(0, |closing| closing.receiver_count()),
             ..status.clone()
         };

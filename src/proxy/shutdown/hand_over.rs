@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::timeout;
 
-use crate::proxy::transport::listening_sockets::{ListeningSockets, Passed};
+use crate::proxy::transport::listening_sockets::{ListeningSockets, PassedSockets};
 
 /// The confirmation. Versions that also passed connections sent the number of their format; none was 0.
 const CONFIRMED: u8 = 0;
@@ -37,7 +37,7 @@ pub(in crate::proxy) struct Predecessor(UnixStream);
 ///
 /// # Errors
 /// I/O errors of the socket, or an invalid answer.
-pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(Passed, Predecessor)>> {
+pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(PassedSockets, Predecessor)>> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
@@ -59,7 +59,7 @@ pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(Passed, Pre
     if purposes.len() != sockets.len() {
         return Err(io::Error::new(ErrorKind::InvalidData, "the number of passed sockets differs from the list"));
     }
-    let mut passed = Passed::default();
+    let mut passed = PassedSockets::default();
     for (purpose, socket) in purposes.into_iter().zip(sockets) {
         passed.add(Some(purpose), socket.into())?;
     }

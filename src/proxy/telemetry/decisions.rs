@@ -150,15 +150,15 @@ fn milliseconds<S: Serializer>(at: &SystemTime, serializer: S) -> Result<S::Ok, 
 
 /// The last decisions and a channel for new ones.
 #[derive(Debug)]
-pub(in crate::proxy) struct Tail {
-    recent: Mutex<Recent>,
+pub(in crate::proxy) struct DecisionTail {
+    recent: Mutex<RecentDecisions>,
     subscribers: Sender<Arc<Decision>>,
 }
 
 /// The last decisions of all rules, and of each rule the last rejections and conflicts: a rule that often rewrites
 /// must not displace them.
 #[derive(Debug, Default)]
-struct Recent {
+struct RecentDecisions {
     last_number: u64,
     decisions: VecDeque<Arc<Decision>>,
     /// The rejections and conflicts by number.
@@ -167,7 +167,7 @@ struct Recent {
     stopped_by: HashMap<String, VecDeque<u64>>,
 }
 
-impl Recent {
+impl RecentDecisions {
     fn push(&mut self, decision: Arc<Decision>) {
         if decision.kind.stops() {
             self.push_stopped(decision.clone());
@@ -206,13 +206,13 @@ impl Recent {
     }
 }
 
-impl Default for Tail {
+impl Default for DecisionTail {
     fn default() -> Self {
         Self { recent: Mutex::default(), subscribers: channel(MAX_LAG).0 }
     }
 }
 
-impl Tail {
+impl DecisionTail {
     pub(in crate::proxy) fn push(&self, mut decision: Decision) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.last_number += 1;
@@ -258,13 +258,13 @@ mod tests {
         }
     }
 
-    fn kept(tail: &Tail) -> Vec<(u64, String)> {
+    fn kept(tail: &DecisionTail) -> Vec<(u64, String)> {
         tail.follow().0.iter().map(|one| (one.number, format!("{} {}", one.rule, one.verdict))).collect()
     }
 
     #[test]
     fn rewrites_displace_no_rejection_and_one_rule_displaces_no_other() {
-        let tail = Tail::default();
+        let tail = DecisionTail::default();
         tail.push(decision(1, OutcomeKind::Reject));
         tail.push(decision(1, OutcomeKind::Conflict));
         (0..2 * STOPPED_PER_RULE).for_each(|_| tail.push(decision(2, OutcomeKind::Reject)));
@@ -280,7 +280,7 @@ mod tests {
 
     #[test]
     fn the_kept_rejections_are_bounded_for_any_number_of_rules() {
-        let tail = Tail::default();
+        let tail = DecisionTail::default();
         (0..3 * STOPPED).for_each(|rule| tail.push(decision(rule, OutcomeKind::Reject)));
         let recent = tail.recent.lock().unwrap();
         assert_eq!((recent.stopped.len(), recent.stopped_by.len()), (STOPPED, STOPPED));

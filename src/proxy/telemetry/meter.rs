@@ -15,7 +15,7 @@ use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
-use crate::proxy::telemetry::spans::{Opened, Tracer};
+use crate::proxy::telemetry::spans::{OpenSpan, Tracer};
 use crate::wire::op_msg::BODY_AT;
 use crate::wire::{Header, OpCode};
 
@@ -192,7 +192,7 @@ impl Meter {
         command: CommandName,
         own: u64,
         upstream: Option<u64>,
-        span: Option<Box<Opened>>,
+        span: Option<Box<OpenSpan>>,
     ) {
         if let Some(meters) = &self.0 {
             meters.note(command, own, upstream);
@@ -201,12 +201,12 @@ impl Meter {
     }
 
     /// Opens a span for a forwarded message, if it is sampled.
-    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
+    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<OpenSpan>> {
         self.tracer()?.open_forwarded(head)
     }
 
     /// Opens a span for an evaluated message, if it is sampled.
-    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
+    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<OpenSpan>> {
         self.tracer()?.open_evaluated(frame)
     }
 
@@ -265,7 +265,7 @@ impl Meters {
         }
     }
 
-    fn finish(&self, span: Option<Box<Opened>>, command: CommandName, own: u64, upstream: u64) {
+    fn finish(&self, span: Option<Box<OpenSpan>>, command: CommandName, own: u64, upstream: u64) {
         if let (Some(span), Some(tracer)) = (span, &self.tracer) {
             let name = command_names().nth(command.number()).unwrap_or_default();
             tracer.finish(*span, name, own, upstream);

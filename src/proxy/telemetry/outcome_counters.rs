@@ -16,10 +16,10 @@ use tokio::sync::broadcast::Receiver;
 use self::counts::CountsByRule;
 pub use self::counts::RuleCounts;
 use self::known_rules::{KnownRule, KnownRules};
-use crate::audit::{Noted, RuleEffect, shape_of_frame};
+use crate::audit::{CountedEffect, RuleEffect, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
-use crate::proxy::telemetry::decisions::{Decision, Tail};
+use crate::proxy::telemetry::decisions::{Decision, DecisionTail};
 use crate::proxy::telemetry::sharded::Sharded;
 
 /// Counters per rule since each was first loaded.
@@ -29,7 +29,7 @@ pub(in crate::proxy) struct OutcomeCounters {
     /// the register.
     counts: Sharded<Mutex<CountsByRule>>,
     register: Mutex<KnownRules>,
-    tail: Tail,
+    tail: DecisionTail,
     /// Decisions are logged with their documents.
     in_full: bool,
 }
@@ -81,7 +81,7 @@ impl OutcomeCounters {
         client_state: &ClientState,
         policy: &P,
     ) -> Option<u64> {
-        let noted = Noted {
+        let noted = CountedEffect {
             effect: RuleEffect::from_outcome(outcome.kind),
             statements: outcome.statements,
             app: client_state.app_name(),
@@ -98,7 +98,7 @@ impl OutcomeCounters {
         register.may_publish(key, outcome.kind, suppressed)
     }
 
-    /// See [`Tail::follow`]. A receiver that lags too far behind misses some.
+    /// See [`DecisionTail::follow`]. A receiver that lags too far behind misses some.
     pub(in crate::proxy) fn follow(&self) -> (Vec<Arc<Decision>>, Receiver<Arc<Decision>>) {
         self.tail.follow()
     }

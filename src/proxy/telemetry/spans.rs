@@ -44,7 +44,7 @@ pub struct SpanDecision {
 
 /// An open span.
 #[derive(Debug, Clone)]
-pub(in crate::proxy) struct Opened {
+pub(in crate::proxy) struct OpenSpan {
     trace: [u8; 16],
     parent: Option<[u8; 8]>,
     start: SystemTime,
@@ -73,19 +73,19 @@ impl Tracer {
     }
 
     /// Opens a span for a forwarded message that begins with `head`, if its trace is sampled.
-    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<Opened>> {
-        TraceContext::of_head(head).filter(|context| context.sampled).map(|context| Opened::new(Some(context), false))
+    pub(in crate::proxy) fn open_forwarded(&self, head: &[u8]) -> Option<Box<OpenSpan>> {
+        TraceContext::of_head(head).filter(|context| context.sampled).map(|context| OpenSpan::new(Some(context), false))
     }
 
     /// Opens a span for an evaluated message, unless its trace is not sampled.
-    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<Opened>> {
+    pub(in crate::proxy) fn open_evaluated(&self, frame: &[u8]) -> Option<Box<OpenSpan>> {
         let context = TraceContext::of_head(frame);
-        context.is_none_or(|context| context.sampled).then(|| Opened::new(context, true))
+        context.is_none_or(|context| context.sampled).then(|| OpenSpan::new(context, true))
     }
 
     /// Finishes a span; times are in nanoseconds.
-    pub(in crate::proxy) fn finish(&self, opened: Opened, command: &'static str, own: u64, upstream: u64) {
-        let Opened { trace, parent, start, evaluated, decisions } = opened;
+    pub(in crate::proxy) fn finish(&self, opened: OpenSpan, command: &'static str, own: u64, upstream: u64) {
+        let OpenSpan { trace, parent, start, evaluated, decisions } = opened;
         let (own, upstream) = (Duration::from_nanos(own), Duration::from_nanos(upstream));
         let span = TraceSpan { trace, id: new_span(), parent, start, command, own, upstream, evaluated, decisions };
         if self.finished.try_send(span).is_err() {
@@ -94,7 +94,7 @@ impl Tracer {
     }
 }
 
-impl Opened {
+impl OpenSpan {
     fn new(context: Option<TraceContext>, evaluated: bool) -> Box<Self> {
         let trace = context.map_or_else(|| bson::Uuid::new().bytes(), |context| context.trace);
         let parent = context.map(|context| context.parent);

@@ -33,13 +33,13 @@ impl BindError {
 
 /// Passed sockets that are not yet assigned to a listener.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct Passed(Vec<(Option<String>, TcpListener)>);
+pub(in crate::proxy) struct PassedSockets(Vec<(Option<String>, TcpListener)>);
 
 /// The listening sockets of this process, by purpose.
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct ListeningSockets(Mutex<Vec<(String, Arc<TcpListener>)>>);
 
-impl Passed {
+impl PassedSockets {
     /// Adds a socket; `purpose` is a member's name, or `None` if it is unknown.
     ///
     /// # Errors

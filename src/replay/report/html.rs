@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::{PlayedAt, ReplayReport, charts, code_name, duration};
+use super::{ReplayReport, TargetReport, charts, code_name, duration};
 use crate::plot::number;
 use crate::text::counted;
 
@@ -47,7 +47,7 @@ fn summary(report: &ReplayReport, out: &mut String) {
         String::new(),
         String::new(),
     ]];
-    rows.extend(report.played.iter().map(|PlayedAt { target, tally, seconds }| {
+    rows.extend(report.played.iter().map(|TargetReport { target, tally, seconds }| {
         let rate = number((tally.count() as f64 / seconds.max(1e-3)).round());
         let counts = [tally.failed(), tally.unanswered, tally.late].map(|count| number(count as f64));
         let [failed, unanswered, late] = counts;
@@ -86,7 +86,7 @@ fn latencies(report: &ReplayReport, out: &mut String) {
 }
 
 fn errors(report: &ReplayReport, out: &mut String) {
-    let rows = |of: fn(&PlayedAt) -> Vec<(String, u64)>| {
+    let rows = |of: fn(&TargetReport) -> Vec<(String, u64)>| {
         let each = report.played.iter().flat_map(move |played| of(played).into_iter().map(|one| (&played.target, one)));
         each.map(|(target, (what, count))| vec![what, target.clone(), number(count as f64)]).collect::<Vec<_>>()
     };

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use tokio::task::JoinSet;
 
 use super::*;
-use crate::engine::lookup::Beginning;
+use crate::engine::lookup::SharedStart;
 
 /// A counter in memory. `script` defines the outcome of each call in turn; further calls succeed.
 #[derive(Debug, Default)]
@@ -61,7 +61,7 @@ impl CounterStore for FakeStore {
 
 fn request(counter: &str, count: u32, block: u32) -> NumberRequest {
     let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
-    NumberRequest { counter, count, brought: Vec::new(), block, beginning: Beginning::default() }
+    NumberRequest { counter, count, provided: Vec::new(), block, beginning: SharedStart::default() }
 }
 
 fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
@@ -120,27 +120,27 @@ proptest! {
         }
     }
 
-    /// A number that a client has supplied is not issued later. A failed request supplies none.
+    /// A number that a client has provided is not issued later. A failed request provides none.
     #[test]
     fn no_number_is_issued_that_was_supplied(
         callers in prop::collection::vec(prop::collection::vec((0u32..4, 1u32..8, prop::collection::vec(1i64..40, 0..3)), 0..6), 1..6),
         script in prop::collection::vec(prop_oneof![4 => Just(CallOutcome::Granted), 1 => Just(CallOutcome::Lost), 1 => Just(CallOutcome::AnswerLost)], 0..20),
     ) {
         let allocator = || allocator(&script);
-        let (issued, brought) = block_on(async {
+        let (issued, provided) = block_on(async {
             let (allocator, order) = (allocator(), Arc::new(AtomicUsize::new(0)));
             let mut tasks = JoinSet::new();
             for asks in callers {
                 let (allocator, order) = (allocator.clone(), order.clone());
                 tasks.spawn(async move {
                     let (mut issued, mut kept) = (Vec::new(), Vec::new());
-                    for (count, block, brought) in asks {
+                    for (count, block, provided) in asks {
                         let began = order.fetch_add(1, Ordering::Relaxed);
-                        let request = NumberRequest { brought: brought.clone(), ..request("k", count, block) };
+                        let request = NumberRequest { provided: provided.clone(), ..request("k", count, block) };
                         let Ok(numbers) = numbers(&allocator, request).await else { continue };
                         let done = order.fetch_add(1, Ordering::Relaxed);
                         issued.extend(numbers.into_iter().map(|number| (number, began)));
-                        kept.extend(brought.into_iter().map(|number| (number, done)));
+                        kept.extend(provided.into_iter().map(|number| (number, done)));
                         // The same holds within the batch.
                         assert!(!issued.iter().any(|(number, at)| *at == began && kept.contains(&(*number, done))));
                     }
@@ -148,13 +148,13 @@ proptest! {
                 });
             }
             let all = tasks.join_all().await;
-            let (issued, brought): (Vec<_>, Vec<_>) = all.into_iter().unzip();
-            (issued.concat(), brought.concat())
+            let (issued, provided): (Vec<_>, Vec<_>) = all.into_iter().unzip();
+            (issued.concat(), provided.concat())
         });
         let mut seen = HashSet::new();
         for (number, began) in issued {
             prop_assert!(seen.insert(number));
-            prop_assert!(!brought.iter().any(|(other, done)| *other == number && *done < began), "{number}");
+            prop_assert!(!provided.iter().any(|(other, done)| *other == number && *done < began), "{number}");
         }
     }
 
@@ -283,9 +283,9 @@ async fn a_cancelled_caller_takes_no_numbers() {
 #[tokio::test]
 async fn a_supplied_number_raises_a_counter_that_was_set_back() {
     let allocator = allocator(&[]);
-    let supplied = |count, number| NumberRequest { brought: vec![number], ..request("k", count, 1) };
-    assert_eq!(numbers(&allocator, supplied(0, 50)).await, Ok(vec![]));
+    let providing = |count, number| NumberRequest { provided: vec![number], ..request("k", count, 1) };
+    assert_eq!(numbers(&allocator, providing(0, 50)).await, Ok(vec![]));
     lock(&allocator.store.seq).clear();
-    assert_eq!(numbers(&allocator, supplied(1, 2)).await, Ok(vec![1]));
+    assert_eq!(numbers(&allocator, providing(1, 2)).await, Ok(vec![1]));
     assert_eq!(numbers(&allocator, request("k", 1, 1)).await, Ok(vec![3]));
 }

@@ -66,7 +66,7 @@ pub(super) async fn open<'w>(
     repairer: &'w Repairer<'w>,
     collection: &Collection,
     number: usize,
-    turn: WorkerContext<'_>,
+    context: WorkerContext<'_>,
 ) -> Result<(CollectionStream, ChangeBatch<'w>), Stop> {
     let entries = repairer.copies.entries.iter().filter(|entry| entry.into == *collection);
     let original = (*collection == repairer.copies.originals).then_some(IdSource::Original);
@@ -76,7 +76,8 @@ pub(super) async fn open<'w>(
     options.full_document = has_copies.then_some(FullDocumentType::UpdateLookup);
     let pipeline = pipeline(repairer.copies, &sources);
     let stream =
-        CollectionStream::open(turn.client, number, turn.lease.token(number), collection, pipeline, options).await?;
+        CollectionStream::open(context.client, number, context.lease.token(number), collection, pipeline, options)
+            .await?;
     Ok((stream, ChangeBatch { repairer, sources, added: CollectedChanges::default() }))
 }
 

@@ -134,8 +134,8 @@ async fn check(
                 continue;
             };
             let compared: Vec<_> = holders.documents.iter().map(|holder| compare(entry, *holder, original)).collect();
-            misshapen |= compared.contains(&Compared::Misshapen);
-            if compared.contains(&Compared::Stale) {
+            misshapen |= compared.contains(&CopyState::Misshapen);
+            if compared.contains(&CopyState::Stale) {
                 counts.stale += 1;
                 stale = true;
                 work.add(entry, original, copy.get("_id").map(OwnedValue::from).as_ref());
@@ -186,22 +186,22 @@ fn references<'d>(entry: &CopiesEntry, copy: Document<'d>) -> References<'d> {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Compared {
+enum CopyState {
     Current,
     Stale,
     Misshapen,
 }
 
-fn compare(entry: &CopiesEntry, holder: Document<'_>, original: &Original) -> Compared {
-    let mut compared = Compared::Current;
+fn compare(entry: &CopiesEntry, holder: Document<'_>, original: &Original) -> CopyState {
+    let mut compared = CopyState::Current;
     for field in &entry.fields {
         let copied = match field.local.lookup(holder) {
             PathLookup::Found(value) => Some(value),
             PathLookup::Missing => None,
-            PathLookup::Blocked(_) => return Compared::Misshapen,
+            PathLookup::Blocked(_) => return CopyState::Misshapen,
         };
         if original.value(field) != copied {
-            compared = Compared::Stale;
+            compared = CopyState::Stale;
         }
     }
     compared

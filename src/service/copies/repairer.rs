@@ -87,8 +87,8 @@ impl<'m> Repairer<'m> {
         Ok(found)
     }
 
-    pub(super) fn work(&self) -> Work<'_, 'm> {
-        Work { repairer: self, statements: Vec::new() }
+    pub(super) fn work(&self) -> PendingWrites<'_, 'm> {
+        PendingWrites { repairer: self, statements: Vec::new() }
     }
 }
 
@@ -101,12 +101,12 @@ pub(super) struct WriteCounts {
 }
 
 /// Pending writes.
-pub(super) struct Work<'w, 'm> {
+pub(super) struct PendingWrites<'w, 'm> {
     repairer: &'w Repairer<'m>,
     statements: Vec<(&'w CopiesEntry, Vec<u8>)>,
 }
 
-impl<'w> Work<'w, '_> {
+impl<'w> PendingWrites<'w, '_> {
     /// Adds the correction of `original`'s copies: of all, or of the document with the `_id` `only`.
     pub(super) fn add(&mut self, entry: &'w CopiesEntry, original: &Original, only: Option<&OwnedValue>) {
         let Some(id) = original.id() else { return };

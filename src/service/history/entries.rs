@@ -41,11 +41,11 @@ pub(super) struct NewEntry {
     /// Milliseconds since 1970 UTC.
     pub(super) at: i64,
     pub(super) operation: String,
-    pub(super) before: Before,
+    pub(super) before: PreviousState,
 }
 
 /// The document before a change.
-pub(super) enum Before {
+pub(super) enum PreviousState {
     State(OwnedValue),
     /// There was none.
     Absent,
@@ -179,7 +179,7 @@ impl HistoryEntries<'_> {
             let why = format!("the server cannot store the state in an entry: {why}");
             if entry.unknown.is_none() {
                 let why: Cow<'static, str> = Cow::Owned(why);
-                entry.bytes = change.encode(&entry.previous, &Before::Unknown(why.clone()));
+                entry.bytes = change.encode(&entry.previous, &PreviousState::Unknown(why.clone()));
                 entry.unknown = Some(why);
                 continue;
             }
@@ -376,18 +376,18 @@ impl NewEntry {
     fn entry(&self, change: usize, previous: Last) -> Encoded {
         let bytes = self.encode(&previous, &self.before);
         match &self.before {
-            Before::Unknown(why) => Encoded { bytes, change, previous, unknown: Some(why.clone()) },
+            PreviousState::Unknown(why) => Encoded { bytes, change, previous, unknown: Some(why.clone()) },
             _ if i32::try_from(bytes.len()).is_ok_and(|bytes| bytes <= LARGEST_DOCUMENT) => {
                 Encoded { bytes, change, previous, unknown: None }
             }
             _ => {
-                let bytes = self.encode(&previous, &Before::Unknown(NO_ROOM.into()));
+                let bytes = self.encode(&previous, &PreviousState::Unknown(NO_ROOM.into()));
                 Encoded { bytes, change, previous, unknown: Some(NO_ROOM.into()) }
             }
         }
     }
 
-    fn encode(&self, previous: &Last, before: &Before) -> Vec<u8> {
+    fn encode(&self, previous: &Last, before: &PreviousState) -> Vec<u8> {
         let revision = OwnedValue::integer(previous.revision + 1);
         document(|w| {
             w.nested("_id", |w| write_id(w, self.of.as_value(), revision.as_value()));
@@ -397,9 +397,9 @@ impl NewEntry {
             w.slot("at").date(self.at);
             w.string("operation", &self.operation);
             match before {
-                Before::State(document) => w.value("document", document.as_value()),
-                Before::Absent => {}
-                Before::Unknown(why) => w.string("unknown", &**why),
+                PreviousState::State(document) => w.value("document", document.as_value()),
+                PreviousState::Absent => {}
+                PreviousState::Unknown(why) => w.string("unknown", &**why),
             }
             w.value("change", OwnedValue::binary(&self.position).as_value());
         })

@@ -17,7 +17,7 @@ pub struct WorkerProgress {
 #[derive(Debug, Default)]
 struct LockedProgress {
     is_worker: bool,
-    /// Empty if nothing is wrong. It stays until the next turn gets further than this.
+    /// Empty if nothing is wrong. It stays until the next attempt gets further than this.
     error: String,
     /// For each change stream the time up to which its changes are processed.
     processed: Vec<SystemTime>,
@@ -79,7 +79,7 @@ impl WorkerProgress {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The worker begins. Returns whether the turn before ended without an error.
+    /// The worker begins. Returns whether the previous attempt ended without an error.
     pub(super) fn started(&self) -> bool {
         let mut state = self.state();
         let error = std::mem::take(&mut state.error);

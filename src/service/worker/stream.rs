@@ -129,7 +129,7 @@ impl CollectionStream {
     /// Processes changes as they arrive.
     pub(in crate::service) async fn follow<C: ChangeHandler>(
         mut self,
-        turn: WorkerContext<'_>,
+        context: WorkerContext<'_>,
         mut processor: C,
     ) -> Result<Infallible, Stop> {
         let mut pending = Pending::default();
@@ -141,7 +141,7 @@ impl CollectionStream {
                 match futures_util::poll!(&mut next) {
                     Poll::Ready(found) => found,
                     Poll::Pending => {
-                        pending.process(self.number, turn, &mut processor).await?;
+                        pending.process(self.number, context, &mut processor).await?;
                         next.await
                     }
                 }
@@ -157,7 +157,7 @@ impl CollectionStream {
                         }
                         "drop" | "rename" | "dropDatabase" | "invalidate" => {
                             // Earlier changes are not sent again.
-                            pending.process(self.number, turn, &mut processor).await?;
+                            pending.process(self.number, context, &mut processor).await?;
                             processor.end(&change).await?;
                             let Timestamp { time, increment } = change.time;
                             let next = Timestamp { time, increment: increment.saturating_add(1) };
@@ -165,7 +165,7 @@ impl CollectionStream {
                             return Err(Stop::Ended { stream: self.number, next, why });
                         }
                         _ => {
-                            pending.process(self.number, turn, &mut processor).await?;
+                            pending.process(self.number, context, &mut processor).await?;
                             processor.altered().await?;
                         }
                     }
@@ -174,10 +174,10 @@ impl CollectionStream {
                     return Err(Stop::HistoryLost("the change stream has ended".to_owned()));
                 }
                 None if pending.changes == 0 => {
-                    turn.progress.processed(self.number, SystemTime::now());
+                    context.progress.processed(self.number, SystemTime::now());
                     if idle_since.is_none_or(|since: Instant| since.elapsed() > C::STORE_AGAIN) {
                         if let Some(token) = self.changes.resume_token() {
-                            turn.lease.store_token(self.number, to_bson(&token)?).await?;
+                            context.lease.store_token(self.number, to_bson(&token)?).await?;
                         }
                         idle_since = Some(Instant::now());
                     }
@@ -185,7 +185,7 @@ impl CollectionStream {
                 None => {}
             }
             if processor.is_full() {
-                pending.process(self.number, turn, &mut processor).await?;
+                pending.process(self.number, context, &mut processor).await?;
             }
         }
     }
@@ -210,15 +210,15 @@ impl Pending {
     async fn process(
         &mut self,
         stream: usize,
-        turn: WorkerContext<'_>,
+        context: WorkerContext<'_>,
         processor: &mut impl ChangeHandler,
     ) -> Result<(), Stop> {
         let Self { changes, last } = std::mem::take(self);
         let Some((token, time)) = last else { return Ok(()) };
         processor.process().await?;
-        turn.progress.add_changes(changes);
-        turn.progress.processed(stream, SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(time.time)));
-        turn.lease.store_token(stream, token).await
+        context.progress.add_changes(changes);
+        context.progress.processed(stream, SystemTime::UNIX_EPOCH + Duration::from_secs(u64::from(time.time)));
+        context.lease.store_token(stream, token).await
     }
 }
 

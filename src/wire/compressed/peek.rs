@@ -16,7 +16,7 @@ const WINDOW_LOG_MAX: u32 = 23;
 
 /// How much to decompress.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Depth {
+pub enum DecompressLimit {
     /// At most this number of bytes of the content.
     UpTo(usize),
     /// At most this number of bytes. If the frame is complete, the rest is decompressed and discarded too, to check
@@ -29,12 +29,12 @@ pub enum Depth {
 ///
 /// # Errors
 /// Any [`WireError`]. It does not mean that the message is invalid; [`decompress`](super::decompress) decides that.
-pub fn peek(head: &[u8], depth: Depth) -> Result<Vec<u8>, WireError> {
+pub fn peek(head: &[u8], depth: DecompressLimit) -> Result<Vec<u8>, WireError> {
     let envelope = CompressedEnvelope::parse(head)?.ok_or(WireError::Truncated("the OP_COMPRESSED"))?;
     let whole = crate::wire::Header::of_frame(head).is_ok();
     let (limit, check) = match depth {
-        Depth::UpTo(limit) => (limit, false),
-        Depth::Checked(limit) => (limit, whole),
+        DecompressLimit::UpTo(limit) => (limit, false),
+        DecompressLimit::Checked(limit) => (limit, whole),
     };
     let data = head.get(DATA_AT..).unwrap_or_default();
     let content = envelope.header.length - HEADER_LENGTH;
@@ -62,7 +62,7 @@ pub fn peek_length(compressor: Compressor, limit: usize) -> usize {
 }
 
 /// The result of one step of a decoder.
-struct Run {
+struct DecodeStep {
     read: usize,
     written: usize,
     /// All data has been decompressed.
@@ -72,14 +72,14 @@ struct Run {
 /// A decoder that can stop at any byte.
 trait Decode {
     /// Returns `None` if the data is damaged.
-    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run>;
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<DecodeStep>;
 }
 
 impl Decode for Decompress {
-    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run> {
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<DecodeStep> {
         let (read, written) = (self.total_in(), self.total_out());
         let status = self.decompress(data, room, FlushDecompress::None).ok()?;
-        Some(Run {
+        Some(DecodeStep {
             read: usize::try_from(self.total_in() - read).ok()?,
             written: usize::try_from(self.total_out() - written).ok()?,
             ended: status == Status::StreamEnd,
@@ -88,10 +88,10 @@ impl Decode for Decompress {
 }
 
 impl Decode for Decoder<'static> {
-    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<Run> {
+    fn run(&mut self, data: &[u8], room: &mut [u8]) -> Option<DecodeStep> {
         let (mut input, mut output) = (InBuffer::around(data), OutBuffer::around(room));
         let hint = Operation::run(self, &mut input, &mut output).ok()?;
-        Some(Run { read: input.pos(), written: output.pos(), ended: hint == 0 })
+        Some(DecodeStep { read: input.pos(), written: output.pos(), ended: hint == 0 })
     }
 }
 

@@ -81,14 +81,14 @@ fn content_that_differs_from_the_claimed_size_is_an_error() {
         for claimed in [1, 16, 4999, 5001, 1 << 20, 47_999_984] {
             let frame = enveloped(2013, claimed, compressor.to_wire(), data);
             assert_eq!(decompress(&frame), damaged, "{compressor:?} {claimed}");
-            assert!(peek(&frame, Depth::Checked(100)).is_err(), "{compressor:?} {claimed}");
+            assert!(peek(&frame, DecompressLimit::Checked(100)).is_err(), "{compressor:?} {claimed}");
         }
         for (name, data) in
             [("cut", data[..data.len() - 1].to_vec()), ("longer", [data, &[0]].concat()), ("empty", Vec::new())]
         {
             let frame = enveloped(2013, 5000, compressor.to_wire(), &data);
             assert_eq!(decompress(&frame), damaged, "{compressor:?} {name}");
-            assert!(peek(&frame, Depth::Checked(100)).is_err(), "{compressor:?} {name}");
+            assert!(peek(&frame, DecompressLimit::Checked(100)).is_err(), "{compressor:?} {name}");
         }
     }
 }
@@ -101,7 +101,7 @@ fn a_decompression_bomb_stops_at_the_claimed_size() {
         assert!(frame.len() < 3_000_000);
         frame[20..24].copy_from_slice(&1000i32.to_le_bytes());
         assert_eq!(decompress(&frame), Err(WireError::DamagedCompression(compressor.name())));
-        assert!(peek(&frame, Depth::Checked(100)).is_err());
+        assert!(peek(&frame, DecompressLimit::Checked(100)).is_err());
     }
 }
 
@@ -112,11 +112,15 @@ fn peek_reads_the_start_from_the_first_bytes() {
         let frame = compressed_by(compressor, &content);
         for limit in [0, 1, 4, 1000, 16 * 1024] {
             let head = &frame[..peek_length(compressor, limit).min(frame.len())];
-            assert_eq!(peek(head, Depth::UpTo(limit)).unwrap(), message(&content)[..16 + limit], "{compressor:?}");
+            assert_eq!(
+                peek(head, DecompressLimit::UpTo(limit)).unwrap(),
+                message(&content)[..16 + limit],
+                "{compressor:?}"
+            );
         }
         // An incomplete head gives a shorter but correct start.
         for end in (DATA_AT + 5..3000).step_by(37) {
-            let seen = peek(&frame[..end], Depth::UpTo(1000)).unwrap();
+            let seen = peek(&frame[..end], DecompressLimit::UpTo(1000)).unwrap();
             assert!(message(&content)[..1016].starts_with(&seen), "{compressor:?}");
         }
     }
@@ -128,7 +132,7 @@ fn peek_does_not_open_a_large_zstd_window() {
     encoder.set_parameter(zstd::zstd_safe::CParameter::WindowLog(25)).unwrap();
     let content = text(40_000_000);
     let frame = enveloped(2013, 40_000_000, 3, &encoder.compress(&content).unwrap());
-    assert!(peek(&frame[..200_000.min(frame.len())], Depth::UpTo(4)).is_err());
+    assert!(peek(&frame[..200_000.min(frame.len())], DecompressLimit::UpTo(4)).is_err());
     assert_eq!(decompress(&frame).unwrap().len(), 40_000_016);
 }
 
@@ -151,8 +155,8 @@ proptest! {
         for compressor in ALL {
             let frame = compressed_by(compressor, &content);
             prop_assert_eq!(decompress(&frame).unwrap(), message(&content));
-            prop_assert_eq!(peek(&frame, Depth::Checked(usize::MAX)).unwrap(), message(&content));
-            prop_assert_eq!(peek(&frame, Depth::Checked(10)).unwrap(), &message(&content)[..16 + 10.min(content.len())]);
+            prop_assert_eq!(peek(&frame, DecompressLimit::Checked(usize::MAX)).unwrap(), message(&content));
+            prop_assert_eq!(peek(&frame, DecompressLimit::Checked(10)).unwrap(), &message(&content)[..16 + 10.min(content.len())]);
         }
     }
 
@@ -169,9 +173,9 @@ proptest! {
                 frame[at] = *byte;
             }
             let whole = decompress(&frame);
-            let looked = peek(&frame, Depth::Checked(usize::MAX));
+            let looked = peek(&frame, DecompressLimit::Checked(usize::MAX));
             prop_assert_eq!(whole.clone().ok(), looked.ok());
-            if let (Ok(whole), Ok(beginning)) = (whole, peek(&frame, Depth::UpTo(20))) {
+            if let (Ok(whole), Ok(beginning)) = (whole, peek(&frame, DecompressLimit::UpTo(20))) {
                 prop_assert!(whole.starts_with(&beginning));
             }
         }

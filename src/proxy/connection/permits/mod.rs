@@ -57,7 +57,7 @@ pub(in crate::proxy) struct Permit {
 
 /// The answer to a request for a permit.
 #[derive(Debug)]
-pub(in crate::proxy) enum Asked {
+pub(in crate::proxy) enum PermitReply {
     Now(Permit),
     Waits(WaitingPermit),
 }
@@ -66,7 +66,7 @@ pub(in crate::proxy) enum Asked {
 #[derive(Debug)]
 pub(in crate::proxy) struct WaitingPermit {
     permit: Permit,
-    news: Arc<Notify>,
+    changed: Arc<Notify>,
 }
 
 /// What is counted of one rule since the start of the process.
@@ -119,7 +119,7 @@ impl Permits {
     }
 
     /// Asks for a permit. A message of a rule in shadow mode never waits.
-    pub(in crate::proxy) fn ask(self: &Arc<Self>, request: PermitRequest) -> Asked {
+    pub(in crate::proxy) fn ask(self: &Arc<Self>, request: PermitRequest) -> PermitReply {
         let PermitRequest { rule, limits, key, statements, is_shadow } = request;
         let key = QueueKey { rule: rule.into(), per: limits.per.as_str(), client: key.into() };
         let now = self.began.elapsed();
@@ -128,18 +128,18 @@ impl Permits {
         let queue = state.queue(&permit.key, PermitLimits { concurrent: limits.concurrent, rate: limits.rate }, now);
         queue.serve(now);
         if queue.admit(statements, now) {
-            return Asked::Now(permit);
+            return PermitReply::Now(permit);
         }
-        let news = Arc::<Notify>::default();
-        let (until, waiter) = if is_shadow { (Some(now + limits.wait), None) } else { (None, Some(news.clone())) };
+        let changed = Arc::<Notify>::default();
+        let (until, waiter) = if is_shadow { (Some(now + limits.wait), None) } else { (None, Some(changed.clone())) };
         permit.ticket = Some(queue.wait(statements, now, until, waiter));
         let counts = state.counts(&permit.key.rule);
         if is_shadow {
             counts.shadow_waited += 1;
-            return Asked::Now(permit);
+            return PermitReply::Now(permit);
         }
         counts.waited += 1;
-        Asked::Waits(WaitingPermit { permit, news })
+        PermitReply::Waits(WaitingPermit { permit, changed })
     }
 
     /// The numbers of each rule that has limited messages, sorted by name, with at most `most` of its clients.
@@ -193,16 +193,16 @@ impl Permits {
 }
 
 impl PermitState {
-    /// The queue of this key, with these bounds.
-    fn queue(&mut self, key: &QueueKey, bounds: PermitLimits, now: Duration) -> &mut PermitQueue<PermitWaiter> {
+    /// The queue of this key, with these limits.
+    fn queue(&mut self, key: &QueueKey, limits: PermitLimits, now: Duration) -> &mut PermitQueue<PermitWaiter> {
         if self.queues.len() >= self.sweep_at {
             // Clients choose their application names, so queues must not remain.
             self.queues.retain(|_, queue| !queue.is_unused(now));
             self.sweep_at = FIRST_SWEEP.max(2 * self.queues.len());
         }
         self.counts(&key.rule);
-        let queue = self.queues.entry(key.clone()).or_insert_with(|| PermitQueue::new(bounds));
-        queue.set_bounds(bounds);
+        let queue = self.queues.entry(key.clone()).or_insert_with(|| PermitQueue::new(limits));
+        queue.set_limits(limits);
         queue
     }
 
@@ -233,21 +233,21 @@ impl PermitQueue<PermitWaiter> {
 impl WaitingPermit {
     /// Waits for the permit; `None`: too long.
     pub(in crate::proxy) async fn granted(self) -> Option<Permit> {
-        let Self { permit, news } = self;
+        let Self { permit, changed } = self;
         let deadline = Instant::now() + permit.wait;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match permit.progress() {
                 PermitProgress::Granted => return Some(permit),
                 _ if left.is_zero() => return None,
-                PermitProgress::Allowed { after } => _ = timeout(left.min(after), news.notified()).await,
-                PermitProgress::Waits => _ = timeout(left, news.notified()).await,
+                PermitProgress::Allowed { after } => _ = timeout(left.min(after), changed.notified()).await,
+                PermitProgress::Waits => _ = timeout(left, changed.notified()).await,
             }
         }
     }
 }
 
-/// How far a message that waits has come.
+/// The state of a message that waits.
 enum PermitProgress {
     Granted,
     /// The rate allows it after this time.

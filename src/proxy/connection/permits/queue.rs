@@ -30,7 +30,7 @@ struct WaitingMessage<W> {
 /// The messages of the clients that share a limit.
 #[derive(Debug)]
 pub(super) struct PermitQueue<W> {
-    bounds: PermitLimits,
+    limits: PermitLimits,
     held: u32,
     /// When all statements so far would be done if they were done one after the other at the rate.
     done_at: Duration,
@@ -41,13 +41,13 @@ pub(super) struct PermitQueue<W> {
 }
 
 impl<W> PermitQueue<W> {
-    pub(super) fn new(bounds: PermitLimits) -> Self {
-        Self { bounds, held: 0, done_at: Duration::ZERO, waiting: VecDeque::new(), expired: HashMap::new(), tickets: 0 }
+    pub(super) fn new(limits: PermitLimits) -> Self {
+        Self { limits, held: 0, done_at: Duration::ZERO, waiting: VecDeque::new(), expired: HashMap::new(), tickets: 0 }
     }
 
-    /// Sets other bounds. Permits that are held stay held, also if they are more than the new bounds allow.
-    pub(super) fn set_bounds(&mut self, bounds: PermitLimits) {
-        self.bounds = bounds;
+    /// Sets other limits. Permits that are held stay held, also if they are more than the new limits allow.
+    pub(super) fn set_limits(&mut self, limits: PermitLimits) {
+        self.limits = limits;
     }
 
     /// Gives a new message a permit, unless it must wait.
@@ -101,7 +101,7 @@ impl<W> PermitQueue<W> {
     /// The first moment at which the rate allows the message with this ticket, after all before it. `None`: it does not
     /// wait for the rate.
     pub(super) fn allowed_at(&self, ticket: u64) -> Option<Duration> {
-        self.bounds.rate?;
+        self.limits.rate?;
         let before = self.waiting.iter().take_while(|waiting| waiting.ticket < ticket);
         let done_at = before.fold(self.done_at, |done_at, waiting| done_at + self.duration(waiting.statements));
         Some((done_at + self.duration(1)).saturating_sub(SECOND))
@@ -109,7 +109,7 @@ impl<W> PermitQueue<W> {
 
     /// The first message that waits, if it waits only for the rate.
     pub(super) fn first_for_rate(&self) -> Option<&W> {
-        let first = self.waiting.front().filter(|_| self.bounds.rate.is_some() && self.has_permit())?;
+        let first = self.waiting.front().filter(|_| self.limits.rate.is_some() && self.has_permit())?;
         Some(&first.waiter)
     }
 
@@ -138,11 +138,11 @@ impl<W> PermitQueue<W> {
     /// A second without statements allows as many at once as the rate. A message with more is allowed too; those after
     /// it wait longer.
     fn is_free(&self, now: Duration) -> bool {
-        self.has_permit() && (self.bounds.rate.is_none() || self.done_at.max(now) + self.duration(1) <= now + SECOND)
+        self.has_permit() && (self.limits.rate.is_none() || self.done_at.max(now) + self.duration(1) <= now + SECOND)
     }
 
     fn has_permit(&self) -> bool {
-        self.bounds.concurrent.is_none_or(|concurrent| self.held < concurrent.get())
+        self.limits.concurrent.is_none_or(|concurrent| self.held < concurrent.get())
     }
 
     fn position(&self, ticket: u64) -> Option<usize> {
@@ -157,7 +157,7 @@ impl<W> PermitQueue<W> {
 
     /// The time of statements at the rate.
     fn duration(&self, statements: u32) -> Duration {
-        self.bounds.rate.map_or(Duration::ZERO, |rate| SECOND * statements / rate.get())
+        self.limits.rate.map_or(Duration::ZERO, |rate| SECOND * statements / rate.get())
     }
 }
 
@@ -231,7 +231,7 @@ mod tests {
     fn lower_bounds_let_the_held_permits_run_out() {
         let mut queue = queue(3, 0);
         (0..3).for_each(|_| assert!(queue.admit(1, at(0))));
-        queue.set_bounds(PermitLimits { concurrent: NonZeroU32::new(1), rate: None });
+        queue.set_limits(PermitLimits { concurrent: NonZeroU32::new(1), rate: None });
         queue.wait(1, at(0), None, 1);
         queue.release();
         queue.release();

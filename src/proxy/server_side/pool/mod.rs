@@ -131,7 +131,7 @@ struct KnownLogin {
     key: Option<Arc<ClientKey>>,
 }
 
-/// The right of one request to a connection. Dropped without its connection it frees the place of a closed one.
+/// The right of one request to a connection. Dropped without its connection it frees the slot of a closed one.
 #[derive(Debug)]
 pub(in crate::proxy) struct Lease<S: ServerSocket> {
     pool: Option<Arc<Pool<S>>>,
@@ -356,7 +356,7 @@ impl<S: ServerSocket> Pool<S> {
         Lease { pool: Some(self.clone()), lane, connection }
     }
 
-    /// Takes back a connection, or the place of a closed one, and serves those who wait.
+    /// Takes back a connection, or the slot of a closed one, and serves those who wait.
     fn give_back(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) {
         let is_replaced = self.is_replaced.load(Ordering::Acquire);
         let connection = connection.and_then(|mut connection| {

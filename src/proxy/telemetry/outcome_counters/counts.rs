@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use foldhash::fast::RandomState;
 
 use super::known_rules::{KnownRules, MAX_PER_VERDICT, RuleKey};
-use crate::audit::{ExampleText, Noted, RuleTally};
+use crate::audit::{CountedEffect, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::MinuteCounts;
@@ -69,14 +69,14 @@ fn milliseconds_since_epoch(time: SystemTime) -> u64 {
 impl RuleCounts {
     /// Counts an outcome. Returns `Some` if its decision may be published, with the number of similar ones suppressed
     /// since the last one.
-    pub(super) fn note(&mut self, noted: &Noted<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
+    pub(super) fn note(&mut self, noted: &CountedEffect<'_>, kind: OutcomeKind, shape: Option<String>) -> Option<u64> {
         let verdict = kind.as_str();
         let now = SystemTime::now();
         let minute = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs() / 60;
         *self.verdicts.entry(verdict).or_default() += noted.statements;
         self.last = Some(now);
         self.history.add(minute, noted.effect, noted.statements, kind.is_shadow());
-        let noted = &Noted { at: Some(milliseconds_since_epoch(now)), ..*noted };
+        let noted = &CountedEffect { at: Some(milliseconds_since_epoch(now)), ..*noted };
         match shape {
             Some(shape) => self.tally.note(noted, shape, ExampleText::default),
             None => self.tally.count(noted),
