@@ -68,6 +68,8 @@ WITH_POOL = {
     f"{_MONITORING}_create_min_size_error_error_during_minPoolSize_population_clears_pool": OWN_HELLOS,
     "test/test_csot.py::TestCsotCommandExecution::"
     "test_maxTimeMS_value_in_the_command_is_less_than_timeoutMS": OWN_HELLOS,
+    "test/test_csot.py::TestCsotCommandExecution::"
+    "test_command_is_not_sent_if_RTT_is_greater_than_timeoutMS": OWN_HELLOS,
     f"{_DISCOVERY}TestPoolManagement::test_pool_unpause": OWN_HELLOS,
     f"{_DISCOVERY}TestUnifiedHelloTimeout::test_Network_timeout_on_Monitor_check": OWN_HELLOS,
     f"{_DISCOVERY}TestUnifiedHelloTimeout::test_Network_timeout_on_Monitor_handshake": OWN_HELLOS,

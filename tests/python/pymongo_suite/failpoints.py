@@ -4,6 +4,7 @@ The server compares a failpoint's `appName` with the name of a connection, and t
 Failpoints of hellos stay as they are: docward answers hellos of clients itself. Knows neither mongod nor docward.
 """
 
+import functools
 import os
 
 from pymongo.synchronous.database import Database
@@ -22,6 +23,7 @@ def renamed(command, name):
 def pytest_configure(config):
     name, run = os.environ["FAILPOINT_APP_NAME"], Database.command
 
+    @functools.wraps(run)  # a test reads the names of its parameters
     def command(self, command, *arguments, **options):
         return run(self, renamed(command, name), *arguments, **options)
 
