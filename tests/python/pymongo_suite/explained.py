@@ -44,10 +44,11 @@ BY_WORKER = {
     "test/test_change_stream.py::TestClusterChangeStream::test_aggregate_cursor_blocks": OTHER_CHANGES,
     "test/test_change_stream.py::TestClusterChangeStream::test_next_blocks": OTHER_CHANGES,
     "test/test_change_stream.py::TestClusterChangeStream::test_try_next_runs_one_getmore": OTHER_CHANGES,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_find": OTHER_COMMANDS,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_getMore": OTHER_COMMANDS,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_update_many": OTHER_COMMANDS,
+    "test/test_change_stream.py::TestClusterChangeStream::test_batch_size_is_honored": OTHER_CHANGES,
+    "test/test_change_stream.py::TestClusterChangeStream::test_simple": OTHER_CHANGES,
+    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_*": OTHER_COMMANDS,
     "test/test_client_backpressure.py::TestClientBackpressureGetMoreRetried::test_getMores_are_retried": OTHER_COMMANDS,
+    "test/test_retryable_writes.py::TestRetryableWrites::test_batch_splitting_retry_fails": OTHER_COMMANDS,
 }
 
 _MONITORING = "test/test_connection_monitoring.py::TestCMAP::test_connection_monitoring_pool"
