@@ -13,6 +13,10 @@ run: ## build docward and try it before a MongoDB in a scratch folder; Ctrl-C re
 test: ## run all tests; fetches the mongod, mongosh and Python packages they need
 	@scripts/test.sh
 
+.PHONY: test-pool
+test-pool: ## run the tests of patterns with shared server connections (POOL=4)
+	@scripts/test-pool.sh
+
 .PHONY: invariants
 invariants: ## random statements against random rules, directly and through docward, for ten minutes (DOCWARD_INVARIANTS_SECONDS=600)
 	@scripts/invariants.sh
@@ -22,11 +26,11 @@ attack: ## the effect of hostile clients on a well-behaved client, with a releas
 	@scripts/attack.sh
 
 .PHONY: compat
-compat: ## run pymongo's own test suite directly and through docward, and print the differences
+compat: ## run pymongo's own test suite directly and through docward, and print the differences (POOL=2: with a pool)
 	@scripts/compat.sh
 
 .PHONY: drivers
-drivers: ## run sessions of the Go and Java drivers and of ODMs directly and through docward, and print the differences
+drivers: ## run sessions of drivers and of ODMs directly and through docward, and print the differences (POOL=2: with a pool)
 	@scripts/drivers.sh
 
 .PHONY: odm

@@ -3,11 +3,12 @@
 # prints the differences; with `odm` as the first argument, only of the ODMs (`make odm`). Skips what cannot be
 # installed, and prints its name. Further arguments go to pytest, for example `scripts/drivers.sh -k "go and
 # standalone"`.
-# With POOL=2, docward shares two server connections among its clients.
+# With POOL=2, docward shares two server connections among its clients. Then the sessions of Node's driver and of mongosh
+# are run too, which `make test` runs without a pool.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-sessions=(tests/python/compiled_drivers.py tests/python/odms.py)
+sessions=(tests/python/compiled_drivers.py tests/python/odms.py ${POOL:+tests/python/test_other_drivers.py})
 if [[ ${1:-} == odm ]]; then
     sessions=(tests/python/odms.py)
     shift

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"cmp"
+	"os"
 	"strconv"
 	"strings"
 	"sync"
@@ -89,7 +91,8 @@ func one(result *mongo.SingleResult) any {
 
 // failNext makes the server fail the next `times` commands with these names, from this session's client only.
 func (s *session) failNext(times int, command string, how ...any) {
-	data := append(D("appName", appName, "failCommands", bson.A{command}), D(how...)...)
+	name := cmp.Or(os.Getenv("FAILPOINT_APP_NAME"), appName)
+	data := append(D("appName", name, "failCommands", bson.A{command}), D(how...)...)
 	check(s.client.Database("admin").RunCommand(ctx, D("configureFailPoint", "failCommand", "mode", M{"times": times}, "data", data)).Err())
 }
 

@@ -161,7 +161,8 @@ final class Session {
 
     /** Makes the server fail the next `times` commands with this name, from this session's client only. */
     void failNext(int times, String command, Object... how) {
-        Document data = doc("appName", APPLICATION, "failCommands", List.of(command));
+        String name = System.getenv().getOrDefault("FAILPOINT_APP_NAME", APPLICATION);
+        Document data = doc("appName", name, "failCommands", List.of(command));
         data.putAll(doc(how));
         client.getDatabase("admin")
                 .runCommand(doc("configureFailPoint", "failCommand", "mode", doc("times", times), "data", data));

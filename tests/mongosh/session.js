@@ -18,7 +18,7 @@ function contents(collection) {
 }
 
 function failNext(times, data) {
-  db.adminCommand({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: APP_NAME, ...data } });
+  db.adminCommand({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: process.env.FAILPOINT_APP_NAME || APP_NAME, ...data } });
 }
 
 function take(cursor, count) {

@@ -25,7 +25,7 @@ const contents = (collection) => collection.find().sort({ _id: 1 }).toArray();
 
 // Makes the server fail the next `times` commands with these names, from this session's client only.
 const failNext = (client, times, data) =>
-  client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: APP_NAME, ...data } });
+  client.db('admin').command({ configureFailPoint: 'failCommand', mode: { times }, data: { appName: process.env.FAILPOINT_APP_NAME || APP_NAME, ...data } });
 
 const take = async (stream, count) => {
   const changes = [];

@@ -9,7 +9,7 @@ use futures_util::{StreamExt, TryStreamExt};
 use support::driver::code;
 use support::frame::{MORE_TO_COME, Message};
 use support::http;
-use support::login::log_in;
+use support::login::{Scram, log_in};
 use support::mongod::{Kind, Mongod};
 use support::process::{TIMEOUT, poll};
 use support::proxy::{Builder, Docward};
@@ -386,11 +386,14 @@ async fn what_follows_a_logout_in_one_packet_runs_without_the_user() {
 #[tokio::test(flavor = "multi_thread")]
 async fn logins_that_stall_do_not_keep_their_user_out() {
     let (_mongod, docward) = with_ann().await;
-    let stalled: Vec<Client> = (0..6)
+    let scram = Scram::new("ann", "ann");
+    let mut late = Client::connect(&docward.address());
+    let begun = late.command("admin", scram.start(true));
+    let stalled: Vec<Client> = (0..5)
         .map(|_| {
             let mut client = Client::connect(&docward.address());
-            let payload = Binary { subtype: BinarySubtype::Generic, bytes: b"n,,n=ann,r=abcdefghijkl".to_vec() };
-            let start = doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": payload, "$db": "admin"};
+            let mut start = scram.start(true);
+            start.insert("$db", "admin");
             client.send(&Message::new(start));
             client
         })
@@ -399,6 +402,20 @@ async fn logins_that_stall_do_not_keep_their_user_out() {
     let marks = ann.database("ann").collection::<Document>("marks");
     assert_eq!(marks.count_documents(doc! {}).await.unwrap(), 1);
     drop(stalled);
+    // A driver that is late tries again after this, but not after an error of a login.
+    assert_eq!(late.try_command("admin", scram.proof(&begun), SOON), None, "its login was given up");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_later_message_of_no_login_gets_the_servers_error() {
+    let (mongod, docward) = with_ann().await;
+    let replies = [mongod.address(), docward.address()].map(|address| {
+        let payload = Binary { subtype: BinarySubtype::Generic, bytes: b"c=biws,r=x,p=AAAA".to_vec() };
+        let next = doc! {"saslContinue": 1, "conversationId": 1, "payload": payload};
+        let reply = Client::connect(&address).command("admin", next);
+        (reply.get_i32("code").unwrap(), reply.get_str("codeName").unwrap().to_owned())
+    });
+    assert_eq!(replies[0], replies[1]);
 }
 
 /// The logins of clients that were relayed.
@@ -522,6 +539,22 @@ fn a_client_that_leaves_in_the_middle_ends_its_operation() {
         let mut next = Client::connect(&docward.address());
         assert_eq!(next.command("shop", doc! {"count": "free"}).get_i32("n").unwrap(), 1);
     }
+}
+
+#[test]
+fn errors_of_a_secondary_are_those_that_drivers_get_directly() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    let docward = pooled(&mongod.uri(), "2").start();
+    mongod.command("admin", doc! {"replSetStepDown": 60, "force": true});
+    let errors = [mongod.address(), docward.address()].map(|address| {
+        let mut client = Client::connect(&address);
+        client.command("admin", doc! {"hello": 1, "helloOk": true});
+        [doc! {"insert": "free", "documents": [{"_id": 1}]}, doc! {"find": "free"}].map(|command| {
+            let reply = client.command("shop", command);
+            (reply.get_i32("code").unwrap(), reply.get_str("errmsg").unwrap().to_owned())
+        })
+    });
+    assert_eq!(errors[0], errors[1]);
 }
 
 #[test]

@@ -232,15 +232,19 @@ class Docward(Process):
         self.uri = f"mongodb://{self.address}/"
 
     def _command(self, folder):
-        command = [self.executable, self.subcommand, "--listen", "127.0.0.1:0", "--upstream", self.upstream]
+        upstream = self.upstream
+        has_pool = pool_size() and self.subcommand == "serve" and "--pool-size" not in self.arguments
+        if has_pool:
+            # docward's own operations get another name than the connections of the pool, so that they use up none of
+            # the failpoints for these.
+            upstream += ("&" if "?" in upstream else "?") + "appName=docward-own"
+        command = [self.executable, self.subcommand, "--listen", "127.0.0.1:0", "--upstream", upstream]
         if self.rules:
             file = folder / "rules.yaml"
             file.write_text(self.rules)
             command += ["--rules", file]
-        # `POOL=2 make compat` and `make drivers` run with shared server connections.
-        pool = os.environ.get("DOCWARD_TEST_POOL")
-        if pool and self.subcommand == "serve" and "--pool-size" not in self.arguments:
-            command += ["--pool-size", pool]
+        if has_pool:
+            command += ["--pool-size", pool_size()]
         return [*command, *self.arguments]
 
     def _collect_log(self):
@@ -262,6 +266,11 @@ class Docward(Process):
             alarm.cancel()
         self._logger.join()
         raise RuntimeError("\n".join(["docward did not start:", *self.log]))
+
+
+def pool_size():
+    """The number of shared server connections with which `POOL=2 make compat` and `make drivers` run, or empty."""
+    return os.environ.get("DOCWARD_TEST_POOL", "")
 
 
 def script_output(name):

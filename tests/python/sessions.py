@@ -7,6 +7,7 @@ removed before comparing.
 import difflib
 import os
 import subprocess
+from unittest.mock import patch
 
 from bson import json_util
 
@@ -37,9 +38,12 @@ def compare(session, direct, through, least_steps):
     """Runs `session(uri, database)` with two connection strings, each given with its addresses, and compares the results."""
     addresses = [*direct[1], *through[1]]
     seen = []
+    # The connections of a pool have docward's name, so failpoints for a session's commands must name it.
+    pool = {"FAILPOINT_APP_NAME": "docward"} if servers.pool_size() else {}
     # Database names of equal length, because some replies contain the length.
-    for (uri, _), database in ((direct, "session_d"), (through, "session_t")):
-        steps = session(uri, database)
+    for (uri, _), database, environment in ((direct, "session_d", {}), (through, "session_t", pool)):
+        with patch.dict(os.environ, environment):
+            steps = session(uri, database)
         seen.append({name: as_text(step, database, addresses) for name, step in steps.items()})
     direct, through = seen
     assert len(direct) >= least_steps

@@ -3,6 +3,7 @@
 import pytest
 
 from pymongo_suite import compare
+from pymongo_suite.failpoints import renamed
 from pymongo_suite.suite import RULE_FILES, Result, unrelated_rules
 
 PASSED, FAILED, SKIPPED = (Result(outcome, 0.1, "") for outcome in ("passed", "failed", "skipped"))
@@ -55,3 +56,18 @@ def test_all_rules_get_databases_of_their_own():
     assert "namespace: unrelated_shop.orders" in rules
     assert "into: unrelated_social.people" in rules
     assert "friends-names" not in unrelated_rules(without=["copies"])
+
+
+@pytest.mark.parametrize(
+    "data, becomes",
+    [
+        ({"failCommands": ["find"], "appName": "mine"}, {"failCommands": ["find"], "appName": "docward"}),
+        ({"failCommands": ["find"]}, {"failCommands": ["find"]}),
+        ({"failCommands": ["find", "hello"], "appName": "mine"}, {"failCommands": ["find", "hello"], "appName": "mine"}),
+        (None, None),
+    ],
+)
+def test_failpoints_for_commands_of_an_application_get_the_name_of_connections_of_a_pool(data, becomes):
+    command = {"configureFailPoint": "failCommand", "mode": "alwaysOn"} | ({"data": data} if data else {})
+    assert renamed(command, "docward") == command | ({"data": becomes} if becomes else {})
+    assert renamed({"insert": "a", "data": data}, "docward") == {"insert": "a", "data": data}

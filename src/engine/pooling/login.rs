@@ -172,11 +172,13 @@ impl Outcome {
 }
 
 /// Returns the first message on a connection of a pool. It names docward as the application, because requests of many
-/// clients use the connection.
+/// clients use the connection. `helloOk`: as for current drivers, the server's errors say "not primary", and not "not
+/// master".
 #[must_use]
 pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {
     message(request_id, "admin", |w| {
         w.int32("hello", 1);
+        w.boolean("helloOk", true);
         w.nested("client", |w| {
             w.nested("application", |w| w.string("name", "docward"));
             w.nested("driver", |w| {

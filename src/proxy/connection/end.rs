@@ -54,7 +54,7 @@ pub(in crate::proxy) enum End {
     Drained,
     #[error("an operator closed the connection")]
     ClosedByOperator,
-    /// See [`TakeError::LoginNeeded`].
+    /// See [`TakeError`].
     #[error("{0}")]
     LoginNeeded(TakeError),
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
@@ -81,7 +81,7 @@ impl From<TakeError> for End {
     fn from(error: TakeError) -> Self {
         match error {
             TakeError::Unreachable(error) => Self::UpstreamError(error),
-            TakeError::Overloaded(_) | TakeError::LoginNeeded => Self::LoginNeeded(error),
+            TakeError::Overloaded(_) | TakeError::LoginNeeded | TakeError::LoginGivenUp => Self::LoginNeeded(error),
         }
     }
 }

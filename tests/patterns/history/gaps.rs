@@ -152,8 +152,15 @@ async fn a_dropped_history_begins_again() {
     let found = expect_entries(&direct, 1).await;
     assert_eq!(short(&found), [(1, "update", Some(&doc! {"_id": 1, "n": 1}))]);
     docward.wait_for_log("was dropped or emptied");
-    let indexes = direct.run_command(doc! {"listIndexes": "orders_history"}).await.unwrap();
-    assert!(indexes.to_string().contains("docward_keep"), "{indexes}");
+    let indexed = async || {
+        let indexes = direct.run_command(doc! {"listIndexes": "orders_history"}).await.unwrap();
+        indexes.to_string().contains("docward_keep")
+    };
+    let deadline = Instant::now() + WITHIN;
+    while !indexed().await {
+        assert!(Instant::now() < deadline, "the index for the end of entries is missing");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 
     // The same while no worker runs.
     assert!(docward.terminate().success());

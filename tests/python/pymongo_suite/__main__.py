@@ -11,8 +11,10 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from subprocess import TimeoutExpired
 
+import servers
+
 from . import compare, suite
-from .explained import BY_WORKER, ON_PURPOSE
+from .explained import BY_WORKER, ON_PURPOSE, WITH_POOL
 
 ROUNDS = 3  # how often tests with two outcomes are run again on every road
 PROGRESS = 60  # seconds
@@ -37,7 +39,8 @@ def main():
         broken = [line for road in roads[1:] for line in road.docward.log if "panicked" in line]
         (arguments.results / "docward.log").write_text("\n".join(roads[1].docward.log))
     by_chance = [test for test in doubtful if compare.by_chance(test, direct[test].outcome, rounds)]
-    believed = ON_PURPOSE | {
+    on_purpose = ON_PURPOSE | (WITH_POOL if servers.pool_size() else {})
+    believed = on_purpose | {
         pattern: reason
         for pattern, reason in BY_WORKER.items()
         if all(compare.holds_alone(test, direct[test].outcome, rounds) for test in compare.matching(doubtful, pattern))
@@ -45,7 +48,7 @@ def main():
     found = [each for each in compare.differences(direct, through, believed) if each.test not in by_chance]
     report(direct, through, found, by_chance)
     if arguments.tests == ["test"]:
-        for pattern in compare.not_needed(doubtful, ON_PURPOSE | BY_WORKER):
+        for pattern in compare.not_needed(doubtful, on_purpose | BY_WORKER):
             print(f"\nexplained.py has {pattern}, which made no difference this time")
     for line in broken:
         print(f"\ndocward panicked: {line}")

@@ -13,6 +13,18 @@ OTHER_COMMANDS = (
     "docward's worker, which keeps the copies of `copies` rules, is one more client of the server, and its commands "
     "use up failpoints that the test has for itself"
 )
+OWN_HELLOS = (
+    "with a pool, docward answers hellos itself from the replies to its own; the test makes the hellos of its client fail "
+    "or wait by a failpoint of the server, which they do not reach"
+)
+NO_LOGIN = (
+    "with a pool, docward itself answers a saslContinue without a login, with the server's code; the test's failpoint is "
+    "for one that the server gets"
+)
+LEFT_BEHIND = (
+    "with a pool of two, one connection is for requests that continue nothing; it is in use until the server ends the "
+    "operation that the client gave up, which this failpoint delays, and the client's next request waits too long for it"
+)
 
 BY_CERTIFICATE = (
     "the test logs in by MONGODB-X509 through a failpoint of the server; docward refuses such logins itself, because "
@@ -32,8 +44,47 @@ BY_WORKER = {
     "test/test_change_stream.py::TestClusterChangeStream::test_aggregate_cursor_blocks": OTHER_CHANGES,
     "test/test_change_stream.py::TestClusterChangeStream::test_next_blocks": OTHER_CHANGES,
     "test/test_change_stream.py::TestClusterChangeStream::test_try_next_runs_one_getmore": OTHER_CHANGES,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_find": OTHER_COMMANDS,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_getMore": OTHER_COMMANDS,
-    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_update_many": OTHER_COMMANDS,
+    "test/test_change_stream.py::TestClusterChangeStream::test_batch_size_is_honored": OTHER_CHANGES,
+    "test/test_change_stream.py::TestClusterChangeStream::test_simple": OTHER_CHANGES,
+    "test/test_client_backpressure.py::TestBackpressure::test_retry_overload_error_*": OTHER_COMMANDS,
     "test/test_client_backpressure.py::TestClientBackpressureGetMoreRetried::test_getMores_are_retried": OTHER_COMMANDS,
+    "test/test_retryable_writes.py::TestRetryableWrites::test_batch_splitting_retry_fails": OTHER_COMMANDS,
+}
+
+_MONITORING = "test/test_connection_monitoring.py::TestCMAP::test_connection_monitoring_pool"
+_DISCOVERY = "test/test_discovery_and_monitoring.py::"
+_STREAMING = "test/test_streaming_protocol.py::TestStreamingProtocol::"
+
+# What a pool makes different; without one these are differences without an explanation.
+WITH_POOL = {
+    "test/test_command_logging.py::TestCommandLoggingRedactedCommands::"
+    "test_network_error_in_response_to_saslContinue_is_not_redacted": NO_LOGIN,
+    f"{_MONITORING}_checkout_maxConnecting_is_enforced_maxConnecting_is_enforced": OWN_HELLOS,
+    f"{_MONITORING}_checkout_maxConnecting_timeout_"
+    "waiting_on_maxConnecting_is_limited_by_WaitQueueTimeoutMS": OWN_HELLOS,
+    f"{_MONITORING}_checkout_returned_connection_maxConnecting_"
+    "threads_blocked_by_maxConnecting_check_out_returned_connections": OWN_HELLOS,
+    f"{_MONITORING}_clear_interrupting_pending_connections_"
+    "clear_with_interruptInUseConnections_=_true_closes_pending_connections": OWN_HELLOS,
+    f"{_MONITORING}_create_min_size_error_error_during_minPoolSize_population_clears_pool": OWN_HELLOS,
+    "test/test_csot.py::TestCsotCommandExecution::"
+    "test_maxTimeMS_value_in_the_command_is_less_than_timeoutMS": OWN_HELLOS,
+    "test/test_csot.py::TestCsotCommandExecution::"
+    "test_command_is_not_sent_if_RTT_is_greater_than_timeoutMS": OWN_HELLOS,
+    f"{_DISCOVERY}TestPoolManagement::test_pool_unpause": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloTimeout::test_Network_timeout_on_Monitor_check": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloTimeout::test_Network_timeout_on_Monitor_handshake": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloNetworkError::test_Network_error_on_Monitor_check": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloNetworkError::test_Network_error_on_Monitor_handshake": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloCommandError::test_Command_error_on_Monitor_check": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedHelloCommandError::test_Command_error_on_Monitor_handshake": OWN_HELLOS,
+    f"{_DISCOVERY}TestUnifiedFindNetworkTimeoutError::test_Ignore_network_timeout_error_on_find": LEFT_BEHIND,
+    f"{_DISCOVERY}TestUnifiedLoggingReplicaset::test_Failing_heartbeat": OWN_HELLOS,
+    "test/test_pooling.py::TestPooling::test_connection_timeout_message": OWN_HELLOS,
+    "test/test_server_selection.py::TestCustomServerSelectorFunction::"
+    "test_server_selection_getMore_blocks": OWN_HELLOS,
+    f"{_STREAMING}test_failCommand_streaming": OWN_HELLOS,
+    f"{_STREAMING}test_heartbeat_awaited_flag": OWN_HELLOS,
+    f"{_STREAMING}test_monitor_waits_after_server_check_error": OWN_HELLOS,
+    f"{_STREAMING}test_streaming_rtt": OWN_HELLOS,
 }

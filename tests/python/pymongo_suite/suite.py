@@ -49,6 +49,10 @@ class Road:
     def address(self):
         return (self.docward or self.mongod).address
 
+    @property
+    def has_pool(self):
+        return bool(self.docward and servers.pool_size())
+
     def close(self):
         if self.docward:
             self.docward.close()
@@ -70,7 +74,7 @@ class Run(servers.Process):
         with open(self.printed, "w") as log:
             super().__init__(
                 "docward-suite-",
-                lambda _: [*_pytest_command(), *(f"--deselect={each}" for each in without), *tests],
+                lambda _: [*_pytest_command(road), *(f"--deselect={each}" for each in without), *tests],
                 cwd=servers.script_output("pymongo-suite.sh"),
                 env=_environment(road, self.record, compressors),
                 stdout=log,
@@ -110,13 +114,14 @@ def unrelated_rules(without=()):
     return "version: 1\nrules:\n" + moved
 
 
-def _pytest_command():
+def _pytest_command(road):
     return [
         *(sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-p", "pymongo_suite.recorder"),
         # The settings of the suite, but for the report that it would write beside itself;
         # `default` leaves out what needs servers of other kinds, as pymongo's own runs do.
         *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default", *LEFT_OUT),
         *(f"--timeout={TEST_TIMEOUT}", "--tb=short"),
+        *(("-p", "pymongo_suite.failpoints") if road.has_pool else ()),
     ]
 
 
@@ -129,6 +134,7 @@ def _environment(road, into, compressors):
         "RECORD": str(into),
         "PYTHONPATH": str(HERE.parent),
         "PYTHONDONTWRITEBYTECODE": "1",
+        "FAILPOINT_APP_NAME": "docward",
     }
     if compressors:
         environment["COMPRESSORS"] = compressors

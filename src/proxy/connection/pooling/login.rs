@@ -148,9 +148,15 @@ where
         self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
     }
 
+    /// Sends a later message of a login. Returns the server's reply; `None`: the client has begun no login.
+    ///
+    /// # Errors
+    /// [`End`]: among others, the login was given up because others waited. Drivers then connect again; an error that
+    /// the server could have sent they would report to the application.
     async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
         let parked = self.pooling.as_mut().and_then(|pooling| pooling.conversation.take());
-        let Some(conversation) = parked.and_then(|parked| parked.take()) else { return Ok(None) };
+        let Some(parked) = parked else { return Ok(None) };
+        let Some(conversation) = parked.take() else { return Err(TakeError::LoginGivenUp.into()) };
         self.step_login(conversation, next.request(7), &next.payload).await.map(Some)
     }
 

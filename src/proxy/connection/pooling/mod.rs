@@ -356,7 +356,7 @@ where
                 self.listener_context.process.members.recheck.notify_waiters();
                 Err(error.into())
             }
-            TakeError::LoginNeeded => Err(error.into()),
+            TakeError::LoginNeeded | TakeError::LoginGivenUp => Err(error.into()),
         }
     }
 }

@@ -156,6 +156,8 @@ pub(in crate::proxy) enum TakeError {
     Unreachable(#[from] io::Error),
     #[error("the user changed, or docward cannot log in as it; the client must log in again")]
     LoginNeeded,
+    #[error("the client paused in its login while other logins waited; it must log in again")]
+    LoginGivenUp,
 }
 
 impl From<OpenError> for TakeError {
