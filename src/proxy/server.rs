@@ -150,6 +150,10 @@ impl<P: Interceptor> Proxy<P> {
         ending();
         let deadline = Instant::now() + self.drain_timeout;
         self.deployment.stop_accepting(handed_over).await;
+        if handed_over {
+            // Logged only now, so that after this line all new clients reach the other process.
+            tracing::info!("another process has taken over: draining");
+        }
         drop(liveness);
         let drained = self.drain(&connections, deadline);
         if timeout_at(deadline.max(Instant::now() + MIN_CLOSE_TIME), drained).await.is_err() {
@@ -182,10 +186,7 @@ impl<P: Interceptor> Proxy<P> {
             tokio::select! {
                 () = &mut shutdown => return false,
                 never = &mut returning => match never {},
-                () = &mut taken_over => {
-                    tracing::info!("another process has taken over: draining");
-                    return true;
-                }
+                () = &mut taken_over => return true,
                 Some(hello_result) = seen.recv() => self.deployment.observed(hello_result, liveness),
             }
         }
