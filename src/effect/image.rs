@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::operators::look_below;
-use super::pins::{PinnedPath, pins};
+use super::pins::{PinnedPath, Pins, pins};
 use crate::command::Modification;
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 
@@ -157,30 +157,38 @@ impl<'s> Inserted<'s> {
 
     fn of_pins(filter: Document<'s>) -> Self {
         let mut inserted = Self { root: ImageNode::Document(Vec::new()), id: None, unpredictable: false };
-        let mut pins = pins(filter);
+        let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = pins(filter).into_iter().partition(|pin| pin.certain);
         // The server stores them in an ordered map.
-        pins.sort_by(|one, other| one.path.cmp(other.path));
-        for pin in pins {
+        certain.sort_by(|one, other| one.path.cmp(other.path));
+        for pin in &certain {
             // If two pins overlap, the server fails or has simplified them to one.
-            let mut parts: Vec<&[u8]> = pin.path.split(|byte| *byte == b'.').collect();
-            if !pin.certain {
-                // The parent documents may be missing, too.
-                let known = (1..parts.len())
-                    .take_while(|depth| inserted.root.reach(parts.get(..*depth).unwrap_or_default(), false).is_some());
-                let known = known.count();
-                parts.truncate(known + 1);
+            match inserted.root.reach(&parts(pin.path), true) {
+                Some(node) if matches!(node, ImageNode::Some(None)) => *node = ImageNode::from_pin(*pin),
+                Some(node) if Some(node.held()) == pin.value.map(ImageValue::Value) => {}
+                Some(node) => *node = ImageNode::Unknown,
+                None => inserted.unpredictable = true,
             }
-            if let Some(node) = inserted.root.reach(&parts, true) {
-                match (&*node, ImageNode::from_pin(pin)) {
-                    (ImageNode::Some(None), new) => *node = new,
-                    (old, new) if old.held() == new.held() => {}
-                    _ => *node = ImageNode::Unknown,
-                }
-            } else {
-                inserted.unpredictable = true;
+        }
+        for pin in uncertain {
+            match certain.iter().find(|other| pin.overlaps(other)) {
+                None => inserted.may_hold(pin.path),
+                // If the server takes both, it fails, unless it has simplified them to one.
+                Some(other) if other.path == pin.path && pin.may_equal(other) => inserted.may_hold(pin.path),
+                Some(_) => {}
             }
         }
         inserted
+    }
+
+    /// Marks a path as unknown, with the parent documents that only this path needs.
+    fn may_hold(&mut self, path: &'s [u8]) {
+        let parts = parts(path);
+        let is_known = |depth: &usize| self.root.reach(parts.get(..*depth).unwrap_or_default(), false).is_some();
+        let known = (1..parts.len()).take_while(is_known).count();
+        // A parent that cannot be reached is unknown already.
+        if let Some(node) = self.root.reach(parts.get(..=known).unwrap_or_default(), true) {
+            *node = ImageNode::Unknown;
+        }
     }
 
     /// Returns the names of its top-level fields, including those that may be missing.
@@ -236,7 +244,7 @@ impl<'s> Inserted<'s> {
         if operator == b"$rename" {
             return self.rename(path, value);
         }
-        let parts: Vec<&'s [u8]> = path.split(|byte| *byte == b'.').collect();
+        let parts = parts(path);
         let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
         let Some(node) = self.node_for(&parts, creates)? else { return Ok(()) };
         let (is_new, kind) = (matches!(node, ImageNode::Some(None)), node.kind());
@@ -308,11 +316,11 @@ impl<'s> Inserted<'s> {
 
     fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), UpsertFails> {
         let target = target.as_string_bytes().ok_or(UpsertFails)?;
-        let from: Vec<&'s [u8]> = source.split(|byte| *byte == b'.').collect();
+        let from = parts(source);
         let Some(node) = self.node_for(&from, false)? else { return Ok(()) };
         let moved = std::mem::replace(node, ImageNode::Unknown);
         self.remove(&from);
-        let to: Vec<&'s [u8]> = target.split(|byte| *byte == b'.').collect();
+        let to = parts(target);
         if let Some(node) = self.node_for(&to, true)? {
             *node = moved;
         }
@@ -409,6 +417,10 @@ fn held_below<'v>(value: Value<'v>, rest: &[u8]) -> ImageValue<'v> {
         PathLookup::Missing => ImageValue::Missing,
         PathLookup::Blocked(kind) => ImageValue::Blocked(kind),
     }
+}
+
+fn parts(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'.').collect()
 }
 
 fn split(path: &[u8]) -> (&[u8], Option<&[u8]>) {
@@ -516,5 +528,14 @@ mod tests {
         check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
         check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
         check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
+        // If one equality is certain, the server does not take the other or fails.
+        let twice = |path: &str| doc! {"$or": [{path: 3}, {path: 3}]};
+        check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "c", "Missing");
+        check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "a.b", "{}");
+        check(doc! {"$and": [twice("a"), {"a.b": 1}]}, set(), "a.b", "1");
+        check(doc! {"$and": [twice("a.b"), {"a": 1}]}, set(), "a", "1");
+        check(doc! {"$and": [twice("a.b"), {"a.b": 3.0}]}, set(), "a.b", "Unknown");
+        check(doc! {"$and": [twice("a.b"), twice("a")]}, set(), "c", "Missing");
+        check(doc! {"$and": [twice("a.b"), {"a.c": 1}]}, set(), "a.c", "1");
     }
 }

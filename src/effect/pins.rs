@@ -24,6 +24,22 @@ pub(super) struct PinnedPath<'f> {
     pub(super) certain: bool,
 }
 
+impl PinnedPath<'_> {
+    /// Returns whether both are on one path or one is inside the other.
+    pub(super) fn overlaps(&self, other: &Self) -> bool {
+        let is_inside = |inner: &[u8], outer: &[u8]| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
+        };
+        is_inside(self.path, other.path) || is_inside(other.path, self.path)
+    }
+
+    /// Returns whether two different values of one path may be equal for the server.
+    pub(super) fn may_equal(&self, other: &Self) -> bool {
+        let (Some(own), Some(other)) = (self.value, other.value) else { return true };
+        own != other && may_be_equal(own, other, 0)
+    }
+}
+
 pub(super) type Pins<'f> = SmallVec<[PinnedPath<'f>; 4]>;
 
 /// Returns the equalities of the filter, in its order.
@@ -39,25 +55,26 @@ pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Returns whether the server can build a document from the equalities. It fails if two are on one path or one is
-/// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same).
+/// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
+/// only some versions of the server can build it.
 pub fn pins_agree(filter: Document<'_>) -> bool {
     agree(&pins(filter))
 }
 
-/// Returns the same for `_id` only, the one field that an upsert by replacement takes from its filter.
+/// Returns whether every version of the server fails to build a document from the equalities.
+pub fn pins_conflict(filter: Document<'_>) -> bool {
+    !agree(&pins(filter).into_iter().filter(|pin| pin.certain).collect::<Pins<'_>>())
+}
+
+/// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
 pub fn id_pins_agree(filter: Document<'_>) -> bool {
     let pins = pins(filter).into_iter().filter(|pin| pin.path == b"_id" || pin.path.starts_with(b"_id."));
     agree(&pins.collect::<Pins<'_>>())
 }
 
 fn agree(pins: &[PinnedPath<'_>]) -> bool {
-    let meets = |one: &[u8], other: &[u8]| {
-        other.strip_prefix(one).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
-    };
-    pins.iter().enumerate().all(|(index, pin)| {
-        let others = pins.iter().take(index);
-        others.clone().all(|other| !meets(pin.path, other.path) && !meets(other.path, pin.path))
-    })
+    let others = |index| pins.iter().take(index);
+    pins.iter().enumerate().all(|(index, pin)| !others(index).any(|other| pin.overlaps(other)))
 }
 
 /// Returns the value of `field` in every document that the filter matches, from an equality of any form: `{f: v}`,

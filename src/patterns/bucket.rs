@@ -22,7 +22,9 @@ use crate::command::{Insert, Modification, Namespace, Operation, Statement, Stat
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_agree, touch, touched};
+use crate::effect::{
+    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched,
+};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -373,7 +375,7 @@ impl Bucket {
             return Ok(self.push_to_stored(update, counted, pushed));
         }
         let opening = with_operators(update, counted.clone(), true);
-        let is_valid_upsert = pins_agree(filter) && !uses_expr(filter, 0) && !has_positions(operators);
+        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter, 0) && !has_positions(operators);
         let image = inserted(&opening).filter(|_| is_valid_upsert);
         // Only the increment of the count makes it an error, because the filter says what the count is.
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();

@@ -964,6 +964,17 @@ fn together() -> Vec<Entry> {
         pinned("together: an upsert pins one in a branch of $or", doc! { "$or": [{ "a": 1 }] }),
         pinned("together: an upsert pins a field in one", doc! { "a.x": 1 }),
         Entry {
+            name: "together: an upsert pins one and equal branches pin it, too",
+            rules: &["together: [c.d, c.e]"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "$and": [{ "$or": [{ "r.n": "x" }, { "r.n": "x" }] }, { "r.n": {} }] },
+                doc! { "$inc": { "a.m": 5 }, "$setOnInsert": { "c.e": -1 } },
+            )],
+            must: "no document has one of them only",
+            holds: Seen::nothing_stored,
+        },
+        Entry {
             name: "together: an upsert by values that are not equal, one of them NaN",
             rules: &[TOGETHER],
             stored: vec![],
