@@ -283,26 +283,46 @@ impl<'s> Inserted<'s> {
 
     /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
     fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
-        // A positional operator needs an array, which only an equality of the filter can have created.
-        if parts.iter().any(|part| part.starts_with(b"$")) {
-            self.unpredictable = true;
+        if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$")) {
+            self.change_elements(parts, depth);
             return Ok(None);
         }
         match self.root.path_state(parts) {
             PathState::Free => Ok(self.root.reach(parts, creates)),
             // The path is an element of an array or below one.
             PathState::Array(depth) | PathState::Unknown(depth) => {
-                let around = parts.get(..depth).unwrap_or_default();
-                if let Some(node) = self.root.reach(around, false) {
-                    *node = match node.kind() {
-                        Some(Kind::Array) => ImageNode::Some(Some(Kind::Array)),
-                        _ => ImageNode::Unknown,
-                    };
-                }
+                self.change_below(parts.get(..depth).unwrap_or_default());
                 Ok(None)
             }
             PathState::Blocked if creates => Err(UpsertFails),
             PathState::Blocked => Ok(None),
+        }
+    }
+
+    /// Applies an operator whose path has a positional part at `depth`. The server changes elements of the array before
+    /// it, which only an equality of the filter can have created, or fails.
+    fn change_elements(&mut self, parts: &[&'s [u8]], depth: usize) {
+        let around = parts.get(..depth).unwrap_or_default();
+        match self.root.path_state(around) {
+            // `$id` and the like are the names of fields.
+            _ if !parts.get(depth).is_some_and(|part| *part == b"$" || part.starts_with(b"$[")) => {
+                self.unpredictable = true;
+            }
+            PathState::Free => self.change_below(around),
+            PathState::Array(depth) | PathState::Unknown(depth) => {
+                self.change_below(parts.get(..depth).unwrap_or_default())
+            }
+            PathState::Blocked => {}
+        }
+    }
+
+    /// Makes the content of a value unknown, if the value exists. An array stays an array.
+    fn change_below(&mut self, parts: &[&'s [u8]]) {
+        if let Some(node) = self.root.reach(parts, false) {
+            *node = match node.kind() {
+                Some(Kind::Array) => ImageNode::Some(Some(Kind::Array)),
+                _ => ImageNode::Unknown,
+            };
         }
     }
 
@@ -528,6 +548,9 @@ mod tests {
         check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
         check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
         check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
+        // A positional operator changes only the array before it.
+        check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "c", "Missing");
+        check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "a.b", "Some(Some(Array))");
         // If one equality is certain, the server does not take the other or fails.
         let twice = |path: &str| doc! {"$or": [{path: 3}, {path: 3}]};
         check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "c", "Missing");

@@ -21,6 +21,8 @@ const REJECTIONS: &[(&str, &str)] = &[
     // The same for a statement that sets an enclosing document with only some of the fields.
     ("together", "it writes"),
     ("together", "an array element has some of"),
+    // A replacement has all of the fields or none, also where the stored document has only some.
+    ("together", "it has '"),
     // Limits: an upsert by an `$or` of equal branches, which some servers treat as one equality.
     ("together", "as an upsert, depending on the server, it could insert"),
     // Limits: only the attempt or `locked: false` shows that no worker has the job.
@@ -80,7 +82,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("tree", "it could move many nodes at once"),
     ("tree", "docward cannot predict"),
     ("tree", "it has a collation"),
-    ("tree", "cannot be combined with a new parent"),
+    ("tree", "cannot be combined with a new "),
     ("tree", "is not a valid _id of a node"),
     ("tree", "its _id has type"),
     ("tree", "cannot be set: a field on its path"),

@@ -964,6 +964,22 @@ fn together() -> Vec<Entry> {
         pinned("together: an upsert pins one in a branch of $or", doc! { "$or": [{ "a": 1 }] }),
         pinned("together: an upsert pins a field in one", doc! { "a.x": 1 }),
         Entry {
+            name: "sequence: an upsert whose filter pins an array that a positional operator changes",
+            rules: &["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "a": [1, 2] }, doc! { "$set": { "a.$[]": 3 } })],
+            must: "it gets a number",
+            holds: |seen| at(&seen.one(), "c.d") == Some(&Bson::Int32(1)),
+        },
+        Entry {
+            name: "tree: an upsert with a path and an operator below the parent",
+            rules: &["tree: { path: path, parent: parent }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![upsert(doc! { "_id": 6 }, doc! { "$pullAll": { "parent.x": [] }, "$set": { "path": ",1," } })],
+            must: "is rejected with a reason, not by the server (40)",
+            holds: |seen| seen.code() == 121 && seen.stored.len() == 1,
+        },
+        Entry {
             name: "together: an upsert pins one and equal branches pin it, too",
             rules: &["together: [c.d, c.e]"],
             stored: vec![],

@@ -64,7 +64,8 @@ impl Intent {
         if let Some(kind) = blocked(operation, &layout.path) {
             return Err(no_room(&layout.path, kind));
         }
-        check_parts(operation, layout, change(operation, &layout.parent) != Change::Untouched)?;
+        let gets_parent = change(operation, &layout.parent) != Change::Untouched;
+        check_parts(operation, layout, &layout.path, gets_parent)?;
         let mut follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
         let parent = match change(operation, &layout.parent) {
             Change::Untouched => None,
@@ -112,7 +113,7 @@ impl Intent {
             Some(InsertedFields::Missing) => InsertedId::Generated,
             _ => return Err(unknown_node()),
         };
-        check_parts(operation, layout, inserted.at(&layout.parent) != ImageValue::Missing)?;
+        check_parts(operation, layout, &layout.path, inserted.at(&layout.parent) != ImageValue::Missing)?;
         let follows = is_pipeline(operation) || !writes_path_alone(operation, &layout.path);
         let mut intent = Self { kind: kind_of(operation), wanted: RequestedPosition::default(), follows };
         if let Some(document) = written_document(operation) {
@@ -132,6 +133,8 @@ impl Intent {
                 InsertedFields::Blocked(kind) => return Err(no_room(&layout.path, kind)),
                 InsertedFields::Unknown => intent.follows = true,
             }
+            let gets_path = intent.wanted.parent.is_none() && matches!(intent.wanted.path, Some(Some(_)));
+            check_parts(operation, layout, &layout.parent, gets_path)?;
         }
         match id {
             // docward could not find the inserted document.
@@ -247,24 +250,26 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
     around.find_map(|(_, _, value)| value.as_document().is_none().then_some(value.kind))
 }
 
-/// Checks that a statement with a new parent writes no part of the path. docward sets the whole path, which the server
-/// rejects beside a write to a part of it, or beside a `$rename` to it.
-fn check_parts(operation: &Operation<'_>, layout: &TreeFields, gets_parent: bool) -> Result<(), Rejection> {
-    let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| gets_parent) else { return Ok(()) };
+/// Checks that a statement writes no part of the field that docward adds: of the path beside a new parent, of the parent
+/// beside the path of a new node. docward sets the whole field, which the server rejects beside a write to a part of it,
+/// or beside a `$rename` to it.
+fn check_parts(operation: &Operation<'_>, layout: &TreeFields, added: &Path, is_added: bool) -> Result<(), Rejection> {
+    let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| is_added) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
-    let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(&layout.path, written) {
+    let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(added, written) {
         PathOverlap::Inside | PathOverlap::Positional => true,
         PathOverlap::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
         PathOverlap::Around | PathOverlap::Apart => false,
     };
     let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };
+    let reason = if *added == layout.path {
+        "a new parent, for which docward writes the path"
+    } else {
+        "a new path, for which docward writes the parent"
+    };
     let text = String::from_utf8_lossy;
     Err(Rejection::new(
-        format!(
-            "{} on '{}' cannot be combined with a new parent, for which docward writes the path",
-            text(operator),
-            text(written)
-        ),
+        format!("{} on '{}' cannot be combined with {reason}", text(operator), text(written)),
         format!("Set '{}' only; docward writes '{}'.", layout.parent, layout.path),
     ))
 }
