@@ -1436,16 +1436,16 @@ fn rule_file(entries: &[Entry]) -> String {
     yaml
 }
 
-fn goes_together(entry: &Entry) -> bool {
-    let namespaced: Vec<String> = entry.rules.iter().map(|settings| settings.replace("COLLECTION", "k")).collect();
-    let alone = namespaced.iter().find(|settings| !can_load(&[(*settings).clone()]));
-    assert!(alone.is_none(), "{}: docward does not know {}", entry.name, alone.unwrap());
-    can_load(&namespaced)
+/// Checks that docward loads the rules of an entry; otherwise it would test nothing.
+fn assert_loads(entry: &Entry) {
+    let settings: Vec<String> = entry.rules.iter().map(|settings| settings.replace("COLLECTION", "k")).collect();
+    assert!(can_load(&settings), "{}: docward does not load {settings:?}", entry.name);
 }
 
 /// The names of the entries that fail, with their results.
 pub(super) fn failures() -> Vec<(&'static str, String)> {
-    let entries: Vec<Entry> = entries().into_iter().filter(goes_together).collect();
+    let entries: Vec<Entry> = entries();
+    entries.iter().for_each(assert_loads);
     let docward = Docward::before(&server().uri()).rules(&rule_file(&entries)).environment("RUST_LOG", "error").start();
     let tried = entries.iter().enumerate().map(|(index, entry)| {
         let seen = run(entry, &format!("k{index}"), &docward);

@@ -124,7 +124,8 @@ impl Promise for Queue {
 
     fn settings(&self) -> String {
         let most = self.max_attempts.map(|most| format!(", max_attempts: {most}")).unwrap_or_default();
-        format!("queue: {{ locked: {LOCKED}, since: {SINCE}, attempts: {ATTEMPTS}, lease: 5m{most} }}")
+        let fields = format!("locked: {LOCKED}, locked_at: {SINCE}, attempts: {ATTEMPTS}");
+        format!("queue: {{ fields: {{ {fields} }}, lease: 5m{most} }}")
     }
 
     fn fields(&self) -> Vec<String> {
