@@ -26,7 +26,7 @@ pub use length::{
     element_length, growths, inserted_length, position, stored_id_length,
 };
 pub use operators::{PathOverlap, TouchedPaths, is_position, touch, touched, write};
-pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside};
+pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside, uses_expr};
 
 /// The effect of a statement on one field of a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

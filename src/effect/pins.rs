@@ -72,6 +72,24 @@ pub fn id_pins_agree(filter: Document<'_>) -> bool {
     agree(&pins.collect::<Pins<'_>>())
 }
 
+/// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
+pub fn uses_expr(filter: Document<'_>) -> bool {
+    uses_expr_at(filter, 0)
+}
+
+fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
+    let branches = |value: Value<'_>| {
+        let branches = value.as_array().unwrap_or(Document::EMPTY);
+        branches.values().filter_map(Value::as_document).any(|branch| uses_expr_at(branch, depth + 1))
+    };
+    depth > MAX_DEPTH
+        || filter.elements().any(|element| match element.key {
+            b"$expr" => true,
+            b"$and" | b"$or" | b"$nor" => branches(element.value),
+            _ => false,
+        })
+}
+
 fn agree(pins: &[PinnedPath<'_>]) -> bool {
     let others = |index| pins.iter().take(index);
     pins.iter().enumerate().all(|(index, pin)| !others(index).any(|other| pin.overlaps(other)))

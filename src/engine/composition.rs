@@ -134,6 +134,7 @@ mod tests {
         assert!(reports("together: [a, b]") && reports("bounds: { field: a.n.x, min: 1 }"));
         assert!(reports("replacement: { version: a.n }"));
         assert!(!reports("together: [b, c]") && !reports("bounds: { field: a.n, min: 1 }"));
+        assert!(reports("bounds: { field: a.n, max: 100 }") && reports("bounds: { field: a.n, min: 2 }"));
     }
 
     #[test]

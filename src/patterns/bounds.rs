@@ -24,7 +24,7 @@ use super::{
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, Writer, is_finite};
+use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, is_finite};
 use crate::effect::{Change, ImageValue, change, inserted};
 
 /// Settings of the pattern.
@@ -145,8 +145,16 @@ impl Pattern for Bounds {
         let (sequence, version, own) = (other.numbered_field(), other.version(), &self.field.value);
         let is_same = |field: &&Path| field.as_str() == own.as_str();
         let is_nested = |field: &&Path| !is_same(field) && own.overlaps(field.as_str().as_bytes());
-        if sequence.or(version).filter(is_nested).is_some() {
+        if sequence.map(|(field, _)| field).or(version).filter(is_nested).is_some() {
             return Some("one field lies inside the other, so both cannot be numbers");
+        }
+        if let Some((_, first)) = sequence.filter(|(field, _)| is_same(field)) {
+            if self.max.is_some() {
+                return Some("the sequence issues numbers above the maximum, too");
+            }
+            if self.min.is_some_and(|min| min.compare(OwnedValue::integer(first).as_value()) == Some(Ordering::Less)) {
+                return Some("the first numbers of the sequence are below the minimum");
+            }
         }
         version
             .filter(|version| is_same(version) && self.max.is_some())

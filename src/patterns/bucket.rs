@@ -23,7 +23,7 @@ use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::{
-    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched,
+    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched, uses_expr,
 };
 
 /// Settings of the pattern.
@@ -375,7 +375,7 @@ impl Bucket {
             return Ok(self.push_to_stored(update, counted, pushed));
         }
         let opening = with_operators(update, counted.clone(), true);
-        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter, 0) && !has_positions(operators);
+        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter) && !has_positions(operators);
         let image = inserted(&opening).filter(|_| is_valid_upsert);
         // Only the increment of the count makes it an error, because the filter says what the count is.
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
@@ -547,20 +547,6 @@ fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: b
 fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
     matches!(update.modification.meaning(), Modification::Operators(own)
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
-}
-
-/// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
-fn uses_expr(filter: Document<'_>, depth: usize) -> bool {
-    let branches = |value: Value<'_>| {
-        let branches = value.as_array().unwrap_or(Document::EMPTY);
-        branches.values().filter_map(Value::as_document).any(|branch| uses_expr(branch, depth + 1))
-    };
-    depth > MAX_DEPTH
-        || filter.elements().any(|element| match element.key {
-            b"$expr" => true,
-            b"$and" | b"$or" | b"$nor" => branches(element.value),
-            _ => false,
-        })
 }
 
 /// Returns whether an operator's path has a position. A new document has no array elements, so it cannot be applied.

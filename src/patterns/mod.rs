@@ -484,8 +484,8 @@ pub trait Pattern {
         None
     }
 
-    /// Returns the field that it stores numbers in.
-    fn numbered_field(&self) -> Option<&Path> {
+    /// Returns the field that it stores numbers in, and the first number of a counter that does not exist yet.
+    fn numbered_field(&self) -> Option<(&Path, i64)> {
         None
     }
 

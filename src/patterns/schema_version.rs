@@ -94,7 +94,7 @@ impl Pattern for SchemaVersion {
 
     fn conflict_with(&self, other: &AnyPattern) -> Option<&'static str> {
         let own = &self.field.value;
-        let counted = other.numbered_field().or(other.version());
+        let counted = other.numbered_field().map(|(field, _)| field).or(other.version());
         counted
             .filter(|field| own.overlaps(field.as_str().as_bytes()))
             .map(|_| "it counts in the field with the schema's version")

@@ -41,8 +41,13 @@ impl Pattern for Sequence {
         context.mapping(settings, &settings::KEYS, Self::read_keys)
     }
 
-    fn numbered_field(&self) -> Option<&Path> {
-        Some(self.field())
+    fn numbered_field(&self) -> Option<(&Path, i64)> {
+        let first = match self.start {
+            SequenceStart::At(number) => number,
+            // After no number at all.
+            SequenceStart::AfterMax => 1,
+        };
+        Some((self.field(), first))
     }
 
     fn leaves_stored(&self, field: &Path) -> Option<&'static str> {

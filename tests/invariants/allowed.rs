@@ -1,14 +1,13 @@
 //! Documented rejections and deviations of docward for statements that would have been harmless. All other such cases
 //! are findings, unless `OPEN` lists them as known and undecided.
 
+use super::case::Statement;
 use super::check::Finding;
 use super::patterns::Policy;
 use super::rules::Rule;
 
 /// The pattern, and a constant part of the reason.
 const REJECTIONS: &[(&str, &str)] = &[
-    // No pattern analyses pipelines that compute or replace.
-    ("*", "aggregation pipeline"),
     // `policy: reject` requires the condition from the client, whatever is stored.
     ("bounds", "without the condition that keeps it in range"),
     // Limits: operators whose result depends on the stored value, parts of the field, and enclosing documents.
@@ -122,23 +121,39 @@ pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
     known && !strict
 }
 
-pub(super) fn rejects(pattern: &str, reason: &str) -> bool {
-    REJECTIONS.iter().any(|(allowed, piece)| (*allowed == pattern || *allowed == "*") && reason.contains(piece))
+/// Whether the documentation says that a rule of this pattern rejects this statement for this reason.
+pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reason: &str) -> bool {
+    // No pattern analyses pipelines that compute or replace.
+    if reason.contains("aggregation pipeline") {
+        return statement.computes();
+    }
+    // It writes all of the fields that the reason is about, so it does not write only some of them.
+    let names = |field: &String| reason.contains(&format!("'{field}'"));
+    let writes_all = |rule: &Rule| {
+        let fields = rule.fields();
+        rule.name() == "together" && fields.iter().any(names) && fields.iter().all(|field| statement.names(field))
+    };
+    if pattern == "together" && reason.starts_with("it changes") && rules.iter().any(writes_all) {
+        return false;
+    }
+    REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
 }
 
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 
-/// Whether errors through docward may differ from the direct ones; each error is an index and a code.
-pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
+/// Whether errors through docward may differ from the direct ones; each error is an index and a code. `has_effect` is
+/// whether a single statement changed something through docward.
+pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)], has_effect: bool) -> bool {
     let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
     let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
     // Limits of `timestamps`: a pipeline has another error than the operator.
     let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
     // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
-    // document.
+    // document; a push goes to another bucket.
     let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
         && through.is_empty()
+        && (!has_effect || has(&["bucket"]))
         && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
     // Limits of `queue`: stored attempts that are not numbers, which the server cannot increment.
     let uncounted = has(&["queue"]) && through.iter().all(|(_, code)| *code == 14) && direct.is_empty();

@@ -139,6 +139,28 @@ impl Statement {
         matches!(self.update, Some(Bson::Array(_)))
     }
 
+    /// Whether it is a pipeline that does more than to set constants and to remove top-level fields, or nothing. A constant
+    /// document is merged with the stored one.
+    pub(super) fn computes(&self) -> bool {
+        let Some(Bson::Array(stages)) = &self.update else { return false };
+        if stages.is_empty() {
+            return true;
+        }
+        let is_top_level = |field: &str| !field.contains('.') && !field.starts_with('$') && field != "_id";
+        let is_constant = |value: &Bson| match value {
+            Bson::String(text) => !text.starts_with('$'),
+            Bson::Document(fields) => fields.len() == 1 && fields.contains_key("$literal"),
+            Bson::Array(_) => false,
+            _ => true,
+        };
+        let sets = |fields: &Document| fields.iter().all(|(name, value)| is_top_level(name) && is_constant(value));
+        !stages.iter().all(|stage| match stage.as_document().and_then(|stage| stage.iter().next()) {
+            Some((name, Bson::Document(fields))) if name == "$set" || name == "$addFields" => sets(fields),
+            Some((name, Bson::String(field))) if name == "$unset" => is_top_level(field),
+            _ => false,
+        })
+    }
+
     /// The operators with the paths that they write, without `$setOnInsert`; `$rename` writes two paths.
     pub(super) fn writes(&self) -> Vec<(String, String, Bson)> {
         let Some(Bson::Document(update)) = &self.update else { return Vec::new() };
@@ -166,6 +188,11 @@ impl Statement {
                 .iter()
                 .any(|(_, path, _)| related(path, field) || first(path) == first(field) && has_position(path)),
         }
+    }
+
+    /// Whether operators write the field, an enclosing document or a part of the field, by its path.
+    pub(super) fn names(&self, field: &str) -> bool {
+        self.writes().iter().any(|(_, path, _)| related(path, field))
     }
 
     /// The value that every matched document has at the field, if the filter states it directly.

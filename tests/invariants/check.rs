@@ -106,10 +106,12 @@ pub(super) fn findings(
             found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
         }
         let rejected: Vec<i32> = rejections.iter().map(|rejection| rejection.index).collect();
-        let unknown: Vec<Rejection> = rejections
-            .into_iter()
-            .filter(|r| !allowed::rejects(&r.pattern, &r.reason) && !shares(rules, &r.pattern))
-            .collect();
+        let is_documented = |rejection: &Rejection| {
+            let statement = usize::try_from(rejection.index).ok().and_then(|index| statements.get(index));
+            statement.is_some_and(|statement| allowed::rejects(rules, statement, &rejection.pattern, &rejection.reason))
+        };
+        let unknown: Vec<Rejection> =
+            rejections.into_iter().filter(|r| !is_documented(r) && !shares(rules, &r.pattern)).collect();
         let first = unknown.first().filter(|first| {
             rejected_without_need(rules, step, &rejected, first.index, outcome, both_sides, collection)
         });
@@ -120,7 +122,9 @@ pub(super) fn findings(
         found.push(Finding::new("differs", &names(rules), "it inserted beside a document that it matches"));
         return found;
     }
-    if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1) {
+    let has_effect =
+        matches!(&statements[..], [statement] if !statement.multi) && differs(rules, &outcome.before, &outcome.stored);
+    if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1, has_effect) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         let is_expected =

@@ -964,6 +964,14 @@ fn together() -> Vec<Entry> {
         pinned("together: an upsert pins one in a branch of $or", doc! { "$or": [{ "a": 1 }] }),
         pinned("together: an upsert pins a field in one", doc! { "a.x": 1 }),
         Entry {
+            name: "bounds: an upsert whose filter has $expr",
+            rules: &[BOUNDS],
+            stored: vec![doc! { "_id": 1, "n": 1 }],
+            steps: vec![upsert(doc! { "$expr": { "$eq": ["$_id", 1] } }, doc! { "$inc": { "n": 1 } })],
+            must: "gets the server's error, as without docward",
+            holds: |seen| seen.code() == 224 && is(seen, "n", 1),
+        },
+        Entry {
             name: "sequence: an upsert whose filter pins an array that a positional operator changes",
             rules: &["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
             stored: vec![],

@@ -11,6 +11,7 @@ use super::super::port::{CommandPurpose, Flow, Port, close};
 use super::{BatchJob, Group, UpsertStage, commands};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};
+use crate::effect::uses_expr;
 use crate::patterns::Unmatched;
 use crate::rules::Rule;
 
@@ -48,10 +49,11 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Whether the statement is an upsert with conditions, which must distinguish a missing document from one that
-    /// fails a condition.
+    /// fails a condition. The server rejects an upsert whose filter has `$expr`, whatever it matches.
     pub(super) fn is_conditional_upsert(&self, index: usize) -> bool {
         let operation = self.evaluated.get(index).map(|evaluated| &evaluated.statement.operation);
-        matches!(operation, Some(Operation::Update(update)) if update.upsert && !update.conditions.is_empty())
+        matches!(operation, Some(Operation::Update(update))
+            if update.upsert && !update.conditions.is_empty() && !uses_expr(update.filter.as_document()))
     }
 
     /// Returns the statement whose reply requires a match check, if it does.
