@@ -99,7 +99,14 @@ impl Queue {
         several.then(|| "one statement changed the jobs of several workers".to_owned())
     }
 
-    fn wrong_state(before: Option<&Document>, after: &Document) -> Option<&'static str> {
+    /// A wrong state of a changed job. A batch may claim and release a job several times; `is_saved`: the worker that has
+    /// it may have changed it.
+    fn wrong_state(
+        before: Option<&Document>,
+        after: &Document,
+        is_single: bool,
+        is_saved: bool,
+    ) -> Option<&'static str> {
         let Some(before) = before else {
             let complete = [LOCKED, SINCE, ATTEMPTS].iter().all(|field| after.contains_key(field));
             return (!complete).then_some("an inserted job lacks fields of the lease");
@@ -108,11 +115,11 @@ impl Queue {
         if old.is_some() && new.is_none_or(|new| Some(new) < old) {
             return Some("the attempts went back");
         }
-        let claimed = is_lock(after.get(LOCKED)) && before.get(LOCKED) != after.get(LOCKED);
+        let claimed = !is_saved && is_lock(after.get(LOCKED)) && before.get(LOCKED) != after.get(LOCKED);
         if claimed && !by_clock(after.get(SINCE)) {
             return Some("a job was locked without the time");
         }
-        let counted = new == Some(old.unwrap_or(0.0) + 1.0);
+        let counted = new == Some(old.unwrap_or(0.0) + 1.0) || !is_single && new > old;
         (claimed && !counted).then_some("a job was locked without counting the attempt")
     }
 }
@@ -161,8 +168,13 @@ impl Promise for Queue {
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         Self::touched_without_attempt(change).or_else(|| {
-            let [_] = change.statements else { return None };
-            change.changed().find_map(|(before, after)| Self::wrong_state(before, after)).map(str::to_owned)
+            let is_single = change.statements.len() == 1;
+            change.changed().find_map(|(before, after)| {
+                // The worker that has the job may save it with a lock of another form.
+                let names = |job: &Document| change.statements.iter().any(|statement| names_attempt(statement, job));
+                let is_saved = before.is_some_and(|job| is_lock(job.get(LOCKED)) && names(job));
+                Self::wrong_state(before, after, is_single, is_saved).map(str::to_owned)
+            })
         })
     }
 

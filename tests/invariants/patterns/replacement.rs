@@ -186,8 +186,13 @@ impl Promise for Replacement {
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
-        let [statement] = change.statements else { return None };
         let changed = change.changed().filter_map(|(before, after)| Some((before?, after)));
+        let [statement] = change.statements else {
+            let are_updates = change.statements.iter().all(|statement| !statement.writes().is_empty());
+            return changed
+                .filter(|_| self.counts() && are_updates)
+                .find_map(|(before, after)| self.updated(before, after));
+        };
         if statement.replacement().is_some() {
             return changed.into_iter().find_map(|(before, after)| self.replaced(statement, before, after));
         }

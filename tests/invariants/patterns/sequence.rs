@@ -79,12 +79,15 @@ impl Promise for Sequence {
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
-        let [statement] = change.statements else { return None };
-        let has_own_number = self.has_own_number(statement);
+        let inserts = change.statements.iter().all(|statement| statement.kind == Kind::Insert);
+        if change.statements.len() > 1 && !inserts {
+            return None;
+        }
+        let has_own_number = change.statements.iter().any(|statement| self.has_own_number(statement));
         change.changed().find_map(|(before, after)| {
             let number = at(after, self.field);
             let Some(before) = before else {
-                let gives = statement.kind == Kind::Insert || self.on_upsert;
+                let gives = inserts || self.on_upsert;
                 if gives && !has_own_number && number.and_then(as_number).is_none() {
                     return Some("inserted without a number".to_owned());
                 }

@@ -263,7 +263,10 @@ impl Promise for Timestamps {
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
-        let [_] = change.statements else { return None };
+        let is_clear = |statement: &Statement| !Self::times_of(statement).is_empty() && !Self::forgets(statement);
+        if change.statements.len() > 1 && !change.statements.iter().all(is_clear) {
+            return None;
+        }
         change.changed().find_map(|(before, after)| match before {
             None => self.inserted(after, change),
             Some(before) => self.updated(before, after, change),
