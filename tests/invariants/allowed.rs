@@ -143,17 +143,17 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 
 /// Whether errors through docward may differ from the direct ones; each error is an index and a code. `has_effect` is
-/// whether a single statement changed something through docward.
+/// whether a single statement changed the only stored document through docward, or inserted one.
 pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)], has_effect: bool) -> bool {
     let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
     let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
     // Limits of `timestamps`: a pipeline has another error than the operator.
     let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
     // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
-    // document; a push goes to another bucket.
+    // document; a push goes to another bucket, and a claim sets its own time.
     let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
         && through.is_empty()
-        && (!has_effect || has(&["bucket"]))
+        && (!has_effect || has(&["bucket", "queue"]))
         && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
     // Limits of `queue`: stored attempts that are not numbers, which the server cannot increment.
     let uncounted = has(&["queue"]) && through.iter().all(|(_, code)| *code == 14) && direct.is_empty();
