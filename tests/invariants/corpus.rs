@@ -972,6 +972,18 @@ fn together() -> Vec<Entry> {
             holds: |seen| seen.code() == 224 && is(seen, "n", 1),
         },
         Entry {
+            name: "sequence: a number out of range, in an upsert that timestamps makes a pipeline of",
+            rules: &[
+                "timestamps: { source: at, fields: [b], without_source: pass }",
+                "sequence: { field: no, counter: COLLECTION, collection: counters, start: 11, on_upsert: true }",
+                "bounds: { field: no, min: 1, max: 10 }",
+            ],
+            stored: vec![],
+            steps: vec![upsert(doc! { "_id": 2 }, doc! { "$set": { "at": date(PAST) } })],
+            must: "is rejected by bounds",
+            holds: |seen| seen.code() == 121 && seen.stored.is_empty(),
+        },
+        Entry {
             name: "sequence: an upsert whose filter pins an array that a positional operator changes",
             rules: &["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
             stored: vec![],

@@ -89,6 +89,7 @@ impl Sequence {
             Modification::Pipeline(pipeline) => {
                 let mut pipeline = pipeline.clone();
                 pipeline.stages.push(kept::missing(self.field(), number));
+                pipeline.meaning = self.assign_on_upsert(&pipeline.meaning, number);
                 Modification::Pipeline(pipeline)
             }
             other => other.clone(),
