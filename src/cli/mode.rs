@@ -68,7 +68,7 @@ enum ModeWord {
     Disabled,
 }
 
-/// A wish for one rule.
+/// A requested change of one rule's mode.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ModeChange {
     pub(super) rule: String,

@@ -1,4 +1,4 @@
-//! What `serve` and `check` say about settings that are valid but rarely meant: no rules, credentials that are not
+//! Warnings of `serve` and `check` about valid settings that are rarely intended: no rules, credentials that are not
 //! used, secrets that every user of the machine can read.
 
 use std::os::unix::fs::PermissionsExt;

@@ -136,7 +136,7 @@ impl<'a> Statement<'a> {
     /// # Errors
     /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
     pub(super) fn of_body(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
-        source.refuse_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
+        source.check_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
         Self::from_document(form, source)
     }
 

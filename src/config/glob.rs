@@ -1,7 +1,7 @@
 //! Globs: texts in which `*` matches any run of characters, including an empty one.
 //!
 //! Works on bytes, because names arrive as bytes from the wire. UTF-8 globs match bytes and
-//! characters alike. Knows nothing of namespaces (`namespace.rs`) or users.
+//! characters alike. Does not depend on namespaces (`namespace.rs`) or users.
 
 use std::fmt;
 

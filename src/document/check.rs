@@ -120,7 +120,7 @@ impl<'a> Checked<'a> {
     /// [`DuplicateField`] if two fields of one document have the same name.
     pub fn distinct_throughout(self) -> Result<Document<'a>, DuplicateField> {
         if self.possible_duplicates {
-            self.document.refuse_nested_duplicates()?;
+            self.document.check_nested_duplicates()?;
         }
         Ok(self.document)
     }

@@ -83,7 +83,7 @@ impl<'a> Document<'a> {
     ///
     /// # Errors
     /// [`DuplicateField`] if two fields of one document have the same name.
-    pub fn refuse_nested_duplicates(self) -> Result<(), DuplicateField> {
+    pub fn check_nested_duplicates(self) -> Result<(), DuplicateField> {
         let mut unread = smallvec::SmallVec::<[Value<'a>; 8]>::new();
         unread.push(Value::document(self));
         while let Some(value) = unread.pop() {

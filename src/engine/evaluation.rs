@@ -50,7 +50,7 @@ pub(super) struct Evaluated<'r, 'a> {
     /// The number of failed transactions for it.
     pub(super) attempts: u32,
     /// How often another sender of the same write ended its transaction.
-    pub(super) rival_aborts: u32,
+    pub(super) contention_aborts: u32,
 }
 
 /// A rule, and what it means for it if a statement has no effect.
@@ -241,7 +241,7 @@ fn evaluate_statement<'r, 'a>(
         brings_number: SmallVec::new(),
         procedures: SmallVec::new(),
         attempts: 0,
-        rival_aborts: 0,
+        contention_aborts: 0,
     };
     // A pipeline that only sets constants is evaluated as the equivalent operators.
     let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));

@@ -140,6 +140,14 @@ impl Rejection {
         shorten(&mut hint, MAX_REASON_LENGTH);
         Self { code: code::DOCUMENT_VALIDATION_FAILURE, reason, hint }
     }
+
+    /// Returns the rejection of a statement whose procedure got a reply of another step.
+    pub(super) fn unexpected_reply() -> Self {
+        Self::new(
+            "docward received a reply that does not belong to its query",
+            "Send it again. If this repeats, report it as a bug of docward.",
+        )
+    }
 }
 
 impl<'a> Verdict<'a> {

@@ -22,7 +22,7 @@ const MEMORY: usize = 64 << 10;
 /// Sessions that one command ends.
 const SESSIONS: usize = 5_000;
 /// Bound on ending the sessions: the replay is complete before.
-const FAREWELL: Duration = Duration::from_secs(10);
+const SESSION_END_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// How a player sends actions.
 #[derive(Debug, Clone, Copy)]
@@ -149,6 +149,6 @@ impl Player {
             }
         };
         // The server ends them itself after half an hour.
-        let _ = timeout(FAREWELL, ending).await;
+        let _ = timeout(SESSION_END_TIMEOUT, ending).await;
     }
 }

@@ -18,7 +18,7 @@ const IDLE: Duration = Duration::from_secs(10);
 const TRIES: u32 = 5;
 const PAUSE: Duration = Duration::from_millis(200);
 /// The replay ends if the target answers nothing for this time and no connection can be opened.
-const SILENCE: Duration = Duration::from_secs(30);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(30);
 /// Codes of a server that is no primary any more.
 const NOT_PRIMARY: [i32; 6] = [91, 189, 10107, 11600, 11602, 13435];
 
@@ -128,8 +128,8 @@ impl RecordedStream {
                     return self.shared.progress.fail(error.to_string());
                 }
                 Err(error) if attempt == TRIES => {
-                    if self.shared.progress.silence() > SILENCE {
-                        let seconds = SILENCE.as_secs();
+                    if self.shared.progress.silence() > REPLY_TIMEOUT {
+                        let seconds = REPLY_TIMEOUT.as_secs();
                         let reason = format!("the target has not answered for {seconds} s: {error}");
                         self.shared.progress.fail(reason);
                     }

@@ -33,6 +33,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("queue", "it matches jobs of all workers"),
     ("queue", "is neither a claim nor a release"),
     ("queue", "which only a claim may increment"),
+    ("queue", "changes the fields that a claim sets"),
     // Limits: an upsert may match a stored job; a value that is not a number cannot be incremented.
     ("queue", "as an upsert it could insert a job without its lock"),
     ("queue", "is not a finite number, so a claim cannot increment it"),

@@ -430,7 +430,7 @@ async fn errors_are_short_and_logged_once() {
     let count = |text: &str| docward.log().iter().filter(|line| line.contains(text)).count();
     assert_eq!((count("cannot be written"), count(WORKS)), (1, 1), "{:?}", docward.log());
     direct.run_command(doc! {"collMod": "orders_history", "validator": {}}).await.unwrap();
-    docward.wait_for_log("the error has passed");
+    docward.wait_for_log("worker continues after an error");
     expect_entries(&direct, 1).await;
     mongod.kill();
     let line = docward.wait_for_log("connection refused");

@@ -3,7 +3,7 @@
 const TOKEN = "docward-token";
 const TIMEOUT = 10_000;
 /** The stream of decisions sends a keep-alive every 15 seconds. */
-const SILENCE = 40_000;
+const REPLY_TIMEOUT = 40_000;
 /** The maximum length of an event in characters; events of docward are shorter. */
 const EVENT_LENGTH = 1 << 20;
 
@@ -63,7 +63,7 @@ export async function closeConnection(connection) {
  */
 export async function follow(listener) {
   const given = new AbortController();
-  let alarm = setTimeout(() => given.abort(), SILENCE);
+  let alarm = setTimeout(() => given.abort(), REPLY_TIMEOUT);
   try {
     const response = await send("api/decisions", { signal: given.signal });
     listener.opened();
@@ -71,7 +71,7 @@ export async function follow(listener) {
     const events = new EventReader(listener.event);
     for (let piece = await reader.read(); !piece.done; piece = await reader.read()) {
       clearTimeout(alarm);
-      alarm = setTimeout(() => given.abort(), SILENCE);
+      alarm = setTimeout(() => given.abort(), REPLY_TIMEOUT);
       events.take(piece.value);
     }
   } finally {

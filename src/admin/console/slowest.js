@@ -16,7 +16,7 @@ function row({ at, milliseconds, servers, shape, namespace, app, users, client }
   return element("tr", {},
     element("th", { scope: "row" }, element("code", {}, visible(shape)), " ", element("bdi", { class: "quiet" }, visible(namespace))),
     element("td", { class: "number", "data-label": "Took" }, lasted(milliseconds)),
-    element("td", { class: "number", "data-label": "Of it servers" }, lasted(servers)),
+    element("td", { class: "number", "data-label": "Server time" }, lasted(servers)),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(app ?? "(no appName)"))),
     element("td", { "data-label": "User" }, user),
     element("td", { "data-label": "Client" }, visible(client)),

@@ -17,7 +17,7 @@ const MAX_COMMITS: u32 = 3;
 const MAX_BACKOFF_EXPONENT: u32 = 5;
 /// The same after another sender of the same write aborted the transaction: longer than a transaction takes on a busy
 /// machine.
-const MAX_RIVAL_BACKOFF_EXPONENT: u32 = 8;
+const MAX_CONTENTION_BACKOFF_EXPONENT: u32 = 8;
 
 /// The field with a command's time limit.
 pub(super) const MAX_TIME: &str = "maxTimeMS";
@@ -137,10 +137,10 @@ impl<'f> BatchJob<'f> {
         port: &Port,
     ) -> Result<Duration, Rejection> {
         let evaluated = self.evaluated.get_mut(index);
-        let (attempts, rival_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
+        let (attempts, contention_aborts) = evaluated.map_or((MAX_CONFLICTS, 0), |evaluated| {
             evaluated.attempts += 1;
-            evaluated.rival_aborts += u32::from(reason == RestartReason::SameWrite);
-            (evaluated.attempts, evaluated.rival_aborts)
+            evaluated.contention_aborts += u32::from(reason == RestartReason::SameWrite);
+            (evaluated.attempts, evaluated.contention_aborts)
         });
         if attempts >= MAX_CONFLICTS {
             return Err(Rejection {
@@ -153,7 +153,9 @@ impl<'f> BatchJob<'f> {
         let pause = match reason {
             RestartReason::UsedNumber => Duration::ZERO,
             RestartReason::WriteConflict => random_pause(seed, attempts, attempts.min(MAX_BACKOFF_EXPONENT)),
-            RestartReason::SameWrite => random_pause(seed, attempts, rival_aborts.min(MAX_RIVAL_BACKOFF_EXPONENT)),
+            RestartReason::SameWrite => {
+                random_pause(seed, attempts, contention_aborts.min(MAX_CONTENTION_BACKOFF_EXPONENT))
+            }
         };
         Ok(self.max_time().map_or(pause, |left| pause.min(left)))
     }

@@ -82,7 +82,7 @@ impl ProcedureRun for OriginalDeleteRun {
             (ReleaseStage::References(entry), ActionResult::Documents([])) => self.look(entry + 1, operation),
             (ReleaseStage::References(entry), _) => NextAction::Reject(self.referenced(entry)),
             (ReleaseStage::Applied, _) => NextAction::Finish,
-            (ReleaseStage::Originals, _) => NextAction::Reject(lost()),
+            (ReleaseStage::Originals, _) => NextAction::Reject(Rejection::unexpected_reply()),
         }
     }
 }
@@ -164,7 +164,7 @@ impl ProcedureRun for ReferenceWriteRun {
                 NextAction::UpdateIn { collection: originals.clone(), statements }
             }
             (HoldStage::Applied, _) => NextAction::Finish,
-            (HoldStage::Originals, _) => NextAction::Reject(lost()),
+            (HoldStage::Originals, _) => NextAction::Reject(Rejection::unexpected_reply()),
         }
     }
 }
@@ -185,8 +185,4 @@ fn ids(found: &[Document<'_>]) -> impl Iterator<Item = OwnedValue> {
 
 fn ids_only() -> Vec<u8> {
     document(|w| w.int32("_id", 1))
-}
-
-fn lost() -> Rejection {
-    Rejection::new("docward received an unexpected reply", "Report this to the DBA.")
 }

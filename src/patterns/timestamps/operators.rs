@@ -182,15 +182,17 @@ impl ProcedureRun for OperatorsRun {
                 self.apply(operation, found.first().copied())
             }
             (OperatorsStage::Applied, _) => NextAction::Finish,
-            (OperatorsStage::Selected, _) => NextAction::Reject(lost()),
+            (OperatorsStage::Selected, _) => NextAction::Reject(Rejection::unexpected_reply()),
         }
     }
 }
 
 impl OperatorsRun {
     fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
-        let Operation::Update(update) = operation else { return NextAction::Reject(lost()) };
-        let Modification::Operators(operators) = &update.modification else { return NextAction::Reject(lost()) };
+        let Operation::Update(update) = operation else { return NextAction::Reject(Rejection::unexpected_reply()) };
+        let Modification::Operators(operators) = &update.modification else {
+            return NextAction::Reject(Rejection::unexpected_reply());
+        };
         let mut timestamped = self.statement.current(stored.unwrap_or(Document::EMPTY));
         if stored.is_none() {
             timestamped.extend(&self.statement.pinned);
@@ -206,8 +208,4 @@ impl OperatorsRun {
         }
         NextAction::Apply(Operation::Update(update))
     }
-}
-
-fn lost() -> Rejection {
-    Rejection::new("docward received an unexpected reply", "Report this to the DBA.")
 }

@@ -85,7 +85,7 @@ impl ProcedureRun for PlacementRun {
                 Err(Rejection::new("it inserts a document that docward cannot predict", "Report this to the DBA."))
             }
             (PlacementStage::Node | PlacementStage::Parent | PlacementStage::ReadingResult, _) => {
-                Err(Rejection::new("docward received an unexpected reply", "Report this to the DBA."))
+                Err(Rejection::unexpected_reply())
             }
         };
         action.unwrap_or_else(NextAction::Reject)

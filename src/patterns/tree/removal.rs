@@ -65,9 +65,7 @@ impl ProcedureRun for RemovalRun {
             )),
             (RemovalStage::Applied, _) => Ok(NextAction::Delete(vec![self.subtrees()])),
             (RemovalStage::Finished, _) => Ok(NextAction::Finish),
-            (RemovalStage::Nodes, _) => {
-                Err(Rejection::new("docward received an unexpected reply", "Report this to the DBA."))
-            }
+            (RemovalStage::Nodes, _) => Err(Rejection::unexpected_reply()),
         };
         action.unwrap_or_else(NextAction::Reject)
     }

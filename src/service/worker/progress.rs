@@ -83,9 +83,9 @@ impl WorkerProgress {
     pub(super) fn started(&self) -> bool {
         let mut state = self.state();
         let error = std::mem::take(&mut state.error);
-        let is_well = error.is_empty();
+        let had_no_error = error.is_empty();
         *state = LockedProgress { is_worker: true, error, ..LockedProgress::default() };
-        is_well
+        had_no_error
     }
 
     /// The worker does not work for now; `error` is empty if nothing is wrong.
@@ -97,7 +97,7 @@ impl WorkerProgress {
     pub(super) fn processed(&self, stream: usize, until: SystemTime) {
         let mut state = self.state();
         if !std::mem::take(&mut state.error).is_empty() {
-            tracing::info!(rule = self.rule, "the error has passed: the worker continues");
+            tracing::info!(rule = self.rule, "worker continues after an error");
         }
         if state.processed.len() <= stream {
             // A stream that has not reported yet began now.
