@@ -19,6 +19,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::MongoService;
 use super::copies::repair;
 use super::listing::{CollectionName, applying, first_batch, listing_error};
+use super::mongo::ServiceClient;
 use crate::command::Namespace;
 use crate::patterns::{AnyPattern, DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
@@ -74,7 +75,7 @@ pub async fn check(
     let mut by_collection: BTreeMap<CollectionName, Vec<RuleCheck>> = BTreeMap::new();
     for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
         let mut checks = Vec::new();
-        for name in applying(client, rules, rule).await? {
+        for name in applying(&server, rules, rule).await? {
             checks.extend(checks_of(rule, &name).into_iter().map(|check| (name.clone(), check)));
         }
         let mut copies = BTreeSet::new();
@@ -87,7 +88,7 @@ pub async fn check(
         }
     }
     for (name, checks) in &by_collection {
-        found.extend(search(client, name, checks, &mut progress).await.map_err(|error| failed(&error, name))?);
+        found.extend(search(client, name, checks, &mut progress).await.map_err(|error| failed(&server, &error, name))?);
     }
     found.sort_by_key(|finding| finding.rule);
     Ok(found)
@@ -97,9 +98,9 @@ fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCh
     rule.pattern.data_checks(Namespace { database, collection })
 }
 
-fn failed(error: &Error, (database, collection): &CollectionName) -> String {
+fn failed(server: &ServiceClient, error: &Error, (database, collection): &CollectionName) -> String {
     let what = format!("`{database}.{collection}`");
-    format!("{what}: {}", listing_error(error, &what))
+    format!("{what}: {}", listing_error(server, error, &what))
 }
 
 /// Evaluates all checks on one collection.

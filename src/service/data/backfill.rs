@@ -76,11 +76,11 @@ pub async fn backfill(
         });
         return Ok(());
     }
-    for name in applying(client, rules, rule).await? {
+    for name in applying(&server, rules, rule).await? {
         for check in checks_of(rule, &name) {
             let mut step =
                 CollectionBackfill { client, name: &name, check: &check, dry_run, filled: Filled::default() };
-            if step.run(&mut progress).await.map_err(|error| failed(&error, &name))? {
+            if step.run(&mut progress).await.map_err(|error| failed(&server, &error, &name))? {
                 report(&step.filled);
             }
         }
