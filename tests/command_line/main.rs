@@ -14,3 +14,4 @@ mod schema;
 mod shell_traffic;
 mod stored_data;
 mod suggested;
+mod unreachable_server;

@@ -263,7 +263,7 @@ fn files_that_are_not_traffic_are_refused_by_name() {
         (file("empty", ""), 0, "0 commands"),
         (file("text", "{\"hello\": 1}\n"), 1, "is neither a log of mongod"),
         (folder.path().join("nowhere").to_str().unwrap().to_owned(), 1, "No such file"),
-        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entries cannot be read"),
+        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entry cannot be read"),
     ] {
         let done = docward(&["audit", "--rules", rules, &path]);
         let said = [done.stdout, done.stderr].concat();

@@ -217,7 +217,7 @@ const LEFT: [&str; 20] = [
     "`nodes`: 1 document of DB.nodes whose `parent` is not stored (_id: \"Lost\")",
     "`nodes`: 2 documents of DB.nodes that are below themselves (_id: \"A\", \"B\")",
     "`small`: 1 document of DB.logs with more than 2 items in `events` (_id: 2)",
-    "`small`: 1 document of DB.logs with more than 1 items in `a.list` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 1 item in `a.list` (_id: 2)",
     "`small`: 1 document of DB.logs with more than 100 bytes (_id: 3)",
     "`migrated`: 1 document of DB.people without `v` (_id: 3)",
     "`migrated`: 1 document of DB.people whose `v` is below 2 (_id: 4)",

@@ -101,7 +101,7 @@ fn the_listener_opens_at_once_while_the_upstream_is_down() {
     let docward = Docward::before(&format!("mongodb://127.0.0.1:{}/", free_port())).rules(SEQUENCE).start();
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     let line = docward.wait_for_log("the privileges of docward's own user are not checked yet");
-    assert!(line.contains(": connection refused; retrying in 10s"), "{line}");
+    assert!(line.contains(": connection refused; retrying in 10 s"), "{line}");
 }
 
 /// Also errors of the configuration, and those that end the process.
