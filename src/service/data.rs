@@ -51,7 +51,7 @@ pub struct ScanProgress {
 }
 
 impl ScanProgress {
-    fn of((database, collection): &CollectionName) -> Self {
+    fn from_name((database, collection): &CollectionName) -> Self {
         Self { collection: format!("{database}.{collection}"), documents: 0 }
     }
 }
@@ -121,7 +121,7 @@ async fn search(
     let mut counts: Vec<(u64, Vec<Bson>)> = vec![(0, Vec::new()); checks.len()];
     for scan in scan::scans(checks.iter().map(|one| &one.check)) {
         let mut cursor = scan.open(client, name, &[], secondary()).await?;
-        let mut shown = ScanProgress::of(name);
+        let mut shown = ScanProgress::from_name(name);
         let mut pause = Pause::default();
         while let Some((id, matched)) = cursor.next().await? {
             shown.documents += 1;

@@ -7,6 +7,7 @@ mod check_upstream;
 mod configuration;
 mod explain_and_test;
 mod mongosh;
+mod morning;
 mod proposals;
 mod recorded_traffic;
 mod replay;

@@ -144,7 +144,7 @@ impl CollectionBackfill<'_> {
     ) -> Result<(), Error> {
         let scans: Vec<Scan<'_>> = scan::scans(std::iter::once(self.check));
         let mut statements = Vec::new();
-        let mut reading = ScanProgress::of(self.name);
+        let mut reading = ScanProgress::from_name(self.name);
         let mut pause = Pause::default();
         for scan in &scans {
             let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);

@@ -32,7 +32,7 @@ pub(super) async fn search(
         doc! {"aggregate": &name.1, "pipeline": pipeline, "cursor": {"batchSize": BATCH}, "allowDiskUse": true};
     let options = RunCursorCommandOptions::builder().batch_size(BATCH).selection_criteria(secondary()).build();
     let mut cursor = client.database(&name.0).run_cursor_command(command).with_options(options).await?;
-    let (mut shown, mut pause) = (ScanProgress::of(name), Pause::default());
+    let (mut shown, mut pause) = (ScanProgress::from_name(name), Pause::default());
     let (mut count, mut examples) = (0, Vec::new());
     // The value of the last document, and its `_id` if that document is not counted yet.
     let mut last: Option<(IdKey, Option<Bson>)> = None;
