@@ -158,7 +158,7 @@ fn an_audit_of_rules_in_shadow_mode_shows_what_they_would_send() {
 }
 
 /// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
-fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
+pub(crate) fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
     const SCRIPT: &str = "\
 import sys, pymongo
 from bson import json_util
