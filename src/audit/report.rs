@@ -25,6 +25,18 @@ pub struct ReportSource {
     pub note: Option<String>,
 }
 
+impl ReportSource {
+    /// "2 entries cannot be read"; `None` if all can be.
+    #[must_use]
+    pub fn unreadable(&self) -> Option<String> {
+        match self.unreadable {
+            0 => None,
+            1 => Some("1 entry cannot be read".to_owned()),
+            count => Some(format!("{count} entries cannot be read")),
+        }
+    }
+}
+
 /// `{sources, from, to, commands, rules, notes}`
 #[must_use]
 pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> Value {
@@ -64,10 +76,7 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
 pub fn to_text(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> String {
     let mut out = String::new();
     for source in sources {
-        let unreadable = match source.unreadable {
-            0 => String::new(),
-            count => format!(", {count} entries cannot be read"),
-        };
+        let unreadable = source.unreadable().map(|text| format!(", {text}")).unwrap_or_default();
         let note = source.note.as_ref().map(|note| format!(": {}", one_line(note))).unwrap_or_default();
         line(&mut out, format_args!("{} ({}){unreadable}{note}", source.name, source.kind));
     }

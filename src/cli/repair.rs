@@ -27,7 +27,7 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
                 let id = value_text(id);
                 _ = print_line(&format!("{namespace}: stale in _id {id}"));
             }
-            RepairEvent::Progress(counts) => shown.show(format_args!("{name}: {counts} so far")),
+            RepairEvent::Progress { counts, .. } => shown.show(format_args!("{name}: {counts} so far")),
         };
         match repair::run(&job.service, name, copies, job.dry_run, report).await {
             Ok(counts) => {

@@ -1,6 +1,7 @@
 //! `docward serve`: validates the configuration, opens the listeners, prints every address, and serves traffic until
 //! a signal starts the drain.
 
+use std::cell::Cell;
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -251,8 +252,8 @@ async fn check_access(service: &MongoService, rules: &RuleSet) -> Result<(), Str
         ServiceAccess::Refused(reason) => Err(reason),
         ServiceAccess::Unknown(reason) => {
             tracing::warn!(
-                "the privileges of docward's own user are not checked yet: {reason}; retrying in {:?}",
-                access::RETRY_INTERVAL
+                "the privileges of docward's own user are not checked yet: {reason}; retrying in {} s",
+                access::RETRY_INTERVAL.as_secs()
             );
             Ok(())
         }
@@ -345,7 +346,12 @@ async fn serve(
     };
     // Stops at the start of the drain, so that another process can continue with the work at once.
     let workers = worker::run(&service, rules.clone(), drain_timeout, async { _ = drained.await });
-    let serving = async { tokio::join!(proxy.serve(shutdown, move || drop(draining)), workers) };
+    let drain_deadline = Cell::new(None);
+    let ending = |deadline| {
+        drain_deadline.set(Some(deadline));
+        drop(draining);
+    };
+    let serving = async { tokio::join!(proxy.serve(shutdown, ending), workers) };
     tokio::select! {
         _ = serving => {}
         () = reload.run(hang_up) => {}
@@ -355,7 +361,7 @@ async fn serve(
         () = reports => {}
     }
     live_report::log(&observer.report().1);
-    telemetry.end().await;
+    telemetry.end(drain_deadline.get()).await;
     Ok(())
 }
 

@@ -40,9 +40,11 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
         }
     }
     let (habits, sources) = traffic::read_files(files, Habits::default())?;
-    for source in sources.iter().filter(|source| source.unreadable > 0 || source.note.is_some()) {
-        let note = source.note.as_deref().unwrap_or_default();
-        logging::note(&format!("docward: {}: {} entries cannot be read: {note}", source.name, source.unreadable));
+    for source in &sources {
+        let flaws: Vec<String> = source.unreadable().into_iter().chain(source.note.clone()).collect();
+        if !flaws.is_empty() {
+            logging::note(&format!("docward: {}: {}", source.name, flaws.join(": ")));
+        }
     }
     let candidates = CandidateRules::from_habits(&habits);
     let evaluated = traffic::read_files(files, candidates.evaluation())?.0.finish();

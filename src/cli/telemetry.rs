@@ -9,6 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use arc_swap::ArcSwap;
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use super::active_rules::ActiveRules;
 use super::config::ConfigFile;
@@ -107,10 +108,10 @@ impl RunningTelemetry {
         self.admin.as_ref().map(Admin::address)
     }
 
-    /// Exports the remaining spans.
-    pub(super) async fn end(self) {
+    /// Exports the remaining spans, until the drain's deadline if the collector is slow.
+    pub(super) async fn end(self, drain_deadline: Option<Instant>) {
         if let Some(exporter) = self.exporter {
-            exporter.close().await;
+            exporter.close(drain_deadline.unwrap_or_else(Instant::now)).await;
         }
     }
 }

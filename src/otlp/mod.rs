@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc::Receiver;
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 pub use post::Endpoint;
 
@@ -22,8 +22,9 @@ use crate::proxy::TraceSpan;
 const BATCH: usize = 512;
 /// How long an incomplete batch waits for more spans.
 const BATCH_DELAY: Duration = Duration::from_secs(1);
-/// Timeout for the remaining spans at shutdown.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long the export of the remaining spans may take at shutdown. The minimum also applies after the drain's deadline.
+const MIN_CLOSE_TIMEOUT: Duration = Duration::from_millis(200);
+const MAX_CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Counts of exported spans.
 #[derive(Debug, Default)]
@@ -61,11 +62,13 @@ impl Exporter {
         Self { closing, task: tokio::spawn(export(endpoint, spans, exported, closed)) }
     }
 
-    /// Sends the remaining spans, for at most [`CLOSE_TIMEOUT`].
-    pub async fn close(self) {
+    /// Sends the remaining spans, until `deadline`, but for at most [`MAX_CLOSE_TIMEOUT`] and at least
+    /// [`MIN_CLOSE_TIMEOUT`].
+    pub async fn close(self, deadline: Instant) {
+        let left = deadline.saturating_duration_since(Instant::now());
         // An error means that the task has already ended.
         let _ = self.closing.send(());
-        let _ = timeout(CLOSE_TIMEOUT, self.task).await;
+        let _ = timeout(left.clamp(MIN_CLOSE_TIMEOUT, MAX_CLOSE_TIMEOUT), self.task).await;
     }
 }
 

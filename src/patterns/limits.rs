@@ -26,6 +26,7 @@ use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
 use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, item_count, items};
+use crate::text::counted;
 
 /// Settings of the pattern; at least one limit.
 #[derive(Debug, Clone)]
@@ -82,7 +83,7 @@ impl Pattern for Limits {
             // The other branch is not evaluated, so $size gets only arrays.
             let beyond = doc! {"$gt": [{"$size": value(array)}, whole(*most)]};
             checks.push(DataCheck::each(
-                format!("with more than {most} items in `{array}`"),
+                format!("with more than {} in `{array}`", counted(*most as u64, "item")),
                 "they stay as they are, and the rule rejects each push to them",
                 doc! {"$cond": [is_one_of(array, &["array"]), beyond, false]},
             ));
@@ -273,7 +274,7 @@ impl ItemLimit {
             return Ok(());
         }
         Err(Rejection::new(
-            format!("'{}' would have {count} items; the limit is {}", self.array.value, self.most),
+            format!("'{}' would have {}; the limit is {}", self.array.value, counted(count as u64, "item"), self.most),
             "Store further items in documents of their own, or remove old ones first.",
         ))
     }
@@ -291,7 +292,11 @@ impl ItemLimit {
         let count = usize::try_from(stored.get(count_name(array)).and_then(Value::as_whole)?).ok()?;
         (count + added > self.most).then(|| {
             Rejection::new(
-                format!("'{array}' has {count} items and the statement adds {added}; the limit is {}", self.most),
+                format!(
+                    "'{array}' has {} and the statement adds {added}; the limit is {}",
+                    counted(count as u64, "item"),
+                    self.most
+                ),
                 "Store further items in documents of their own, or remove old ones first.",
             )
         })

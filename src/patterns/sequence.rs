@@ -13,12 +13,10 @@ mod numbers;
 mod settings;
 mod shared;
 
-use bson::doc;
-
 use super::filter::remade;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
-use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not, value};
+use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
     AnyPattern, Concern, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection,
     Requirement, Rewrite, RuleView, Unmatched, Verdict,
@@ -92,14 +90,7 @@ impl Pattern for Sequence {
             checks.push(DataCheck {
                 found: format!("that share their `{field}` with others"),
                 consequence: "a unique index cannot be created",
-                search: Search::Groups(vec![
-                    doc! {"$match": {field.as_str(): {"$ne": null}}},
-                    doc! {"$group": {
-                        "_id": value(field), "n": {"$sum": 1}, "first": {"$min": "$_id"}, "last": {"$max": "$_id"},
-                    }},
-                    doc! {"$match": {"n": {"$gt": 1}}},
-                    doc! {"$project": {"n": 1, "ids": ["$first", "$last"]}},
-                ]),
+                search: Search::Duplicates { field: field.as_str().to_owned() },
                 backfill: None,
             });
             checks.push(DataCheck::each(

@@ -27,8 +27,8 @@ pub enum Search {
     Each(Bson),
     /// The same, after stages that add fields to each document.
     Related { stages: Vec<Document>, condition: Bson },
-    /// The pipeline returns one document for each group of such documents: their number `n`, and some of their `ids`.
-    Groups(Vec<Document>),
+    /// Several documents have the same value in the field. Missing values, null and arrays do not count.
+    Duplicates { field: String },
     /// The counter is lower than the largest number in the field.
     Counter { database: String, collection: String, id: String, field: String, may_be_missing: bool },
     /// The copies that differ from their originals.

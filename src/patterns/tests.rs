@@ -241,7 +241,11 @@ fn invalid_settings_are_errors() {
     check("throttle: { concurrent: 0, per: app }", &["R0013 `concurrent` must be from 1"]);
     check("throttle: { rate: 0/s, per: app }", &["R0013 `rate` must be a number of statements in a second"]);
     check("throttle: { rate: 5/m, per: users }", &["R0013 `rate` must be a number", "R0012 "]);
-    check("together: [a]", &["R0013 `together` must be a list of at least two"]);
+    for (settings, code) in [("[a]", "R0013"), ("[]", "R0013"), ("null", "R0011"), ("{}", "R0011"), ("a", "R0011")] {
+        let expected = format!("{code} `together` must be a list of at least two fields: `together: [a, b]`");
+        check(&format!("together: {settings}"), &[&expected]);
+    }
+    check("together: [a, a]", &["R0013 `a` is listed twice"]);
     check("together: [a, a.b]", &["R0025 `a.b` overlaps `a`"]);
     check("queue: { lease: 5 }", &["R0011 `lease` must be a duration"]);
     check(

@@ -76,15 +76,20 @@ type ArrayElements<'u> = SmallVec<[&'u [u8]; 4]>;
 
 impl Together {
     fn read_list(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {
+        let code = match &settings.value {
+            Yaml::List(items) if items.len() >= 2 => None,
+            Yaml::List(_) => Some(Code::InvalidValue),
+            _ => Some(Code::WrongType),
+        };
+        if let Some(code) = code {
+            let message = "`together` must be a list of at least two fields: `together: [a, b]`";
+            context.error(code, settings.span, message);
+            return None;
+        }
         let texts = context.texts(settings, "`together`")?;
         let count = texts.len();
         let fields: Vec<_> = texts.into_iter().filter_map(|text| located_path(context, text)).collect();
         if fields.len() < count {
-            return None;
-        }
-        if count < 2 || !matches!(settings.value, Yaml::List(_)) {
-            let message = "`together` must be a list of at least two fields: `together: [a, b]`";
-            context.error(Code::InvalidValue, settings.span, message);
             return None;
         }
         for (index, field) in fields.iter().enumerate() {

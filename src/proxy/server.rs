@@ -135,10 +135,10 @@ impl<P: Interceptor> Proxy<P> {
         self.deployment.query_address()
     }
 
-    /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it calls `ending`, stops
-    /// accepting, and drains: connections close when they are idle and no transaction is open, at the latest after the
-    /// drain timeout.
-    pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce()) {
+    /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it calls `ending`
+    /// with the drain's deadline, stops accepting, and drains: connections close when they are idle and no transaction
+    /// is open, at the latest at the deadline.
+    pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce(Instant)) {
         let (connections, liveness) = watch::channel(());
         self.deployment.accept(&liveness);
         if let Some(predecessor) = self.predecessor.take() {
@@ -147,8 +147,8 @@ impl<P: Interceptor> Proxy<P> {
         self.observer.board.set_phase(ProcessPhase::Serving);
         let handed_over = self.follow(shutdown, &liveness).await;
         self.observer.board.set_phase(if handed_over { ProcessPhase::HandedOver } else { ProcessPhase::Draining });
-        ending();
         let deadline = Instant::now() + self.drain_timeout;
+        ending(deadline);
         self.deployment.stop_accepting(handed_over).await;
         if handed_over {
             // Logged only now, so that after this line all new clients reach the other process.
@@ -158,7 +158,10 @@ impl<P: Interceptor> Proxy<P> {
         let drained = self.drain(&connections, deadline);
         if timeout_at(deadline.max(Instant::now() + MIN_CLOSE_TIME), drained).await.is_err() {
             let left = connections.receiver_count();
-            tracing::warn!("closing {left} connections that are still busy after {:?}", self.drain_timeout);
+            tracing::warn!(
+                "closing {left} connections that are still busy after {} s",
+                self.drain_timeout.as_secs_f64()
+            );
         }
     }
 
@@ -195,7 +198,7 @@ impl<P: Interceptor> Proxy<P> {
     /// Waits for open transactions, then makes drivers select other members, and waits for all connections to close.
     async fn drain(&self, connections: &watch::Sender<()>, deadline: Instant) {
         if timeout_at(deadline, self.process.drain.transactions.ended()).await.is_err() {
-            tracing::warn!("transactions are still open after {:?}", self.drain_timeout);
+            tracing::warn!("transactions are still open after {} s", self.drain_timeout.as_secs_f64());
         }
         self.deployment.drain();
         let _ =

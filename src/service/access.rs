@@ -162,7 +162,7 @@ fn needs(rule: &Rule) -> impl Iterator<Item = NeededPrivilege<'_>> {
 }
 
 fn classify(server: &ServiceClient, error: &Error, first: &NeededPrivilege<'_>) -> ServiceAccess {
-    let text = server.observed.describe(error);
+    let text = server.describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
             "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",

@@ -71,7 +71,7 @@ impl KeepCopies {
         }
         let check_all = async {
             if !checked {
-                let counts = repair::repair(&repairer, false, |_| {}).await?;
+                let counts = repair::repair(&repairer, false, None, |_| {}).await?;
                 tracing::info!(rule = self.rule, "checked all copies: {counts}");
                 lease.mark_repaired().await?;
             }

@@ -5,11 +5,11 @@
 //! a secondary if there is one, and pauses after each batch for as long as the batch took.
 
 mod backfill;
+mod duplicates;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 use mongodb::Client;
@@ -17,9 +17,12 @@ use mongodb::error::Error;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::MongoService;
-use super::copies::repair;
+use super::copies::repair::{self, RepairEvent};
 use super::listing::{CollectionName, applying, first_batch, listing_error};
+use super::mongo::ServiceClient;
+use super::pause::Pause;
 use crate::command::Namespace;
+use crate::document::{Value, document};
 use crate::patterns::{AnyPattern, DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
@@ -45,6 +48,12 @@ pub struct Finding {
 pub struct ScanProgress {
     pub collection: String,
     pub documents: u64,
+}
+
+impl ScanProgress {
+    fn from_name((database, collection): &CollectionName) -> Self {
+        Self { collection: format!("{database}.{collection}"), documents: 0 }
+    }
 }
 
 impl fmt::Display for ScanProgress {
@@ -74,7 +83,7 @@ pub async fn check(
     let mut by_collection: BTreeMap<CollectionName, Vec<RuleCheck>> = BTreeMap::new();
     for rule in rules.rules().iter().filter(|rule| rule.mode != Mode::Disabled) {
         let mut checks = Vec::new();
-        for name in applying(client, rules, rule).await? {
+        for name in applying(&server, rules, rule).await? {
             checks.extend(checks_of(rule, &name).into_iter().map(|check| (name.clone(), check)));
         }
         let mut copies = BTreeSet::new();
@@ -82,12 +91,12 @@ pub async fn check(
             if check.search != Search::Copies {
                 by_collection.entry(name).or_default().push(RuleCheck { rule: rule.id, check });
             } else if copies.insert(rule.id) {
-                found.extend(stale_copies(service, rule, &name, check).await?);
+                found.extend(stale_copies(service, rule, &check, &mut progress).await?);
             }
         }
     }
     for (name, checks) in &by_collection {
-        found.extend(search(client, name, checks, &mut progress).await.map_err(|error| failed(&error, name))?);
+        found.extend(search(client, name, checks, &mut progress).await.map_err(|error| failed(&server, &error, name))?);
     }
     found.sort_by_key(|finding| finding.rule);
     Ok(found)
@@ -97,9 +106,9 @@ fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCh
     rule.pattern.data_checks(Namespace { database, collection })
 }
 
-fn failed(error: &Error, (database, collection): &CollectionName) -> String {
+fn failed(server: &ServiceClient, error: &Error, (database, collection): &CollectionName) -> String {
     let what = format!("`{database}.{collection}`");
-    format!("{what}: {}", listing_error(error, &what))
+    format!("{what}: {}", listing_error(server, error, &what))
 }
 
 /// Evaluates all checks on one collection.
@@ -111,9 +120,8 @@ async fn search(
 ) -> Result<Vec<Finding>, Error> {
     let mut counts: Vec<(u64, Vec<Bson>)> = vec![(0, Vec::new()); checks.len()];
     for scan in scan::scans(checks.iter().map(|one| &one.check)) {
-        let criteria = SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None });
-        let mut cursor = scan.open(client, name, &[], criteria).await?;
-        let mut shown = ScanProgress { collection: format!("{}.{}", name.0, name.1), documents: 0 };
+        let mut cursor = scan.open(client, name, &[], secondary()).await?;
+        let mut shown = ScanProgress::from_name(name);
         let mut pause = Pause::default();
         while let Some((id, matched)) = cursor.next().await? {
             shown.documents += 1;
@@ -131,7 +139,7 @@ async fn search(
     }
     for (one, counted) in checks.iter().zip(&mut counts) {
         *counted = match &one.check.search {
-            Search::Groups(pipeline) => groups(client, name, pipeline).await?,
+            Search::Duplicates { field } => duplicates::search(client, name, field, progress).await?,
             Search::Counter { .. } => above_counter(client, name, &one.check.search).await?,
             Search::Each(_) | Search::Related { .. } | Search::Copies => continue,
         };
@@ -145,27 +153,6 @@ async fn search(
         examples,
     });
     Ok(findings.collect())
-}
-
-/// Documents that are found in groups.
-async fn groups(
-    client: &Client,
-    (database, collection): &CollectionName,
-    pipeline: &[Document],
-) -> Result<(u64, Vec<Bson>), Error> {
-    let both = doc! {"$facet": {
-        "count": [{"$group": {"_id": null, "n": {"$sum": "$n"}}}],
-        "examples": [{"$limit": EXAMPLES as i64}, {"$project": {"ids": 1}}],
-    }};
-    let pipeline: Vec<Document> = pipeline.iter().cloned().chain([both]).collect();
-    let command = doc! {"aggregate": collection, "pipeline": pipeline, "cursor": {}, "allowDiskUse": true};
-    let criteria = SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None });
-    let reply = client.database(database).run_command(command).selection_criteria(criteria).await?;
-    let Some(found) = first_batch(&reply).next() else { return Ok((0, Vec::new())) };
-    let list = |name| found.get_array(name).into_iter().flatten().filter_map(Bson::as_document);
-    let count = list("count").find_map(|count| whole(count.get("n"))).unwrap_or(0).unsigned_abs();
-    let ids = list("examples").filter_map(|group| group.get_array("ids").ok()).flatten().cloned();
-    Ok((count, ids.take(EXAMPLES).collect()))
 }
 
 /// The documents with a number above the counter.
@@ -196,17 +183,41 @@ async fn counted(client: &Client, search: &Search) -> Result<Option<i64>, Error>
     Ok(seq.or((!may_be_missing).then_some(0)))
 }
 
+/// The documents with stale copies, by their collection.
 async fn stale_copies(
     service: &MongoService,
     rule: &Rule,
-    (database, collection): &CollectionName,
-    check: DataCheck,
-) -> Result<Option<Finding>, String> {
-    let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(None) };
-    let counts = repair::run(service, &rule.name.value, copies, true, |_| {}).await?;
-    let collection = format!("{database}.{collection}");
-    let finding = Finding { rule: rule.id, collection, check, count: counts.stale, examples: Vec::new() };
-    Ok((counts.stale > 0).then_some(finding))
+    check: &DataCheck,
+    progress: &mut impl FnMut(&ScanProgress),
+) -> Result<Vec<Finding>, String> {
+    let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(Vec::new()) };
+    let mut stale: BTreeMap<String, (u64, Vec<Bson>)> = BTreeMap::new();
+    let report = |event: RepairEvent<'_>| match event {
+        RepairEvent::Progress { namespace, documents, .. } => {
+            progress(&ScanProgress { collection: namespace.to_owned(), documents });
+        }
+        RepairEvent::Stale { namespace, id } => {
+            let (count, examples) = stale.entry(namespace).or_default();
+            *count += 1;
+            if examples.len() < EXAMPLES {
+                examples.extend(to_bson(id));
+            }
+        }
+    };
+    repair::run(service, &rule.name.value, copies, true, report).await?;
+    let finding =
+        |(collection, (count, examples))| Finding { rule: rule.id, collection, check: check.clone(), count, examples };
+    Ok(stale.into_iter().map(finding).collect())
+}
+
+fn to_bson(id: Value<'_>) -> Option<Bson> {
+    let bytes = document(|w| w.value("_id", id));
+    Document::from_reader(bytes.as_slice()).ok()?.remove("_id")
+}
+
+/// A secondary if there is one, so that the primary is left to the applications.
+fn secondary() -> SelectionCriteria {
+    SelectionCriteria::ReadPreference(ReadPreference::SecondaryPreferred { options: None })
 }
 
 fn whole(value: Option<&Bson>) -> Option<i64> {
@@ -215,32 +226,5 @@ fn whole(value: Option<&Bson>) -> Option<i64> {
         Bson::Int64(number) => Some(*number),
         Bson::Double(number) if number.fract() == 0.0 => Some(*number as i64),
         _ => None,
-    }
-}
-
-/// Leaves the server half of the time to others.
-#[derive(Debug)]
-struct Pause {
-    documents: u64,
-    began: Instant,
-}
-
-impl Default for Pause {
-    fn default() -> Self {
-        Self { documents: 0, began: Instant::now() }
-    }
-}
-
-impl Pause {
-    /// Pauses after each batch; returns whether it has paused.
-    async fn after_document(&mut self) -> bool {
-        const LONGEST: Duration = Duration::from_secs(1);
-        self.documents += 1;
-        if !self.documents.is_multiple_of(u64::from(scan::BATCH)) {
-            return false;
-        }
-        tokio::time::sleep(self.began.elapsed().min(LONGEST)).await;
-        self.began = Instant::now();
-        true
     }
 }

@@ -11,6 +11,7 @@ use mongodb::error::{Error, ErrorKind};
 
 use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{CollectionName, collections, first_batch, listing_error};
+use super::mongo::ServiceClient;
 use super::requirements::lacking;
 use super::{MongoService, access};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
@@ -35,7 +36,7 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
         enabled().flat_map(|rule| rule.pattern.needed_indexes().into_iter().map(move |index| (rule, index))).collect();
     let named = enabled().flat_map(|rule| &rule.namespaces).map(|namespace| &namespace.value);
     let named: Vec<_> = named.chain(needed.iter().filter_map(|(_, index)| index.collection.as_ref())).collect();
-    let present = collections(&client, &named).await?;
+    let present = collections(&server, &named).await?;
     let lacking = lacking(service, rules).await?;
     let without: Vec<RuleId> = lacking.iter().map(|lacking| lacking.rule).collect();
     let lacking = lacking.into_iter().map(|lacking| {
@@ -47,16 +48,16 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
     let absent = namespaces.filter_map(|namespace| no_collection(namespace, &present));
     let mut found: Vec<Diagnostic> = lacking.chain(absent).collect();
     for (rule, index) in &needed {
-        found.extend(missing(&client, rules, rule, index, &present).await?);
+        found.extend(missing(&server, rules, rule, index, &present).await?);
     }
     for rule in enabled() {
         if let Some(expected) = rule.pattern.expected_version() {
-            found.extend(other_versions(&client, rule, &expected, &present).await?);
+            found.extend(other_versions(&server, rule, &expected, &present).await?);
         }
     }
     for rule in enabled().filter(|rule| !without.contains(&rule.id)) {
         if let AnyPattern::History(history) = &rule.pattern {
-            found.extend(no_history(&client, rule, history).await.map_err(|error| error.kind.to_string())?);
+            found.extend(no_history(&client, rule, history).await.map_err(|error| server.describe(&error))?);
         }
     }
     Ok(found)
@@ -107,12 +108,13 @@ fn matching<'p>(
 
 /// Returns one warning for each namespace of the rule with collections that lack the needed index.
 async fn missing(
-    client: &Client,
+    server: &ServiceClient,
     rules: &RuleSet,
     rule: &Rule,
     needed: &NeededIndex,
     present: &BTreeSet<CollectionName>,
 ) -> Result<Vec<Diagnostic>, String> {
+    let client = server.client().map_err(|error| error.to_string())?;
     let targets = match &needed.collection {
         Some(collection) => vec![(collection, rule.name.span)],
         None => rule.namespaces.iter().map(|namespace| (&namespace.value, namespace.span)).collect(),
@@ -125,7 +127,7 @@ async fn missing(
             if !rules.rules_for(&name.0, &name.1).is_some_and(|found| found.ids().contains(&rule.id)) {
                 continue;
             }
-            let Some(indexes) = indexes(client, name).await? else { continue };
+            let Some(indexes) = indexes(server, &client, name).await? else { continue };
             match needed.purpose {
                 IndexPurpose::NotUnique => lacking
                     .extend(indexes.iter().find(|index| forbids(index, needed)).map(|index| (name, index_name(index)))),
@@ -146,16 +148,18 @@ const MOST_VERSIONS: i32 = 20;
 
 /// Returns one warning for each collection with documents of other versions, with the number of each.
 async fn other_versions(
-    client: &Client,
+    server: &ServiceClient,
     rule: &Rule,
     expected: &ExpectedVersion,
     present: &BTreeSet<CollectionName>,
 ) -> Result<Vec<Diagnostic>, String> {
+    let client = server.client().map_err(|error| error.to_string())?;
     let mut found = Vec::new();
     for namespace in &rule.namespaces {
         for (database, collection) in matching(&namespace.value, present) {
             let reply = client.database(database).run_command(version_counts(collection, &expected.field)).await;
-            let reply = reply.map_err(|error| format!("the documents of `{database}.{collection}`: {}", error.kind))?;
+            let reply = reply
+                .map_err(|error| format!("the documents of `{database}.{collection}`: {}", server.describe(&error)))?;
             let counts: Vec<(Bson, i64)> = first_batch(&reply).filter_map(version_count).collect();
             let is_expected = |value: &Bson| match value {
                 Bson::Int32(version) => i64::from(*version) == expected.version,
@@ -196,8 +200,12 @@ fn version_count(counted: &Document) -> Option<(Bson, i64)> {
 }
 
 /// A collection's indexes; `None` if it has none and needs none.
-async fn indexes(client: &Client, (database, collection): &CollectionName) -> Result<Option<Vec<Document>>, String> {
-    let failed = |error: &Error| listing_error(error, &format!("the indexes of `{database}.{collection}`"));
+async fn indexes(
+    server: &ServiceClient,
+    client: &Client,
+    (database, collection): &CollectionName,
+) -> Result<Option<Vec<Document>>, String> {
+    let failed = |error: &Error| listing_error(server, error, &format!("the indexes of `{database}.{collection}`"));
     // A collection has at most 64 indexes.
     let request = doc! { "listIndexes": collection, "cursor": { "batchSize": 100 } };
     match client.database(database).run_command(request).await {

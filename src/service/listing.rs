@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
-use super::mongo::is_unauthorized;
+use super::mongo::{ServiceClient, is_unauthorized};
 use crate::config::NamespaceGlob;
 use crate::rules::{Mode, Rule, RuleSet};
 
@@ -22,17 +22,18 @@ pub(super) type CollectionName = (String, String);
 /// # Errors
 /// The server cannot be asked, or does not let docward list a database that `namespaces` may match, as text.
 pub(super) async fn collections(
-    client: &Client,
+    server: &ServiceClient,
     namespaces: &[&NamespaceGlob],
 ) -> Result<BTreeSet<CollectionName>, String> {
+    let client = server.client().map_err(|error| error.to_string())?;
     let mut present = BTreeSet::new();
-    for database in databases(client, namespaces).await? {
+    for database in databases(server, &client, namespaces).await? {
         match client.database(&database).list_collection_names().await {
             Ok(names) => present.extend(names.into_iter().map(|name| (database.clone(), name))),
             Err(error) => {
                 let is_needed = namespaces.iter().any(|namespace| namespace.matches_database(database.as_bytes()));
                 if is_needed || !is_unauthorized(&error) {
-                    return Err(listing_error(&error, &format!("the collections of `{database}`")));
+                    return Err(listing_error(server, &error, &format!("the collections of `{database}`")));
                 }
             }
         }
@@ -71,7 +72,7 @@ pub(super) async fn visible(
 /// # Errors
 /// As [`collections`].
 pub(super) async fn applying(
-    client: &Client,
+    server: &ServiceClient,
     rules: &RuleSet,
     rule: &Rule,
 ) -> Result<BTreeSet<CollectionName>, String> {
@@ -80,7 +81,7 @@ pub(super) async fn applying(
     let mut found: BTreeSet<_> = exact.map(|(db, collection)| (db.to_owned(), collection.to_owned())).collect();
     let globs: Vec<_> = patterns().filter(|pattern| pattern.exact().is_none()).collect();
     if !globs.is_empty() {
-        let present = collections(client, &globs).await?;
+        let present = collections(server, &globs).await?;
         let is_meant = |(database, collection): &CollectionName| {
             globs.iter().any(|glob| glob.matches(database.as_bytes(), collection.as_bytes()))
         };
@@ -98,7 +99,11 @@ fn names<'r>(documents: impl Iterator<Item = &'r Document>) -> impl Iterator<Ite
     documents.filter_map(|document| document.get_str("name").ok().map(str::to_owned))
 }
 
-async fn databases(client: &Client, namespaces: &[&NamespaceGlob]) -> Result<Vec<String>, String> {
+async fn databases(
+    server: &ServiceClient,
+    client: &Client,
+    namespaces: &[&NamespaceGlob],
+) -> Result<Vec<String>, String> {
     // With `true` the server silently omits databases that the user may not access.
     let request = doc! { "listDatabases": 1, "nameOnly": true, "authorizedDatabases": false };
     match client.database("admin").run_command(request).await {
@@ -109,9 +114,9 @@ async fn databases(client: &Client, namespaces: &[&NamespaceGlob]) -> Result<Vec
             });
             let named: Option<BTreeSet<String>> = named.collect();
             let named = named.map(Vec::from_iter);
-            named.ok_or_else(|| listing_error(&error, "the databases, for a rule with `*` in their name"))
+            named.ok_or_else(|| listing_error(server, &error, "the databases, for a rule with `*` in their name"))
         }
-        Err(error) => Err(listing_error(&error, "the databases")),
+        Err(error) => Err(listing_error(server, &error, "the databases")),
         Ok(reply) => Ok(names(documents(reply.get_array("databases").ok())).collect()),
     }
 }
@@ -126,11 +131,11 @@ fn documents(values: Option<&Vec<Bson>>) -> impl Iterator<Item = &Document> {
 }
 
 /// The error text if `what` cannot be listed.
-pub(super) fn listing_error(error: &Error, what: &str) -> String {
+pub(super) fn listing_error(server: &ServiceClient, error: &Error, what: &str) -> String {
     if is_unauthorized(error) {
         return format!(
             "the server does not let docward list {what}; give --service a user with the role readAnyDatabase"
         );
     }
-    error.kind.to_string()
+    server.describe(error)
 }

@@ -17,6 +17,7 @@ mod listing;
 pub mod modes;
 mod mongo;
 mod observed_servers;
+mod pause;
 pub mod requirements;
 mod reservations;
 mod srv;

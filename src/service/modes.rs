@@ -8,11 +8,12 @@ use std::time::Duration;
 
 use bson::{Document, doc};
 use futures_util::TryStreamExt as _;
+use mongodb::Collection;
 use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
-use mongodb::{Client, Collection};
 
 use super::MongoService;
+use super::mongo::ServiceClient;
 use crate::rules::{Mode, ModeOverride, ModeOverrides};
 
 const DATABASE: &str = "docward";
@@ -25,10 +26,10 @@ const KEPT: Duration = Duration::from_secs(24 * 3600);
 /// # Errors
 /// The server or network error as text.
 pub async fn load_overrides(service: &MongoService) -> Result<ModeOverrides, String> {
-    let modes = modes(service)?;
+    let (server, modes) = modes(service)?;
     let valid = doc! {"$match": {"$expr": {"$gt": ["$until", "$$NOW"]}}};
     let found: Result<Vec<Document>, Error> = async { modes.aggregate([valid]).await?.try_collect().await }.await;
-    let found = found.map_err(|error| describe(&error))?;
+    let found = found.map_err(|error| describe(&server, &error))?;
     Ok(found.iter().filter_map(parse).collect())
 }
 
@@ -42,7 +43,7 @@ pub async fn set(
     (mode, length): (Mode, Duration),
     (reason, by): (&str, &str),
 ) -> Result<ModeOverride, String> {
-    let modes = modes(service)?;
+    let (server, modes) = modes(service)?;
     let length = i64::try_from(length.as_millis()).unwrap_or(i64::MAX);
     let fields = doc! {
         "mode": mode.as_str(),
@@ -57,7 +58,7 @@ pub async fn set(
         let update = modes.find_one_and_update(doc! {"_id": rule}, vec![doc! {"$set": fields}]);
         update.upsert(true).return_document(ReturnDocument::After).await
     };
-    let stored = written.await.map_err(|error: Error| describe(&error))?;
+    let stored = written.await.map_err(|error: Error| describe(&server, &error))?;
     let stored = stored.as_ref().and_then(parse).map(|(_, stored)| stored);
     stored.map(Arc::unwrap_or_clone).ok_or_else(|| "docward.modes: the document could not be read back".to_owned())
 }
@@ -68,18 +69,21 @@ pub async fn set(
 /// The server or network error as text.
 pub async fn clear(service: &MongoService, rule: &str) -> Result<bool, String> {
     let valid = doc! {"_id": rule, "$expr": {"$gt": ["$until", "$$NOW"]}};
-    let removed = modes(service)?.delete_one(valid).await.map_err(|error| describe(&error))?;
+    let (server, modes) = modes(service)?;
+    let removed = modes.delete_one(valid).await.map_err(|error| describe(&server, &error))?;
     Ok(removed.deleted_count > 0)
 }
 
-fn modes(service: &MongoService) -> Result<Collection<Document>, String> {
-    let client: Client = service.server().client().map_err(|error| error.to_string())?;
+fn modes(service: &MongoService) -> Result<(Arc<ServiceClient>, Collection<Document>), String> {
+    let server = service.server();
+    let client = server.client().map_err(|error| error.to_string())?;
     let options = mongodb::options::CollectionOptions::builder().write_concern(WriteConcern::majority()).build();
-    Ok(client.database(DATABASE).collection_with_options(COLLECTION, options))
+    let modes = client.database(DATABASE).collection_with_options(COLLECTION, options);
+    Ok((server, modes))
 }
 
-fn describe(error: &Error) -> String {
-    format!("{DATABASE}.{COLLECTION}: {}", error.kind)
+fn describe(server: &ServiceClient, error: &Error) -> String {
+    format!("{DATABASE}.{COLLECTION}: {}", server.describe(error))
 }
 
 fn parse(stored: &Document) -> Option<(String, Arc<ModeOverride>)> {

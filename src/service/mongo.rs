@@ -82,10 +82,7 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let observed = Arc::new(ObservedServers::default());
-        let observer = observed.clone();
-        options.sdam_event_handler = Some(EventHandler::callback(move |event| observer.observe(event)));
-        let server = Arc::new(ServiceClient { options, observed, client: Mutex::default() });
+        let server = Arc::new(ServiceClient { options, observed: Arc::default(), client: Mutex::default() });
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
     }
@@ -174,18 +171,26 @@ impl ServiceClient {
         if let Some(client) = &*client {
             return Ok(client.clone());
         }
-        Ok(client.insert(self.open(self.options.clone())?).clone())
+        Ok(client.insert(self.open(self.options.clone(), self.observed.clone())?).clone())
     }
 
-    /// A client for a few small commands. The caller shuts it down.
-    pub(super) fn separate_client(&self) -> Result<Client, LookupError> {
+    /// A client for a few small commands, and what its monitors see. The caller shuts it down.
+    pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
         let mut options = self.options.clone();
         options.compressors = None;
-        self.open(options)
+        // Shared observations would be removed when this client closes its monitors.
+        let observed = Arc::<ObservedServers>::default();
+        Ok((self.open(options, observed.clone())?, observed))
     }
 
-    fn open(&self, options: ClientOptions) -> Result<Client, LookupError> {
+    fn open(&self, mut options: ClientOptions, observed: Arc<ObservedServers>) -> Result<Client, LookupError> {
+        options.sdam_event_handler = Some(EventHandler::callback(move |event| observed.observe(event)));
         Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
+    }
+
+    /// The text of an error for an operator.
+    pub(super) fn describe(&self, error: &Error) -> String {
+        self.observed.describe(error)
     }
 
     /// Changes the counter and returns its new value; creates it if it is missing.
@@ -290,8 +295,10 @@ impl ServiceClient {
 
     /// Classifies an error by whether a retry can help.
     fn classify(&self, error: &Error, subject: &str) -> LookupError {
-        let text = format!("{subject}: {}", self.observed.describe(error));
-        if is_passing(error) { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
+        let text = format!("{subject}: {}", self.describe(error));
+        let is_too_old = matches!(&*error.kind, ErrorKind::ServerSelection { .. }) && self.observed.too_old().is_some();
+        let can_pass = is_passing(error) && !is_too_old;
+        if can_pass { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
     }
 
     /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that

@@ -13,7 +13,7 @@ use tokio::sync::Notify;
 use crate::text::io_reason;
 
 /// The oldest release that the driver can use: MongoDB 4.4.
-pub(super) const OLDEST_WIRE_VERSION: i64 = 9;
+const OLDEST_WIRE_VERSION: i64 = 9;
 
 /// The last result of each monitor, by address.
 #[derive(Debug, Default)]
@@ -69,18 +69,24 @@ impl ObservedServers {
     }
 
     /// The lowest capabilities of the servers that answer.
-    pub(super) fn least(&self) -> Option<Capabilities> {
+    fn least(&self) -> Option<Capabilities> {
         self.servers().values().filter_map(|seen| seen.clone().ok()).min_by_key(|seen| seen.wire_version)
+    }
+
+    /// The capabilities of a server that is too old for the driver. The driver then uses no server of the deployment,
+    /// and reports that it could select none.
+    pub(super) fn too_old(&self) -> Option<Capabilities> {
+        self.least().filter(|seen| seen.wire_version < OLDEST_WIRE_VERSION)
     }
 
     /// The text of an error for an operator.
     pub(super) fn describe(&self, error: &Error) -> String {
         let ErrorKind::ServerSelection { .. } = &*error.kind else { return error.kind.to_string() };
-        match self.least() {
-            Some(Capabilities { wire_version, .. }) if wire_version < OLDEST_WIRE_VERSION => format!(
+        match self.too_old() {
+            Some(Capabilities { wire_version, .. }) => format!(
                 "docward's own connection needs MongoDB 4.4 or later; the server's maxWireVersion is {wire_version}"
             ),
-            _ => self.unreachable().unwrap_or_else(|| "no server can be used; is there a primary?".to_owned()),
+            None => self.unreachable().unwrap_or_else(|| "no server can be used; is there a primary?".to_owned()),
         }
     }
 

@@ -16,7 +16,7 @@ use tokio::time::sleep;
 
 use super::MongoService;
 use super::mongo::{is_passing, is_unauthorized};
-use super::observed_servers::{Capabilities, OLDEST_WIRE_VERSION};
+use super::observed_servers::Capabilities;
 use crate::patterns::Requirement;
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
@@ -49,12 +49,12 @@ pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<Unme
     }
     let server = service.server();
     // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
-    let client = server.separate_client().map_err(|error| error.to_string())?;
+    let (client, observed) = server.separate_client().map_err(|error| error.to_string())?;
     let found = match ask(&client, &needed).await {
         // The driver uses no server that is too old for it, but its monitor has seen the hello.
-        Err(error) => match server.observed.least() {
-            Some(seen) if seen.wire_version < OLDEST_WIRE_VERSION => Ok(by_hello(seen, &needed)),
-            _ => Err(server.observed.describe(&error)),
+        Err(error) => match observed.too_old() {
+            Some(seen) => Ok(by_hello(seen, &needed)),
+            None => Err(observed.describe(&error)),
         },
         Ok(found) => Ok(found),
     };

@@ -24,7 +24,7 @@ pub async fn reset(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let namespaces = applying(client, rules, rule).await?;
+    let namespaces = applying(&server, rules, rule).await?;
     for (database, collection) in namespaces {
         let timestamped = doc! { store: { "$exists": true } };
         let count = match dry_run {
@@ -35,7 +35,7 @@ pub async fn reset(
                 unset.write_concern(WriteConcern::majority()).await.map(|done| done.modified_count)
             }
         };
-        let count = count.map_err(|error| format!("{database}.{collection}: {}", error.kind))?;
+        let count = count.map_err(|error| format!("{database}.{collection}: {}", server.describe(&error)))?;
         report(&format!("{database}.{collection}"), count);
     }
     Ok(())

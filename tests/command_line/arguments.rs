@@ -50,6 +50,51 @@ fn bash_completes_subcommands_flags_and_words() {
     }
 }
 
+/// As with `docward check rules/ | head`.
+#[test]
+fn a_closed_stdout_ends_a_subcommand_quietly() {
+    let folder = tempfile::tempdir().unwrap();
+    let rules = folder.path().join("rules.yaml");
+    let rule = |n: usize| format!("  - {{ name: r{n}, namespace: d.c{n}, together: [a, b] }}\n");
+    std::fs::write(&rules, format!("version: 1\nrules:\n{}", (0..2000).map(rule).collect::<String>())).unwrap();
+    let rules = rules.to_str().unwrap();
+    for arguments in [
+        &["check", rules][..],
+        &["check", rules, "--format", "json"],
+        &["check", rules, "--coverage"],
+        &["explain", "--rules", rules, "db.getSiblingDB('d').c1.insertOne({a: 1})"],
+        &["test", rules],
+        &["schema"],
+        &["completions", "bash"],
+        &["man"],
+        &["--help"],
+    ] {
+        let mut command = Command::new(docward_executable());
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command.args(arguments).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        let printed = String::from_utf8(output.stderr).unwrap();
+        assert!(!printed.contains("panicked") && !printed.contains("Broken pipe"), "{arguments:?}: {printed}");
+        assert!(output.status.code().is_some_and(|code| code <= 1), "{arguments:?}: {:?}", output.status);
+    }
+}
+
+/// A folder of rules may contain them, so their names end in `.test.yaml`.
+#[test]
+fn a_test_file_given_as_rules_is_named_as_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let tests = folder.path().join("orders.yaml");
+    std::fs::write(&tests, "version: 1\ntests:\n  - { rule: r, do: 'db.c.find()' }\n").unwrap();
+    for command in ["check", "serve"] {
+        let path = tests.to_str().unwrap();
+        let arguments: &[&str] = if command == "check" { &[command, path] } else { &[command, "--rules", path] };
+        let output = docward(arguments);
+        let printed = String::from_utf8(output.stdout).unwrap() + &String::from_utf8(output.stderr).unwrap();
+        assert!(!output.status.success() && printed.contains("this is a test file; run `docward test`"), "{printed}");
+        assert!(printed.contains("orders.yaml"), "{printed}");
+    }
+}
+
 #[test]
 fn there_is_a_manual_page_for_every_subcommand() {
     assert!(stdout(&["man"]).contains(".TH docward 1"));

@@ -158,7 +158,7 @@ fn an_audit_of_rules_in_shadow_mode_shows_what_they_would_send() {
 }
 
 /// `system.profile` of shop as JSON lines, written by MongoDB's Python library.
-fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
+pub(crate) fn exported(mongod: &Mongod, form: &str) -> Vec<u8> {
     const SCRIPT: &str = "\
 import sys, pymongo
 from bson import json_util
@@ -263,7 +263,7 @@ fn files_that_are_not_traffic_are_refused_by_name() {
         (file("empty", ""), 0, "0 commands"),
         (file("text", "{\"hello\": 1}\n"), 1, "is neither a log of mongod"),
         (folder.path().join("nowhere").to_str().unwrap().to_owned(), 1, "No such file"),
-        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entries cannot be read"),
+        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entry cannot be read"),
     ] {
         let done = docward(&["audit", "--rules", rules, &path]);
         let said = [done.stdout, done.stderr].concat();

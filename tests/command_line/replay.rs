@@ -11,6 +11,8 @@ use support::process::{docward, repository, run};
 use support::proxy::Docward;
 use support::raw::Client;
 
+use crate::recorded_traffic::exported;
+
 const RULES: &str = "\
 version: 1
 rules:
@@ -293,6 +295,55 @@ fn a_log_is_played_as_far_as_it_contains_commands() {
     assert_eq!((&played["update"]["count"], &played["getMore"]["count"]), (&10.into(), &2.into()), "{report:#}");
     let reasons = report["not_sent"].to_string();
     assert!(reasons.contains("the recording does not contain the whole command"), "the insert: {reasons}");
+}
+
+#[test]
+fn a_profile_is_played_as_far_as_it_contains_commands() {
+    let (recorded, target) = (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    for mongod in [&recorded, &target] {
+        let documents: Vec<Document> = (0..10).map(|id| doc! {"_id": id, "n": 0}).collect();
+        mongod.command("shop", doc! {"insert": "orders", "documents": documents});
+    }
+    recorded.command("shop", doc! {"profile": 2});
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        let uri = format!("{}&appName=warehouse", direct(&recorded.address()));
+        let client = mongodb::Client::with_uri_str(uri).await.unwrap();
+        let orders = client.database("shop").collection::<Document>("orders");
+        for id in 0..8 {
+            orders.update_one(doc! {"_id": id}, doc! {"$inc": {"n": id}}).await.unwrap();
+        }
+        orders.replace_one(doc! {"_id": 8}, doc! {"n": "replaced"}).await.unwrap();
+        orders.delete_one(doc! {"_id": 9}).await.unwrap();
+        orders.find_one_and_update(doc! {"_id": 1}, doc! {"$set": {"at": bson::DateTime::now()}}).await.unwrap();
+        orders.insert_one(doc! {"_id": 10}).await.unwrap();
+        let mut cursor = orders.find(doc! {"_id": {"$lt": 10}}).batch_size(4).await.unwrap();
+        while cursor.advance().await.unwrap() {}
+        drop(client);
+    });
+    recorded.command("shop", doc! {"profile": 0});
+    let folder = tempfile::tempdir().unwrap();
+    let profile = folder.path().join("profile.json");
+    std::fs::write(&profile, exported(&recorded, "RELAXED")).unwrap();
+    // A profile has no inserted document.
+    recorded.command("shop", doc! {"delete": "orders", "deletes": [{"q": {"_id": 10}, "limit": 1}]});
+    let rules = "version: 1\nrules:\n  - { name: whole, namespace: shop.orders, except: { apps: [warehouse] }, replacement: {} }\n";
+    let proxy = Docward::before(&target.uri()).rules(rules).start();
+    let report = replay(&[&profile], &direct(&proxy.address()), &["--speed", "max"], 0);
+    let hash = |mongod: &Mongod| {
+        let reply = mongod.command("shop", doc! {"dbHash": 1, "collections": ["orders"]});
+        reply.get_document("collections").unwrap().get_str("orders").unwrap().to_owned()
+    };
+    assert_eq!(hash(&target), hash(&recorded), "{report:#}");
+    let played = &report["targets"][0];
+    let counts = ["update", "delete", "findAndModify", "find", "getMore", "insert"]
+        .map(|command| played["latencies"][command]["count"].as_u64().unwrap_or_default());
+    assert_eq!(counts, [9, 1, 1, 1, 2, 0], "{report:#}");
+    assert_eq!(played["failed"], 0, "the application's name is kept: {report:#}");
+    let reasons = report["not_sent"].to_string();
+    assert!(reasons.contains("the recording does not contain the whole command"), "the insert: {reasons}");
+    let recorded = &report["recorded"]["latencies"]["update"];
+    assert!(recorded["count"] == 9, "a profile has the latencies: {report:#}");
 }
 
 #[test]

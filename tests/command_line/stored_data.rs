@@ -217,7 +217,7 @@ const LEFT: [&str; 20] = [
     "`nodes`: 1 document of DB.nodes whose `parent` is not stored (_id: \"Lost\")",
     "`nodes`: 2 documents of DB.nodes that are below themselves (_id: \"A\", \"B\")",
     "`small`: 1 document of DB.logs with more than 2 items in `events` (_id: 2)",
-    "`small`: 1 document of DB.logs with more than 1 items in `a.list` (_id: 2)",
+    "`small`: 1 document of DB.logs with more than 1 item in `a.list` (_id: 2)",
     "`small`: 1 document of DB.logs with more than 100 bytes (_id: 3)",
     "`migrated`: 1 document of DB.people without `v` (_id: 3)",
     "`migrated`: 1 document of DB.people whose `v` is below 2 (_id: 4)",
@@ -247,7 +247,7 @@ fn bad_data_of_every_kind_is_found_and_what_can_be_set_is_set() {
     let fixture = Fixture::new();
     store_bad_data(&fixture);
     let check = || findings(&fixture.rules(), &Mongod::shared().uri(), &fixture.database);
-    let copies = "`names`: 1 document of DB.users whose copies differ from the original backfill";
+    let copies = "`names`: 1 document of DB.posts whose copies differ from the original (_id: 2) backfill";
     let all = [&LEFT[..], &LEFT_TIMES, &SET, &[copies]].concat();
     // 8 is compared with the path of 7, which is wrong.
     assert_eq!(check(), expected(&all));
@@ -344,6 +344,26 @@ fn a_killed_backfill_is_continued_by_the_next_one() {
     let set: i32 = set.parse().unwrap();
     assert!((left - 500..=left).contains(&set), "{left} were left: {said}");
     assert_eq!(lacking(), 0);
+}
+
+/// More documents than the server returns at a time.
+#[test]
+fn duplicates_and_stale_copies_are_found_across_batches() {
+    const COUNT: i32 = 2501;
+    let fixture = Fixture::new();
+    let number = |id: i32| if id % 3 == 0 { Bson::Int64(i64::from(id) % 1001) } else { Bson::Int32(id % 1001) };
+    fixture.insert("orders", (0..COUNT).map(|id| doc! {"_id": id, "no": number(id)}).collect());
+    fixture.insert("users", vec![doc! {"_id": 1, "name": "Ann"}]);
+    let name = |id: i32| if id < 1200 { "Ann" } else { "Bob" };
+    fixture.insert("posts", (0..COUNT).map(|id| doc! {"_id": id, "user": 1, "user_name": name(id)}).collect());
+    let found = findings(&fixture.rules(), &Mongod::shared().uri(), &fixture.database);
+    let has = |text: &str| found.iter().any(|line| line.starts_with(text));
+    assert!(
+        has("`numbers`: 2501 documents of DB.orders that share their `no` with others (_id: 0, 1001, 2002, "),
+        "{found:?}"
+    );
+    let stale = "`names`: 1301 documents of DB.posts whose copies differ from the original (_id: 1200, 1201, 1202, ";
+    assert!(has(stale), "{found:?}");
 }
 
 #[test]

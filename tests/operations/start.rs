@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use bson::doc;
+use bson::{Document, doc};
 use serde_json::Value;
 use support::frame::Message;
 use support::mongod::{Kind, Mongod};
 use support::process::free_port;
 use support::proxy::Docward;
+use support::raw::Client;
 use support::scripted::{Peer, reply_to};
 
 const TREE: &str = "version: 1\nrules: [{ name: r, namespace: d.c, tree: { parent: parent, path: path } }]\n";
@@ -38,16 +39,18 @@ fn what_a_server_lacks_is_logged_with_the_rule() {
     assert!(!docward.log().iter().any(|line| line.contains("(bounds) needs")), "{:?}", docward.log());
 }
 
+/// The hello reply of a release that no test has.
+fn hello(wire_version: i32) -> Document {
+    doc! {
+        "isWritablePrimary": true, "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
+        "maxWriteBatchSize": 100_000, "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0,
+        "maxWireVersion": wire_version, "readOnly": false, "ok": 1.0,
+    }
+}
+
 /// A release or a compatible server that no test has.
 #[test]
 fn what_an_old_or_compatible_server_lacks_is_logged_with_the_rule() {
-    let hello = |wire_version: i32| {
-        doc! {
-            "isWritablePrimary": true, "maxBsonObjectSize": 16_777_216, "maxMessageSizeBytes": 48_000_000,
-            "maxWriteBatchSize": 100_000, "logicalSessionTimeoutMinutes": 30, "minWireVersion": 0,
-            "maxWireVersion": wire_version, "readOnly": false, "ok": 1.0,
-        }
-    };
     let refuse = |request| {
         let explains = Message::parse(&request).body().contains_key("explain");
         let refused = doc! { "ok": 0.0, "errmsg": "$isNumber is not implemented", "code": 238_000 };
@@ -71,13 +74,34 @@ fn what_an_old_or_compatible_server_lacks_is_logged_with_the_rule() {
     docward.wait_for_log("and the server answers: $isNumber is not implemented (code 238000)");
 }
 
+/// The driver reports it as a server that cannot be reached, after which a retry would close the connection for ever.
+#[test]
+fn an_insert_that_needs_a_number_of_a_server_that_is_too_old_is_rejected() {
+    let old = Peer::with_hello(hello(8), |request| vec![reply_to(&request, doc! { "n": 1, "ok": 1.0 })]);
+    for rules in [SEQUENCE, &SEQUENCE.replace("counter: c", "strategy: optimistic")] {
+        let docward = Docward::before(&old.uri()).rules(rules).start();
+        docward.wait_for_log(
+            "rule 'r' (sequence) needs docward's own connection (MongoDB 4.4 or later), and the server is older (its \
+             maxWireVersion is 8); upgrade the server",
+        );
+        let mut client = Client::connect(&docward.address());
+        for _ in 0..2 {
+            let reply = client.command("d", doc! { "insert": "c", "documents": [{ "_id": 1 }] });
+            let error = reply.get_array("writeErrors").unwrap()[0].as_document().unwrap().get_str("errmsg").unwrap();
+            let expected = "docward's own connection needs MongoDB 4.4 or later; the server's maxWireVersion is 8";
+            assert!(error.contains("'r'") && error.contains(expected), "{error}");
+        }
+        assert_eq!(client.command("d", doc! { "find": "c" }).get_i32("n").unwrap(), 1);
+    }
+}
+
 #[test]
 fn the_listener_opens_at_once_while_the_upstream_is_down() {
     let begun = Instant::now();
     let docward = Docward::before(&format!("mongodb://127.0.0.1:{}/", free_port())).rules(SEQUENCE).start();
     assert!(begun.elapsed() < Duration::from_secs(3), "{:?}", begun.elapsed());
     let line = docward.wait_for_log("the privileges of docward's own user are not checked yet");
-    assert!(line.contains(": connection refused; retrying in 10s"), "{line}");
+    assert!(line.contains(": connection refused; retrying in 10 s"), "{line}");
 }
 
 /// Also errors of the configuration, and those that end the process.

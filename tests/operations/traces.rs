@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
 
 use bson::{Bson, doc};
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
@@ -129,6 +130,40 @@ fn messages_become_spans_in_their_applications_traces() {
     let others: Vec<&Span> = spans.iter().filter(|span| span.trace_id != trace).collect();
     let [alone] = others[..] else { panic!("{others:#?}") };
     assert!(alone.parent_span_id.is_empty() && alone.span_id != rejected.span_id, "{alone:?}");
+}
+
+/// A collector that accepts connections and never replies adds nothing to the drain timeout.
+#[test]
+fn a_silent_collector_does_not_lengthen_the_end() {
+    const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", silent.local_addr().unwrap());
+    let drain = || {
+        let mut docward = Docward::before(&Mongod::shared().uri())
+            .rules(RULES)
+            .argument("--otlp")
+            .argument(&endpoint)
+            .argument("--drain-timeout")
+            .argument("2s")
+            .start();
+        let mut client = Client::connect(&docward.address());
+        let rejected =
+            doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": [{ "$replaceWith": { "a": 1 } }] }] };
+        assert!(client.command("traced", rejected).contains_key("writeErrors"));
+        let session = doc! { "id": bson::Uuid::new() };
+        let insert = doc! {
+            "insert": "plain", "documents": [{}], "lsid": session, "txnNumber": 1_i64, "startTransaction": true,
+            "autocommit": false,
+        };
+        assert_eq!(client.command("traced", insert).get_f64("ok").unwrap(), 1.0);
+        let began = Instant::now();
+        assert!(docward.terminate().success());
+        docward.wait_for_log("transactions are still open after 2");
+        began.elapsed()
+    };
+    // A busy machine may need longer for other reasons.
+    let shortest = (0..3).map(|_| drain()).min().unwrap();
+    assert!(shortest >= DRAIN_TIMEOUT && shortest < DRAIN_TIMEOUT + Duration::from_millis(500), "{shortest:?}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 Each runs in its own Chromium, with its own docward.
 """
 
+import contextlib
 import json
 import os
 import subprocess
@@ -55,6 +56,11 @@ rules:
 THROTTLING_RULES = """version: 1
 rules:
   - { name: limited, namespace: shop.reports, throttle: { per: app, concurrent: 1, wait: 8s } }
+"""
+
+COPYING_RULES = """version: 1
+rules:
+  - { name: names, namespace: shop.users, copies: [{ into: shop.posts, key: user, fields: { name: user_name } }] }
 """
 
 SCENARIOS = {
@@ -112,6 +118,10 @@ def test_console(scenario, browser, admin, tmp_path):
         "pid": docward.pid,
         "token": TOKEN,
     }
+    run_scenario(scenario, settings, browser, docward)
+
+
+def run_scenario(scenario, settings, browser, docward):
     done = subprocess.run(
         ["node", servers.REPOSITORY / "tests/console/run.mjs", scenario, json.dumps(settings)],
         env={**os.environ, **browser},
@@ -125,6 +135,28 @@ def test_console(scenario, browser, admin, tmp_path):
     assert not [line for line in docward.log if "panicked" in line]
 
 
+def test_the_summary_of_a_deployment(browser, tmp_path):
+    certificate, key = tmp_path / "certificate.pem", tmp_path / "key.pem"
+    new = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "40", "-subj", "/CN=localhost"]
+    subprocess.run([*new, "-keyout", key, "-out", certificate], check=True, stderr=subprocess.DEVNULL)
+    dates = ["openssl", "x509", "-in", certificate, "-noout", "-enddate", "-dateopt", "iso_8601"]
+    expiry = subprocess.run(dates, check=True, stdout=subprocess.PIPE, text=True).stdout.split("=")[1][:10]
+    with contextlib.ExitStack() as stack:
+        members = stack.enter_context(contextlib.closing(servers.ReplicaSet()))
+        arguments = ["--tls-certificate", certificate, "--tls-key", key, "--admin", "127.0.0.1:0"]
+        executable = servers.docward_executable()
+        docward = servers.Docward(executable, members.uri, COPYING_RULES, arguments, listeners=4)
+        stack.callback(docward.close)
+        primary = members.primary()
+        settings = {
+            "admin": docward.addresses[-1],
+            "primary": primary,
+            "secondary": next(member.address for member in members.members if member.address != primary),
+            "expiry": expiry,
+        }
+        run_scenario("deployment", settings, browser, docward)
+
+
 def test_every_scenario_is_run():
     files = {path.stem for path in (servers.REPOSITORY / "tests/console").glob("*.mjs")}
-    assert files == SCENARIOS.keys() | {"harness", "run", "screenshots"}
+    assert files == SCENARIOS.keys() | {"deployment", "harness", "run", "screenshots"}

@@ -78,12 +78,14 @@ impl Reloadable for Rules {
             tracing::error!("rules not reloaded; the {loaded} rules of set {set} stay in force:\n{report}");
             report
         })?;
+        self.warn_of_removed(&rules);
+        let rules = Arc::new(rules);
+        self.active.replace(&rules);
+        // Only now, so that every statement after this line is evaluated with these rules.
         tracing::info!(rules = rules.rules().len(), set = %rules.hash(), "rules loaded");
         if !rules.warnings().is_empty() {
             tracing::warn!("the rules have warnings:\n{}", rules.warnings().render(false));
         }
-        self.warn_of_removed(&rules);
-        self.active.replace(&Arc::new(rules));
         Ok(())
     }
 }

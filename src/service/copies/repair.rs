@@ -13,10 +13,8 @@ use crate::document::{Document, OwnedValue, PathLookup, Value, document};
 use crate::patterns::copies::{Copies, CopiesEntry, Reference};
 use crate::service::MongoService;
 use crate::service::id::IdKey;
+use crate::service::pause::{BATCH, Pause};
 use crate::service::worker::Stop;
-
-/// Documents compared together.
-const BATCH: usize = 1000;
 
 /// The progress of a repair, in references. A document that refers to one original several times counts once.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -39,12 +37,10 @@ pub struct RepairCounts {
 /// What a repair reports while it runs.
 #[derive(Debug)]
 pub enum RepairEvent<'e> {
-    Progress(&'e RepairCounts),
+    /// The collection with the copies, and how many of its documents were checked.
+    Progress { namespace: &'e str, documents: u64, counts: &'e RepairCounts },
     /// A document with a stale copy, in the collection of this name; only in a dry run.
-    Stale {
-        namespace: String,
-        id: Value<'e>,
-    },
+    Stale { namespace: String, id: Value<'e> },
 }
 
 impl fmt::Display for RepairCounts {
@@ -62,7 +58,7 @@ impl fmt::Display for RepairCounts {
 }
 
 /// Repairs the copies of the rule of this name, whatever its mode; with `dry_run` only counts and
-/// reports the stale ones.
+/// reports the stale ones. Pauses after each batch.
 ///
 /// # Errors
 /// The server or network error as text. Completed repairs remain.
@@ -75,17 +71,19 @@ pub async fn run(
 ) -> Result<RepairCounts, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let result = repair(&Repairer { client, copies, rule }, dry_run, report).await;
+    let result = repair(&Repairer { client, copies, rule }, dry_run, Some(Pause::default()), report).await;
     result.map_err(|stop| stop.describe(&server.observed))
 }
 
 pub(super) async fn repair(
     repairer: &Repairer<'_>,
     dry_run: bool,
+    mut pause: Option<Pause>,
     mut report: impl FnMut(RepairEvent<'_>),
 ) -> Result<RepairCounts, Stop> {
     let mut counts = RepairCounts::default();
     for entry in &repairer.copies.entries {
+        let (namespace, mut documents) = (entry.into.to_string(), 0);
         let command = document(|w| {
             w.string("find", &entry.into.name);
             w.nested("filter", |w| w.nested(entry.key.as_str(), |w| w.boolean("$exists", true)));
@@ -94,17 +92,26 @@ pub(super) async fn repair(
         });
         let database = repairer.client.database(&entry.into.database);
         let mut cursor = database.run_raw_cursor_command(raw(command)?).await?;
-        let mut batch = Vec::with_capacity(BATCH);
-        while cursor.advance().await? {
-            batch.push(cursor.current().to_owned());
-            if batch.len() == BATCH {
-                check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
-                report(RepairEvent::Progress(&counts));
-                batch.clear();
+        let mut batch = Vec::with_capacity(BATCH as usize);
+        loop {
+            let has_next = cursor.advance().await?;
+            if has_next {
+                batch.push(cursor.current().to_owned());
+            }
+            if has_next && batch.len() < BATCH as usize {
+                continue;
+            }
+            check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
+            documents += batch.len() as u64;
+            report(RepairEvent::Progress { namespace: &namespace, documents, counts: &counts });
+            if !has_next {
+                break;
+            }
+            batch.clear();
+            if let Some(pause) = &mut pause {
+                pause.after_batch().await;
             }
         }
-        check(repairer, entry, &batch, dry_run, (&mut counts, &mut report)).await?;
-        report(RepairEvent::Progress(&counts));
     }
     Ok(counts)
 }

@@ -12,11 +12,12 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
-use super::{Pause, ScanProgress, checks_of, counted, failed, whole};
+use super::{ScanProgress, checks_of, counted, failed, whole};
 use crate::patterns::{AnyPattern, Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
-use crate::service::copies::repair;
+use crate::service::copies::repair::{self, RepairEvent};
+use crate::service::pause::Pause;
 
 /// Statements in one update.
 const STATEMENTS: usize = 500;
@@ -65,7 +66,12 @@ pub async fn backfill(
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
     if let AnyPattern::Copies(copies) = &rule.pattern {
-        let counts = repair::run(service, &rule.name.value, copies, dry_run, |_| {}).await?;
+        let report_copies = |event: RepairEvent<'_>| {
+            if let RepairEvent::Progress { namespace, documents, .. } = event {
+                progress(&ScanProgress { collection: namespace.to_owned(), documents });
+            }
+        };
+        let counts = repair::run(service, &rule.name.value, copies, dry_run, report_copies).await?;
         report(&Filled {
             collection: copies.originals.to_string(),
             what: "copies of its documents".to_owned(),
@@ -76,11 +82,11 @@ pub async fn backfill(
         });
         return Ok(());
     }
-    for name in applying(client, rules, rule).await? {
+    for name in applying(&server, rules, rule).await? {
         for check in checks_of(rule, &name) {
             let mut step =
                 CollectionBackfill { client, name: &name, check: &check, dry_run, filled: Filled::default() };
-            if step.run(&mut progress).await.map_err(|error| failed(&error, &name))? {
+            if step.run(&mut progress).await.map_err(|error| failed(&server, &error, &name))? {
                 report(&step.filled);
             }
         }
@@ -138,7 +144,7 @@ impl CollectionBackfill<'_> {
     ) -> Result<(), Error> {
         let scans: Vec<Scan<'_>> = scan::scans(std::iter::once(self.check));
         let mut statements = Vec::new();
-        let mut reading = ScanProgress { collection: self.filled.collection.clone(), documents: 0 };
+        let mut reading = ScanProgress::from_name(self.name);
         let mut pause = Pause::default();
         for scan in &scans {
             let primary = SelectionCriteria::ReadPreference(ReadPreference::Primary);

@@ -8,9 +8,8 @@ use mongodb::options::{RunCursorCommandOptions, SelectionCriteria};
 
 use super::super::listing::CollectionName;
 use crate::patterns::{DataCheck, Search};
+use crate::service::pause::BATCH;
 
-/// Documents in one reply.
-pub(super) const BATCH: u32 = 1_000;
 /// Conditions in one pass: each is a bit of an integer.
 const MAX_CONDITIONS: usize = 31;
 
@@ -40,7 +39,7 @@ pub(super) fn condition(check: &DataCheck) -> Option<(&[Document], &Bson)> {
     match &check.search {
         Search::Each(condition) => Some((&[], condition)),
         Search::Related { stages, condition } => Some((stages, condition)),
-        Search::Groups(_) | Search::Counter { .. } | Search::Copies => None,
+        Search::Duplicates { .. } | Search::Counter { .. } | Search::Copies => None,
     }
 }
 

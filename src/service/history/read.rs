@@ -288,7 +288,7 @@ impl<'r> Reader<'r> {
 
     /// The text of an error.
     fn describe(&self, error: Error) -> String {
-        self.server.observed.describe(&error)
+        self.server.describe(&error)
     }
 
     /// Returns the document as it is, and the cluster time of the read.
