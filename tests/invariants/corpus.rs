@@ -1,6 +1,7 @@
 //! Cases that once broke a promise, each with its expected result. `FAILING` lists those that still break one.
 
 mod counting;
+mod limits;
 
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,7 @@ fn entries() -> Vec<Entry> {
         bounds(),
         together(),
         buckets(),
+        limits::entries(),
         timestamps(),
         others(),
     ]
