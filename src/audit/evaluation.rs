@@ -277,7 +277,8 @@ struct EvaluatedCommand<'s> {
 impl EvaluatedCommand<'_> {
     /// Whether the rule needs a part of the command that the source does not have.
     fn hides_from(&self, rule: &Rule) -> bool {
-        let whole = |(_, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind);
+        let whole =
+            |(namespace, class, kind): CommandTarget<'_>| rule.pattern.evaluates_command(class, kind, namespace);
         let comment = rule.pattern.looks_at_comment() && self.command.get("comment").is_none();
         self.partial && (comment || self.target.is_some_and(whole))
     }

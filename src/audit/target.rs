@@ -15,7 +15,7 @@ pub(super) fn evaluates_statement(
     class: CommandClass,
     kind: Option<StatementKind>,
 ) -> bool {
-    rule.pattern.evaluates_command(class, kind)
+    rule.pattern.evaluates_command(class, kind, namespace)
         || kind.is_some_and(|kind| rule.pattern.concern(kind, namespace) != Concern::Nothing)
 }
 

@@ -133,12 +133,14 @@ const INSPECTED: &[(&str, CommandClass)] = &[
     ("count", CommandClass::Count),
     ("create", CommandClass::Create),
     ("createIndexes", CommandClass::CreateIndexes),
+    ("createSearchIndexes", CommandClass::CreateIndexes),
     ("delete", CommandClass::Delete),
     ("deleteIndexes", CommandClass::DropIndexes),
     ("distinct", CommandClass::Distinct),
     ("drop", CommandClass::Drop),
     ("dropDatabase", CommandClass::DropDatabase),
     ("dropIndexes", CommandClass::DropIndexes),
+    ("dropSearchIndex", CommandClass::DropIndexes),
     ("explain", CommandClass::Explain),
     ("find", CommandClass::Find),
     ("findAndModify", CommandClass::FindAndModify),
@@ -156,6 +158,8 @@ const INSPECTED: &[(&str, CommandClass)] = &[
     ("saslContinue", CommandClass::Authenticate),
     ("saslStart", CommandClass::Authenticate),
     ("update", CommandClass::Update),
+    // It builds the index again.
+    ("updateSearchIndex", CommandClass::CreateIndexes),
 ];
 
 /// Sorted. The sources are the manual's "Database Commands" (8.0), the commands of drivers and mongosh, and
@@ -192,7 +196,6 @@ const HARMLESS: &[&str] = &[
     "connPoolStats",
     "connectionStatus",
     "createRole",
-    "createSearchIndexes",
     "createUser",
     "currentOp",
     "dataSize",
@@ -206,7 +209,6 @@ const HARMLESS: &[&str] = &[
     "dropAllUsersFromDatabase",
     "dropConnections",
     "dropRole",
-    "dropSearchIndex",
     "dropUser",
     "enableSharding",
     "endSessions",
@@ -307,7 +309,6 @@ const HARMLESS: &[&str] = &[
     "top",
     "unshardCollection",
     "updateRole",
-    "updateSearchIndex",
     "updateUser",
     "updateZoneKeyRange",
     "usersInfo",

@@ -19,7 +19,7 @@ pub enum Items<'u> {
     Unclear(WrittenBy<'u>),
 }
 
-/// The values of an `$addToSet`.
+/// The values that a `$push` or `$addToSet` adds to an array.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AddedValues<'u> {
     One(Value<'u>),
@@ -27,12 +27,36 @@ pub enum AddedValues<'u> {
     Each(Document<'u>),
 }
 
-impl AddedValues<'_> {
-    pub fn count(self) -> usize {
-        match self {
-            Self::One(_) => 1,
-            Self::Each(values) => values.values().count(),
+impl<'u> AddedValues<'u> {
+    /// Returns the values in the argument of the operator. The server fails a statement whose `$each` is not an array.
+    pub fn of(operator: &[u8], argument: Value<'u>) -> Self {
+        match each(operator, argument) {
+            None => Self::One(argument),
+            Some(each) => Self::Each(each.as_array().unwrap_or(Document::EMPTY)),
         }
+    }
+
+    pub fn count(self) -> usize {
+        self.values().count()
+    }
+
+    pub fn values(self) -> impl Iterator<Item = Value<'u>> {
+        let (one, each) = match self {
+            Self::One(value) => (Some(value), Document::EMPTY),
+            Self::Each(values) => (None, values),
+        };
+        one.into_iter().chain(each.values())
+    }
+}
+
+/// Returns the `$each` of an operator's argument. To `$addToSet` a document is a value unless `$each` is its first
+/// field; to `$push` it has modifiers wherever `$each` is, and any other field fails the statement (`addtoset_node.cpp`,
+/// `push_node.cpp`).
+pub fn each<'u>(operator: &[u8], argument: Value<'u>) -> Option<Value<'u>> {
+    let fields = argument.as_document()?;
+    match operator {
+        b"$addToSet" => fields.elements().next().filter(|first| first.key == b"$each").map(|first| first.value),
+        _ => fields.get("$each"),
     }
 }
 
@@ -63,7 +87,7 @@ fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'
         // The server fails them on arrays, and their results are not arrays.
         (PathOverlap::Exact | PathOverlap::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
         (PathOverlap::Exact, b"$push") => pushed(value),
-        (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(added(value)),
+        (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(AddedValues::of(operator, value)),
         (PathOverlap::Inside | PathOverlap::Positional, _) => match position_in(field, path) {
             Some(position) => Items::UpTo(position.saturating_add(1)),
             None if field.covers(path) => Items::Kept,
@@ -86,20 +110,11 @@ fn position_in(field: &Path, path: &[u8]) -> Option<usize> {
     Some(std::str::from_utf8(part).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
 }
 
-fn modifiers(value: Value<'_>) -> Option<Document<'_>> {
-    value.as_document().filter(|modifiers| modifiers.get("$each").is_some())
-}
-
-fn pushed(value: Value<'_>) -> Items<'_> {
-    let Some(modifiers) = modifiers(value) else { return Items::Pushed { by: 1, most: None } };
-    let by = modifiers.get("$each").map_or(0, item_count);
-    let most = modifiers.get("$slice").and_then(Value::as_whole);
-    Items::Pushed { by, most: most.and_then(|most| usize::try_from(most.unsigned_abs()).ok()) }
-}
-
-fn added(value: Value<'_>) -> AddedValues<'_> {
-    let each = modifiers(value).and_then(|modifiers| modifiers.get("$each")).and_then(Value::as_array);
-    each.map_or(AddedValues::One(value), AddedValues::Each)
+fn pushed(argument: Value<'_>) -> Items<'_> {
+    let added = AddedValues::of(b"$push", argument);
+    let modifiers = argument.as_document().filter(|_| matches!(added, AddedValues::Each(_)));
+    let most = modifiers.and_then(|modifiers| modifiers.get("$slice")).and_then(Value::as_whole);
+    Items::Pushed { by: added.count(), most: most.and_then(|most| usize::try_from(most.unsigned_abs()).ok()) }
 }
 
 #[cfg(test)]
@@ -125,6 +140,8 @@ mod tests {
         check(doc! {"$push": {"a.i": {"$each": [1, 2], "$slice": -5}}}, "Pushed { by: 2, most: Some(5) }");
         check(doc! {"$addToSet": {"a.i": [1, 2]}}, "AddedToSet(1)");
         check(doc! {"$addToSet": {"a.i": {"$each": [1, 2]}}}, "AddedToSet(2)");
+        check(doc! {"$push": {"a.i": {"$slice": 5, "$each": [1, 2]}}}, "Pushed { by: 2, most: Some(5) }");
+        check(doc! {"$addToSet": {"a.i": {"a": 1, "$each": [1, 2]}}}, "AddedToSet(1)");
         check(doc! {"$set": {"a.i": [1, 2]}}, "UpTo(2)");
         check(doc! {"$set": {"a": {"i": [1, 2]}}}, "UpTo(2)");
         check(doc! {"$set": {"a": {"i": "x"}}}, "UpTo(0)");

@@ -1,7 +1,7 @@
 //! The effect of a statement on the length of a document, in bytes of BSON.
 
 use super::WrittenBy;
-use super::items::item_count;
+use super::items::{AddedValues, item_count};
 use super::operators::touched;
 use super::pins::{PinnedPath, pins};
 use crate::command::{Modification, Operation, Update};
@@ -59,7 +59,9 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
             b"$currentDate" => whole(8, GrowthKind::Replaces),
             b"$min" | b"$max" => whole(value.bytes.len(), GrowthKind::MayKeep),
             b"$inc" | b"$mul" | b"$bit" => whole(value.bytes.len().max(8), GrowthKind::MayKeep),
-            b"$push" | b"$addToSet" => Growth { written, bytes: appended(value), how: GrowthKind::Appends },
+            b"$push" | b"$addToSet" => {
+                Growth { written, bytes: appended(AddedValues::of(operator, value)), how: GrowthKind::Appends }
+            }
             // Its source only becomes shorter.
             b"$rename" if value.as_string_bytes() != Some(path) => continue,
             b"$rename" => whole(0, GrowthKind::Moves),
@@ -70,11 +72,18 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
 }
 
 /// Returns the bytes of the array elements that `$push` or `$addToSet` adds.
-fn appended(value: Value<'_>) -> usize {
-    let each = value.as_document().and_then(|modifiers| modifiers.get("$each")?.as_array());
-    let values = each.map_or(value.bytes.len(), |each| each.values().map(|value| value.bytes.len()).sum());
-    let count = each.map_or(1, |each| item_count(Value { kind: Kind::Array, bytes: each.as_bytes() }));
-    values + count * element_length(POSITION_DIGITS)
+fn appended(added: AddedValues<'_>) -> usize {
+    added.values().map(|value| element_length(POSITION_DIGITS) + value.bytes.len()).sum()
+}
+
+impl Growth<'_> {
+    /// Returns the most bytes of the field's own element if it is missing.
+    pub fn with_missing_field(&self) -> usize {
+        match self.how {
+            GrowthKind::Appends => self.bytes + element_length(last_part(self.written.path).len()) + EMPTY_LENGTH,
+            GrowthKind::Replaces | GrowthKind::MayKeep | GrowthKind::Moves => self.bytes,
+        }
+    }
 }
 
 fn last_part(path: &[u8]) -> &[u8] {
@@ -84,8 +93,18 @@ fn last_part(path: &[u8]) -> &[u8] {
 /// Returns the most bytes that the fields around the field at `path` can need if they are missing, and the elements
 /// before a position.
 pub fn around_length(path: &[u8]) -> usize {
-    let padding = path.split(|byte| *byte == b'.').skip(1).map(padding_length).fold(0, usize::saturating_add);
-    padding.saturating_add(around_documents(path))
+    // The document itself has no positions.
+    let below = path.splitn(2, |byte| *byte == b'.').nth(1).unwrap_or_default();
+    all_padding(below).saturating_add(around_documents(path))
+}
+
+/// The same for the rest of a path after a position: the element may be an array.
+pub fn around_in_element(path: &[u8]) -> usize {
+    all_padding(path).saturating_add(around_documents(path))
+}
+
+fn all_padding(path: &[u8]) -> usize {
+    path.split(|byte| *byte == b'.').map(padding_length).fold(0, usize::saturating_add)
 }
 
 /// Returns the most bytes that the documents around the field at `path` can need if they are missing.
@@ -98,6 +117,12 @@ pub fn around_documents(path: &[u8]) -> usize {
 /// Returns the most bytes of the nulls that the server adds to an array before this position.
 fn padding_length(part: &[u8]) -> usize {
     position(part).map_or(0, |position| position.saturating_mul(element_length(part.len())))
+}
+
+/// Returns the number of a part that names an element of an array in a filter: the server compares it as text, so it
+/// has no leading zeros.
+pub fn index(part: &[u8]) -> Option<usize> {
+    position(part).filter(|_| part == b"0" || part.first() != Some(&b'0'))
 }
 
 /// Returns the number of a part that may be a position in an array.
@@ -158,8 +183,9 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             }
             for growth in growths(operators.as_document())? {
                 let path = growth.written.path;
-                let array = element_length(last_part(path).len()) + EMPTY_LENGTH;
-                add(path, growth.bytes + if growth.how == GrowthKind::Appends { array } else { 0 });
+                for _ in 0..changed_elements(path, &pins)? {
+                    add(path, growth.with_missing_field());
+                }
             }
             let on_insert = operators.as_document().get("$setOnInsert").and_then(Value::as_document);
             for field in on_insert.unwrap_or(Document::EMPTY).elements() {
@@ -168,6 +194,22 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             Some(length)
         }
         Modification::Pipeline(_) | Modification::ClientPipeline(_) => None,
+    }
+}
+
+/// Returns the most elements of a pinned array that a path with `$[]` changes; 1 for other paths, `None` if unknown.
+fn changed_elements(path: &[u8], pins: &[PinnedPath<'_>]) -> Option<usize> {
+    let Some(at) = path.windows(3).position(|part| part == b".$[") else { return Some(1) };
+    let (array, rest) = (path.get(..at)?, path.get(at + 1..)?);
+    if rest.windows(3).any(|part| part == b".$[") {
+        return None;
+    }
+    let around = |pin: &&PinnedPath<'_>| array.strip_prefix(pin.path).is_some_and(|rest| rest.first() == Some(&b'.'));
+    match pins.iter().find(|pin| pin.path == array) {
+        Some(pin) => pin.value.map(item_count),
+        None if pins.iter().any(|pin| around(&pin)) => None,
+        // The server fails it without an array.
+        None => Some(1),
     }
 }
 

@@ -20,10 +20,10 @@ use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind, Path, PathLookup, Value, compare_numbers};
 
 pub use image::{ImageValue, Inserted};
-pub use items::{AddedValues, Items, item_count, items};
+pub use items::{AddedValues, Items, each, item_count, items};
 pub use length::{
-    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
-    element_length, growths, inserted_length, position, stored_id_length,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
+    around_length, element_length, growths, index, inserted_length, position, stored_id_length,
 };
 pub use operators::{PathOverlap, TouchedPaths, is_position, touch, touched, write};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside, uses_expr};

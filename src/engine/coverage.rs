@@ -81,20 +81,27 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
             Concern::Unsupported => unanalysed(rule),
             Concern::Each => CoverageOutcome::Enforced,
             // The rule may evaluate an option of the whole command, or what findAndModify returns.
-            Concern::Nothing => evaluated(rule.pattern.evaluates_command(class, Some(*kind))),
+            Concern::Nothing => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),
         })
     });
-    let reads =
-        by_outcome("read", |class| class.reads(), |class| evaluated(rule.pattern.evaluates_command(class, None)));
-    let indirect_write = |what: &str, commands: Vec<&'static str>| Access {
-        what: format!("{what} it"),
-        commands,
-        outcome: unanalysed(rule),
-    };
-    let indirect_writes = CommandClass::REACHING
-        .into_iter()
-        .filter_map(|class| Some(indirect_write(class.indirect_write()?, class.names())));
-    let buckets = indirect_write(BUCKET_WRITE, Vec::new());
+    let reads = by_outcome(
+        "read",
+        |class| class.reads(),
+        |class| evaluated(rule.pattern.evaluates_command(class, None, namespace)),
+    );
+    let indirect_write =
+        |what: &str, commands: Vec<&'static str>, outcome| Access { what: format!("{what} it"), commands, outcome };
+    let indirect_writes = CommandClass::REACHING.into_iter().filter_map(|class| {
+        let outcome = match unanalysed(rule) {
+            // The rule evaluates the command before it allows what it cannot analyse.
+            CoverageOutcome::Allowed if !class.reads() && rule.pattern.evaluates_command(class, None, namespace) => {
+                CoverageOutcome::Enforced
+            }
+            outcome => outcome,
+        };
+        Some(indirect_write(class.indirect_write()?, class.names(), outcome))
+    });
+    let buckets = indirect_write(BUCKET_WRITE, Vec::new(), unanalysed(rule));
     let other = |what: &str, commands: &[&'static str], outcome| Access {
         what: what.to_owned(),
         commands: commands.to_vec(),
@@ -102,7 +109,7 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     };
     let legacy = other("legacy opcode", &LEGACY, CoverageOutcome::Rejected);
     let definitions = group_by_outcome("definition of it", CommandClass::DEFINING.into_iter(), |class| {
-        evaluated(rule.pattern.evaluates_command(class, None))
+        evaluated(rule.pattern.evaluates_command(class, None, namespace))
     });
     statements.chain(reads).chain(indirect_writes).chain([buckets, legacy]).chain(definitions).collect()
 }

@@ -329,7 +329,7 @@ impl<'f> Incoming<'f> {
         applicable_rules: &ApplicableRules<'f>,
         outcomes: &mut RuleOutcomes,
     ) -> Result<Flow<Vec<(&'static str, OwnedValue)>>, Undecided> {
-        let whole = WholeCommand { class, body: command.body };
+        let whole = WholeCommand { namespace, class, body: command.body };
         let mut changes = Vec::new();
         for (rule, enforcement) in applicable_rules {
             let mut verdict = rule.pattern.command_verdict(&whole);

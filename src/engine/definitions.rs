@@ -9,10 +9,8 @@ use super::outcome::RuleOutcomes;
 use super::plan::Step;
 use crate::command::{Command, CommandClass, Namespace};
 use crate::config::bucketed_collection;
+use crate::patterns::ALL_COLLECTIONS;
 use crate::rules::{Mode, Rule};
-
-/// How messages name all collections of a database.
-const ALL_COLLECTIONS: &str = "*";
 
 impl<'f> Incoming<'f> {
     pub(super) fn definition(
@@ -23,11 +21,7 @@ impl<'f> Incoming<'f> {
         outcomes: &mut RuleOutcomes,
     ) -> Result<Step, Undecided> {
         let database = command.database;
-        let rejects = |rule: &Rule| {
-            rule.mode != Mode::Disabled
-                && rule.pattern.evaluates_command(class, None)
-                && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database.as_bytes()))
-        };
+        let rejects = |rule: &Rule| evaluates_in(rule, class, database);
         let forward = Step::ForwardOriginal { expects_reply: !command.message.more_to_come() };
         let (namespace, rules): (_, ApplicableRules<'f>) = match (class, command.collection()) {
             (CommandClass::DropDatabase, _) => {
@@ -52,4 +46,13 @@ impl<'f> Incoming<'f> {
             ControlFlow::Continue(_) => forward,
         })
     }
+}
+
+/// Returns whether a rule evaluates a command of this class on a collection of the database.
+pub(super) fn evaluates_in(rule: &Rule, class: CommandClass, database: &str) -> bool {
+    let further = rule.pattern.also_evaluates();
+    let mut namespaces = rule.namespaces.iter().map(|namespace| &namespace.value).chain(&further);
+    rule.mode != Mode::Disabled
+        && rule.pattern.evaluates_command(class, None, Namespace { database, collection: ALL_COLLECTIONS })
+        && namespaces.any(|namespace| namespace.database().matches(database.as_bytes()))
 }

@@ -6,6 +6,7 @@
 
 use super::ClientState;
 use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users};
+use super::definitions::evaluates_in;
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, enforcement};
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::plan::Step;
@@ -57,7 +58,7 @@ impl<'f> Incoming<'f> {
             let applicable_rules = applicable_rules(self.rules, namespace, client_state);
             require_users(&applicable_rules, client_state, command)?;
             for (rule, enforcement) in applicable_rules.into_iter().filter(|(rule, _)| rule.pattern.analyses_writes()) {
-                let whole = WholeCommand { class: command.class, body: command.body };
+                let whole = WholeCommand { namespace, class: command.class, body: command.body };
                 // Commands with statements have their own rejections.
                 let denied = match WriteForm::for_class(command.class) {
                     None if !command.class.reads() => rule.pattern.command_verdict(&whole),
@@ -125,11 +126,7 @@ impl<'f> Incoming<'f> {
         class: CommandClass,
         client_state: &ClientState,
     ) -> Result<Step, Undecided> {
-        let database = command.database.as_bytes();
-        let evaluates = |rule: &Rule| {
-            rule.pattern.evaluates_command(class, None)
-                && rule.namespaces.iter().any(|namespace| namespace.value.database().matches(database))
-        };
+        let evaluates = |rule: &Rule| evaluates_in(rule, class, command.database);
         self.unknown_collection(command, &format!("{} on", command.name), evaluates, client_state)
     }
 

@@ -4,6 +4,8 @@
 //! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
 //! killCursors), and transactions after their first statement.
 
+use std::time::Duration;
+
 use super::ClientState;
 use super::authentication::read_users;
 use super::decision::{Incoming, reject_command};
@@ -69,14 +71,19 @@ impl<'f> Incoming<'f> {
         if limited_by.is_empty() {
             return Flow::Continue(());
         }
-        // All messages take permits in the same order, so that no two wait for each other.
-        limited_by.sort_by(|one, other| one.rule.name.value.cmp(&other.rule.name.value));
+        // Those that can delay the message come first; of several that do, the first by name is reported.
+        let order = |one: &LimitedBy<'f>| (one.enforcement == Enforcement::Shadow, one.rule.name.value.clone());
+        limited_by.sort_by_cached_key(order);
         let statements = statement_count(&command);
         let requests = port.client_state(|client_state, _| requests(&limited_by, statements, client_state)).await;
         match port.permits(requests.clone()).await {
             Ok(()) => Flow::Continue(()),
             Err(at) => match limited_by.get(at).zip(requests.get(at)) {
-                Some((limited_by, request)) => Flow::Break(overloaded(&command, limited_by, request, port)),
+                Some((limited_by, request)) => {
+                    let enforced = requests.iter().filter(|request| !request.is_shadow);
+                    let wait = enforced.map(|request| request.limits.wait).min().unwrap_or_default();
+                    Flow::Break(overloaded(&command, limited_by, request, wait, port))
+                }
                 None => close("internal error: a permit was refused that was not requested"),
             },
         }
@@ -182,10 +189,16 @@ fn statement_count(command: &Command<'_>) -> u32 {
 }
 
 /// The error for a message that waited too long.
-fn overloaded(command: &Command<'_>, limited_by: &LimitedBy<'_>, request: &PermitRequest, port: &Port) -> Step {
+fn overloaded(
+    command: &Command<'_>,
+    limited_by: &LimitedBy<'_>,
+    request: &PermitRequest,
+    wait: Duration,
+    port: &Port,
+) -> Step {
     let LimitedBy { rule, database, collection, .. } = limited_by;
     let namespace = Namespace { database, collection };
-    let ThrottleLimits { per, wait, .. } = request.limits;
+    let ThrottleLimits { per, .. } = request.limits;
     let reason = format!("the {} '{}' uses all that it may, and it waited {wait:?}", per.as_str(), request.key);
     let hint = "Retry later, and send fewer commands at a time.";
     let rejection = Rejection { code: code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, ..Rejection::new(reason, hint) };

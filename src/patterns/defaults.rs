@@ -45,7 +45,7 @@ impl Pattern for Defaults {
     }
 
     /// getMore uses the option of the command that opened its cursor.
-    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, _: Namespace<'_>) -> bool {
         class.reads()
             || matches!(
                 class,

@@ -138,17 +138,19 @@ impl Pattern for Deny {
         }
         let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
         let concerns = |class: &CommandClass, kind| {
-            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind))
+            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind), NOWHERE)
         };
         let writes = |class: &CommandClass| {
             let carried =
                 KINDS.into_iter().filter(|kind| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind)));
             carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::from_kind(kind))))
         };
-        let reads =
-            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
-        let defines =
-            |class: &CommandClass| !later.evaluates_command(*class, None) || denied(Denied::of_command(*class, None));
+        let reads = |class: &CommandClass| {
+            !later.evaluates_command(*class, None, NOWHERE) || denied(Denied::of_command(*class, None))
+        };
+        let defines = |class: &CommandClass| {
+            !later.evaluates_command(*class, None, NOWHERE) || denied(Denied::of_command(*class, None))
+        };
         self.when == DenyCondition::Always
             && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(defines)
             && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
@@ -165,7 +167,7 @@ impl Pattern for Deny {
     }
 
     /// Writes by statements are evaluated as a command only for missing options: other conditions apply to each statement.
-    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, _: Namespace<'_>) -> bool {
         let denied = Denied::of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
             && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))

@@ -7,8 +7,11 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use super::collection::Collection;
-use super::{AnyPattern, Concern, Context, Pattern, Privilege, Requirement, RuleView, Verdict};
-use crate::command::{Namespace, Statement, StatementKind};
+use super::{
+    ALL_COLLECTIONS, AnyPattern, CommandVerdict, Concern, Context, Pattern, Privilege, Rejection, Requirement,
+    RuleView, Verdict, WholeCommand,
+};
+use crate::command::{CommandClass, Namespace, Statement, StatementKind};
 use crate::config::keys::{
     self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, WholeNumber,
 };
@@ -149,6 +152,23 @@ impl Pattern for History {
             format!("it changes {}, which holds previous states of documents of {}", self.into, self.of),
             format!("Only docward writes to {}. To change a document, write to {}.", self.into, self.of),
         )
+    }
+
+    /// Commands that could remove the stored states, hide them, or keep the worker from storing more.
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, namespace: Namespace<'_>) -> bool {
+        let is_all = namespace.collection == ALL_COLLECTIONS && namespace.database == self.into.database;
+        (class.defines() || class == CommandClass::RenameCollection) && (is_all || self.into.is(namespace))
+    }
+
+    fn evaluate_command(&self, _: &WholeCommand<'_>) -> CommandVerdict {
+        CommandVerdict::Reject(Rejection::new(
+            format!("it could remove or change {}, which holds previous states of documents of {}", self.into, self.of),
+            format!(
+                "Only docward defines {}. (For the DBA: send it to the server directly, or list an application under \
+                 the rule's `except`.)",
+                self.into
+            ),
+        ))
     }
 }
 

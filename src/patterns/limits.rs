@@ -317,7 +317,7 @@ impl ItemLimit {
     fn demands_room(&self, update: &Update<'_>, added: usize) -> bool {
         update.filter.as_document().elements().any(|condition| {
             let below = condition.key.strip_prefix(self.array.value.as_str().as_bytes());
-            let position = below.and_then(|below| below.strip_prefix(b".")).and_then(crate::effect::position);
+            let position = below.and_then(|below| below.strip_prefix(b".")).and_then(crate::effect::index);
             let is_missing = condition.value.as_document().and_then(|condition| condition.get("$exists"));
             position.is_some_and(|position| position <= self.first_without_room(added))
                 && is_missing.and_then(Value::as_bool) == Some(false)
@@ -386,10 +386,7 @@ fn write_new_items(w: &mut Writer<'_>, array: &str, added: AddedValues<'_>) {
     let reference = format!("${array}");
     w.array("$setDifference", |a| {
         a.nested(|w| {
-            w.array("$literal", |a| match added {
-                AddedValues::One(value) => a.value(value),
-                AddedValues::Each(values) => values.values().for_each(|value| a.value(value)),
-            });
+            w.array("$literal", |a| added.values().for_each(|value| a.value(value)));
         });
         a.nested(|w| {
             w.array("$cond", |a| {

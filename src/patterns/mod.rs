@@ -235,9 +235,14 @@ pub struct Context<'c> {
     pub versions: &'c [&'c Path],
 }
 
+/// The name that stands for all collections of a database.
+pub const ALL_COLLECTIONS: &str = "*";
+
 /// A command on a protected collection, for rules on reads and options.
 #[derive(Debug, Clone, Copy)]
 pub struct WholeCommand<'c> {
+    /// The collection that it reads, writes or defines; [`ALL_COLLECTIONS`] stands for all of a database.
+    pub namespace: Namespace<'c>,
     pub class: CommandClass,
     pub body: Document<'c>,
 }
@@ -545,9 +550,9 @@ pub trait Pattern {
         false
     }
 
-    /// Returns whether it evaluates commands of this class as a whole; `kind` is what a write does.
-    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>) -> bool {
-        let _ = (class, kind);
+    /// Returns whether it evaluates commands of this class on this collection as a whole; `kind` is what a write does.
+    fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, namespace: Namespace<'_>) -> bool {
+        let _ = (class, kind, namespace);
         false
     }
 
@@ -570,7 +575,7 @@ impl AnyPattern {
 
     /// Returns the verdict on a whole command; [`Pattern::evaluates_command`] decides whether it is evaluated.
     pub fn command_verdict(&self, command: &WholeCommand<'_>) -> CommandVerdict {
-        if self.evaluates_command(command.class, command.kind()) {
+        if self.evaluates_command(command.class, command.kind(), command.namespace) {
             self.evaluate_command(command)
         } else {
             CommandVerdict::Forward

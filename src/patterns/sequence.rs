@@ -340,13 +340,14 @@ impl Sequence {
         }
     }
 
-    /// Returns whether a number can replace the one in the update: it is written by operators that can be removed. A
-    /// number in the filter stays there; for `_id` it is then the only possible one.
+    /// Returns whether a number can replace the one in the update: it is written by an operator that can be removed. The
+    /// server fails an update with two of them. A number in the filter stays there; for `_id` it is then the only
+    /// possible one.
     fn is_replaceable(&self, update: &Update<'_>) -> bool {
         let Modification::Operators(operators) = &update.modification else { return false };
-        let mut writes = touched(operators.as_document());
-        let apart =
-            writes.all(|(_, path, _)| matches!(touch(self.field(), path), PathOverlap::Apart | PathOverlap::Exact));
+        let overlaps = || touched(operators.as_document()).map(|(_, path, _)| touch(self.field(), path));
+        let apart = overlaps().all(|overlap| matches!(overlap, PathOverlap::Apart | PathOverlap::Exact))
+            && overlaps().filter(|overlap| *overlap == PathOverlap::Exact).count() <= 1;
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
         apart && !(self.is_id() && pinned)
     }

@@ -99,7 +99,7 @@ impl Pattern for Throttle {
     }
 
     /// Commands that the coverage lists as enforced need a permit.
-    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, _: Namespace<'_>) -> bool {
         CommandClass::REACHING.contains(&class)
     }
 }

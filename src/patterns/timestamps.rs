@@ -111,7 +111,7 @@ impl Pattern for Timestamps {
         matches!(self.source, TimeSource::Comment(_))
     }
 
-    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, _: Namespace<'_>) -> bool {
         self.hide && matches!(class, CommandClass::Find | CommandClass::FindAndModify | CommandClass::Aggregate)
     }
 

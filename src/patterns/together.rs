@@ -13,7 +13,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Declaration, DescribeForm, ValueForm};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{ImageValue, Inserted, PathOverlap, inserted, is_position, touch, touched};
+use crate::effect::{ImageValue, Inserted, PathOverlap, each, inserted, is_position, touch, touched};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -192,7 +192,7 @@ impl Together {
             return Ok(());
         }
         let is_element = plain.len() < path.len();
-        let each = value.as_document().and_then(|modifiers| modifiers.get("$each"));
+        let each = each(operator, value);
         self.check_elements(
             |fields| match (operator, each) {
                 (b"$push" | b"$addToSet", Some(each)) => note_value(each, fields, written),

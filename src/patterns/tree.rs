@@ -184,7 +184,7 @@ impl Pattern for Tree {
         }
     }
 
-    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>) -> bool {
+    fn evaluates_command(&self, class: CommandClass, _: Option<StatementKind>, _: Namespace<'_>) -> bool {
         class.reads()
     }
 

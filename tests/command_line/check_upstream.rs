@@ -49,6 +49,43 @@ fn what_a_standalone_server_lacks_is_a_warning() {
 }
 
 #[test]
+fn a_deployment_that_cannot_keep_a_history_is_a_warning() {
+    let settings = "namespace: DB.orders, history: { into: orders_history, keep: 10 }";
+    let standalone = Mongod::start(Kind::Standalone);
+    standalone.command("none", doc! { "create": "orders" });
+    let found = warnings_of(&standalone, "none", settings);
+    let expected = "R0037 `r` needs change streams with pre-images";
+    assert!(found.iter().any(|line| line.starts_with(expected) && line.contains("standalone")), "{found:?}");
+    let database = &Mongod::shared().fresh_database();
+    Mongod::shared().command(database, doc! { "create": "orders", "viewOn": "all", "pipeline": [] });
+    let found = warnings(database, settings);
+    let expected = "R0038 `r`: the history of DB.orders cannot be kept: it is a view or a time series";
+    assert!(found.len() == 1 && found[0].starts_with(expected), "{found:?}");
+    // docward's own user may switch pre-images on.
+    Mongod::shared().command(database, doc! { "drop": "orders" });
+    Mongod::shared().command(database, doc! { "create": "orders" });
+    assert_eq!(warnings(database, settings), [] as [&str; 0]);
+}
+
+#[test]
+fn documents_of_other_schema_versions_are_counted() {
+    let database = &Mongod::shared().fresh_database();
+    let settings = "namespace: DB.people, schema_version: { field: v, current: 3, minimum: 2 }";
+    let insert = |documents: Vec<Document>| {
+        Mongod::shared().command(database, doc! { "insert": "people", "documents": documents });
+    };
+    insert(vec![doc! { "v": 3 }, doc! { "v": 3 }]);
+    assert_eq!(warnings(database, settings), [] as [&str; 0], "all have the current version");
+    insert(vec![doc! { "v": 2 }, doc! { "v": 2 }, doc! { "v": "x" }, doc! {}]);
+    let found = warnings(database, settings);
+    let [line] = &found[..] else { panic!("{found:?}") };
+    assert!(line.starts_with("R0035 `r`: DB.people has documents of other versions than 3; by `v`: "), "{line}");
+    for count in ["2 with 3", "2 with 2", "1 with \"no version\""] {
+        assert!(line.contains(count), "{line}");
+    }
+}
+
+#[test]
 fn missing_indexes_and_collections_are_warnings() {
     let database = &Mongod::shared().fresh_database();
     for collection in ["orders", "invoices", "plain", "nodes", "cards"] {

@@ -304,3 +304,33 @@ async fn rules_in_shadow_mode_report_live() {
     docward.wait_for_log(" 3 × shop.orders replaceOne({_id}, {status})");
     assert!(!docward.log().iter().any(|line| line.contains("secret")), "values are not in the log");
 }
+
+/// A drop is a command without statements. The shape that the report prints can be denied.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_audit_finds_a_recorded_drop_and_its_shape_can_be_denied() {
+    let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
+    let shop = client(&mongod.address(), "&appName=billing").await.database("shop");
+    for name in ["old", "kept"] {
+        shop.collection::<Document>(name).insert_one(doc! {"_id": 1}).await.unwrap();
+    }
+    shop.run_command(doc! {"drop": "old"}).await.unwrap();
+    let deny = |when: &str| {
+        format!("version: 1\nrules:\n  - {{ name: r, namespace: 'shop.*', deny: {{ operations: [drop]{when} }} }}\n")
+    };
+    mongod.stop();
+    let (folder, rules) = folder_with("rules.yaml", &deny(""));
+    let log = mongod.log_file();
+    let report = audit(&rules, &[&log]);
+    assert_eq!(counts(&report), expected(&[("r", [1, 0, 0, 0, 0])]), "{report:#}");
+    let printed = report["rules"][0]["examples"][0]["shape"].as_str().unwrap_or_else(|| panic!("{report:#}"));
+    assert_eq!(report["rules"][0]["apps"][0]["app"], "billing");
+    let pasted = deny(&format!(", when: {{ shape: '{printed}' }}"));
+    std::fs::write(folder.path().join("rules.yaml"), &pasted).unwrap();
+    assert_eq!(counts(&audit(&rules, &[&log])), expected(&[("r", [1, 0, 0, 0, 0])]));
+    mongod.restart();
+    let docward = Docward::start(&mongod, &pasted);
+    let through = client(&docward.address(), "").await.database("shop");
+    let error = through.run_command(doc! {"drop": "kept"}).await.unwrap_err();
+    assert_eq!(support::driver::code(&error), 121, "{error}");
+    through.collection::<Document>("kept").delete_many(doc! {}).await.unwrap();
+}

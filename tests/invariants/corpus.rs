@@ -1,6 +1,7 @@
 //! Cases that once broke a promise, each with its expected result. `FAILING` lists those that still break one.
 
 mod counting;
+mod limits;
 
 use std::time::{Duration, Instant};
 
@@ -108,6 +109,7 @@ fn entries() -> Vec<Entry> {
         bounds(),
         together(),
         buckets(),
+        limits::entries(),
         timestamps(),
         others(),
     ]
@@ -124,6 +126,14 @@ const SEQUENCE_INSIDE_TOO: &str = "sequence: { field: a.n, counter: other, colle
 
 fn sequences() -> Vec<Entry> {
     vec![
+        Entry {
+            name: "sequence: an upsert that writes the number by two operators fails as it does in mongod",
+            rules: &["sequence: { field: no, counter: COLLECTION, collection: counters, provided: replace }"],
+            stored: vec![],
+            steps: vec![upsert(doc! {}, doc! { "$push": { "no": {} }, "$set": { "no": 2 } })],
+            must: "fails with error 40",
+            holds: |seen| seen.code() == 40 && seen.nothing_stored(),
+        },
         Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",
             rules: &[SEQUENCE_INSIDE],

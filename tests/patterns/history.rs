@@ -2,6 +2,7 @@
 //! workers die, and is lost without the rule; `docward history` shows old states.
 
 mod gaps;
+mod into;
 mod reading;
 mod takeover;
 mod unusual;

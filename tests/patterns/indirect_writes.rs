@@ -42,6 +42,7 @@ rules:
   - { name: limited, namespace: "*.limited", throttle: { concurrent: 5, per: app } }
   - { name: unread, namespace: "*.unread", deny: { operations: [find, count, distinct, aggregate] } }
   - { name: allowing, namespace: "*.allowing", unsupported: allow, replacement: {} }
+  - { name: kept, namespace: recorded.orders, history: { into: kept, keep: 10 } }
 "#;
 
 fn docward() -> &'static Docward {

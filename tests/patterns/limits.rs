@@ -1,6 +1,8 @@
 //! The pattern `limits` in front of a real mongod: whatever applications send, and however many push at once, arrays
 //! and documents stay within their limits.
 
+mod random;
+
 use std::sync::OnceLock;
 
 use bson::{Bson, Document, doc};
@@ -94,6 +96,10 @@ async fn no_statement_makes_an_array_longer() {
             (doc! { "$addToSet": { path: { "$each": [2.0, 1, 7, 7] } } }, false),
             (doc! { "$addToSet": { path: { "$each": [7, 8] } } }, true),
             (doc! { "$addToSet": { path: [7, 8, 9, 10] } }, false),
+            // mongod takes it as a value if $each is not its first field.
+            (doc! { "$addToSet": { path: { "a": 1, "$each": [] } } }, false),
+            (doc! { "$addToSet": { path: { "a": 1, "$each": long() } } }, false),
+            (doc! { "$push": { path: { "$slice": 4, "$each": long() } } }, true),
             (doc! { "$set": { path: long() } }, true),
             (doc! { "$max": { path: long() } }, true),
             (doc! { "$set": { at("1500"): 1 } }, true),
@@ -125,6 +131,50 @@ async fn no_statement_makes_an_array_longer() {
         }
         views.direct.collection::<Document>("items").delete_many(filter()).await.unwrap();
     }
+}
+
+#[tokio::test]
+async fn a_position_with_leading_zeros_is_no_condition() {
+    let views = views().await;
+    for (position, modified) in [("0", 0), ("2", 0), ("00", 0), ("02", 0), ("+2", 0), ("3", 0)] {
+        let filter = || doc! { "_id": "zeros", format!("i.{position}"): { "$exists": false } };
+        views.direct.collection::<Document>("items").delete_many(doc! { "_id": "zeros" }).await.unwrap();
+        views.store("items", [doc! { "_id": "zeros", "i": [1, 2, 3] }]).await;
+        let reply = views.run(update("items", filter(), doc! { "$push": { "i": 9 } }, false)).await.unwrap();
+        assert_eq!(reply.get_i32("nModified").unwrap(), modified, "{position}: {reply}");
+    }
+    views.direct.collection::<Document>("items").delete_many(doc! { "_id": "zeros" }).await.unwrap();
+}
+
+#[tokio::test]
+async fn values_beside_each_and_missing_arrays_count() {
+    let views = views().await;
+    let text = |bytes: usize| "x".repeat(bytes);
+    for (stored, change) in [
+        (doc! { "l": [{}, {}, {}] }, doc! { "$push": { format!("l.$[].{}", text(40)): { "$each": [] } } }),
+        (doc! { "l": [{}] }, doc! { "$push": { format!("l.0.{}", text(120)): { "$each": [] } } }),
+        (doc! { "l": [{}] }, doc! { "$addToSet": { format!("l.$[e].{}", text(120)): { "$each": [] } } }),
+        (doc! { "l": [[], []] }, doc! { "$set": { "l.$[].80": 1 } }),
+        (doc! { "l": [[]] }, doc! { "$set": { "l.0.80": 1 } }),
+        (doc! { "l": [] }, doc! { "$addToSet": { "l": { "a": text(200), "$each": [] } } }),
+    ] {
+        views.direct.collection::<Document>("short").delete_many(doc! { "_id": 77 }).await.unwrap();
+        let mut document = doc! { "_id": 77, "t": text(150) };
+        document.extend(stored);
+        views.store("short", [document.clone()]).await;
+        let mut statement = doc! { "q": { "_id": 77 }, "u": change.clone() };
+        if change.to_string().contains("$[e]") {
+            statement.insert("arrayFilters", vec![doc! { "e": { "$exists": true } }]);
+        }
+        let reply = views.run(doc! { "update": "short", "updates": [statement] }).await.unwrap();
+        assert_eq!(write_errors(&reply), [(0, 121)], "{change}: {reply}");
+    }
+    views.direct.collection::<Document>("short").delete_many(doc! { "_id": 77 }).await.unwrap();
+    // The upsert applies $[] to each element of the array in its filter.
+    let elements = vec![Bson::from(doc! {}); 5];
+    let change = doc! { "$set": { "l.$[].k": text(50) } };
+    let reply = views.run(update("short", doc! { "_id": 78, "l": elements }, change, true)).await.unwrap();
+    assert_eq!(write_errors(&reply), [(0, 121)], "{reply}");
 }
 
 #[tokio::test]

@@ -396,6 +396,61 @@ fn a_lower_limit_holds_as_soon_as_permits_above_it_come_back() {
 }
 
 #[test]
+fn a_command_that_waits_for_one_rule_holds_no_permit_of_another() {
+    let mongod = mongod();
+    let two = "version: 1\nrules:
+- { name: share-a, namespace: 'shop.*', throttle: { concurrent: 2, per: client, wait: 20s } }
+- { name: share-b, namespace: 'shop.*', throttle: { concurrent: 1, per: app, wait: 20s } }\n";
+    let docward = before(&mongod, two).admin().start();
+    let held = |rule: &str| {
+        let body = http::get(&docward.admin_address(), "/metrics").body;
+        let line = body.lines().find(|line| line.starts_with(HELD) && line.contains(rule)).unwrap();
+        line.rsplit(' ').next().unwrap().parse::<f64>().unwrap()
+    };
+    let flood: Vec<_> = (0..6)
+        .map(|_| {
+            let mut client = connect(&docward.address(), "flood");
+            client.send(&message(slow(900)));
+            sleep(Duration::from_millis(30));
+            client
+        })
+        .collect();
+    assert!(poll(TIMEOUT, || (held("share-b") == 1.0).then_some(())).is_some());
+    // One command is in progress. It alone has a permit of each rule.
+    assert_eq!(held("share-a"), 1.0);
+    let asked = Instant::now();
+    let reply = connect(&docward.address(), "trickle").command("shop", find());
+    assert_eq!(code(&reply), 0, "{reply}");
+    assert!(asked.elapsed() < Duration::from_millis(700), "{:?}", asked.elapsed());
+    flood.into_iter().for_each(|mut client| assert_eq!(code(Message::parse(&client.receive()).body()), 0));
+    assert!(poll(TIMEOUT, || (held("share-a") + held("share-b") == 0.0).then_some(())).is_some());
+}
+
+#[test]
+fn a_command_waits_for_several_rules_as_long_as_for_one() {
+    let mongod = mongod();
+    let two = "version: 1\nrules:
+- { name: share-a, namespace: 'shop.*', throttle: { concurrent: 1, per: client, wait: 1s } }
+- { name: share-b, namespace: 'shop.*', throttle: { concurrent: 1, per: app, wait: 1s } }\n";
+    let docward = before(&mongod, two).admin().start();
+    let address = docward.address();
+    // The same application from another address, and another application from the same address, which is done earlier.
+    let mut of_app = named(Client::connect_from([127, 0, 0, 2], &address), "a");
+    of_app.send(&message(slow(2500)));
+    let mut of_client = connect(&address, "other");
+    of_client.send(&message(slow(700)));
+    sleep(Duration::from_millis(100));
+    let asked = Instant::now();
+    let reply = connect(&address, "a").command("shop", find());
+    assert!((900..1400).contains(&asked.elapsed().as_millis()), "{:?}", asked.elapsed());
+    assert_eq!(code(&reply), 462, "{reply}");
+    let text = reply.get_str("errmsg").unwrap();
+    assert!(text.contains("share-b") && text.contains("it waited 1s"), "{text}");
+    of_client.receive();
+    of_app.receive();
+}
+
+#[test]
 fn shadow_mode_counts_and_delays_nothing() {
     let mongod = mongod();
     let rules = rules("concurrent: 1, per: app, wait: 200ms").replace("name: share", "name: share, mode: shadow");
@@ -499,14 +554,14 @@ fn a_trickle_is_nearly_as_fast_beside_a_flood_as_alone() {
     let duration = Duration::from_secs(4);
     let free = before(&mongod, OTHER).start();
     let docward = docward(&mongod, "concurrent: 1, per: app, wait: 20s").start();
-    // Other load on the machine disturbs single measurements.
+    // Other load on the machine disturbs single measurements. On two idle cores the find takes twice as long as alone.
     let is_protected = (0..3).any(|_| {
         let alone = trickle(&free.address(), duration);
         let (unprotected, without) = trickle_beside_flood(&free.address(), duration);
         let (protected, with) = trickle_beside_flood(&docward.address(), duration);
         println!("p99 alone {alone:.1} ms; beside a flood {unprotected:.1} ms ({without} queries)");
         println!("with the rule {protected:.1} ms ({with} queries)");
-        protected < unprotected / 2.0
+        protected < unprotected / 2.0 && protected < 4.0 * alone + 5.0
     });
     assert!(is_protected);
 }

@@ -9,7 +9,9 @@ use super::references::{Reference, ReferringDocuments, holders_of, is_reference}
 use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, touch, touched, write};
+use crate::effect::{
+    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, touch, touched, write,
+};
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
 
@@ -162,16 +164,9 @@ impl<'e> ReferenceWrites<'e> {
             touches = true;
             match operator {
                 b"$set" | b"$setOnInsert" => self.evaluate_holders(&holders_of(value, way, listed))?,
-                b"$push" | b"$addToSet" if !listed => {
-                    let each =
-                        value.as_document().and_then(|modifiers| modifiers.get("$each")).and_then(Value::as_array);
-                    match each {
-                        Some(elements) => elements
-                            .values()
-                            .try_for_each(|element| self.evaluate_holders(&holders_of(element, way, true)))?,
-                        None => self.evaluate_holders(&holders_of(value, way, true))?,
-                    }
-                }
+                b"$push" | b"$addToSet" if !listed => AddedValues::of(operator, value)
+                    .values()
+                    .try_for_each(|element| self.evaluate_holders(&holders_of(element, way, true)))?,
                 b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => {}
                 // A rename moves the holder to another field.
                 b"$rename" if value.as_string_bytes() != Some(path) => {}

@@ -8,8 +8,8 @@ use super::{Violation, if_array, write_item_count};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
-    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_length,
-    element_length, growths, inserted_length, position, stored_id_length,
+    EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
+    around_length, element_length, growths, inserted_length, position, stored_id_length,
 };
 use crate::patterns::Rejection;
 
@@ -145,7 +145,7 @@ fn fixed_bytes(growth: &Growth<'_>) -> usize {
         GrowthKind::MayKeep if is_plain(path) => 0,
         GrowthKind::Replaces | GrowthKind::Appends | GrowthKind::Moves if is_plain(path) => growth.bytes,
         _ if is_multiple(path) => 0,
-        _ => growth.bytes.saturating_add(around_positions(path)),
+        _ => growth.with_missing_field().saturating_add(around_positions(path)),
     }
 }
 
@@ -190,7 +190,7 @@ fn write_positional_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
     let path = growth.written.path;
     let Some((array, part)) = first_position(path) else { return };
     if is_multiple(path) {
-        let each = growth.bytes.saturating_add(around_positions(path));
+        let each = growth.with_missing_field().saturating_add(around_positions(path));
         a.nested(|w| {
             w.array("$multiply", |a| {
                 write_number(a, each);
@@ -281,7 +281,7 @@ fn has_many_positions(path: &[u8]) -> bool {
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.
 fn around_positions(path: &[u8]) -> usize {
     let Some((array, part)) = first_position(path) else { return around_length(path) };
-    let below = path.get(array.len() + part.len() + 2..).map_or(0, around_length);
+    let below = path.get(array.len() + part.len() + 2..).map_or(0, around_in_element);
     // A positional operator needs an array; before a number, the fields may be missing.
     if part.starts_with('$') { below } else { below.saturating_add(around_documents(path)) }
 }

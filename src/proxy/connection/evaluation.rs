@@ -445,28 +445,18 @@ where
         waiting: &mut ServerWait,
     ) -> Result<Result<Result<(), usize>, Step>, End> {
         let asked = self.listener_context.process.traffic.meter.now();
-        let mut permits = Vec::with_capacity(requests.len());
         let mut lane = None;
-        let mut taken = Ok(());
-        for (at, request) in requests.into_iter().enumerate() {
-            match self.listener_context.process.rules.permits.ask(request) {
-                PermitReply::Now(permit) => permits.push(permit),
-                PermitReply::Waits(waits) => {
-                    if !waiting.keeps_connection {
-                        lane = lane.or_else(|| self.lend_back());
-                    }
-                    match self.while_connected(waiting.watched, waits.granted()).await? {
-                        Some(permit) => permits.push(permit),
-                        None => {
-                            taken = Err(at);
-                            break;
-                        }
-                    }
+        let taken = match self.listener_context.process.rules.permits.ask(requests) {
+            PermitReply::Now(permits) => Ok(permits),
+            PermitReply::Waits(waits) => {
+                if !waiting.keeps_connection {
+                    lane = self.lend_back();
                 }
+                self.while_connected(waiting.watched, waits.granted()).await?
             }
-        }
+        };
         let mut last = None;
-        if let (Some(lane), Ok(())) = (lane, taken)
+        if let (Some(lane), Ok(_)) = (lane, &taken)
             && let Some(error) = self.take_connection_of(lane, waiting.watched).await?
         {
             let header = Header { length: 0, request_id, response_to: 0, op_code: OpCode::Msg };
@@ -474,7 +464,7 @@ where
             last = Some(if waiting.watched { Step::Reply(reply) } else { Step::Silent });
         }
         waiting.nanoseconds += self.listener_context.process.traffic.meter.since(asked);
-        waiting.permits = permits;
+        let taken = taken.map(|permits| waiting.permits = permits);
         Ok(last.map_or(Ok(taken), Err))
     }
 

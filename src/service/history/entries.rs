@@ -223,6 +223,8 @@ impl HistoryEntries<'_> {
                 a.value(Value { kind: Kind::Document, bytes: lookup.as_bytes() });
             });
             w.nested("cursor", |_| {});
+            // An entry that is rolled back later would hide its change for ever.
+            w.nested("readConcern", |w| w.string("level", "majority"));
         });
         let mut found = HashMap::new();
         let database = self.client.database(&self.history.into.database);

@@ -13,6 +13,8 @@ pub(in super::super) struct Bounds {
     pub(in super::super) min: Option<f64>,
     pub(in super::super) max: Option<f64>,
     pub(in super::super) reject: bool,
+    /// A statement without room is an error, not n: 0.
+    pub(in super::super) reports: bool,
 }
 
 impl Bounds {
@@ -24,7 +26,7 @@ impl Bounds {
             1 => (None, Some(max)),
             _ => (Some(min), Some(max)),
         };
-        Bounds { field, min, max, reject: dice.percent(15) }
+        Bounds { field, min, max, reject: dice.percent(15), reports: dice.percent(30) }
     }
 
     fn contains(&self, value: &Bson) -> bool {
@@ -50,7 +52,9 @@ impl Promise for Bounds {
         let bound =
             |name: &str, bound: Option<f64>| bound.map(|bound| format!(", {name}: {bound}")).unwrap_or_default();
         let policy = if self.reject { ", policy: reject" } else { "" };
-        format!("bounds: {{ field: {}{}{}{policy} }}", self.field, bound("min", self.min), bound("max", self.max))
+        let on_no_room = if self.reports { ", on_no_room: error" } else { "" };
+        let (min, max) = (bound("min", self.min), bound("max", self.max));
+        format!("bounds: {{ field: {}{min}{max}{policy}{on_no_room} }}", self.field)
     }
 
     fn fields(&self) -> Vec<String> {

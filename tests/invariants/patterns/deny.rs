@@ -15,11 +15,15 @@ pub(in super::super) struct Deny {
 #[derive(Clone, Debug)]
 pub(in super::super) struct Defaults;
 
+/// As the decision log prints it.
+const DELETES_ALL: &str = "{ shape: 'deleteMany({})' }";
+
 impl Deny {
     pub(in super::super) fn random(dice: &mut Dice) -> Deny {
         let operations = dice.pick(&[vec!["delete"], vec!["update", "delete"], vec!["insert"], vec!["update"]]);
-        let when = match dice.below(4) {
+        let when = match dice.below(5) {
             _ if operations == ["insert"] => None,
+            4 if operations.contains(&"delete") => Some(DELETES_ALL),
             0 => None,
             1 => Some("{ multi: true }"),
             2 => Some("{ uses: [$where, $function] }"),
@@ -38,6 +42,7 @@ impl Deny {
             None => true,
             Some("{ multi: true }") => statement.multi,
             Some("{ filter: empty }") => statement.filter.is_empty(),
+            Some(DELETES_ALL) => operation == "delete" && statement.multi && statement.filter.is_empty(),
             // The generator never uses the others.
             Some(_) => false,
         };

@@ -82,7 +82,16 @@ impl Promise for Limits {
 
     fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
         let each: Vec<Bson> = (0..dice.below(self.most + 2)).map(|_| small_number(dice)).collect();
-        let change = match dice.below(6) {
+        let array = self.array;
+        let name = "x".repeat(dice.pick(&[1, 30, 150]));
+        let change = match dice.below(13) {
+            6 => doc! { "$addToSet": { array: { "a": name, "$each": each } } },
+            7 => doc! { "$push": { array: { "$slice": dice.pick(&[-3, 2, 9]), "$each": each } } },
+            8 => doc! { "$push": { format!("{array}.$[].{name}"): { "$each": each } } },
+            9 => doc! { "$addToSet": { format!("{array}.0.{name}"): { "$each": [] } } },
+            10 => doc! { "$set": { format!("{array}.$[].{}", dice.pick(&[0, 3, 90])): name } },
+            11 => doc! { "$push": { array: doc! {} } },
+            12 => doc! { "$set": { format!("{array}.$[].k.{name}"): 1 } },
             0 => doc! { "$push": { self.array: small_number(dice) } },
             1 => doc! { "$push": { self.array: { "$each": each } } },
             2 => doc! { "$push": { self.array: { "$each": each, "$slice": dice.pick(&[-3, -1, 0, 2, 9]) } } },
@@ -90,7 +99,13 @@ impl Promise for Limits {
             4 => doc! { "$addToSet": { self.array: small_number(dice) } },
             _ => doc! { "$set": { format!("{}.{}", self.array, dice.below(self.most + 2)): 1 } },
         };
-        Some((doc! { "_id": dice.below(4) as i32 }, change))
+        let mut filter = doc! { "_id": dice.below(4) as i32 };
+        if dice.percent(30) {
+            // The rule's own condition, and what only looks like it.
+            let position = dice.pick(&["0", "00", "1", "01", "2", "002", "4"]);
+            filter.insert(format!("{array}.{position}"), doc! { "$exists": false });
+        }
+        Some((filter, change))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -13,13 +13,15 @@ pub(in super::super) struct SchemaVersion {
     pub(in super::super) field: &'static str,
     pub(in super::super) minimum: i32,
     pub(in super::super) current: i32,
+    /// A statement of an older version on newer documents is n: 0, not an error.
+    pub(in super::super) ignores: bool,
 }
 
 impl SchemaVersion {
     pub(in super::super) fn random(dice: &mut Dice) -> SchemaVersion {
         let field = dice.pick(&["version", "version", "b", "a.n", "c.d"]);
         let minimum = dice.pick(&[0, 1, 1, 2]);
-        SchemaVersion { field, minimum, current: minimum + dice.pick(&[0, 1, 2]) }
+        SchemaVersion { field, minimum, current: minimum + dice.pick(&[0, 1, 2]), ignores: dice.percent(30) }
     }
 
     /// The version; `None` if it is no number.
@@ -57,8 +59,9 @@ impl Promise for SchemaVersion {
     }
 
     fn settings(&self) -> String {
-        let SchemaVersion { field, minimum, current } = self;
-        format!("schema_version: {{ field: {field}, current: {current}, minimum: {minimum} }}")
+        let SchemaVersion { field, minimum, current, ignores } = self;
+        let on_newer = if *ignores { ", on_newer: ignore" } else { "" };
+        format!("schema_version: {{ field: {field}, current: {current}, minimum: {minimum}{on_newer} }}")
     }
 
     fn fields(&self) -> Vec<String> {
@@ -83,6 +86,10 @@ impl Promise for SchemaVersion {
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
+        let text = change.reply.map(ToString::to_string).unwrap_or_default();
+        if self.ignores && text.contains(&format!("the stored document has '{}'", self.field)) {
+            return Some("a newer document is an error in spite of on_newer: ignore".to_owned());
+        }
         change.changed().find_map(|(before, after)| {
             let Some(before) = before else {
                 return (!self.has_version(after)).then(|| "it inserted a document without a valid version".to_owned());

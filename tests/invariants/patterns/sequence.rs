@@ -25,11 +25,15 @@ fn same_number(one: Option<&Bson>, other: Option<&Bson>) -> bool {
 pub(in super::super) struct Sequence {
     pub(in super::super) field: &'static str,
     pub(in super::super) on_upsert: bool,
+    /// `provided`: what happens to a number that a client sets.
+    pub(in super::super) provided: &'static str,
 }
 
 impl Sequence {
     pub(in super::super) fn random(dice: &mut Dice) -> Sequence {
-        Sequence { field: dice.pick(&["no", "no", "no", "a.n", "c.d"]), on_upsert: dice.percent(65) }
+        let field = dice.pick(&["no", "no", "no", "a.n", "c.d"]);
+        let provided = dice.pick(&["keep", "keep", "keep", "reject", "replace"]);
+        Sequence { field, on_upsert: dice.percent(65), provided }
     }
 
     /// Whether the client itself sets the number, or may.
@@ -61,8 +65,8 @@ impl Promise for Sequence {
     fn settings(&self) -> String {
         let upserts = if self.on_upsert { ", on_upsert: true" } else { "" };
         format!(
-            "sequence: {{ field: {}, counter: COLLECTION, collection: counters, start: after_max{upserts} }}",
-            self.field
+            "sequence: {{ field: {}, counter: COLLECTION, collection: counters, start: after_max{upserts}, provided: {} }}",
+            self.field, self.provided
         )
     }
 
@@ -87,6 +91,18 @@ impl Promise for Sequence {
         change.changed().find_map(|(before, after)| {
             let number = at(after, self.field);
             let Some(before) = before else {
+                let brings = |inserted: &Document| at(inserted, self.field).and_then(as_number).is_some();
+                let sent = match change.statements {
+                    [statement] => statement.inserted.as_ref().filter(|inserted| brings(inserted)),
+                    _ => None,
+                };
+                if let Some(sent) = sent.filter(|_| self.provided != "keep") {
+                    let same = |other: &&Document| same_number(at(other, self.field), number);
+                    let is_own = at(sent, self.field) == number;
+                    let taken = change.after.iter().filter(same).count() > 1;
+                    return (self.provided == "reject" || is_own && taken || number.is_none())
+                        .then(|| format!("a number that the client sets is stored with provided: {}", self.provided));
+                }
                 let gives = inserts || self.on_upsert;
                 if gives && !has_own_number && number.and_then(as_number).is_none() {
                     return Some("inserted without a number".to_owned());
@@ -106,7 +122,9 @@ impl Promise for Sequence {
         // Statements that use the number see another value, or a value where there was none.
         let works_on_it = |statement: &Statement| statement.replacement().is_none() && statement.touches(self.field);
         let queries_it = |statement: &Statement| statement.queries(self.field);
-        !direct.statements.iter().any(works_on_it) && !direct.statements.iter().skip(1).any(queries_it)
+        let brings = |statement: &Statement| self.provided != "keep" && self.has_own_number(statement);
+        !direct.statements.iter().any(|statement| works_on_it(statement) || brings(statement))
+            && !direct.statements.iter().skip(1).any(queries_it)
     }
 
     fn strip(&self, document: &mut Document) {

@@ -6,7 +6,7 @@ use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::show;
-use super::super::values::{PAST, at, date, put};
+use super::super::values::{FUTURE, PAST, at, date, put};
 
 const SOURCE: &str = "at";
 const STORE: &str = "last_modified";
@@ -24,6 +24,8 @@ pub(in super::super) struct Timestamps {
     pub(in super::super) fields: Option<Vec<&'static str>>,
     pub(in super::super) per_document: bool,
     pub(in super::super) missing: WithoutSource,
+    /// Times after the clock are rejected.
+    pub(in super::super) max_ahead: bool,
 }
 
 /// A field of a document: its value and its timestamp.
@@ -59,6 +61,10 @@ fn as_date(value: Option<&Bson>) -> Option<DateTime> {
     value.and_then(Bson::as_datetime).copied()
 }
 
+fn is_future(time: DateTime) -> bool {
+    time.timestamp_millis() >= FUTURE
+}
+
 /// Whether an `$unset` stage removes the source field.
 fn names_source(unset: &Bson) -> bool {
     let is_source = |path: &Bson| path.as_str() == Some(SOURCE);
@@ -72,7 +78,7 @@ impl Timestamps {
         let fields = (!per_document && dice.percent(65)).then(|| dice.pick(&lists));
         let missing =
             dice.pick(&[WithoutSource::Reject, WithoutSource::Reject, WithoutSource::Clock, WithoutSource::Pass]);
-        Timestamps { fields, per_document, missing }
+        Timestamps { fields, per_document, missing, max_ahead: dice.percent(25) }
     }
 
     /// The fields with timestamps that a document may have.
@@ -143,6 +149,15 @@ impl Timestamps {
             && change.statements.iter().all(|statement| Self::times_of(statement).is_empty())
     }
 
+    /// Whether a field has got a timestamp after the clock.
+    fn is_ahead(&self, before: Option<&Document>, after: &Document) -> bool {
+        self.names([before, Some(after)]).iter().any(|name| {
+            let old = before.and_then(|before| self.register(before, name).timestamp);
+            let new = self.register(after, name).timestamp;
+            new != old && new.is_some_and(is_future)
+        })
+    }
+
     fn may_timestamp(&self, timestamp: DateTime, sources: &[DateTime]) -> bool {
         let by_clock = (PAST * 3 / 2..PAST * 4).contains(&timestamp.timestamp_millis());
         sources.contains(&timestamp) || by_clock
@@ -210,7 +225,8 @@ impl Promise for Timestamps {
             WithoutSource::Clock => ", without_source: clock",
             WithoutSource::Pass => ", without_source: pass",
         };
-        format!("timestamps: {{ source: {SOURCE}{fields}{per}{missing} }}")
+        let max_ahead = if self.max_ahead { ", max_ahead: 10m" } else { "" };
+        format!("timestamps: {{ source: {SOURCE}{fields}{per}{missing}{max_ahead} }}")
     }
 
     fn fields(&self) -> Vec<String> {
@@ -267,6 +283,9 @@ impl Promise for Timestamps {
         if change.statements.len() > 1 && !change.statements.iter().all(is_clear) {
             return None;
         }
+        if self.max_ahead && change.changed().any(|(before, after)| self.is_ahead(before, after)) {
+            return Some("a timestamp ahead of the clock was stored".to_owned());
+        }
         change.changed().find_map(|(before, after)| match before {
             None => self.inserted(after, change),
             Some(before) => self.updated(before, after, change),
@@ -275,6 +294,9 @@ impl Promise for Timestamps {
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
         let sources = Self::sources(direct);
+        if self.max_ahead && sources.iter().any(|time| is_future(*time)) {
+            return false;
+        }
         // A statement that is older than an earlier one changes nothing.
         let [statement] = direct.statements else {
             let times = |statement| {

@@ -13,6 +13,7 @@ rules:
   - name: names
     namespace: social.people
     copies: [{ into: social.posts, key: author.id, fields: { name: author.name } }]
+  - { name: recorded, namespace: shop.bills, history: { into: bills_history, keep: 10 } }
 "#;
 
 fn check(rules: &str, arguments: &[&str]) -> Output {
@@ -50,7 +51,12 @@ fn the_table_lists_the_handling_of_every_command() {
         "rejected unknown command on it",
         "rejected write to the buckets of it",
         "rejected legacy opcode OP_INSERT, OP_UPDATE, OP_DELETE, OP_QUERY",
-        "passes definition of it create, collMod, createIndexes, drop, dropDatabase, deleteIndexes, dropIndexes",
+        "passes definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
+         dropDatabase, deleteIndexes, dropIndexes, dropSearchIndex",
+        "recorded (history) on shop.bills",
+        "recorded (history) on shop.bills_history",
+        "enforced definition of it create, collMod, createIndexes, createSearchIndexes, updateSearchIndex, drop, \
+         dropDatabase, deleteIndexes, dropIndexes, dropSearchIndex",
         "mode: shadow: docward forwards everything and only counts and logs decisions",
         "unsupported: allow: docward forwards statements that the rule cannot analyse",
         "allowed applyOps on it applyOps",
@@ -66,7 +72,7 @@ fn the_json_has_the_documented_shape() {
     let output = check(RULES, &["--format", "json"]);
     assert!(output.status.success(), "{output:?}");
     let entries = list(&output);
-    assert_eq!(entries.len(), 4, "copies have two kinds of collections");
+    assert_eq!(entries.len(), 6, "copies and history have two kinds of collections");
     for entry in &entries {
         assert_eq!(keys(entry), ["rule", "pattern", "namespaces", "mode", "unsupported", "except", "accesses"]);
         for access in entry["accesses"].as_array().unwrap() {

@@ -7,7 +7,7 @@ use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
 use super::{Setting, docward, errors};
 use support::frame::{Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
-use support::process::SOON;
+use support::process::{SOON, TIMEOUT, poll};
 use support::raw::Client;
 
 const REJECTED: i32 = 121;
@@ -509,6 +509,19 @@ fn no_collection_command_changes_a_protected_collection() {
     for (index, protected) in protected_collections().iter().enumerate() {
         send_all(&mut setting, protected, index == 0, Target::administration);
         send_all(&mut setting, protected, index == 0, Target::legacy);
+    }
+}
+
+/// The rule names one database, in which docward's worker first marks the beginning of the history.
+#[test]
+fn no_indirect_write_changes_the_states_that_a_history_keeps() {
+    let mut setting = Setting { database: "recorded".to_owned(), ..Setting::new() };
+    docward();
+    let mut begun = || !setting.stored("kept").is_empty();
+    assert!(poll(TIMEOUT, || begun().then_some(())).is_some(), "the history does not begin");
+    let protected = ProtectedCollection { collection: "kept", update: doc! { "$set": { "a": 9 } } };
+    for indirect_writes in [Target::statements, Target::outputs, Target::administration, Target::legacy] {
+        send_all(&mut setting, &protected, false, indirect_writes);
     }
 }
 

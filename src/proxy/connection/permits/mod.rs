@@ -2,19 +2,18 @@
 //! one.
 //!
 //! A [`Permit`] is returned when it is dropped, whatever ends the message: its last reply, an error, or the end of its
-//! connection. Queues belong to the name of a rule, so permits survive a reload of the rules.
+//! connection. Limits belong to the name of a rule, so permits survive a reload of the rules.
 
 mod queue;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use foldhash::fast::RandomState;
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
-use self::queue::{PermitLimits, PermitQueue};
+use self::queue::{PermitLimits, PermitQueues, Ticket};
 use crate::engine::permits::PermitRequest;
 
 /// All permits.
@@ -26,16 +25,16 @@ pub(in crate::proxy) struct Permits {
 
 #[derive(Debug, Default)]
 struct PermitState {
-    queues: HashMap<QueueKey, PermitQueue<PermitWaiter>, RandomState>,
-    /// The number of queues at which unused ones are removed.
+    queues: PermitQueues<LimitKey, PermitWaiter>,
+    /// The number of limits at which unused ones are removed.
     sweep_at: usize,
     /// By rule.
     counts: BTreeMap<String, PermitCounts>,
 }
 
-/// Identifies a queue.
+/// Identifies a limit.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-struct QueueKey {
+struct LimitKey {
     rule: Arc<str>,
     per: &'static str,
     client: Arc<str>,
@@ -44,29 +43,32 @@ struct QueueKey {
 /// Wakes a message that waits. `None` for one of a rule in shadow mode, which is sent meanwhile.
 type PermitWaiter = Option<Arc<Notify>>;
 
-/// A permit, or the right to the next one. Dropping it returns it.
+/// The permits of one message, or its place among those that wait for them. Dropping it returns them.
 #[derive(Debug)]
 pub(in crate::proxy) struct Permit {
     permits: Arc<Permits>,
-    key: QueueKey,
+    /// Of the limits that apply to the message.
+    keys: Arc<[LimitKey]>,
     wait: Duration,
     /// Of a message that waited.
-    ticket: Option<u64>,
+    ticket: Option<Ticket>,
     is_shadow: bool,
 }
 
-/// The answer to a request for a permit.
+/// The answer to a request for permits.
 #[derive(Debug)]
 pub(in crate::proxy) enum PermitReply {
-    Now(Permit),
+    Now(Vec<Permit>),
     Waits(WaitingPermit),
 }
 
-/// A permit that a message waits for.
+/// Permits that a message waits for.
 #[derive(Debug)]
 pub(in crate::proxy) struct WaitingPermit {
     permit: Permit,
     changed: Arc<Notify>,
+    /// To be asked for when it has its permits.
+    shadow: Vec<PermitRequest>,
 }
 
 /// What is counted of one rule since the start of the process.
@@ -109,7 +111,7 @@ pub struct ClientPermits {
     pub oldest_wait: Duration,
 }
 
-/// The number of queues at which unused ones are first removed.
+/// The number of limits at which unused ones are first removed.
 const FIRST_SWEEP: usize = 64;
 
 impl Permits {
@@ -118,28 +120,68 @@ impl Permits {
         Arc::new(Self { began: Instant::now(), state: Mutex::new(state) })
     }
 
-    /// Asks for a permit. A message of a rule in shadow mode never waits.
-    pub(in crate::proxy) fn ask(self: &Arc<Self>, request: PermitRequest) -> PermitReply {
-        let PermitRequest { rule, limits, key, statements, is_shadow } = request;
-        let key = QueueKey { rule: rule.into(), per: limits.per.as_str(), client: key.into() };
-        let now = self.began.elapsed();
-        let mut permit = Permit { permits: self.clone(), key, wait: limits.wait, ticket: None, is_shadow };
+    /// Asks for the permits of a message: all, or none until all are free. Those of rules in shadow mode come last, and
+    /// never wait.
+    pub(in crate::proxy) fn ask(self: &Arc<Self>, mut requests: Vec<PermitRequest>) -> PermitReply {
+        let shadow = requests.split_off(requests.partition_point(|request| !request.is_shadow));
+        let Some(first) = requests.first() else { return PermitReply::Now(self.observe(shadow, Vec::new())) };
+        let (statements, now) = (first.statements, self.began.elapsed());
+        let mut permit = self.permit(&requests);
         let state = &mut *self.lock();
-        let queue = state.queue(&permit.key, PermitLimits { concurrent: limits.concurrent, rate: limits.rate }, now);
-        queue.serve(now);
-        if queue.admit(statements, now) {
-            return PermitReply::Now(permit);
+        state.prepare(&permit.keys, &requests, now);
+        if state.queues.admit(&permit.keys, statements, now) {
+            return PermitReply::Now(self.observe_with(state, shadow, vec![permit]));
         }
         let changed = Arc::<Notify>::default();
-        let (until, waiter) = if is_shadow { (Some(now + limits.wait), None) } else { (None, Some(changed.clone())) };
-        permit.ticket = Some(queue.wait(statements, now, until, waiter));
-        let counts = state.counts(&permit.key.rule);
-        if is_shadow {
-            counts.shadow_waited += 1;
-            return PermitReply::Now(permit);
+        permit.ticket = Some(state.queues.wait(&permit.keys, statements, now, None, Some(changed.clone())));
+        for key in permit.keys.iter().filter(|key| state.queues.is_taken(key, now)) {
+            counts(&mut state.counts, &key.rule).waited += 1;
         }
-        counts.waited += 1;
-        PermitReply::Waits(WaitingPermit { permit, changed })
+        PermitReply::Waits(WaitingPermit { permit, changed, shadow })
+    }
+
+    /// Takes the permits of rules in shadow mode.
+    fn observe(self: &Arc<Self>, requests: Vec<PermitRequest>, permits: Vec<Permit>) -> Vec<Permit> {
+        let state = &mut *self.lock();
+        self.observe_with(state, requests, permits)
+    }
+
+    fn observe_with(
+        self: &Arc<Self>,
+        state: &mut PermitState,
+        requests: Vec<PermitRequest>,
+        mut permits: Vec<Permit>,
+    ) -> Vec<Permit> {
+        let now = self.began.elapsed();
+        for request in requests {
+            let request = std::slice::from_ref(&request);
+            let mut permit = self.permit(request);
+            let statements = request.iter().map(|request| request.statements).sum();
+            state.prepare(&permit.keys, request, now);
+            if !state.queues.admit(&permit.keys, statements, now) {
+                let until = Some(now + permit.wait);
+                permit.ticket = Some(state.queues.wait(&permit.keys, statements, now, until, None));
+                permit.keys.iter().for_each(|key| counts(&mut state.counts, &key.rule).shadow_waited += 1);
+            }
+            permits.push(permit);
+        }
+        permits
+    }
+
+    /// The permits of these requests, not yet granted. They wait for the shortest time that one of the rules allows.
+    fn permit(self: &Arc<Self>, requests: &[PermitRequest]) -> Permit {
+        let key = |request: &PermitRequest| LimitKey {
+            rule: request.rule.as_str().into(),
+            per: request.limits.per.as_str(),
+            client: request.key.as_str().into(),
+        };
+        Permit {
+            permits: self.clone(),
+            keys: requests.iter().map(key).collect(),
+            wait: requests.iter().map(|request| request.limits.wait).min().unwrap_or_default(),
+            ticket: None,
+            is_shadow: requests.iter().any(|request| request.is_shadow),
+        }
     }
 
     /// The numbers of each rule that has limited messages, sorted by name, with at most `most` of its clients.
@@ -157,11 +199,11 @@ impl Permits {
             };
             found.insert(rule, status);
         }
-        for (key, queue) in &state.queues {
+        for (key, held) in state.queues.held() {
             let Some(status) = found.get_mut(&*key.rule) else { continue };
-            let held = u64::from(queue.held());
-            let waiting = u64::try_from(queue.waiting()).unwrap_or(u64::MAX);
-            let oldest_wait = queue.oldest().map_or(Duration::ZERO, |since| now.saturating_sub(since));
+            let (waiting, oldest) = state.queues.waiting(key, now);
+            let (held, waiting) = (u64::from(held), u64::try_from(waiting).unwrap_or(u64::MAX));
+            let oldest_wait = oldest.map_or(Duration::ZERO, |since| now.saturating_sub(since));
             status.held += held;
             status.waiting += waiting;
             status.oldest_wait = status.oldest_wait.max(oldest_wait);
@@ -193,53 +235,62 @@ impl Permits {
 }
 
 impl PermitState {
-    /// The queue of this key, with these limits.
-    fn queue(&mut self, key: &QueueKey, limits: PermitLimits, now: Duration) -> &mut PermitQueue<PermitWaiter> {
+    /// Sets the limits of these keys, and serves all that wait for them and can be served.
+    fn prepare(&mut self, keys: &[LimitKey], requests: &[PermitRequest], now: Duration) {
         if self.queues.len() >= self.sweep_at {
-            // Clients choose their application names, so queues must not remain.
-            self.queues.retain(|_, queue| !queue.is_unused(now));
+            // Clients choose their application names, so limits must not remain.
+            self.queues.remove_unused(now);
             self.sweep_at = FIRST_SWEEP.max(2 * self.queues.len());
         }
-        self.counts(&key.rule);
-        let queue = self.queues.entry(key.clone()).or_insert_with(|| PermitQueue::new(limits));
-        queue.set_limits(limits);
-        queue
-    }
-
-    fn counts(&mut self, rule: &str) -> &mut PermitCounts {
-        if !self.counts.contains_key(rule) {
-            self.counts.insert(rule.to_owned(), PermitCounts::default());
+        for (key, PermitRequest { limits, .. }) in keys.iter().zip(requests) {
+            counts(&mut self.counts, &key.rule);
+            self.queues.set_limits(key, PermitLimits { concurrent: limits.concurrent, rate: limits.rate });
         }
-        self.counts.entry(rule.to_owned()).or_default()
+        self.serve(keys, now);
     }
-}
 
-impl PermitQueue<PermitWaiter> {
     /// Gives permits to those who wait.
-    fn grant(&mut self, now: Duration) {
-        while let Some(waiter) = self.next(now) {
-            waiter.iter().for_each(|waiter| waiter.notify_one());
+    fn grant(&mut self, keys: &[LimitKey], now: Duration) {
+        for key in keys {
+            while let Some(waiter) = self.queues.next(key, now) {
+                waiter.iter().for_each(|waiter| waiter.notify_one());
+            }
         }
     }
 
     /// The same after a change.
-    fn serve(&mut self, now: Duration) {
-        self.grant(now);
-        // Only now it can know how long it waits.
-        self.first_for_rate().into_iter().flatten().for_each(|first| first.notify_one());
+    fn serve(&mut self, keys: &[LimitKey], now: Duration) {
+        self.grant(keys, now);
+        // Only now they can know how long they wait.
+        for first in keys.iter().flat_map(|key| self.queues.first_for_rate(key)).flatten() {
+            first.notify_one();
+        }
     }
 }
 
+fn counts<'c>(counts: &'c mut BTreeMap<String, PermitCounts>, rule: &str) -> &'c mut PermitCounts {
+    if !counts.contains_key(rule) {
+        counts.insert(rule.to_owned(), PermitCounts::default());
+    }
+    counts.entry(rule.to_owned()).or_default()
+}
+
 impl WaitingPermit {
-    /// Waits for the permit; `None`: too long.
-    pub(in crate::proxy) async fn granted(self) -> Option<Permit> {
-        let Self { permit, changed } = self;
+    /// Waits for the permits.
+    ///
+    /// # Errors
+    /// It has waited too long: the index of the request whose limit is not free.
+    pub(in crate::proxy) async fn granted(self) -> Result<Vec<Permit>, usize> {
+        let Self { permit, changed, shadow } = self;
         let deadline = Instant::now() + permit.wait;
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match permit.progress() {
-                PermitProgress::Granted => return Some(permit),
-                _ if left.is_zero() => return None,
+                PermitProgress::Granted => {
+                    let permits = permit.permits.clone();
+                    return Ok(permits.observe(shadow, vec![permit]));
+                }
+                _ if left.is_zero() => return Err(permit.reject()),
                 PermitProgress::Allowed { after } => _ = timeout(left.min(after), changed.notified()).await,
                 PermitProgress::Waits => _ = timeout(left, changed.notified()).await,
             }
@@ -261,18 +312,24 @@ enum PermitProgress {
 impl Permit {
     fn progress(&self) -> PermitProgress {
         let state = &mut *self.permits.lock();
-        let Some((queue, ticket)) = state.queues.get_mut(&self.key).zip(self.ticket) else {
-            return PermitProgress::Granted;
-        };
+        let Some(ticket) = self.ticket else { return PermitProgress::Granted };
         let now = self.permits.began.elapsed();
-        queue.grant(now);
-        if !queue.is_waiting(ticket) {
+        state.grant(&self.keys, now);
+        if !state.queues.is_waiting(ticket) {
             return PermitProgress::Granted;
         }
-        match queue.allowed_at(ticket) {
+        match state.queues.allowed_at(ticket) {
             Some(allowed_at) if allowed_at > now => PermitProgress::Allowed { after: allowed_at - now },
             _ => PermitProgress::Waits,
         }
+    }
+
+    /// Counts a rejection for the rule of the first limit that is not free. Returns its index.
+    fn reject(&self) -> usize {
+        let state = &mut *self.permits.lock();
+        let taken = state.queues.first_taken(&self.keys, self.permits.began.elapsed()).unwrap_or_default();
+        self.keys.get(taken).into_iter().for_each(|key| counts(&mut state.counts, &key.rule).rejected += 1);
+        taken
     }
 }
 
@@ -280,18 +337,14 @@ impl Drop for Permit {
     fn drop(&mut self) {
         let now = self.permits.began.elapsed();
         let state = &mut *self.permits.lock();
-        let Some(queue) = state.queues.get_mut(&self.key) else { return };
-        let waited_since = self.ticket.and_then(|ticket| queue.give_up(ticket));
+        let waited_since = self.ticket.and_then(|ticket| state.queues.give_up(ticket));
         if waited_since.is_none() {
-            queue.release();
+            state.queues.release(&self.keys);
         }
-        queue.serve(now);
-        if queue.is_unused(now) {
-            state.queues.remove(&self.key);
-        }
-        if waited_since.is_some_and(|since| now.saturating_sub(since) >= self.wait) {
-            let counts = state.counts(&self.key.rule);
-            *(if self.is_shadow { &mut counts.shadow_rejected } else { &mut counts.rejected }) += 1;
+        state.serve(&self.keys, now);
+        self.keys.iter().for_each(|key| state.queues.remove_if_unused(key, now));
+        if self.is_shadow && waited_since.is_some_and(|since| now.saturating_sub(since) >= self.wait) {
+            self.keys.iter().for_each(|key| counts(&mut state.counts, &key.rule).shadow_rejected += 1);
         }
     }
 }

@@ -1,0 +1,103 @@
+//! Statements whose growth docward once counted too low, and patterns that read the values of `$addToSet`.
+
+use super::*;
+
+const THREE: &str = "limits: { items: { messages: 3 } }";
+const SHORT: &str = "limits: { document: 200B }";
+
+fn full() -> Vec<Document> {
+    vec![doc! { "_id": 1, "messages": [1, 2, 3] }]
+}
+
+fn rejected(seen: &Seen) -> bool {
+    seen.code() == 121
+}
+
+/// A name that takes more bytes than any position.
+fn long_name() -> String {
+    "x".repeat(150)
+}
+
+pub(super) fn entries() -> Vec<Entry> {
+    let push_zeros =
+        || update(doc! { "_id": 1, "messages.00": { "$exists": false } }, doc! { "$push": { "messages": 9 } });
+    let beside = |value: i32| doc! { "a": value, "$each": [] };
+    vec![
+        Entry {
+            name: "limits: a position with leading zeros in the filter is no condition",
+            rules: &[THREE],
+            stored: full(),
+            steps: vec![push_zeros()],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: $addToSet with $each after another field adds the document",
+            rules: &[THREE],
+            stored: full(),
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$addToSet": { "messages": beside(1) } })],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: the bytes of an $addToSet with $each after another field",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$addToSet": { "messages": { "a": long_name(), "$each": [] } } },
+            )],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: arrays that $[] creates in elements",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1, "messages": [{}, {}] }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$push": { format!("messages.$[].{}", long_name()): { "$each": [] } } },
+            )],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: an array that a push creates behind a position",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1, "messages": [{}] }],
+            steps: vec![update(
+                doc! { "_id": 1 },
+                doc! { "$addToSet": { format!("messages.0.{}", long_name()): { "$each": [] } } },
+            )],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: nulls before a position in an array in an array",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1, "messages": [[]] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "messages.$[].80": 1 } })],
+            must: "is rejected",
+            holds: rejected,
+        },
+        Entry {
+            name: "limits: an upsert applies $[] to each element of the filter's array",
+            rules: &[SHORT],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "_id": 1, "messages": [{}, {}, {}, {}] },
+                doc! { "$set": { "messages.$[].x": "x".repeat(60) } },
+            )],
+            must: "is rejected",
+            holds: |seen| rejected(seen) && seen.nothing_stored(),
+        },
+        Entry {
+            name: "together: $addToSet with $each after another field adds an element with one of the fields",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![doc! { "_id": 1, "a": [] }],
+            steps: vec![update(doc! { "_id": 1 }, doc! { "$addToSet": { "a": { "n": 1, "$each": [] } } })],
+            must: "is rejected",
+            holds: rejected,
+        },
+    ]
+}
