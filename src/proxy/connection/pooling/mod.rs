@@ -29,7 +29,7 @@ use crate::wire::Header;
 /// The largest request that is collected before it takes a connection. A larger one streams through, and holds the
 /// connection while it arrives.
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
-/// The id of docward's own ping after an unacknowledged write. Clients' ids do not matter: replies come in order.
+/// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
 /// A client's share in the pools of its member.
