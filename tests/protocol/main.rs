@@ -13,6 +13,7 @@ mod malformed_clients;
 mod message_limits;
 mod pool;
 mod pool_failures;
+mod pool_queues;
 mod pool_replies;
 mod queries;
 mod replica_sets;

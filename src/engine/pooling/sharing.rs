@@ -17,7 +17,7 @@ use crate::wire::op_msg::{BODY_AT, EXHAUST_ALLOWED};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Ordinary,
-    /// It continues or ends something that the server holds open, such as a transaction or a cursor.
+    /// It continues or ends something that the server holds open and that others may wait for, such as a transaction.
     Continuation,
     /// A getMore that waits for new documents.
     Awaiting,
@@ -70,9 +70,7 @@ pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
         b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
         // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
         b"getMore" if peek(body).any(|field| field.key == b"maxTimeMS") => Sharing::Awaiting,
-        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"getMore" | b"killCursors" => {
-            Sharing::Continuation
-        }
+        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
         name if classify(name) == CommandClass::Unknown => Sharing::Pinned(Pin::UnknownCommand),
         _ if continues_transaction(body) => Sharing::Continuation,
         _ => Sharing::Ordinary,
@@ -131,7 +129,11 @@ mod tests {
             (doc! {"abortTransaction": 1, "$db": "admin"}, Sharing::Continuation),
             (doc! {"killCursors": "c", "cursors": [1_i64], "$db": "d"}, Sharing::Continuation),
             (doc! {"endSessions": [], "$db": "admin"}, Sharing::Continuation),
-            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Continuation),
+            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Ordinary),
+            (
+                doc! {"getMore": 7_i64, "collection": "c", "txnNumber": 1_i64, "autocommit": false, "$db": "d"},
+                Sharing::Continuation,
+            ),
             (doc! {"getMore": 8_i64, "collection": "c", "$db": "d"}, Sharing::Awaiting),
             (doc! {"getMore": 7_i64, "collection": "c", "maxTimeMS": 5, "$db": "d"}, Sharing::Awaiting),
             (doc! {"noSuchCommand": 1, "$db": "d"}, Sharing::Pinned(Pin::UnknownCommand)),
