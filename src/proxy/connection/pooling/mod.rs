@@ -15,7 +15,7 @@ use self::hello::AwaitedHello;
 use self::login::ParkedLogin;
 use crate::command::{code, error_reply, write_overload_labels};
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::pooling::sharing::{self, Sharing, opens_waiting_cursor, sharing};
+use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::interceptor::Interceptor;
@@ -137,7 +137,7 @@ impl<U: ServerSocket> Pooling<U> {
         expects_reply: bool,
         negotiation: &mut Negotiation,
     ) -> Route {
-        if !request.is_whole && request.length <= MAX_COLLECTED_LENGTH {
+        if !request.is_whole && (request.length <= MAX_COLLECTED_LENGTH || !is_enough(request.head)) {
             return Route::NotYet;
         }
         if self.is_taking() {
