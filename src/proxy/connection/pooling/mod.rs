@@ -21,6 +21,7 @@ use crate::proxy::connection::relay::Relay;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::Member;
+use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, ServerSocket, TakeError, Taken};
 use crate::proxy::transport::socket::ClientSocket;
@@ -289,6 +290,13 @@ where
         frame: &[u8],
         watched: bool,
     ) -> Result<Option<TakeError>, End> {
+    /// Leaves the connection, on which an operation may be in progress.
+    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
+        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            abandon(lease, PooledConnection { stream, details });
+        }
+    }
+
         let Some(pooling) = &mut self.pooling else { return Ok(None) };
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));

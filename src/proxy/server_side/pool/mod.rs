@@ -4,6 +4,7 @@
 //! [`open`] opens and authenticates new ones. The connections of a pool are all logged in as its user, and only clients
 //! that the server has authenticated as that user get them. Next: [`crate::proxy::connection::pooling`].
 
+pub(in crate::proxy) mod abandoned;
 pub(in crate::proxy) mod counters;
 pub(in crate::proxy) mod member;
 pub(in crate::proxy) mod open;
