@@ -40,6 +40,11 @@ impl Client {
         Client { stream: socket.into(), last_request_id: 0 }
     }
 
+    /// Sending fails when it takes longer.
+    pub fn set_write_timeout(&mut self, timeout: Duration) {
+        self.stream.set_write_timeout(Some(timeout)).unwrap();
+    }
+
     /// Sends these bytes unchanged.
     ///
     /// # Errors

@@ -148,7 +148,7 @@ impl<U: ServerSocket> Pooling<U> {
         match &self.attachment {
             Attachment::Failed(_) => return Route::Own,
             Attachment::Taking(_) | Attachment::Taken(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.pool.take(lane(sharing)) {
+            Attachment::Detached => match self.take(self.lane(sharing)) {
                 Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
                 Ok(taken) => {
                     let is_revocable = expects_reply && matches!(taken, Taken::Waits(_));
@@ -174,6 +174,25 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// Records a request that is sent on the client's connection.
+    /// Asks for a connection for a request of the client.
+    fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
+        if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
+            return Err(TakeError::LoginNeeded);
+        }
+        self.pool.take(lane)
+    }
+
+    /// The connections that a request may use.
+    fn lane(&self, sharing: Sharing) -> Lane {
+        match sharing {
+            // Whoever has not logged in continues nothing, and must not hold up the questions that precede logins.
+            _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
+            Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
+            Sharing::Continuation => Lane::Continuation,
+            Sharing::Awaiting => Lane::Awaiting,
+        }
+    }
+
     fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
         self.opens_waiting_cursor = opens_waiting_cursor(head);
@@ -307,6 +326,7 @@ where
         {
             return Ok(Some(error));
         }
+        let lane = pooling.lane(sharing);
         if let Some(pooling) = &mut self.pooling {
             pooling.note_sent(frame, sharing, watched);
         }
@@ -378,15 +398,6 @@ impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
             Self::Attached(..) => "Attached",
             Self::Failed(_) => "Failed",
         })
-    }
-}
-
-/// The connections that a request may use.
-fn lane(sharing: Sharing) -> Lane {
-    match sharing {
-        Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
-        Sharing::Continuation => Lane::Continuation,
-        Sharing::Awaiting => Lane::Awaiting,
     }
 }
 
