@@ -11,6 +11,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::time::Instant;
+
 use self::hello::AwaitedHello;
 use self::login::ParkedLogin;
 use crate::command::{code, error_reply, write_overload_labels};
@@ -19,16 +21,16 @@ use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cu
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::Member;
-use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, ServerSocket, TakeError, Taken};
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::Header;
 
-/// The largest request that is collected before it takes a connection. A larger one streams through, and holds the
-/// connection while it arrives.
+/// The largest request that is collected before it takes a connection. A larger one streams through once its body has
+/// arrived, and holds the connection while its documents arrive.
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
 /// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
@@ -39,6 +41,8 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     member: Arc<Member<U>>,
     /// The pool of the client's user.
     pool: Arc<Pool<U>>,
+    /// When the client must log in again.
+    login_ends: Option<Instant>,
     attachment: Attachment<U>,
     /// A login that has begun.
     conversation: Option<Arc<ParkedLogin<U>>>,
@@ -105,6 +109,7 @@ impl<U: ServerSocket> Pooling<U> {
         Self {
             member,
             pool,
+            login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
             awaited: None,
@@ -169,11 +174,6 @@ impl<U: ServerSocket> Pooling<U> {
         Route::Ready
     }
 
-    fn sharing(&self, head: &[u8]) -> Sharing {
-        sharing(head, |cursor| self.member.is_waiting_cursor(cursor))
-    }
-
-    /// Records a request that is sent on the client's connection.
     /// Asks for a connection for a request of the client.
     fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
@@ -193,6 +193,11 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
+    fn sharing(&self, head: &[u8]) -> Sharing {
+        sharing(head, |cursor| self.member.is_waiting_cursor(cursor))
+    }
+
+    /// Records a request that is sent on the client's connection.
     fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
         self.opens_waiting_cursor = opens_waiting_cursor(head);
@@ -285,6 +290,13 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
+    /// Leaves the connection, on which an operation may be in progress.
+    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
+        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            abandon(lease, PooledConnection { stream, details });
+        }
+    }
+
     fn reply_id(&mut self) -> i32 {
         self.next_reply_id = self.next_reply_id.wrapping_add(1);
         self.next_reply_id
@@ -309,24 +321,17 @@ where
         frame: &[u8],
         watched: bool,
     ) -> Result<Option<TakeError>, End> {
-    /// Leaves the connection, on which an operation may be in progress.
-    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
-        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            abandon(lease, PooledConnection { stream, details });
-        }
-    }
-
         let Some(pooling) = &mut self.pooling else { return Ok(None) };
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
         }
         let sharing = pooling.sharing(frame);
+        let lane = pooling.lane(sharing);
         if !pooling.is_attached()
-            && let Some(error) = self.take_connection_of(lane(sharing), watched).await?
+            && let Some(error) = self.take_connection_of(lane, watched).await?
         {
             return Ok(Some(error));
         }
-        let lane = pooling.lane(sharing);
         if let Some(pooling) = &mut self.pooling {
             pooling.note_sent(frame, sharing, watched);
         }
@@ -339,9 +344,9 @@ where
         lane: Lane,
         watched: bool,
     ) -> Result<Option<TakeError>, End> {
-        let Some(pool) = self.pooling.as_ref().map(|pooling| pooling.pool.clone()) else { return Ok(None) };
-        let taken = match pool.take(lane) {
-            Ok(taken) => taken,
+        let Some(pooling) = &self.pooling else { return Ok(None) };
+        let (pool, taken) = match pooling.take(lane) {
+            Ok(taken) => (pooling.pool.clone(), taken),
             Err(error) => return Ok(Some(error)),
         };
         Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {

@@ -270,7 +270,7 @@ impl<S: ServerSocket> Pool<S> {
     /// before, under the same name: then this pool must be replaced.
     pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<ClientKey>) -> bool {
         let mut known = self.login();
-        if known.identity.is_some() && identity.is_some() && known.identity != identity {
+        if known.identity.as_ref().zip(identity.as_ref()).is_some_and(|(known, new)| !known.fits(new)) {
             return false;
         }
         known.identity = identity.or_else(|| known.identity.take());
