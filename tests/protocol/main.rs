@@ -12,6 +12,7 @@ mod handshake;
 mod malformed_clients;
 mod message_limits;
 mod pool;
+mod pool_chaos;
 mod pool_failures;
 mod pool_hellos;
 mod pool_queues;
