@@ -41,7 +41,7 @@ pub(super) struct PoolArguments {
     /// its own].
     #[arg(long, value_name = "COUNT", value_parser = values::count)]
     pool_size: Option<usize>,
-    /// Connections of these that only transactions and cursors in progress may use [default: a tenth of the size].
+    /// Connections of these that only transactions in progress, and one login, may use [default: a tenth of the size].
     #[arg(long, value_name = "COUNT", value_parser = values::count, requires = "pool_size")]
     pool_reserve: Option<usize>,
     /// How long a request waits for a server connection before it is rejected [default: 5s].

@@ -52,7 +52,7 @@ pub fn transaction(head: &[u8]) -> Option<TransactionChange> {
 }
 
 /// Whether the body is that of a statement in a transaction.
-pub(super) fn continues(body: &[u8]) -> bool {
+fn continues(body: &[u8]) -> bool {
     let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
     let searched = body.get(..length.min(body.len()).min(SEARCHED)).unwrap_or_default();
     AUTOCOMMIT.find(searched).is_some() && peek(body).any(|field| field.key == b"autocommit")

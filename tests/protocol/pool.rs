@@ -1,7 +1,9 @@
 //! `pool:`: clients share server connections. Nobody gets another client's reply or user, requests keep their order,
 //! transactions go on in a full pool, and the server sees no more connections than configured.
 
+use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use bson::{Binary, Bson, Document, doc, spec::BinarySubtype};
@@ -27,6 +29,20 @@ pub(super) fn pooled(uri: &str, size: &str) -> Builder {
 /// of their name only.
 pub(super) fn with_users() -> Mongod {
     let mongod = Mongod::start_with(Kind::Standalone, &["--auth"]);
+    let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
+    assert_eq!(created.get_f64("ok").unwrap(), 1.0);
+    mongod
+}
+
+/// The same as a replica set.
+pub(super) fn replica_set_with_users() -> Mongod {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("docward-pool-key-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let key = std::env::temp_dir().join(name);
+    std::fs::write(&key, "docwardtestkey").unwrap();
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    let mongod = Mongod::start_with(Kind::ReplicaSet, &["--auth", "--keyFile", key.to_str().unwrap()]);
+    std::fs::remove_file(key).unwrap();
     let created = mongod.command("admin", doc! {"createUser": "root", "pwd": "secret", "roles": ["root"]});
     assert_eq!(created.get_f64("ok").unwrap(), 1.0);
     mongod
@@ -132,8 +148,9 @@ fn a_read_sees_the_unacknowledged_write_before_it() {
     busy.into_iter().for_each(|thread| thread.join().unwrap());
 }
 
-fn in_transaction(mut command: Document, begins: bool) -> Document {
-    let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![9; 16] };
+/// The command as a statement of a transaction of its own session.
+pub(super) fn in_transaction(mut command: Document, begins: bool, session: u8) -> Document {
+    let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![session; 16] };
     command.extend(doc! {"lsid": {"id": id}, "txnNumber": 1i64, "autocommit": false});
     if begins {
         command.insert("startTransaction", true);
@@ -149,7 +166,7 @@ async fn a_transaction_commits_although_blocked_writes_fill_the_pool() {
     let address = docward.address();
     let update = doc! {"update": "free", "updates": [{"q": {"_id": 1}, "u": {"$inc": {"n": 1}}}]};
     let mut client = Client::connect(&address);
-    let begun = client.command("shop", in_transaction(update.clone(), true));
+    let begun = client.command("shop", in_transaction(update.clone(), true, 9));
     assert_eq!(begun.get_f64("ok").unwrap(), 1.0, "{begun}");
     // They wait for the transaction, on every connection that is not reserved and in the queue.
     let blocked: Vec<_> = (0..12)
@@ -167,7 +184,7 @@ async fn a_transaction_commits_although_blocked_writes_fill_the_pool() {
     };
     poll(TIMEOUT, waiting).expect("the updates do not wait");
     let started = Instant::now();
-    let committed = client.command("admin", in_transaction(doc! {"commitTransaction": 1}, false));
+    let committed = client.command("admin", in_transaction(doc! {"commitTransaction": 1}, false, 9));
     assert_eq!(committed.get_f64("ok").unwrap(), 1.0, "{committed}");
     assert!(started.elapsed() < SOON);
     for thread in blocked {
@@ -530,7 +547,7 @@ fn a_client_that_leaves_in_the_middle_ends_its_operation() {
     };
     for _ in 0..3 {
         let mut client = Client::connect(&docward.address());
-        let slow = doc! {"find": "free", "filter": {"$where": "sleep(100) || true"}, "$db": "shop"};
+        let slow = doc! {"find": "free", "filter": {"$where": "sleep(3000) || true"}, "$db": "shop"};
         client.send(&Message::new(slow));
         poll(TIMEOUT, || (running() == 1).then_some(())).unwrap();
         drop(client);

@@ -17,14 +17,14 @@ use support::replica_set::ReplicaSet;
 use super::pool::{USERS, assert_markers, connect, create, live, pooled, with_users};
 
 /// A relay to `server` that cuts most connections after a random number of bytes in either direction.
-struct CuttingRelay {
-    address: String,
-    cuts: Arc<AtomicUsize>,
+pub(super) struct CuttingRelay {
+    pub(super) address: String,
+    pub(super) cuts: Arc<AtomicUsize>,
     ends: Arc<AtomicBool>,
 }
 
 impl CuttingRelay {
-    fn start(server: String) -> Self {
+    pub(super) fn start(server: String) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (cuts, ends) = (Arc::<AtomicUsize>::default(), Arc::<AtomicBool>::default());

@@ -3,6 +3,7 @@
 
 use std::num::NonZeroU32;
 use std::sync::Mutex;
+use std::time::Duration;
 
 use aws_lc_rs::{digest, hmac, pbkdf2};
 use base64::Engine as _;
@@ -84,6 +85,17 @@ impl Scram {
         *derived = Some((salt, rounds, key));
         key
     }
+}
+
+/// Logs in. Returns the code of the server's error; `None`: the connection was closed, or it took too long.
+pub fn try_log_in(client: &mut Client, scram: &Scram, timeout: Duration) -> Option<Result<(), i32>> {
+    let begun = client.try_command("admin", scram.start(true), timeout)?;
+    let failure = |reply: &Document| reply.get_i32("code").unwrap_or_else(|_| panic!("{reply}"));
+    if !begun.contains_key("conversationId") {
+        return Some(Err(failure(&begun)));
+    }
+    let ended = client.try_command("admin", scram.proof(&begun), timeout)?;
+    Some(if ended.get_bool("done").unwrap_or(false) { Ok(()) } else { Err(failure(&ended)) })
 }
 
 /// Logs in a user of `admin`; panics if the server refuses.

@@ -40,6 +40,11 @@ impl Client {
         Client { stream: socket.into(), last_request_id: 0 }
     }
 
+    /// Sending fails when it takes longer.
+    pub fn set_write_timeout(&mut self, timeout: Duration) {
+        self.stream.set_write_timeout(Some(timeout)).unwrap();
+    }
+
     /// Sends these bytes unchanged.
     ///
     /// # Errors
@@ -106,7 +111,9 @@ impl Client {
         command.insert("$db", database);
         self.last_request_id += 1;
         self.try_send_bytes(&Message::new(command).to_frame(self.last_request_id, 0).to_bytes()).ok()?;
-        Some(Message::parse(&self.receive_within(timeout).ok()??).body().clone())
+        let frame = self.receive_within(timeout).ok()??;
+        assert_eq!(frame.response_to, self.last_request_id, "reply to another request");
+        Some(Message::parse(&frame).body().clone())
     }
 
     /// Returns true if the peer closes the connection without sending more; panics on a frame.

@@ -5,6 +5,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use sha2::{Digest, Sha256};
 
 use super::scram::{Mechanism, StoredCredentials, user_of};
 use crate::command::Reply;
@@ -57,18 +58,22 @@ pub struct Outcome {
 }
 
 /// What identifies a user beyond its name: it changes when the user is dropped and created again, or gets another
-/// password.
+/// password. It consists of hashes, of which nothing can be computed that helps to log in.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Identity {
-    user_id: Vec<u8>,
-    stored: Vec<(Mechanism, StoredCredentials)>,
+    user_id: Hash,
+    /// `None`: the server does not give the credentials.
+    credentials: Option<Hash>,
 }
 
+type Hash = [u8; 32];
+
 impl Identity {
-    /// Returns what the server stores for a mechanism.
+    /// Returns whether both can be of the same user with the same password.
     #[must_use]
-    pub fn stored(&self, mechanism: Mechanism) -> Option<&StoredCredentials> {
-        self.stored.iter().find(|(known, _)| *known == mechanism).map(|(_, stored)| stored)
+    pub fn fits(&self, other: &Self) -> bool {
+        let same_password = self.credentials.zip(other.credentials).is_none_or(|(one, other)| one == other);
+        self.user_id == other.user_id && same_password
     }
 }
 
@@ -220,19 +225,31 @@ pub fn identity_question(request_id: i32, user: &User) -> Vec<u8> {
     })
 }
 
-/// Returns the identity in a reply to [`identity_question`]; `None` if the server does not give it.
+/// Returns the identity in a reply to [`identity_question`]; `None` if the server does not give it. `salt` must be random
+/// and the same for identities that are compared.
 #[must_use]
-pub fn read_identity(reply: &[u8]) -> Option<Identity> {
-    let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
-    let mut users = reply.body.get("users").and_then(Value::as_array)?.values();
-    let user = users.next().and_then(Value::as_document).filter(|_| users.next().is_none())?;
-    let credentials = user.get("credentials").and_then(Value::as_document)?;
-    let stored = Mechanism::ALL.into_iter().filter_map(|mechanism| {
-        let found = credentials.get(mechanism.name()).and_then(Value::as_document)?;
-        let key = |field: &str| BASE64.decode(found.get(field).and_then(Value::as_str)?).ok();
-        Some((mechanism, StoredCredentials { stored_key: key("storedKey")?, server_key: key("serverKey")? }))
-    });
-    Some(Identity { user_id: user.get("userId")?.bytes.to_vec(), stored: stored.collect() })
+pub fn read_identity(reply: &[u8], salt: &[u8]) -> Option<Identity> {
+    let reply = Reply::parse(reply).ok()?;
+    let user = user_info(&reply)?;
+    let hash =
+        |value: Value<'_>| -> Hash { Sha256::new().chain_update(salt).chain_update(value.bytes).finalize().into() };
+    Some(Identity { user_id: hash(user.get("userId")?), credentials: user.get("credentials").map(hash) })
+}
+
+/// Returns what the server stores for a mechanism, from a reply to [`identity_question`]; `None` if it does not give it.
+#[must_use]
+pub fn read_stored(reply: &[u8], mechanism: Mechanism) -> Option<StoredCredentials> {
+    let reply = Reply::parse(reply).ok()?;
+    let credentials = user_info(&reply)?.get("credentials").and_then(Value::as_document)?;
+    let found = credentials.get(mechanism.name()).and_then(Value::as_document)?;
+    let key = |field: &str| BASE64.decode(found.get(field).and_then(Value::as_str)?).ok();
+    Some(StoredCredentials { stored_key: key("storedKey")?, server_key: key("serverKey")? })
+}
+
+/// The one user in a reply to [`identity_question`].
+fn user_info<'r>(reply: &Reply<'r>) -> Option<Document<'r>> {
+    let mut users = reply.body.get("users").and_then(Value::as_array).filter(|_| reply.is_ok())?.values();
+    users.next().and_then(Value::as_document).filter(|_| users.next().is_none())
 }
 
 /// Makes `message`, a server's reply, the reply to the client's request.
@@ -326,16 +343,28 @@ mod tests {
 
     #[test]
     fn an_identity_changes_with_the_user_and_its_password() {
-        let reply = |id: u8, key: &str| {
+        let reply = |id: u8, key: Option<&str>| {
             let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![id; 16] };
-            let credentials = doc! {"SCRAM-SHA-256": {"storedKey": key, "serverKey": "AA=="}};
-            let user = doc! {"userId": id, "user": "ann", "credentials": credentials};
-            read_identity(&frame(&doc! {"users": [user], "ok": 1.0})).unwrap()
+            let mut user = doc! {"userId": id, "user": "ann"};
+            if let Some(key) = key {
+                user.insert("credentials", doc! {"SCRAM-SHA-256": {"storedKey": key, "serverKey": "AA=="}});
+            }
+            frame(&doc! {"users": [user], "ok": 1.0})
         };
-        assert_eq!(reply(1, "AAAA"), reply(1, "AAAA"));
-        assert_ne!(reply(1, "AAAA"), reply(2, "AAAA"));
-        assert_ne!(reply(1, "AAAA"), reply(1, "BBBB"));
-        assert!(reply(1, "AAAA").stored(Mechanism::Sha256).is_some());
-        assert_eq!(read_identity(&frame(&doc! {"users": [], "ok": 1.0})), None);
+        let identity = |id, key| read_identity(&reply(id, key), b"salt").unwrap();
+        let known = identity(1, Some("AAAA"));
+        for (id, key, fits) in [
+            (1, Some("AAAA"), true),
+            (1, None, true),
+            (2, Some("AAAA"), false),
+            (2, None, false),
+            (1, Some("BBBB"), false),
+        ] {
+            assert_eq!(known.fits(&identity(id, key)), fits, "{id} {key:?}");
+        }
+        assert_ne!(read_identity(&reply(1, None), b"other").unwrap(), identity(1, None));
+        assert_eq!(read_stored(&reply(1, Some("AAAA")), Mechanism::Sha256).unwrap().stored_key, [0, 0, 0]);
+        assert!(read_stored(&reply(1, None), Mechanism::Sha256).is_none());
+        assert_eq!(read_identity(&frame(&doc! {"users": [], "ok": 1.0}), b"salt"), None);
     }
 }

@@ -9,7 +9,7 @@ use memchr::memmem::Finder;
 
 use crate::command::{CommandClass, classify};
 use crate::document::peek;
-use crate::engine::transactions::{SEARCHED, continues};
+use crate::engine::transactions::SEARCHED;
 use crate::wire::header::{HEADER_LENGTH, Header, OpCode};
 use crate::wire::op_msg::{BODY_AT, EXHAUST_ALLOWED};
 
@@ -17,7 +17,7 @@ use crate::wire::op_msg::{BODY_AT, EXHAUST_ALLOWED};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Sharing {
     Ordinary,
-    /// It continues or ends something that the server holds open, such as a transaction or a cursor.
+    /// It continues or ends something that the server holds open and that others may wait for, such as a transaction.
     Continuation,
     /// A getMore that waits for new documents.
     Awaiting,
@@ -53,8 +53,19 @@ impl Pin {
     }
 }
 
+/// The longest body in which fields are looked for.
+pub const MAX_BODY_LENGTH: usize = 1 << 20;
+
 static CHANGE_STREAM: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"$changeStream\0"));
 static AWAIT_DATA: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"awaitData\0"));
+
+/// Returns whether `head` is enough for [`sharing`]: it contains the whole body, or as much of it as is looked at.
+#[must_use]
+pub fn is_enough(head: &[u8]) -> bool {
+    let Some((_, body)) = split(head) else { return true };
+    let length = body.first_chunk().map_or(0, |length| u32::from_le_bytes(*length) as usize);
+    body.len() >= length || length > MAX_BODY_LENGTH
+}
 
 /// Returns how the request that begins with `head` may share a connection. `waits` tells whether a cursor waits for new
 /// documents.
@@ -70,9 +81,7 @@ pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {
         b"getMore" if first.value.as_integer().is_some_and(waits) => Sharing::Awaiting,
         // The server accepts maxTimeMS only for cursors that wait (manual, "getMore").
         b"getMore" if peek(body).any(|field| field.key == b"maxTimeMS") => Sharing::Awaiting,
-        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"getMore" | b"killCursors" => {
-            Sharing::Continuation
-        }
+        b"abortTransaction" | b"commitTransaction" | b"endSessions" | b"killCursors" => Sharing::Continuation,
         name if classify(name) == CommandClass::Unknown => Sharing::Pinned(Pin::UnknownCommand),
         _ if continues_transaction(body) => Sharing::Continuation,
         _ => Sharing::Ordinary,
@@ -99,9 +108,14 @@ fn split(head: &[u8]) -> Option<(u32, &[u8])> {
     Some((flags, here.get(BODY_AT..).filter(|_| body_first)?))
 }
 
+/// These fields come after the command's own, which may be long: filters, pipelines, documents.
 fn continues_transaction(body: &[u8]) -> bool {
-    let begins = || peek(body).find(|field| field.key == b"startTransaction").and_then(|field| field.value.as_bool());
-    continues(body) && begins() != Some(true)
+    let (mut is_statement, mut begins) = (false, false);
+    for field in peek(body) {
+        is_statement |= field.key == b"autocommit";
+        begins |= field.key == b"startTransaction" && field.value.as_bool() == Some(true);
+    }
+    is_statement && !begins
 }
 
 #[cfg(test)]
@@ -131,7 +145,11 @@ mod tests {
             (doc! {"abortTransaction": 1, "$db": "admin"}, Sharing::Continuation),
             (doc! {"killCursors": "c", "cursors": [1_i64], "$db": "d"}, Sharing::Continuation),
             (doc! {"endSessions": [], "$db": "admin"}, Sharing::Continuation),
-            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Continuation),
+            (doc! {"getMore": 7_i64, "collection": "c", "$db": "d"}, Sharing::Ordinary),
+            (
+                doc! {"getMore": 7_i64, "collection": "c", "txnNumber": 1_i64, "autocommit": false, "$db": "d"},
+                Sharing::Continuation,
+            ),
             (doc! {"getMore": 8_i64, "collection": "c", "$db": "d"}, Sharing::Awaiting),
             (doc! {"getMore": 7_i64, "collection": "c", "maxTimeMS": 5, "$db": "d"}, Sharing::Awaiting),
             (doc! {"noSuchCommand": 1, "$db": "d"}, Sharing::Pinned(Pin::UnknownCommand)),
@@ -145,6 +163,26 @@ mod tests {
         body_last.sequence("documents", |_| {});
         body_last.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(&doc! {"ping": 1}).unwrap().as_bytes()));
         assert_eq!(sharing(&body_last.finish(), |_| false), Sharing::Pinned(Pin::UnknownCommand));
+    }
+
+    #[test]
+    fn a_long_statement_of_a_transaction_is_recognized_when_its_body_has_arrived() {
+        let many: Vec<String> = (0..500).map(|number| format!("{number:0>100}")).collect();
+        let body = doc! {"find": "c", "filter": {"a": {"$in": many}}, "txnNumber": 1_i64, "autocommit": false};
+        let long = frame(0, &body);
+        assert!(is_enough(&long));
+        assert_eq!(sharing(&long, |_| false), Sharing::Continuation);
+        assert!(!is_enough(&long[..long.len() - 1]));
+        let mut with_documents = MessageWriter::new(1, 0, 0, 0);
+        with_documents.body(|out| {
+            let body = RawDocumentBuf::try_from(&doc! {"insert": "c", "$db": "d"}).unwrap();
+            out.extend_from_slice(body.as_bytes());
+        });
+        with_documents.sequence("documents", |out| out.extend_from_slice(&[0; 1000]));
+        let with_documents = with_documents.finish();
+        assert!(is_enough(&with_documents[..100]), "the documents after the body do not matter");
+        let text = "a".repeat(MAX_BODY_LENGTH);
+        assert!(is_enough(&frame(0, &doc! {"find": "c", "filter": {"a": text}})[..100]));
     }
 
     #[test]

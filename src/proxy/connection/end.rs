@@ -135,6 +135,11 @@ impl End {
         }
     }
 
+    /// Whether the server has caused it: then it carries out nothing more for the client.
+    pub(in crate::proxy) fn is_of_server(&self) -> bool {
+        matches!(self, Self::UpstreamClosed | Self::UpstreamError(_) | Self::Upstream(_))
+    }
+
     /// Whether it is logged as a warning. Other ends are routine.
     pub(in crate::proxy) fn is_remarkable(&self) -> bool {
         matches!(

@@ -5,6 +5,7 @@
 
 use crate::document;
 use crate::engine::handshake::negotiation::{Negotiation, is_never_compressed};
+use crate::engine::pooling::sharing::{MAX_BODY_LENGTH, is_enough};
 use crate::engine::{ClientState, Triage};
 use crate::proxy::connection::end::{ClientFault, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
@@ -110,10 +111,20 @@ impl<P: Interceptor, U: ServerSocket> Requests<'_, P, U> {
         if head.len() < header.length.min(peek_length(envelope.compressor, MAX_TRIAGE_LENGTH)) {
             return Ok(FrameClass::More);
         }
-        match peek(head, DecompressLimit::Checked(MAX_TRIAGE_LENGTH)) {
+        let is_whole = head.len() >= header.length;
+        let mut inner = peek(head, DecompressLimit::Checked(MAX_TRIAGE_LENGTH));
+        // Only clients that share connections need the whole body.
+        if self.pooling.as_ref().is_some_and(|pooling| pooling.is_shared())
+            && inner.as_ref().is_ok_and(|inner| !is_enough(inner))
+        {
+            if !is_whole {
+                return Ok(FrameClass::More);
+            }
+            inner = peek(head, DecompressLimit::UpTo(FLAGS_LENGTH + 1 + MAX_BODY_LENGTH));
+        }
+        match inner {
             Ok(inner) => {
                 let triage = self.rules.triage(&inner, &self.client_state.listener_kind);
-                let is_whole = head.len() >= header.length;
                 let arriving = Arriving { head: &inner, is_whole, length: header.length };
                 self.act(triage, &envelope.header, arriving, Some(envelope.compressor))
             }

@@ -67,6 +67,9 @@ where
         log(&end, &self.relay.client.state);
         // Bytes that the peer does not take in time are lost.
         let _ = Box::pin(timeout(FLUSH_TIMEOUT, final_flush(&mut self.relay, &end))).await;
+        if !end.is_of_server() {
+            self.relay.abandon_server();
+        }
     }
 
     /// Relays until the connection ends.

@@ -49,6 +49,9 @@ struct PendingReply {
 #[derive(Debug, Default)]
 pub(in crate::proxy) struct PendingReplies {
     queue: VecDeque<PendingReply>,
+    /// Every reply must name its request, because other clients use the server connection, too. Otherwise only replies
+    /// to hellos must, and the client checks the others itself.
+    is_strict: bool,
     /// The command of the next request to become pending.
     pub(in crate::proxy) command: CommandName,
     /// Its span, if it is sampled.
@@ -86,11 +89,16 @@ enum TimingProgress {
 pub(in crate::proxy) enum ReplyOutOfOrder {
     #[error("the upstream sent a reply (responseTo {0}) without a pending request")]
     Unexpected(i32),
-    #[error("the upstream answered request {response_to}, but the next reply is due to the hello {request_id}")]
-    NotTheHello { request_id: i32, response_to: i32 },
+    #[error("the upstream answered request {response_to}, but the next reply is due to request {request_id}")]
+    NotTheRequest { request_id: i32, response_to: i32 },
 }
 
 impl PendingReplies {
+    /// `is_strict`: every reply must name its request.
+    pub(in crate::proxy) fn new(is_strict: bool) -> Self {
+        Self { is_strict, ..Self::default() }
+    }
+
     pub(in crate::proxy) fn is_empty(&self) -> bool {
         self.queue.is_empty()
     }
@@ -166,9 +174,8 @@ impl PendingReplies {
         };
         let (request_id, response_to) = (pending.request_id, header.response_to);
         let treatment = pending.treatment;
-        // Clients check the `responseTo` of forwarded replies themselves.
-        if matches!(treatment, ReplyAction::Hello(_)) && request_id != response_to {
-            return Err(ReplyOutOfOrder::NotTheHello { request_id, response_to });
+        if request_id != response_to && (self.is_strict || matches!(treatment, ReplyAction::Hello(_))) {
+            return Err(ReplyOutOfOrder::NotTheRequest { request_id, response_to });
         }
         if pending.progress == TimingProgress::Sent {
             pending.progress = TimingProgress::Accounted;
@@ -281,6 +288,21 @@ mod tests {
     }
 
     #[test]
+    fn on_a_shared_connection_every_reply_names_its_request() {
+        for is_strict in [false, true] {
+            for treatment in [ReplyAction::Forward, ReplyAction::Cursor(None), ReplyAction::Convert(None)] {
+                let mut pending = PendingReplies::new(is_strict);
+                pending.push(1, treatment);
+                let wrong = ReplyOutOfOrder::NotTheRequest { request_id: 1, response_to: 2 };
+                assert_eq!(answer(&mut pending, 50, 2, false), if is_strict { Err(wrong) } else { Ok(treatment) });
+            }
+            let mut pending = PendingReplies::new(is_strict);
+            pending.push_own(i32::MIN);
+            assert_eq!(answer(&mut pending, 50, 7, false).is_err(), is_strict);
+        }
+    }
+
+    #[test]
     fn each_request_is_measured_once() {
         let mut pending = PendingReplies { command: CommandName::from_bytes(b"find"), ..PendingReplies::default() };
         pending.push(1, ReplyAction::Forward);
@@ -316,7 +338,7 @@ mod tests {
         assert_eq!(answer(&mut pending, 50, 7, true), Ok(HELLO));
         assert_eq!(answer(&mut pending, 51, 50, true), Ok(HELLO));
         assert_eq!(pending.awaited_hello(), Some((51, None)));
-        let wrong = ReplyOutOfOrder::NotTheHello { request_id: 51, response_to: 7 };
+        let wrong = ReplyOutOfOrder::NotTheRequest { request_id: 51, response_to: 7 };
         assert_eq!(answer(&mut pending, 52, 7, false), Err(wrong));
         assert_eq!(answer(&mut pending, 52, 51, false), Ok(HELLO));
         assert!(pending.is_empty());

@@ -113,7 +113,7 @@ where
             server: ServerHalf::new(stream),
             negotiation: Negotiation::new(listener_context.process.traffic.compressors.clone()),
             listener_context,
-            pending: PendingReplies::default(),
+            pending: PendingReplies::new(pooling.is_some()),
             collected: None,
             kept: None,
             activity: Activity::default(),

@@ -133,7 +133,7 @@ impl Role {
 /// Sends a message and returns the whole reply.
 ///
 /// # Errors
-/// I/O errors of the socket, or `InvalidData` for a reply that is invalid or too long.
+/// I/O errors of the socket, or `InvalidData` for a reply that is invalid, too long, or to another request.
 pub(in crate::proxy) async fn exchange<S>(stream: &mut S, request: &[u8]) -> io::Result<Vec<u8>>
 where
     S: AsyncRead + AsyncWrite + Unpin,
@@ -143,7 +143,8 @@ where
     let mut reply = vec![0; HEADER_LENGTH];
     stream.read_exact(&mut reply).await?;
     let header = Header::parse(&reply).map_err(invalid)?.ok_or(ErrorKind::InvalidData)?;
-    if header.length > MAX_HELLO_LENGTH {
+    let asked = Header::of_frame(request).map_err(invalid)?;
+    if header.length > MAX_HELLO_LENGTH || header.response_to != asked.request_id {
         return Err(ErrorKind::InvalidData.into());
     }
     reply.resize(header.length, 0);

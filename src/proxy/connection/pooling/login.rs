@@ -205,11 +205,17 @@ where
     async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
         let Conversation { pool, mut lease, mut connection, user, mechanism, transcript } = conversation;
         let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
-        let Some(identity) = found.map_err(End::UpstreamError)? else {
+        let Some(found) = found.map_err(End::UpstreamError)? else {
             return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
         };
-        let stored = identity.as_ref().and_then(|identity| identity.stored(mechanism));
-        let key = stored.and_then(|stored| transcript.client_key(mechanism, stored));
+        let settings = *pool.member().settings();
+        let identity = found.identity();
+        // Without `credentials: keep` nothing is computed that could log in.
+        let stored = settings.keep_credentials.then(|| found.stored(mechanism)).flatten();
+        drop(found);
+        let key = stored.as_ref().and_then(|stored| transcript.client_key(mechanism, stored));
+        // A user that was created again cannot be told from this one, if the server does not identify it.
+        let ends = identity.is_none().then(|| Instant::now() + settings.max_lifetime);
         if stored.is_some() && key.is_none() {
             // The password was changed after the server had accepted the proof.
             return Err(End::LoginNeeded(TakeError::LoginNeeded));
@@ -230,6 +236,7 @@ where
         };
         if let Some(pooling) = &mut self.pooling {
             pooling.pool = pool;
+            pooling.login_ends = ends;
         }
         self.client.state.must_log_in = false;
         self.client.state.users = Some(vec![(user.database, user.name)]);
@@ -241,6 +248,7 @@ where
         if let Some(pooling) = &mut self.pooling {
             pooling.conversation = None;
             pooling.pool = pooling.member.pool(None);
+            pooling.login_ends = None;
             self.client.state.must_log_in = pooling.login_required;
         }
     }

@@ -11,14 +11,17 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use tokio::time::Instant;
+
 use self::hello::AwaitedHello;
 use self::login::ParkedLogin;
 use crate::command::{code, error_reply, write_overload_labels};
 use crate::engine::handshake::negotiation::Negotiation;
-use crate::engine::pooling::sharing::{self, Sharing, opens_waiting_cursor, sharing};
+use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
@@ -26,10 +29,10 @@ use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, Se
 use crate::proxy::transport::socket::ClientSocket;
 use crate::wire::Header;
 
-/// The largest request that is collected before it takes a connection. A larger one streams through, and holds the
-/// connection while it arrives.
+/// The largest request that is collected before it takes a connection. A larger one streams through once its body has
+/// arrived, and holds the connection while its documents arrive.
 const MAX_COLLECTED_LENGTH: usize = 128 * 1024;
-/// The id of docward's own ping after an unacknowledged write. Clients' ids do not matter: replies come in order.
+/// The id of docward's own ping after an unacknowledged write.
 pub(in crate::proxy) const BARRIER_ID: i32 = i32::MIN;
 
 /// A client's share in the pools of its member.
@@ -38,6 +41,8 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     member: Arc<Member<U>>,
     /// The pool of the client's user.
     pool: Arc<Pool<U>>,
+    /// When the client must log in again.
+    login_ends: Option<Instant>,
     attachment: Attachment<U>,
     /// A login that has begun.
     conversation: Option<Arc<ParkedLogin<U>>>,
@@ -104,6 +109,7 @@ impl<U: ServerSocket> Pooling<U> {
         Self {
             member,
             pool,
+            login_ends: None,
             attachment: Attachment::Detached,
             conversation: None,
             awaited: None,
@@ -137,7 +143,7 @@ impl<U: ServerSocket> Pooling<U> {
         expects_reply: bool,
         negotiation: &mut Negotiation,
     ) -> Route {
-        if !request.is_whole && request.length <= MAX_COLLECTED_LENGTH {
+        if !request.is_whole && (request.length <= MAX_COLLECTED_LENGTH || !is_enough(request.head)) {
             return Route::NotYet;
         }
         if self.is_taking() {
@@ -147,7 +153,7 @@ impl<U: ServerSocket> Pooling<U> {
         match &self.attachment {
             Attachment::Failed(_) => return Route::Own,
             Attachment::Taking(_) | Attachment::Taken(_) | Attachment::Attached(..) => {}
-            Attachment::Detached => match self.pool.take(lane(sharing)) {
+            Attachment::Detached => match self.take(self.lane(sharing)) {
                 Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
                 Ok(taken) => {
                     let is_revocable = expects_reply && matches!(taken, Taken::Waits(_));
@@ -166,6 +172,25 @@ impl<U: ServerSocket> Pooling<U> {
         }
         self.note_sent(request.head, sharing, expects_reply);
         Route::Ready
+    }
+
+    /// Asks for a connection for a request of the client.
+    fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
+        if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
+            return Err(TakeError::LoginNeeded);
+        }
+        self.pool.take(lane)
+    }
+
+    /// The connections that a request may use.
+    fn lane(&self, sharing: Sharing) -> Lane {
+        match sharing {
+            // Whoever has not logged in continues nothing, and must not hold up the questions that precede logins.
+            _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
+            Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
+            Sharing::Continuation => Lane::Continuation,
+            Sharing::Awaiting => Lane::Awaiting,
+        }
     }
 
     fn sharing(&self, head: &[u8]) -> Sharing {
@@ -265,6 +290,13 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
+    /// Leaves the connection, on which an operation may be in progress.
+    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
+        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            abandon(lease, PooledConnection { stream, details });
+        }
+    }
+
     fn reply_id(&mut self) -> i32 {
         self.next_reply_id = self.next_reply_id.wrapping_add(1);
         self.next_reply_id
@@ -294,8 +326,9 @@ where
             return Ok(Some(error));
         }
         let sharing = pooling.sharing(frame);
+        let lane = pooling.lane(sharing);
         if !pooling.is_attached()
-            && let Some(error) = self.take_connection_of(lane(sharing), watched).await?
+            && let Some(error) = self.take_connection_of(lane, watched).await?
         {
             return Ok(Some(error));
         }
@@ -311,9 +344,9 @@ where
         lane: Lane,
         watched: bool,
     ) -> Result<Option<TakeError>, End> {
-        let Some(pool) = self.pooling.as_ref().map(|pooling| pooling.pool.clone()) else { return Ok(None) };
-        let taken = match pool.take(lane) {
-            Ok(taken) => taken,
+        let Some(pooling) = &self.pooling else { return Ok(None) };
+        let (pool, taken) = match pooling.take(lane) {
+            Ok(taken) => (pooling.pool.clone(), taken),
             Err(error) => return Ok(Some(error)),
         };
         Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {
@@ -370,15 +403,6 @@ impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
             Self::Attached(..) => "Attached",
             Self::Failed(_) => "Failed",
         })
-    }
-}
-
-/// The connections that a request may use.
-fn lane(sharing: Sharing) -> Lane {
-    match sharing {
-        Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
-        Sharing::Continuation => Lane::Continuation,
-        Sharing::Awaiting => Lane::Awaiting,
     }
 }
 

@@ -50,6 +50,15 @@ where
         Ok(())
     }
 
+    /// Leaves the connection of the pool, if the client has one: the client's connection has ended.
+    pub(in crate::proxy) fn abandon_server(&mut self) {
+        if let Some(pooling) = &mut self.pooling
+            && let Some(stream) = self.server.stream.take()
+        {
+            pooling.abandon(stream);
+        }
+    }
+
     /// Waits for a connection of the pool, and then sends the request that needs it.
     pub(super) fn wait_for_server(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         let Some(pooling) = &mut self.pooling else { return Ok(StepProgress::Moved) };

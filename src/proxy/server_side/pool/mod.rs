@@ -4,6 +4,7 @@
 //! [`open`] opens and authenticates new ones. The connections of a pool are all logged in as its user, and only clients
 //! that the server has authenticated as that user get them. Next: [`crate::proxy::connection::pooling`].
 
+pub(in crate::proxy) mod abandoned;
 pub(in crate::proxy) mod counters;
 pub(in crate::proxy) mod member;
 pub(in crate::proxy) mod open;
@@ -35,7 +36,7 @@ use crate::wire::compressed::Compressor;
 pub struct PoolSettings {
     /// Most server connections; at least 2.
     pub size: usize,
-    /// Connections of these that only transactions and cursors in progress may use; at least 1, less than `size`.
+    /// Connections of these that only transactions in progress, and one login, may use; at least 1, less than `size`.
     pub reserve: usize,
     /// How long a request waits for a connection before it is rejected.
     pub max_wait: Duration,
@@ -121,7 +122,7 @@ pub(in crate::proxy) trait Parked: Send + Sync {
     fn give_up_after(&self, longest: Duration) -> bool;
 }
 
-/// How long a login may wait for its client while other logins wait for a connection.
+/// How long a login may wait for its client while other logins or transactions wait for a connection.
 const LOGIN_PAUSE: Duration = Duration::from_secs(1);
 
 /// What is known of a pool's user since its last login.
@@ -156,7 +157,7 @@ pub(in crate::proxy) enum TakeError {
     Unreachable(#[from] io::Error),
     #[error("the user changed, or docward cannot log in as it; the client must log in again")]
     LoginNeeded,
-    #[error("the client paused in its login while other logins waited; it must log in again")]
+    #[error("the client paused in its login while others waited; it must log in again")]
     LoginGivenUp,
 }
 
@@ -269,7 +270,7 @@ impl<S: ServerSocket> Pool<S> {
     /// before, under the same name: then this pool must be replaced.
     pub(in crate::proxy) fn note_login(&self, identity: Option<Identity>, key: Option<ClientKey>) -> bool {
         let mut known = self.login();
-        if known.identity.is_some() && identity.is_some() && known.identity != identity {
+        if known.identity.as_ref().zip(identity.as_ref()).is_some_and(|(known, new)| !known.fits(new)) {
             return false;
         }
         known.identity = identity.or_else(|| known.identity.take());
@@ -296,10 +297,14 @@ impl<S: ServerSocket> Pool<S> {
         parked.push(login);
     }
 
-    /// Gives up logins whose clients are slow, if other logins wait for a connection: each client may claim to be any
-    /// user, so they must not keep that user from logging in.
+    /// Gives up logins whose clients are slow, if other logins or transactions wait for a connection: each client may
+    /// claim to be any user, so they must not keep that user from logging in or committing.
     fn give_up_slow_logins(&self) {
-        if !self.lock().has_waiting(Lane::Login) {
+        let is_needed = {
+            let queue = self.lock();
+            queue.has_waiting(Lane::Login) || queue.has_waiting(Lane::Continuation)
+        };
+        if !is_needed {
             return;
         }
         let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));

@@ -1,23 +1,45 @@
 //! Opens connections of a pool, and logs in on them.
 
 use std::io::{self, ErrorKind};
+use std::sync::LazyLock;
 use std::time::Duration;
 
 use tokio::time::timeout;
+use zeroize::Zeroizing;
 
 use super::ServerSocket;
 use super::member::Member;
 use crate::command::{Reply, code};
 use crate::engine::pooling::login::{
     Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
+    read_stored,
 };
-use crate::engine::pooling::scram::{ClientKey, OwnLogin};
+use crate::engine::pooling::scram::{ClientKey, Mechanism, OwnLogin, StoredCredentials};
 use crate::engine::{read_users, users_question};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
 use crate::wire::compressed::Compressor;
 
 /// Bound on one exchange with a server on a connection that is being opened.
 const EXCHANGE_TIMEOUT: Duration = CONNECT_TIMEOUT;
+
+/// The salt of this process for the hashes of identities.
+static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| bson::Uuid::new().bytes());
+
+/// What the server tells of the user that is logged in on a connection. It may contain credentials, and is erased when it
+/// is dropped.
+pub(in crate::proxy) struct UserInfo(Zeroizing<Vec<u8>>);
+
+impl UserInfo {
+    /// `None`: the server does not give it.
+    pub(in crate::proxy) fn identity(&self) -> Option<Identity> {
+        read_identity(&self.0, &*SALT)
+    }
+
+    /// What the server stores of the user for a mechanism, if it gives that.
+    pub(in crate::proxy) fn stored(&self, mechanism: Mechanism) -> Option<StoredCredentials> {
+        read_stored(&self.0, mechanism)
+    }
+}
 
 /// Why a connection could not be opened.
 #[derive(Debug, thiserror::Error)]
@@ -60,11 +82,9 @@ pub(super) async fn log_in<S: ServerSocket>(
     if !outcome.is_done || !login.is_genuine(&outcome.payload) {
         return Err(OpenError::Login);
     }
-    let found = identify(stream, user).await?.ok_or(OpenError::Login)?;
-    if identity.is_some() && found.is_some() && identity != found.as_ref() {
-        return Err(OpenError::Login);
-    }
-    Ok(())
+    let found = identify(stream, user).await?.ok_or(OpenError::Login)?.identity();
+    let fits = identity.zip(found.as_ref()).is_none_or(|(known, found)| known.fits(found));
+    if fits { Ok(()) } else { Err(OpenError::Login) }
 }
 
 /// Sends a message of a login.
@@ -85,21 +105,17 @@ fn is_rejected(reply: &[u8]) -> bool {
     Reply::parse(reply).is_ok_and(|reply| reply.code() == Some(code::AUTHENTICATION_FAILED))
 }
 
-/// Asks the server who is logged in on the connection. `None`: not exactly `user`. The inner `None`: the server does not
-/// tell what it stores of the user.
+/// Asks the server who is logged in on the connection. `None`: not exactly `user`.
 ///
 /// # Errors
 /// I/O errors of the socket, or `InvalidData` for an invalid reply.
-pub(in crate::proxy) async fn identify<S: ServerSocket>(
-    stream: &mut S,
-    user: &User,
-) -> io::Result<Option<Option<Identity>>> {
+pub(in crate::proxy) async fn identify<S: ServerSocket>(stream: &mut S, user: &User) -> io::Result<Option<UserInfo>> {
     let users = read_users(&ask(stream, &users_question(4)).await?).ok_or(ErrorKind::InvalidData)?;
     let is_user = matches!(&users[..], [(database, name)] if *database == user.database && *name == user.name);
     if !is_user {
         return Ok(None);
     }
-    Ok(Some(read_identity(&ask(stream, &identity_question(5, user)).await?)))
+    Ok(Some(UserInfo(Zeroizing::new(ask(stream, &identity_question(5, user)).await?))))
 }
 
 /// Sends a message and returns the reply.

@@ -2,15 +2,16 @@
 //! the waiting request are type parameters.
 //!
 //! A transaction's later statements go first and may use reserved connections: otherwise writes that wait for the
-//! transaction's locks could hold all connections, and its commit would never be sent. Requests that wait for data, and
-//! logins, have a bound of their own, so that many of them leave connections to the others.
+//! transaction's locks could hold all connections, and its commit would never be sent. A commit can come from a client
+//! that must log in first, so one login at a time may use the reserve, too. Requests that wait for data, and logins, have
+//! a bound of their own, so that many of them leave connections to the others.
 
 use std::collections::VecDeque;
 
 /// What a request is for, which decides the connections that it may use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) enum Lane {
-    /// It ends or continues something that the server holds open, such as a transaction or a cursor.
+    /// It ends or continues something that the server holds open for others to wait for, such as a transaction.
     Continuation,
     Ordinary,
     /// A getMore that waits for new documents: a change stream or a tailable cursor.
@@ -34,12 +35,16 @@ impl Lane {
     const ALL: [Self; Self::COUNT] = [Self::Continuation, Self::Ordinary, Self::Awaiting, Self::Login];
 }
 
+/// After this many continuations in succession, a request of another lane that can be served is served: otherwise
+/// clients that send one transaction after the other could keep all others waiting.
+const MAX_CONTINUATIONS: usize = 3;
+
 /// The bounds of a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::proxy) struct PoolBounds {
     /// Most connections; at least 2.
     pub(in crate::proxy) size: usize,
-    /// Connections of these that only continuations may use; at least 1 and less than `size`.
+    /// Connections of these that only continuations, and one login, may use; at least 1 and less than `size`.
     pub(in crate::proxy) reserve: usize,
 }
 
@@ -87,12 +92,14 @@ pub(in crate::proxy) struct PoolQueue<C, W> {
     idle: VecDeque<C>,
     waiting: [VecDeque<WaitingRequest<W>>; Lane::COUNT],
     tickets: u64,
+    /// Waiting continuations that were served since another lane was.
+    continuations: usize,
 }
 
 impl<C, W> PoolQueue<C, W> {
     pub(in crate::proxy) fn new(bounds: PoolBounds, can_open: bool) -> Self {
         let waiting = [VecDeque::new(), VecDeque::new(), VecDeque::new(), VecDeque::new()];
-        Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0 }
+        Self { bounds, can_open, held: [0; Lane::COUNT], idle: VecDeque::new(), waiting, tickets: 0, continuations: 0 }
     }
 
     /// Gives a new request a connection, unless it must wait.
@@ -123,6 +130,7 @@ impl<C, W> PoolQueue<C, W> {
         let lane = self.next_lane()?;
         let waiter = self.waiting.get_mut(lane.index())?.pop_front()?.waiter;
         let grant = self.grant(lane)?;
+        self.continuations = if lane == Lane::Continuation { self.continuations + 1 } else { 0 };
         Some((lane, waiter, grant))
     }
 
@@ -217,13 +225,13 @@ impl<C, W> PoolQueue<C, W> {
         self.waiting.iter().map(VecDeque::len).sum()
     }
 
-    /// Continuations first, then the first come of the requests that may hold a connection more.
+    /// Continuations first, but not for ever; then the first come of the requests that may hold a connection more.
     fn next_lane(&self) -> Option<Lane> {
-        let ready = |lane: &Lane| self.waits(*lane) && self.may_hold(*lane) && self.has_for(*lane);
-        if ready(&Lane::Continuation) {
-            return Some(Lane::Continuation);
-        }
-        Lane::ALL.into_iter().filter(ready).min_by_key(|lane| self.first_ticket(*lane))
+        let is_ready = |lane: &Lane| self.waits(*lane) && self.may_hold(*lane) && self.has_for(*lane);
+        let others = Lane::ALL.into_iter().filter(|lane| *lane != Lane::Continuation).filter(is_ready);
+        let first_other = others.min_by_key(|lane| self.first_ticket(*lane));
+        let continuation = Some(Lane::Continuation).filter(is_ready);
+        if self.continuations < MAX_CONTINUATIONS { continuation.or(first_other) } else { first_other.or(continuation) }
     }
 
     fn first_ticket(&self, lane: Lane) -> Option<u64> {
@@ -235,9 +243,15 @@ impl<C, W> PoolQueue<C, W> {
     }
 
     fn may_hold(&self, lane: Lane) -> bool {
-        let held = self.held.get(lane.index()).copied().unwrap_or_default();
-        let limit = if lane == Lane::Continuation { self.bounds.size } else { self.bounds.unreserved() };
-        self.held() < limit && held < self.bounds.limit(lane)
+        let held = |lane: Lane| self.held.get(lane.index()).copied().unwrap_or_default();
+        // As long as only these are bounded, what remains is enough for a continuation, which ends by itself.
+        let others = self.held() - held(Lane::Continuation);
+        let is_within = match lane {
+            Lane::Continuation => true,
+            Lane::Login if held(Lane::Login) == 0 => true,
+            Lane::Ordinary | Lane::Awaiting | Lane::Login => others < self.bounds.unreserved(),
+        };
+        is_within && self.held() < self.bounds.size && held(lane) < self.bounds.limit(lane)
     }
 
     /// Whether a connection is idle or can be opened.
@@ -305,9 +319,39 @@ mod tests {
         assert_eq!(queue.next(), Some((Lane::Continuation, 8, Grant::Idle(1))));
         assert_eq!(queue.next(), None);
         queue.put_back(Lane::Continuation, Some(2));
-        assert_eq!(queue.next(), None, "two are held, as many as there are without the reserve");
+        assert_eq!(queue.next(), Some((Lane::Ordinary, 7, Grant::Idle(2))));
+        queue.wait(Lane::Ordinary, 9);
         queue.put_back(Lane::Continuation, Some(3));
-        assert_eq!(queue.next(), Some((Lane::Ordinary, 7, Grant::Idle(3))));
+        assert_eq!(queue.next(), None, "two ordinary requests are served, as many as there are without the reserve");
+    }
+
+    #[test]
+    fn one_login_uses_the_reserve() {
+        let mut queue = queue(2, 1);
+        assert_eq!(queue.admit(Lane::Ordinary), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Login), Some(Grant::Open));
+        queue.wait(Lane::Login, 1);
+        queue.wait(Lane::Continuation, 2);
+        queue.put_back(Lane::Login, Some(5));
+        assert_eq!(queue.next(), Some((Lane::Continuation, 2, Grant::Idle(5))), "a commit goes before the next login");
+        queue.put_back(Lane::Continuation, Some(5));
+        assert_eq!(queue.next(), Some((Lane::Login, 1, Grant::Idle(5))));
+    }
+
+    #[test]
+    fn continuations_do_not_keep_others_waiting() {
+        let mut queue = queue(2, 1);
+        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
+        assert_eq!(queue.admit(Lane::Continuation), Some(Grant::Open));
+        queue.wait(Lane::Ordinary, 100);
+        for turn in 0..MAX_CONTINUATIONS as u32 {
+            queue.wait(Lane::Continuation, turn);
+            queue.put_back(Lane::Continuation, Some(1));
+            assert_eq!(queue.next(), Some((Lane::Continuation, turn, Grant::Idle(1))));
+        }
+        queue.wait(Lane::Continuation, 99);
+        queue.put_back(Lane::Continuation, Some(1));
+        assert_eq!(queue.next(), Some((Lane::Ordinary, 100, Grant::Idle(1))));
     }
 
     #[test]
@@ -337,8 +381,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever happens, the size holds, first come is first served within a lane, and no request waits while it
-        /// could be served.
+        /// Whatever happens, the size holds, first come is first served within a lane, no request waits while it could be
+        /// served, and continuations do not keep others waiting that could be served.
         #[test]
         fn bounds_and_order_hold(
             size in 2usize..6,
@@ -348,7 +392,7 @@ mod tests {
             let bounds = PoolBounds { size, reserve: reserve.min(size - 1) };
             let mut queue: Numbered = PoolQueue::new(bounds, true);
             let mut held: Vec<Lane> = Vec::new();
-            let (mut arrivals, mut served) = (0u32, [0u32; Lane::COUNT]);
+            let (mut arrivals, mut served, mut in_succession) = (0u32, [0u32; Lane::COUNT], 0);
             for (lane, action, closes) in steps {
                 let lane = Lane::ALL[lane];
                 if action < 2 {
@@ -359,19 +403,33 @@ mod tests {
                             queue.wait(lane, arrivals);
                         }
                     }
-                } else if let Some(lane) = held.pop() {
+                } else if !held.is_empty() {
+                    // Any of them ends next.
+                    let lane = held.swap_remove(arrivals as usize % held.len());
                     queue.put_back(lane, (!closes).then_some(0));
-                    while let Some((lane, waiter, _)) = queue.next() {
+                    loop {
+                        let others = [Lane::Ordinary, Lane::Awaiting, Lane::Login];
+                        let others_wait = others.into_iter().any(|lane| queue.waits(lane) && queue.may_hold(lane));
+                        let Some((lane, waiter, _)) = queue.next() else { break };
                         prop_assert!(waiter > served[lane.index()]);
                         served[lane.index()] = waiter;
                         held.push(lane);
+                        in_succession = if lane == Lane::Continuation { in_succession + 1 } else { 0 };
+                        prop_assert!(!others_wait || in_succession <= MAX_CONTINUATIONS, "others wait for ever");
                     }
                 }
                 prop_assert_eq!(queue.held(), held.len());
                 prop_assert!(queue.connections() <= size);
-                let others = held.iter().filter(|lane| **lane != Lane::Continuation).count();
-                prop_assert!(others <= bounds.unreserved());
+                let count = |lane: Lane| held.iter().filter(|held| **held == lane).count();
+                let logins = count(Lane::Login);
+                prop_assert!(count(Lane::Ordinary) + count(Lane::Awaiting) <= bounds.unreserved());
+                // One login may use the reserve.
+                let others = held.len() - count(Lane::Continuation);
+                prop_assert!(others <= bounds.unreserved() + usize::from(logins > 0));
                 prop_assert!(queue.next().is_none(), "a request waits that could be served");
+                let is_full = held.len() == size;
+                prop_assert!(is_full || !queue.waits(Lane::Continuation), "the reserve is free, and a commit waits");
+                prop_assert!(is_full || logins > 0 || !queue.waits(Lane::Login), "the reserve is free, and a login waits");
             }
         }
     }

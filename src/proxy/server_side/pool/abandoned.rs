@@ -1,0 +1,26 @@
+//! Connections whose clients have left in the middle of an operation.
+
+use tokio::io::{AsyncWriteExt, copy, sink};
+use tokio::time::timeout;
+
+use super::{Lease, PooledConnection, ServerSocket};
+
+/// Closes the connection. Its slot stays taken until the server has closed it too, which it does when the operation has
+/// ended, or until the member does not answer: otherwise operations whose clients have left would accumulate on the
+/// server beyond the pool's size. At most for the connection's longest lifetime, if something between keeps it open.
+pub(in crate::proxy) fn abandon<S: ServerSocket>(lease: Lease<S>, mut connection: PooledConnection<S>) {
+    let Some(member) = lease.pool.as_ref().map(|pool| pool.member().clone()) else { return };
+    let (mut hello, max_lifetime) = (member.hello(), member.settings().max_lifetime);
+    tokio::spawn(async move {
+        let closed = async {
+            // An error ends the connection, too.
+            let _ = connection.stream.shutdown().await;
+            let _ = copy(&mut connection.stream, &mut sink()).await;
+        };
+        tokio::select! {
+            _ = timeout(max_lifetime, closed) => {}
+            _ = hello.wait_for(Option::is_none) => {}
+        }
+        drop((connection, lease));
+    });
+}

@@ -1,0 +1,139 @@
+//! Users under a pool on servers that tell little about them, and with `credentials: forget`.
+
+use bson::{Binary, Document, doc, spec::BinarySubtype};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::{Duration, Instant};
+
+use support::frame::Message;
+use support::login;
+use support::process::SOON;
+use support::raw::Client;
+use support::scripted::{Peer, reply_to};
+
+use super::pool::{connect, create, pooled, with_users};
+
+fn binary(bytes: &[u8]) -> Binary {
+    Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
+}
+
+/// A server that accepts each login of `ann`. `user` is what it tells of her; it is asked at each login.
+fn accepting(user: impl Fn() -> Option<Document> + Send + 'static) -> Peer {
+    Peer::start(move |request| {
+        let message = Message::parse(&request);
+        let body = message.body();
+        let reply = match body.keys().next().unwrap().as_str() {
+            "saslStart" => doc! {"conversationId": 1, "done": false, "payload": binary(b"r=abcd,s=AAAA,i=4096")},
+            "saslContinue" => doc! {"conversationId": 1, "done": true, "payload": binary(b"v=AAAA")},
+            "connectionStatus" => {
+                let user = doc! {"user": "ann", "db": "admin"};
+                doc! {"authInfo": {"authenticatedUsers": [user], "authenticatedUserRoles": []}}
+            }
+            "usersInfo" => user().map_or(doc! {"ok": 0.0, "code": 13}, |user| doc! {"users": [user]}),
+            _ => doc! {"n": 1},
+        };
+        let mut reply = reply;
+        if !reply.contains_key("ok") {
+            reply.insert("ok", 1.0);
+        }
+        vec![reply_to(&request, reply)]
+    })
+}
+
+fn log_in(address: &str) -> Client {
+    let mut client = Client::connect(address);
+    let start = doc! {"saslStart": 1, "mechanism": "SCRAM-SHA-256", "payload": binary(b"n,,n=ann,r=ab")};
+    assert_eq!(client.command("admin", start).get_f64("ok").unwrap(), 1.0);
+    let proof = binary(b"c=biws,r=abcd,p=AAAA");
+    let next = doc! {"saslContinue": 1, "conversationId": 1, "payload": proof};
+    assert!(client.command("admin", next).get_bool("done").unwrap());
+    client
+}
+
+/// Such as MongoDB Atlas.
+#[test]
+fn clients_of_a_user_that_was_created_again_must_log_in_where_the_server_gives_no_credentials() {
+    let id = Arc::new(AtomicU8::new(1));
+    let current = id.clone();
+    let peer = accepting(move || {
+        let id = Binary { subtype: BinarySubtype::Uuid, bytes: vec![current.load(Ordering::Relaxed); 16] };
+        Some(doc! {"user": "ann", "db": "admin", "userId": id, "roles": []})
+    });
+    let docward = pooled(&peer.uri(), "3").start();
+    let mut former = log_in(&docward.address());
+    let mut same = log_in(&docward.address());
+    for client in [&mut former, &mut same] {
+        assert_eq!(client.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
+    }
+    id.store(2, Ordering::Relaxed);
+    let mut new = log_in(&docward.address());
+    assert_eq!(new.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
+    former.send(&Message::new(doc! {"count": "c", "$db": "shop"}));
+    assert!(former.closes_within(SOON), "the former user used a connection of the new one");
+    assert_eq!(new.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
+}
+
+/// Where a user that was created again cannot be told from the former one, its clients log in again from time to time.
+#[test]
+fn clients_of_an_unidentified_user_log_in_again_after_max_lifetime() {
+    let peer = accepting(|| None);
+    let docward = pooled(&peer.uri(), "3").argument("--pool-max-lifetime").argument("2s").start();
+    let mut former = log_in(&docward.address());
+    let began = Instant::now();
+    let ended = loop {
+        // Other logins give the pool young connections.
+        let mut other = log_in(&docward.address());
+        assert_eq!(other.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
+        if former.try_command("shop", doc! {"count": "c"}, SOON).is_none() {
+            break began.elapsed();
+        }
+        assert!(began.elapsed() < Duration::from_secs(6), "the client was not disconnected");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert!(ended >= Duration::from_millis(1900), "{ended:?}");
+}
+
+/// The bound that docs/pool.md names: the connections of a user end after `max_lifetime`, and the former key opens none.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_changed_password_ends_the_clients_of_the_former_one_after_max_lifetime() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    create(&root, "ann").await;
+    let docward =
+        pooled(&format!("mongodb://{}/", mongod.address()), "2").argument("--pool-max-lifetime").argument("3s").start();
+    let mut ann = Client::connect(&docward.address());
+    login::log_in(&mut ann, "ann", "ann");
+    root.database("admin").run_command(doc! {"updateUser": "ann", "pwd": "new"}).await.unwrap();
+    let began = Instant::now();
+    while ann.try_command("ann", doc! {"count": "marks"}, SOON).is_some() {
+        assert!(began.elapsed() < Duration::from_secs(8), "the client goes on");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Those who send many requests and read no reply before they log in do not keep others from logging in.
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_that_send_before_they_log_in_and_do_not_read_hold_up_no_login() {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    create(&root, "ann").await;
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "2").start();
+    let mut stalled = Vec::new();
+    for _ in 0..2 {
+        let mut client = Client::connect(&docward.address());
+        let kill = |id| doc! {"killCursors": "c", "cursors": [id], "$db": "shop"};
+        // Until the replies fill the buffers of both sides, or docward reads no more.
+        client.set_write_timeout(Duration::from_millis(500));
+        for id in 0..40_000_i64 {
+            if client.try_send_bytes(&Message::new(kill(id)).to_frame(9, 0).to_bytes()).is_err() {
+                break;
+            }
+        }
+        stalled.push(client);
+    }
+    let began = Instant::now();
+    // A driver asks for the mechanisms of the user first.
+    let ann = connect("ann", "ann", &docward.address()).await;
+    ann.database("ann").collection("marks").insert_one(doc! {"_id": 1}).await.unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
