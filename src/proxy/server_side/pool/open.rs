@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::ServerSocket;
-use super::member::Member;
+use super::member_server::MemberServer;
 use crate::command::{Reply, code};
 use crate::engine::pooling::login::{
     Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
@@ -14,6 +13,7 @@ use crate::engine::pooling::login::{
 use crate::engine::pooling::scram::{ClientKey, OwnLogin};
 use crate::engine::{read_users, users_question};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
 
 /// Bound on one exchange with a server on a connection that is being opened.
@@ -33,9 +33,9 @@ pub(in crate::proxy) enum OpenError {
 ///
 /// # Errors
 /// I/O errors of the socket, or `InvalidData` for an invalid reply.
-pub(super) async fn connect<S: ServerSocket>(member: &Member<S>) -> io::Result<(S, Vec<Compressor>)> {
-    let mut stream = member.connect().await?;
-    let reply = ask(&mut stream, &pool_hello(1, member.compressors())).await?;
+pub(super) async fn connect<S: ServerSocket>(server: &MemberServer<S>) -> io::Result<(S, Vec<Compressor>)> {
+    let mut stream = server.connect().await?;
+    let reply = ask(&mut stream, &pool_hello(1, &server.compressors)).await?;
     let compressors = agreed_compressors(&reply).ok_or(ErrorKind::InvalidData)?;
     Ok((stream, compressors))
 }
