@@ -19,8 +19,9 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::MongoService;
 use super::copies::repair;
 use super::listing::{CollectionName, applying, first_batch, listing_error};
+use super::pattern_work::PatternWork;
 use crate::command::Namespace;
-use crate::patterns::{AnyPattern, DataCheck, Search};
+use crate::patterns::{DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
 pub use backfill::{Filled, backfill};
@@ -202,7 +203,7 @@ async fn stale_copies(
     (database, collection): &CollectionName,
     check: DataCheck,
 ) -> Result<Option<Finding>, String> {
-    let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(None) };
+    let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) else { return Ok(None) };
     let counts = repair::run(service, &rule.name.value, copies, true, |_| {}).await?;
     let collection = format!("{database}.{collection}");
     let finding = Finding { rule: rule.id, collection, check, count: counts.stale, examples: Vec::new() };

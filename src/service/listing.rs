@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
-use super::mongo::is_unauthorized;
+use super::error_kind::is_unauthorized;
 use crate::config::NamespaceGlob;
 use crate::rules::{Mode, Rule, RuleSet};
 

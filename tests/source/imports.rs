@@ -1,7 +1,7 @@
 //! Which file of the sources imports which, as far as their text shows it, and the circles of these imports.
 //!
 //! A module that only re-exports names is no importer: `crate::command::Statement` is an import of the file that defines
-//! `Statement`.
+//! `Statement`. Nor is one that calls functions of its own submodules by their path: it is above them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -55,7 +55,8 @@ pub(crate) fn circles(root: &Path) -> Vec<Vec<String>> {
     let mut found = BTreeSet::new();
     for (module, from_here) in &reached {
         let circle = from_here.iter().filter(|other| reached[**other].contains(module));
-        let circle: Vec<String> = circle.map(|other| below(&files[*other]).display().to_string()).collect();
+        let mut circle: Vec<String> = circle.map(|other| below(&files[*other]).display().to_string()).collect();
+        circle.sort();
         if circle.len() > 1 {
             found.insert(circle);
         }
@@ -103,7 +104,8 @@ fn imports(module: &Module, code: &str, files: &BTreeMap<Module, PathBuf>) -> Im
     let is_path = |at: char| at.is_alphanumeric() || at == '_' || at == ':';
     // `pub(in crate::proxy)` imports nothing.
     let rest = rest.replace("(in crate::", "(in ");
-    let written = rest.split(|at| !is_path(at)).filter(|word| word.contains("::"));
+    let starts = ["crate::", "super::", "self::"];
+    let written = rest.split(|at| !is_path(at)).filter(|word| starts.iter().any(|start| word.starts_with(start)));
     found.paths.extend(written.filter_map(|path| absolute(module, path, files)));
     found
 }
@@ -170,7 +172,6 @@ fn reachable<'m>(module: &Module, edges: &BTreeMap<&'m Module, BTreeSet<&'m Modu
     found
 }
 
-/// A folder of sources for a test of this file.
 #[test]
 fn circles_are_found_through_re_exports() {
     let root = tempfile::tempdir().unwrap();

@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use crate::engine::Step;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
-use crate::engine::permits::PermitRequest;
+use crate::engine::step::PermitRequest;
 use crate::proxy::connection::end::{End, UpstreamFault};
 use crate::proxy::connection::memory::{Reservation, SMALL, share_of};
 use crate::proxy::connection::pending_replies::more_to_come;

@@ -13,10 +13,11 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
 use super::{Pause, ScanProgress, checks_of, counted, failed, whole};
-use crate::patterns::{AnyPattern, Backfill, DataCheck, Search};
+use crate::patterns::{Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
 use crate::service::copies::repair;
+use crate::service::pattern_work::PatternWork;
 
 /// Statements in one update.
 const STATEMENTS: usize = 500;
@@ -64,7 +65,7 @@ pub async fn backfill(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    if let AnyPattern::Copies(copies) = &rule.pattern {
+    if let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) {
         let counts = repair::run(service, &rule.name.value, copies, dry_run, |_| {}).await?;
         report(&Filled {
             collection: copies.originals.to_string(),

@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use self::queue::{PermitLimits, PermitQueue};
-use crate::engine::permits::PermitRequest;
+use crate::engine::step::PermitRequest;
 
 /// All permits.
 #[derive(Debug)]
