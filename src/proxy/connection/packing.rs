@@ -15,7 +15,7 @@ pub(super) fn header_of(frame: &[u8]) -> Result<Header, End> {
 /// The id of the cursor that a reply opens.
 pub(super) fn cursor_id(frame: &[u8]) -> Option<i64> {
     let (frame, _) = unpack(frame).ok()?;
-    CommandReply::parse(&frame).ok()?.cursor()?.get("id")?.as_integer()
+    CommandReply::parse(&frame).ok()?.cursor_id()
 }
 
 /// The decompressed message, and the compressor it arrived with.

@@ -346,5 +346,5 @@ pub(in crate::proxy) fn lane(sharing: Sharing) -> Lane {
 
 /// docward's own ping after an unacknowledged write: its reply shows that the write has ended.
 pub(in crate::proxy) fn barrier() -> Vec<u8> {
-    crate::engine::pooling::login::ping(BARRIER_ID)
+    crate::command::own::ping(BARRIER_ID)
 }

@@ -10,10 +10,11 @@ use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
 use super::Relay;
+use crate::command::own::mechanisms_question;
 use crate::document::{Document, Value};
 use crate::engine::handshake::own_reply::{Additions, OwnHello};
 use crate::engine::handshake::{HelloReply, awaits_news, draining::streams, note_client_hello, rewrite_request};
-use crate::engine::pooling::login::{Start, mechanisms_question};
+use crate::engine::pooling::login::Start;
 use crate::engine::pooling::sharing::Pin;
 use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::packing::{header_of, pack};

@@ -6,10 +6,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::member_server::MemberServer;
+use crate::command::own::{identity_question, pool_hello};
 use crate::command::{Reply, code};
-use crate::engine::pooling::login::{
-    Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
-};
+use crate::engine::pooling::login::{Continue, Identity, Outcome, Start, User, agreed_compressors, read_identity};
 use crate::engine::pooling::scram::{ClientKey, OwnLogin};
 use crate::engine::{read_users, users_question};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
@@ -99,7 +98,7 @@ pub(in crate::proxy) async fn identify<S: ServerSocket>(
     if !is_user {
         return Ok(None);
     }
-    Ok(Some(read_identity(&ask(stream, &identity_question(5, user)).await?)))
+    Ok(Some(read_identity(&ask(stream, &identity_question(5, &user.database, &user.name)).await?)))
 }
 
 /// Sends a message and returns the reply.
