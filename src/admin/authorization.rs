@@ -1,6 +1,5 @@
 //! Checks the `Host` header and the token of requests, and adds security headers to responses.
 
-use axum::Json;
 use axum::extract::{Request, State};
 use axum::http::header::{
     AUTHORIZATION, CACHE_CONTROL, CONTENT_SECURITY_POLICY, HOST, HeaderMap, HeaderName, HeaderValue, REFERRER_POLICY,
@@ -8,11 +7,9 @@ use axum::http::header::{
 };
 use axum::http::{StatusCode, uri};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
-use serde_json::json;
+use axum::response::Response;
 
-use super::ResponseData;
-use super::routes::is_open;
+use super::{ResponseData, console, error};
 
 /// Default headers of a response: it is not cached or framed, and no script in it runs.
 const HEADERS: [(HeaderName, &str); 6] = [
@@ -73,7 +70,7 @@ fn bearer_token(headers: &HeaderMap) -> &[u8] {
         .map_or(&[], |(_, token)| token)
 }
 
-/// `{"error": …}`
-pub(super) fn error(status: StatusCode, text: &str) -> Response {
-    (status, Json(json!({"error": text}))).into_response()
+/// Whether a path needs no token: health probes have none, and the console's page lets the user enter it.
+fn is_open(path: &str) -> bool {
+    matches!(path, "/healthz" | "/readyz") || console::has(path)
 }

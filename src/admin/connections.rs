@@ -8,8 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::authorization::error;
-use super::{ResponseData, milliseconds};
+use super::{ResponseData, error, milliseconds};
 use crate::proxy::OpenConnection;
 use crate::text::shorten;
 

@@ -12,9 +12,8 @@ use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::broadcast::{Receiver, error::RecvError};
 
-use super::ResponseData;
-use super::authorization::error;
 use super::slots::ConnectionSlot;
+use super::{ResponseData, error};
 use crate::proxy::Decision;
 
 /// How often a comment is sent without decisions, so that both sides detect a dead connection.

@@ -11,8 +11,7 @@ use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::authorization::error;
-use super::{ResponseData, in_turn};
+use super::{ResponseData, error, in_turn};
 
 /// The most commands evaluated at a time; others wait.
 pub(super) const AT_A_TIME: usize = 1;

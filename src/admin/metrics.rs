@@ -5,26 +5,23 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::time::SystemTime;
 
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncoder, NoLabelSet, text};
+use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::authorization::error;
+use super::page::{Page, write_count};
 use super::process::Process;
-use super::{Loads, ResponseData, SpanCounts, health};
-use crate::histogram::{BOUNDS, Reading};
+use super::{Loads, ResponseData, SpanCounts, error, health};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase};
 use crate::service::{WorkerState, WorkerStatus};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-const NANOSECONDS: f64 = 1e9;
 const MILLISECONDS: f64 = 1e3;
 
 /// The response to a scrape.
@@ -65,89 +62,6 @@ impl Collector for ResponseData {
         self.workers(&mut page)?;
         self.spans(&mut page)
     }
-}
-
-/// Writes one metric family after the other.
-pub(super) struct Page<'e>(pub(super) DescriptorEncoder<'e>);
-
-impl Page<'_> {
-    pub(super) fn family(
-        &mut self,
-        (name, help, unit): (&str, &str, Option<&Unit>),
-        kind: MetricType,
-        write: impl FnOnce(&mut MetricEncoder<'_>) -> fmt::Result,
-    ) -> fmt::Result {
-        write(&mut self.0.encode_descriptor(name, help, unit, kind)?)
-    }
-
-    pub(super) fn gauge(&mut self, name: &str, help: &str, value: f64) -> fmt::Result {
-        self.family((name, help, None), MetricType::Gauge, |family| family.encode_gauge(&value))
-    }
-
-    /// `name` is without `_timestamp_seconds`.
-    fn time(&mut self, name: &str, help: &str, at: SystemTime) -> fmt::Result {
-        let since = at.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64();
-        let name = format!("{name}_timestamp");
-        self.family((&name, help, Some(&Unit::Seconds)), MetricType::Gauge, |family| family.encode_gauge(&since))
-    }
-
-    fn gauges<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        values: impl IntoIterator<Item = (L, u64)>,
-    ) -> fmt::Result {
-        self.family((name, help, None), MetricType::Gauge, |family| {
-            values
-                .into_iter()
-                .try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&(value as f64)))
-        })
-    }
-
-    fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
-        self.family((name, help, None), MetricType::Counter, |family| write_count(family, count))
-    }
-
-    fn counters<L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        counts: impl IntoIterator<Item = (L, u64)>,
-    ) -> fmt::Result {
-        self.family((name, help, None), MetricType::Counter, |family| {
-            counts.into_iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(&labels)?, count))
-        })
-    }
-
-    /// `name` is without `_seconds`.
-    fn duration(&mut self, name: &str, help: &str, reading: &Reading) -> fmt::Result {
-        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
-            write_histogram(family, reading)
-        })
-    }
-
-    /// `name` is without `_seconds`.
-    fn durations<'r, L: EncodeLabelSet>(
-        &mut self,
-        name: &str,
-        help: &str,
-        readings: impl IntoIterator<Item = (L, &'r Reading)>,
-    ) -> fmt::Result {
-        self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
-            let mut readings = readings.into_iter();
-            readings.try_for_each(|(labels, reading)| write_histogram(&mut family.encode_family(&labels)?, reading))
-        })
-    }
-}
-
-fn write_count(out: &mut MetricEncoder<'_>, count: u64) -> fmt::Result {
-    out.encode_counter::<NoLabelSet, _, f64>(&count, None)
-}
-
-fn write_histogram(out: &mut MetricEncoder<'_>, reading: &Reading) -> fmt::Result {
-    let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOSECONDS).chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(reading.buckets).collect();
-    out.encode_histogram::<NoLabelSet>(reading.sum as f64 / NANOSECONDS, reading.count(), &buckets, None)
 }
 
 impl ResponseData {
@@ -358,8 +272,7 @@ impl ResponseData {
             workers.iter().map(move |worker| ([("rule", worker.rule.as_str())], value(worker)))
         };
         page.counters("worker_changes", "Changes that the worker has processed", by_rule(|worker| worker.changes))?;
-        let unknown = workers.iter().filter(|worker| worker.pattern == "history");
-        let unknown = unknown.map(|worker| ([("rule", worker.rule.as_str())], worker.unknown));
+        let unknown = workers.iter().filter_map(|worker| Some(([("rule", worker.rule.as_str())], worker.unknown?)));
         page.counters("history_unknown", "Changes whose previous state is not known", unknown)
     }
 

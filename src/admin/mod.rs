@@ -12,6 +12,7 @@ mod explain;
 mod health;
 mod metrics;
 mod modes;
+mod page;
 mod process;
 mod routes;
 mod rules;
@@ -27,8 +28,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use axum::Json;
 use axum::http::StatusCode;
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
+use serde_json::json;
 use tokio::sync::Semaphore;
 
 pub use explain::ExplainRequest;
@@ -127,7 +130,7 @@ impl ResponseData {
     /// Makes a slow response on another thread, one at a time, so that health requests do not wait for it.
     async fn make(self, respond: fn(&Self) -> Response) -> Response {
         in_turn(self.making.clone(), move || respond(&self)).await.unwrap_or_else(|| {
-            authorization::error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
+            error(StatusCode::INTERNAL_SERVER_ERROR, "docward failed on this request; please report it")
         })
     }
 }
@@ -147,4 +150,9 @@ async fn in_turn<T: Send + 'static>(turns: Arc<Semaphore>, work: impl FnOnce() -
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// `{"error": …}`
+fn error(status: StatusCode, text: &str) -> Response {
+    (status, Json(json!({"error": text}))).into_response()
 }

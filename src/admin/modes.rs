@@ -8,8 +8,7 @@ use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::ResponseData;
-use super::authorization::error;
+use super::{ResponseData, error};
 use crate::rules::Rule;
 
 /// A request to override the mode of a rule, or to end its override.

@@ -8,7 +8,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::metrics::Page;
+use super::page::Page;
 
 /// Reads `/proc` at each scrape. A value that cannot be read has no series.
 #[derive(Debug)]

@@ -5,8 +5,10 @@ use axum::http::StatusCode;
 use axum::routing::{get, post};
 use axum::{Router, middleware};
 
-use super::authorization::{authorize, error};
-use super::{ResponseData, connections, console, decisions, explain, health, metrics, modes, rules, slowest, status};
+use super::authorization::authorize;
+use super::{
+    ResponseData, connections, console, decisions, error, explain, health, metrics, modes, rules, slowest, status,
+};
 
 /// The longest request body in bytes: enough for a long pasted batch. Its evaluation may need some hundred times the
 /// memory, and time in proportion.
@@ -30,9 +32,4 @@ pub(super) fn router(sources: ResponseData) -> Router {
         .layer(DefaultBodyLimit::max(BODY_LENGTH))
         .layer(middleware::from_fn_with_state(sources.clone(), authorize))
         .with_state(sources)
-}
-
-/// Whether a path needs no token: health probes have none, and the console's page lets the user enter it.
-pub(super) fn is_open(path: &str) -> bool {
-    matches!(path, "/healthz" | "/readyz") || console::has(path)
 }

@@ -20,7 +20,7 @@ use tokio::task::yield_now;
 use tokio::time::{Instant, sleep, sleep_until};
 
 use super::settings::Settings;
-use super::slots::{ConnectionSlot, ConnectionStage, Slots};
+use super::slots::{ConnectionSlot, ConnectionStage, LIFETIME, Slots};
 use super::write_timeout::WithWriteTimeout;
 use super::{AdminContext, ResponseData, routes};
 use crate::proxy::{Observer, ProcessPhase};
@@ -28,8 +28,6 @@ use crate::rules::RuleSet;
 
 /// The timeout for the head of a request.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(5);
-/// The timeout for a request and its response; slower clients are disconnected.
-pub(super) const LIFETIME: Duration = Duration::from_secs(30);
 /// The longest stream of decisions; consoles reconnect.
 const STREAM_LIFETIME: Duration = Duration::from_secs(600);
 /// The longest request head, in bytes.

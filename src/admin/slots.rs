@@ -3,12 +3,12 @@
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-use super::server::LIFETIME;
-
+/// The timeout for a request and its response; slower clients are disconnected.
+pub(super) const LIFETIME: Duration = Duration::from_secs(30);
 /// The most connections at a time. A console has three, a scraper or a probe one.
 const CONNECTIONS: usize = 128;
 /// The most connections from one address: half, so that a single peer cannot take all slots.

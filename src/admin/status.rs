@@ -42,7 +42,7 @@ fn worker(worker: &WorkerStatus) -> serde_json::Value {
         "lag": lag,
         "error": error,
         "changes": worker.changes,
-        "unknown": worker.unknown,
+        "unknown": worker.unknown.unwrap_or(0),
     })
 }
 

@@ -81,7 +81,6 @@ impl From<&Reply<'_>> for Answer {
         rules.dedup();
         // findAndModify has its count in there.
         let of_find_and_modify = || reply.body.get("lastErrorObject")?.as_document()?.get("n")?.as_integer();
-        let batch = ["firstBatch", "nextBatch"].into_iter().find_map(|name| reply.cursor()?.get(name)?.as_array());
         Self {
             code: (!reply.is_ok()).then(|| reply.code().unwrap_or_default()),
             write_errors: errors
@@ -90,8 +89,8 @@ impl From<&Reply<'_>> for Answer {
                 .collect(),
             n: number("n").or_else(of_find_and_modify),
             modified: number("nModified"),
-            returned: batch.and_then(|batch| i64::try_from(batch.values().count()).ok()),
-            cursor: reply.cursor().and_then(|cursor| cursor.get("id")?.as_integer()).unwrap_or_default(),
+            returned: reply.batch().and_then(|batch| i64::try_from(batch.values().count()).ok()),
+            cursor: reply.cursor_id().unwrap_or_default(),
             rules,
         }
     }

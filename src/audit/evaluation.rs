@@ -292,7 +292,7 @@ impl EvaluatedCommand<'_> {
         };
         let Some(sent) = AuditedWrite::from_command(sent.as_document()) else { return Matched::Unknown };
         let name = namespace.to_string();
-        let is_version = rule.pattern.name() == "replacement";
+        let is_version = rule.pattern.version().is_some();
         let Some(document) = stored.selected(&name, original.filter) else {
             let requires_version = sent
                 .filter

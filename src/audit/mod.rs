@@ -3,6 +3,9 @@
 //! [`log`], [`profile`] and [`capture`] read one entry at a time into a [`RecordedCommand`]. [`Audit`] evaluates it
 //! with `engine::dry_run` and counts the effects in a [`AuditTally`]. [`Habits`] counts what a rule could prevent, and
 //! [`CandidateRules`] proposes rules that do not break the recorded applications. This layer has no I/O, clock or threads: `crate::cli` reads the files and shows progress. Next layer: `crate::service`.
+//!
+//! `stored` and `matching` import each other: a filter is evaluated on what is known of a document, and selects the
+//! documents that are known.
 
 mod answer;
 pub mod capture;

@@ -10,10 +10,9 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::mode::{ModeChange, ModeResult};
+use super::mode::{ModeChange, ModeResult, require_rule, shown_time};
 use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
 use crate::service::{MongoService, modes};
-use crate::suggest;
 
 /// How often stored overrides are read; every process uses a change within two seconds.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -237,25 +236,8 @@ impl Overrides {
     }
 }
 
-/// # Errors
-/// A message for the user.
-pub(super) fn require_rule(rules: &RuleSet, name: &str) -> Result<(), String> {
-    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
-    if names().any(|rule| rule == name) {
-        return Ok(());
-    }
-    let near = suggest::nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    Err(format!("no loaded rule is named `{name}`{near}"))
-}
-
 /// Milliseconds since 1970 UTC.
 fn milliseconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// `2026-11-23T15:04:05.000Z`
-pub(super) fn shown_time(milliseconds: u64) -> String {
-    let time = bson::DateTime::from_millis(i64::try_from(milliseconds).unwrap_or(i64::MAX));
-    time.try_to_rfc3339_string().unwrap_or_else(|_| milliseconds.to_string())
 }

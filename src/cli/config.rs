@@ -13,11 +13,11 @@ use anyhow::{Context, Result, bail, ensure};
 use super::LogFormat;
 use super::machine;
 use super::pool::PoolKeys;
-use super::values::{self, AdminAddress};
+use super::values::{self, AdminAddress, MemberEntry};
 use crate::admin;
 use crate::config::{Code, Located, MapReader, MappingKey, Node, NodeValue, Report, read_file, read_settings};
 use crate::otlp::Endpoint;
-use crate::proxy::{Advertised, LimitSettings, ListenerFiles};
+use crate::proxy::{LimitSettings, ListenerFiles};
 use crate::secret::Secret;
 use crate::service::{ConnectionString, MongoService};
 
@@ -96,13 +96,6 @@ pub(super) struct LimitKeys {
     pub(super) handshake_timeout: Option<Duration>,
     /// In bytes.
     pub(super) memory: Option<usize>,
-}
-
-/// The listener of one member.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct MemberEntry {
-    pub(super) listen: SocketAddr,
-    pub(super) advertise: Option<Advertised>,
 }
 
 impl ConfigFile {

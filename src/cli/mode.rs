@@ -14,7 +14,6 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::active_rules::{require_rule, shown_time};
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config::{AdminKeys, ConfigFile};
 use super::connection::{ConnectionOptions, exit_code};
@@ -23,6 +22,7 @@ use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
 use crate::rules::{Mode, ModeOverride, RuleSet};
 use crate::service::{MongoService, modes};
+use crate::suggest;
 
 /// The longest override; for a longer time, the rule file is the right place.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -324,4 +324,21 @@ fn file_mode(rules: &RuleSet, name: &str) -> &'static str {
 fn user_and_host() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".to_owned());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
+}
+
+/// # Errors
+/// A message for the user.
+pub(super) fn require_rule(rules: &RuleSet, name: &str) -> Result<(), String> {
+    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
+    if names().any(|rule| rule == name) {
+        return Ok(());
+    }
+    let near = suggest::nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    Err(format!("no loaded rule is named `{name}`{near}"))
+}
+
+/// `2026-11-23T15:04:05.000Z`
+pub(super) fn shown_time(milliseconds: u64) -> String {
+    let time = bson::DateTime::from_millis(i64::try_from(milliseconds).unwrap_or(i64::MAX));
+    time.try_to_rfc3339_string().unwrap_or_else(|_| milliseconds.to_string())
 }

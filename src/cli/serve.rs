@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::active_rules::ActiveRules;
-use super::config::{AdminKeys, ConfigFile, LimitKeys, MemberEntry};
+use super::config::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::listening::ListenOptions;
 use super::live_report;
@@ -27,7 +27,7 @@ use super::pool::PoolArguments;
 use super::reload::{Certificates, Expiry, Reload, Reloadable, Rules};
 use super::telemetry::TelemetryConfig;
 use super::typed::Unquoted;
-use super::values::{self, AdminAddress};
+use super::values::{self, AdminAddress, MemberEntry};
 use super::{EXIT_USAGE, LogFormat, fail, logging};
 use crate::config::Report;
 use crate::otlp::Endpoint;

@@ -4,7 +4,6 @@
 use std::net::{Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::time::Duration;
 
-use super::config::MemberEntry;
 use crate::config::{parse_duration, parse_size};
 use crate::proxy::Advertised;
 use crate::secret::Secret;
@@ -59,6 +58,13 @@ pub(super) fn advertised(text: &str) -> Result<Advertised, String> {
         }
         _ => Ok(Advertised { host: host_name(text)?, port: None }),
     }
+}
+
+/// The listener of one member.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct MemberEntry {
+    pub(super) listen: SocketAddr,
+    pub(super) advertise: Option<Advertised>,
 }
 
 /// A member's listener: `MEMBER=LISTEN`, or `MEMBER=LISTEN,ADVERTISE` if clients use another name.

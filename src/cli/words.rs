@@ -5,7 +5,7 @@ use serde_json::json;
 use crate::config::{Code, Diagnostic, Report, Source, Sources, Span};
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
-use crate::engine::permits::PermitRequest;
+use crate::engine::step::PermitRequest;
 use crate::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, OutcomeKind, RuleOutcome};
 use crate::patterns::throttle::ThrottleLimits;
 use crate::rules::RuleSet;

@@ -2,8 +2,9 @@
 
 use smallvec::SmallVec;
 
-use super::statement::{Statement, StatementKind};
-use super::{Command, CommandClass, CommandError, Namespace, check, distinct, reject_duplicates};
+use super::form::{SECTION, WriteForm};
+use super::statement::Statement;
+use super::{Command, CommandError, Namespace, check, distinct, reject_duplicates};
 use crate::document::{Document, Kind, OwnedValue, Value};
 use crate::wire::op_msg::DocumentSequence;
 
@@ -12,117 +13,6 @@ pub const MAX_STATEMENTS: usize = 100_000;
 
 /// The name of the command body in errors.
 const BODY: &str = "the command body";
-/// The name of a kind-1 section in errors.
-pub(super) const SECTION: &str = "a document sequence";
-
-/// The command that carries a batch.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WriteForm {
-    Insert,
-    Update,
-    Delete,
-    FindAndModify,
-    BulkWrite,
-}
-
-/// The field names of a statement in a form.
-pub(super) struct StatementFieldNames {
-    pub(super) part: &'static str,
-    pub(super) filter: &'static str,
-    pub(super) update: &'static str,
-    /// All fields that a statement of this form may have. `None` if mongod checks them, as it does for a command
-    /// body.
-    pub(super) fields: Option<&'static [&'static str]>,
-}
-
-impl WriteForm {
-    pub fn for_class(class: CommandClass) -> Option<Self> {
-        match class {
-            CommandClass::Insert => Some(Self::Insert),
-            CommandClass::Update => Some(Self::Update),
-            CommandClass::Delete => Some(Self::Delete),
-            CommandClass::FindAndModify => Some(Self::FindAndModify),
-            CommandClass::BulkWrite => Some(Self::BulkWrite),
-            _ => None,
-        }
-    }
-
-    /// Returns whether this command can carry statements of this kind.
-    pub fn carries(self, kind: StatementKind) -> bool {
-        match self {
-            Self::Insert => kind == StatementKind::Insert,
-            Self::Update => !matches!(kind, StatementKind::Insert | StatementKind::Delete),
-            Self::Delete => kind == StatementKind::Delete,
-            Self::FindAndModify => kind != StatementKind::Insert,
-            Self::BulkWrite => true,
-        }
-    }
-
-    /// Returns the name of the statement list: an array in the body or a kind-1 section.
-    pub fn list(self) -> Option<&'static str> {
-        match self {
-            Self::Insert => Some("documents"),
-            Self::Update => Some("updates"),
-            Self::Delete => Some("deletes"),
-            Self::BulkWrite => Some("ops"),
-            Self::FindAndModify => None,
-        }
-    }
-
-    pub(super) fn names(self) -> StatementFieldNames {
-        match self {
-            Self::Insert => StatementFieldNames { part: "an inserted document", filter: "", update: "", fields: None },
-            Self::Update => StatementFieldNames {
-                part: "an update statement",
-                filter: "q",
-                update: "u",
-                fields: Some(&[
-                    "q",
-                    "u",
-                    "c",
-                    "multi",
-                    "upsert",
-                    "arrayFilters",
-                    "hint",
-                    "collation",
-                    "sort",
-                    "sampleId",
-                ]),
-            },
-            Self::Delete => StatementFieldNames {
-                part: "a delete statement",
-                filter: "q",
-                update: "",
-                fields: Some(&["q", "limit", "hint", "collation", "sampleId"]),
-            },
-            Self::FindAndModify => {
-                StatementFieldNames { part: "the findAndModify", filter: "query", update: "update", fields: None }
-            }
-            Self::BulkWrite => StatementFieldNames {
-                part: "an op of bulkWrite",
-                filter: "filter",
-                update: "updateMods",
-                fields: Some(&[
-                    "insert",
-                    "document",
-                    "update",
-                    "delete",
-                    "filter",
-                    "updateMods",
-                    "multi",
-                    "upsert",
-                    "arrayFilters",
-                    "hint",
-                    "collation",
-                    "constants",
-                    "sort",
-                    "sampleId",
-                ]),
-            },
-        }
-    }
-}
-
 /// A parsed write command.
 #[derive(Debug)]
 pub struct WriteBatch<'a> {

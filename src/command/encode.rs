@@ -3,7 +3,8 @@
 use smallvec::SmallVec;
 
 use super::Command;
-use super::batch::{WriteBatch, WriteForm};
+use super::batch::WriteBatch;
+use super::form::WriteForm;
 use super::statement::Statement;
 use crate::document::{CowDocument, OwnedValue, Value, Writer};
 use crate::wire::op_msg::{self, MORE_TO_COME};

@@ -8,20 +8,23 @@ mod batch;
 mod catalogue;
 mod constants;
 mod encode;
+mod form;
 mod name;
 pub mod own;
 mod pipeline;
 mod reply;
 pub mod shape;
 mod statement;
+mod statement_reader;
 
-pub use batch::{MAX_STATEMENTS, WriteBatch, WriteForm};
+pub use batch::{MAX_STATEMENTS, WriteBatch};
 pub use catalogue::{CommandClass, classify};
 pub use encode::{EncodeOptions, OwnTransaction, StatementPart, is_unacknowledged};
+pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
 pub use pipeline::{OutputTarget, indirect_write_targets, input_collections, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
-pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, StatementKind, Update};
+pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update};
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;

@@ -1,9 +1,12 @@
-//! Writes docward's own commands on a client's server connection. They run as the client's user, and in its session
-//! where the command needs that.
+//! Writes docward's own commands. Those beside a client's command run as the client's user, and in its session where the
+//! command needs that. Those of monitors, pools and logins stand alone.
+
+use std::time::Duration;
 
 use super::encode::OwnTransaction;
 use super::{Command, Namespace};
-use crate::document::{Document, Element, Value, Writer};
+use crate::document::{Document, Element, Kind, Value, Writer};
+use crate::wire::compressed::Compressor;
 use crate::wire::op_msg;
 
 /// The session and transaction of docward's own command.
@@ -152,6 +155,100 @@ fn outside_session(client: &Command<'_>, database: &str, write: impl FnOnce(&mut
         write(w);
         client.api_parameters().filter(is_version).for_each(|element| w.element(element));
     })
+}
+
+/// Returns the first message on a connection of a pool. It names docward as the application, because requests of many
+/// clients use the connection. `helloOk`: as for current drivers, the server's errors say "not primary", and not "not
+/// master".
+#[must_use]
+pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {
+    message(request_id, "admin", |w| {
+        w.int32("hello", 1);
+        w.boolean("helloOk", true);
+        w.nested("client", |w| {
+            w.nested("application", |w| w.string("name", "docward"));
+            w.nested("driver", |w| {
+                w.string("name", "docward");
+                w.string("version", env!("CARGO_PKG_VERSION"));
+            });
+            w.nested("os", |w| w.string("type", std::env::consts::OS));
+        });
+        w.array("compression", |a| compressors.iter().for_each(|compressor| a.string(compressor.name())));
+    })
+}
+
+/// Returns a hello that asks only for the mechanisms of a user, given as `database.name`.
+#[must_use]
+pub fn mechanisms_question(request_id: i32, user: &str) -> Vec<u8> {
+    message(request_id, "admin", |w| {
+        w.int32("hello", 1);
+        w.string("saslSupportedMechs", user);
+    })
+}
+
+/// Returns a command that reads what the server stores of a user.
+#[must_use]
+pub fn identity_question(request_id: i32, database: &str, user: &str) -> Vec<u8> {
+    message(request_id, "admin", |w| {
+        w.nested("usersInfo", |w| {
+            w.string("user", user);
+            w.string("db", database);
+        });
+        w.boolean("showCredentials", true);
+    })
+}
+
+/// Returns the first message of a login.
+#[must_use]
+pub fn sasl_start(
+    request_id: i32,
+    database: &str,
+    mechanism: &str,
+    payload: &[u8],
+    skips_empty_exchange: bool,
+) -> Vec<u8> {
+    message(request_id, database, |w| {
+        w.int32("saslStart", 1);
+        w.string("mechanism", mechanism);
+        write_binary(w, "payload", payload);
+        w.nested("options", |w| w.boolean("skipEmptyExchange", skips_empty_exchange));
+    })
+}
+
+/// Returns a later message of a login.
+#[must_use]
+pub fn sasl_continue(request_id: i32, database: &str, conversation: i32, payload: &[u8]) -> Vec<u8> {
+    message(request_id, database, |w| {
+        w.int32("saslContinue", 1);
+        w.int32("conversationId", conversation);
+        write_binary(w, "payload", payload);
+    })
+}
+
+/// Returns the hello of a monitor. With `topology_version` the server replies when its topology changes or after
+/// `await_for`.
+#[must_use]
+pub fn member_hello(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {
+    message(1, "admin", |w| {
+        w.int32("hello", 1);
+        if let Some(version) = topology_version {
+            w.value("topologyVersion", Value { kind: Kind::Document, bytes: version });
+            w.integer("maxAwaitTimeMS", i64::try_from(await_for.as_millis()).unwrap_or(i64::MAX));
+        }
+    })
+}
+
+/// Returns a ping.
+#[must_use]
+pub fn ping(request_id: i32) -> Vec<u8> {
+    message(request_id, "admin", |w| w.int32("ping", 1))
+}
+
+/// The length, the subtype and the bytes of a BSON binary.
+fn write_binary(w: &mut Writer<'_>, key: &str, payload: &[u8]) {
+    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
+    let bytes = [&length[..], &[0], payload].concat();
+    w.value(key, Value { kind: Kind::Binary, bytes: &bytes });
 }
 
 /// Returns a command without a client's command beside it, with the fields that `write` writes.

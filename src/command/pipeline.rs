@@ -3,7 +3,7 @@
 //! Output collections are read from all forms that the server accepts. A form that is unknown or ambiguous is
 //! reported as unreadable, so that the engine can reject the command.
 
-use super::batch::SECTION;
+use super::form::SECTION;
 use super::{Command, CommandClass, Namespace, parse_document};
 use crate::document::{Document, Kind, Value};
 

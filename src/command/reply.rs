@@ -92,6 +92,16 @@ impl<'a> Reply<'a> {
         self.fields.cursor?.as_document()
     }
 
+    /// Returns the documents of a cursor's reply, the first one or a later one.
+    pub fn batch(&self) -> Option<Document<'a>> {
+        ["firstBatch", "nextBatch"].into_iter().find_map(|name| self.cursor()?.get(name)?.as_array())
+    }
+
+    /// Returns the id of the cursor; 0 if it has no more documents.
+    pub fn cursor_id(&self) -> Option<i64> {
+        self.cursor()?.get("id")?.as_integer()
+    }
+
     /// Returns the array `firstBatch` of the cursor as the document that encodes it.
     pub fn first_batch(&self) -> Option<Document<'a>> {
         self.cursor()?.get("firstBatch")?.as_array()

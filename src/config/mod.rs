@@ -5,6 +5,8 @@
 //!
 //! Mistakes are [`Diagnostic`]s with a stable [`Code`]; `render` prints them. This layer does not know rules or
 //! patterns. Only `files` accesses the file system.
+//!
+//! `diagnostic`, `source` and `shown` import each other: a diagnostic quotes its source, and shows nothing secret of it.
 
 mod code;
 mod context;

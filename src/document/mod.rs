@@ -3,6 +3,8 @@
 //! [`Document::parse`] checks a whole document once (structure, lengths, depth). All functions that take a
 //! [`Document`] rely on that check. [`Writer`] builds documents, [`Path`] finds nested fields, [`edit`] changes one
 //! field and copies the rest. This layer has no rules and no I/O. The next layer is [`crate::command`].
+//!
+//! `check`, `cursor` and `value` import each other: a document consists of values, and a value can be a document.
 
 mod check;
 mod cursor;

@@ -3,7 +3,7 @@
 use super::lookup::Maximum;
 use crate::command::own::{self, CommandSession, Find};
 use crate::command::{Command, Namespace, Reply, code};
-use crate::document::{CowDocument, Document, Path, PathLookup as At, Value, Writer};
+use crate::document::{CowDocument, Document, Path, PathLookup as At, Value};
 
 /// Returns the lookup of the largest number on `namespace`.
 pub(super) fn maximum(field: &Path, namespace: Namespace<'_>) -> Maximum {
@@ -29,30 +29,10 @@ pub(super) fn is_duplicate_key(error: Document<'_>) -> bool {
     error.get("code").and_then(Value::as_integer) == Some(i64::from(code::DUPLICATE_KEY))
 }
 
-/// Writes the condition for documents whose numbers count. The comparison matches only numbers; sorting alone would
-/// put dates and strings above them. It excludes numbers without a 64-bit successor, such as infinity. It also
-/// excludes documents with an array in the path, which would be sorted by any element.
-fn write_countable(w: &mut Writer<'_>, field: &str) {
-    let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
-    for (dot, _) in field.match_indices('.') {
-        w.nested(field.get(..dot).unwrap_or_default(), is_no_array);
-    }
-    w.nested(field, |w| {
-        w.slot("$gte").int64(i64::MIN);
-        w.slot("$lte").int64(i64::MAX);
-        is_no_array(w);
-    });
-}
-
-/// Returns that condition as a filter.
-pub(super) fn countable(field: &str) -> Vec<u8> {
-    crate::document::document(|w| write_countable(w, field))
-}
-
 /// Returns a find for the maximum, inside the client's transaction.
 pub(super) fn find_maximum(command: &Command<'_>, maximum: &Maximum, transaction_begun: bool) -> Vec<u8> {
     let Maximum { database, collection, field } = maximum;
-    let filter = CowDocument::build(|w| write_countable(w, field));
+    let filter = CowDocument::build(|w| maximum.write_filter(w));
     let projection = CowDocument::build(|w| {
         w.int32(field, 1);
         if field != "_id" {

@@ -5,7 +5,7 @@
 use crate::command::{Reply, code};
 use crate::document::{Document, Element, Value};
 
-use super::decision::NoPlan;
+use super::no_plan::NoPlan;
 
 const X509: &str = "MONGODB-X509";
 

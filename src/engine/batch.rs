@@ -26,16 +26,15 @@ use smallvec::SmallVec;
 use super::evaluation::{Evaluated, NumberRule};
 use super::merge::{self, MergedResults};
 use super::outcome::RuleOutcomes;
-use super::plan::Step;
 use super::port::{CommandPurpose, Flow, Port, close};
+use super::step::Step;
 use crate::command::own;
 use crate::command::{Command, EncodeOptions, Reply, Statement, StatementPart, WriteBatch, WriteForm};
 use crate::document::Document;
 use crate::rules::RuleId;
 
 pub(super) use commands::is_state_change_error;
-use counting::CountingResult;
-use group::{Group, UpsertStage};
+use group::{CountingResult, Group, UpsertStage};
 
 /// The state of one write command.
 #[derive(Debug)]

@@ -7,10 +7,10 @@ use smallvec::SmallVec;
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
 use super::evaluation::{ApplicableRules, BatchEvaluation, Enforcement, RejectedBy, applicable_rules, asks_for_users};
-use super::indirect_writes::BUCKET_WRITE;
+use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
-use super::plan::Step;
 use super::port::{Flow, Port, close};
+use super::step::Step;
 use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};
 use crate::command::own::users_question;
@@ -18,11 +18,13 @@ use crate::command::{
     Command, CommandClass, CommandError, Namespace, WriteBatch, WriteForm, code, error_reply, write_overload_labels,
 };
 use crate::document::{Document, Kind, OwnedValue, Writer};
-use crate::patterns::{CommandVerdict, MAX_REASON_LENGTH, Rejection, WholeCommand};
+use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::RuleSet;
-use crate::text::shorten;
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
 use crate::wire::op_msg::{self, MORE_TO_COME, Message};
+
+/// Statements on the buckets of a time-series collection.
+pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
 /// A message, and what is known for the decision on it.
 #[derive(Clone)]
@@ -70,20 +72,6 @@ pub(super) enum Undecided {
     /// A rule must know documents of the collection.
     Collection(Vec<u8>),
     NoPlan(NoPlan),
-}
-
-/// The error for a message that cannot be carried out.
-pub(super) struct NoPlan {
-    pub(super) code: i32,
-    pub(super) text: String,
-}
-
-impl From<CommandError> for NoPlan {
-    fn from(error: CommandError) -> Self {
-        let mut text = error.to_string();
-        shorten(&mut text, MAX_REASON_LENGTH);
-        Self { code: code::FAILED_TO_PARSE, text }
-    }
 }
 
 impl From<NoPlan> for Undecided {

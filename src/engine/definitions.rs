@@ -6,7 +6,7 @@ use super::ClientState;
 use super::decision::{Incoming, Undecided, require_users};
 use super::evaluation::{ApplicableRules, applicable_rules, enforcement};
 use super::outcome::RuleOutcomes;
-use super::plan::Step;
+use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace};
 use crate::config::bucketed_collection;
 use crate::patterns::ALL_COLLECTIONS;

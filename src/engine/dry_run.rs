@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome};
-use super::permits::PermitRequest;
-use super::plan::{Input, Plan, Step};
+use super::plan::Plan;
+use super::step::PermitRequest;
+use super::step::{Input, Step};
 use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
 use crate::command::{CommandClass, Reply, WriteForm, classify, code};

@@ -5,10 +5,11 @@ use std::ops::ControlFlow;
 use smallvec::SmallVec;
 
 use super::ClientState;
-use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users, with_fields, write_with_fields};
+use super::decision::{Incoming, Undecided, reject_command, require_users, with_fields, write_with_fields};
 use super::evaluation::{BatchEvaluation, applicable_rules};
+use super::no_plan::NoPlan;
 use super::outcome::RuleOutcomes;
-use super::plan::Step;
+use super::step::Step;
 use crate::command::{Command, WriteBatch, WriteForm, reject_duplicates};
 use crate::document::{CowDocument, OwnedValue, Value};
 

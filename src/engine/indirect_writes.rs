@@ -5,19 +5,17 @@
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::ClientState;
-use super::decision::{Incoming, NoPlan, Undecided, reject_command, require_users};
+use super::decision::{Incoming, Undecided, reject_command, require_users};
 use super::definitions::evaluates_in;
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, enforcement};
+use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
-use super::plan::Step;
+use super::step::Step;
 use crate::command::own::users_question;
 use crate::command::{Command, CommandClass, Namespace, OutputTarget, WriteForm, code, indirect_write_targets};
 use crate::config::bucketed_collection;
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::{Mode, Rule, Unsupported};
-
-/// Statements on the buckets of a time-series collection.
-pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
 
 impl<'f> Incoming<'f> {
     /// Decides on a command that can change a collection other than by statements.

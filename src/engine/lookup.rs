@@ -1,5 +1,6 @@
 //! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
+use crate::document::Writer;
 pub use crate::patterns::numbering::{Counter, NumberRequest};
 pub use crate::patterns::sequence::{Origin, SequenceStart, SharedStart};
 
@@ -22,7 +23,22 @@ impl Maximum {
     /// Returns the filter for documents whose numbers count.
     #[must_use]
     pub fn filter(&self) -> Vec<u8> {
-        super::allocation::countable(&self.field)
+        crate::document::document(|w| self.write_filter(w))
+    }
+
+    /// Writes the condition for documents whose numbers count. The comparison matches only numbers; sorting alone would
+    /// put dates and strings above them. It excludes numbers without a 64-bit successor, such as infinity. It also
+    /// excludes documents with an array in the path, which would be sorted by any element.
+    pub(super) fn write_filter(&self, w: &mut Writer<'_>) {
+        let is_no_array = |w: &mut Writer<'_>| w.nested("$not", |w| w.string("$type", "array"));
+        for (dot, _) in self.field.match_indices('.') {
+            w.nested(self.field.get(..dot).unwrap_or_default(), is_no_array);
+        }
+        w.nested(&self.field, |w| {
+            w.slot("$gte").int64(i64::MIN);
+            w.slot("$lte").int64(i64::MAX);
+            is_no_array(w);
+        });
     }
 }
 

@@ -12,8 +12,8 @@ use super::decision::{Incoming, reject_command};
 use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users};
 use super::explain::explained;
 use super::outcome::OutcomeKind;
-use super::plan::Step;
 use super::port::{Flow, Port, close};
+use super::step::{PermitRequest, Step};
 use crate::command::own::users_question;
 use crate::command::{
     Command, CommandClass, Namespace, WriteBatch, WriteForm, code, indirect_write_targets, input_collections,
@@ -22,20 +22,6 @@ use crate::document::{Document, Value};
 use crate::patterns::Rejection;
 use crate::patterns::throttle::{LimitedClient, ThrottleLimits};
 use crate::rules::Rule;
-
-/// A permit that a message needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct PermitRequest {
-    /// The name of the rule. Rules of another rule set with the same name share their permits.
-    pub rule: String,
-    pub limits: ThrottleLimits,
-    /// The application, user or address that shares the limit.
-    pub key: String,
-    /// The number of statements, for the rate.
-    pub statements: u32,
-    /// The message is only counted, and never waits.
-    pub is_shadow: bool,
-}
 
 /// A rule that limits a message, and a namespace to which it applies.
 struct LimitedBy<'r> {
@@ -84,6 +70,7 @@ impl<'f> Incoming<'f> {
                     let wait = enforced.map(|request| request.limits.wait).min().unwrap_or_default();
                     Flow::Break(overloaded(&command, limited_by, request, wait, port))
                 }
+                // No caller does this: it refuses one of the requests that it got.
                 None => close("internal error: a permit was refused that was not requested"),
             },
         }

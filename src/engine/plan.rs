@@ -3,72 +3,16 @@
 //! [`Plan::next`] returns the next step; the caller performs it and passes the result to the next call. Most messages
 //! are decided at once (`decision.rs`). For the others async functions ask for their steps through a port (`port.rs`).
 
-use std::time::Duration;
-
 use super::batch::BatchJob;
 use super::decision::{Incoming, MessagePlan, carry_out};
-use super::lookup::{Lookup, LookupError, LookupResult};
 use super::outcome::{RuleOutcome, RuleOutcomes};
-use super::permits::PermitRequest;
 use super::port::{CommandPurpose, Coroutine};
+use super::step::{Input, Step};
 use super::{ClientState, Now};
 use crate::command::MAX_STATEMENTS;
 use crate::document::{Kind, peek};
 use crate::rules::RuleSet;
 use crate::wire::op_msg::Message;
-
-/// What the caller must do next.
-#[derive(Debug)]
-pub enum Step {
-    /// Send this upstream and pass the complete reply to the next call.
-    Exchange(Vec<u8>),
-    /// Pass this lookup to the service, and its answer to the next call.
-    Lookup(Lookup),
-    /// Take a permit for each of these, in their order, and keep them until the last reply of the message has arrived.
-    Permits(Vec<PermitRequest>),
-    /// Wait this long, then call again.
-    Pause(Duration),
-    /// Yield to other connections, then call again: there are more statements to evaluate.
-    Yield,
-    /// Final: forward the original message; stream its reply, if one is expected.
-    ForwardOriginal { expects_reply: bool },
-    /// Final: forward this message instead; stream its reply, if one is expected.
-    Forward { message: Vec<u8>, expects_reply: bool },
-    /// Final: send this reply to the client.
-    Reply(Vec<u8>),
-    /// Final: the client expects no reply (w: 0).
-    Silent,
-    /// Final: close the connection; the text is for the log.
-    Close(String),
-}
-
-impl Step {
-    /// Returns whether it sends a message to the server.
-    pub(super) fn sends(&self) -> bool {
-        matches!(self, Self::Exchange(_) | Self::ForwardOriginal { .. } | Self::Forward { .. })
-    }
-
-    /// Returns whether the plan ends with this step.
-    fn is_final(&self) -> bool {
-        !matches!(self, Self::Exchange(_) | Self::Lookup(_) | Self::Permits(_) | Self::Pause(_) | Self::Yield)
-    }
-}
-
-/// The result of the last step.
-#[derive(Debug)]
-pub enum Input {
-    Start,
-    Reply(Vec<u8>),
-    Found(Result<LookupResult, LookupError>),
-    /// All permits, or the number of the request that waited too long for one.
-    Permits(Result<(), usize>),
-    /// Other connections have had their turn.
-    Resumed,
-    /// The pause is over; `elapsed` is the time since the first exchange.
-    Paused {
-        elapsed: Duration,
-    },
-}
 
 /// The plan for one message.
 pub struct Plan<'f> {
@@ -180,11 +124,13 @@ impl<'f> Plan<'f> {
             PlanState::Sent(job) => {
                 let step = match input {
                     Input::Reply(reply) => job.take_only_reply(reply, &mut self.outcomes),
+                    // No caller does this: each passes the result of the step that it got.
                     _ => Step::Close("internal error: the plan waits for a reply".to_owned()),
                 };
                 self.state = PlanState::Done;
                 return step;
             }
+            // No caller does this: each ends with a final step.
             PlanState::Done => Step::Close("internal error: the plan has ended".to_owned()),
         };
         if step.is_final()

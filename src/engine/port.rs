@@ -14,8 +14,7 @@ use std::time::Duration;
 
 use super::lookup::{Lookup, LookupError, LookupResult, Maximum, NumberRequest};
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
-use super::permits::PermitRequest;
-use super::plan::{Input, Step};
+use super::step::{Input, PermitRequest, Step};
 use super::{ClientState, OwnSession};
 use crate::command::Namespace;
 use crate::patterns::Rejection;
@@ -184,6 +183,7 @@ impl Port {
     }
 }
 
+/// The service does not do this: it answers the lookup that it got.
 fn other_lookup() -> LookupError {
     LookupError::Unavailable("internal error: the answer of the service belongs to another lookup".to_owned())
 }
@@ -229,6 +229,7 @@ impl<'f> Coroutine<'f> {
                         shared.lent.get_or_insert_with(|| Box::new(take(client_state)));
                         continue;
                     }
+                    // No caller does this: each passes the result of the step that it got.
                     None => {
                         Step::Close("internal error: the result of a step is of another kind than the step".to_owned())
                     }

@@ -9,7 +9,7 @@ use super::Triage;
 use super::decision::with_fields;
 use super::explain::explained;
 use super::outcome::{OutcomeKind, RuleOutcome, RuleOutcomes};
-use super::plan::Step;
+use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace, code, error_reply, input_collections, output_targets};
 use crate::document::{self, Document, OwnedValue, Value, peek};
 use crate::patterns::Rejection;

@@ -165,6 +165,10 @@ impl Pattern for Bounds {
         vec![Requirement::Operator("$isNumber")]
     }
 
+    fn tolerates_unsupported(&self) -> bool {
+        true
+    }
+
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         concern_for_content(kind)
     }

@@ -90,6 +90,10 @@ impl Pattern for Copies {
         [Requirement::OwnConnection, Requirement::ChangeStreams].into_iter().chain(transactions).collect()
     }
 
+    fn tolerates_unsupported(&self) -> bool {
+        true
+    }
+
     fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {
         let rejects = || self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         match kind {

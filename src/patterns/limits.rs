@@ -72,6 +72,10 @@ impl Pattern for Limits {
         self.document.iter().map(|_| Requirement::Operator("$bsonSize")).collect()
     }
 
+    fn tolerates_unsupported(&self) -> bool {
+        true
+    }
+
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         concern_for_content(kind)
     }

@@ -8,18 +8,22 @@ mod bounds;
 mod bucket;
 mod collection;
 pub mod copies;
+mod declared;
 mod defaults;
 mod deny;
 mod field_path;
 pub(crate) mod filter;
 pub mod history;
+mod input;
 mod limits;
 mod literal;
+mod mode;
 mod number;
 pub mod numbering;
 pub mod procedure;
 mod queue;
 mod reads;
+mod rejection;
 mod replacement;
 mod requirement;
 mod schema_version;
@@ -38,16 +42,20 @@ use std::time::Duration;
 use crate::command::{CommandClass, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
 use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
-use crate::document::{CowDocument, Document, Path, Value};
+use crate::document::{Document, Path};
 pub use collection::Collection;
+pub use declared::{
+    Concern, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause, Privilege,
+    WeakerSetting,
+};
+pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
+pub use mode::Mode;
 use numbering::Numbering;
+pub use rejection::{MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection};
 pub use requirement::Requirement;
 pub use stored_data::{Backfill, DataCheck, Search};
 use verdict::Violation;
-pub use verdict::{
-    CollectionQuery, CommandVerdict, MAX_REASON_LENGTH, NoEffect, NoEffectKind, Rejection, Rewrite, StoredKind,
-    Unmatched, Verdict,
-};
+pub use verdict::{CollectionQuery, CommandVerdict, Rewrite, StoredKind, Unmatched, Verdict};
 
 /// JSON Schema (draft 2020-12) of rule files, for editors. `tests/source/documentation/schema.rs` writes it from the
 /// declared keys. It accepts the same files as the readers, as far as a schema can; `tests/command_line/schema.rs`
@@ -161,36 +169,6 @@ patterns! {
     reads: Reads,
 }
 
-/// Whether a rule is enforced.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// It rewrites and rejects.
-    #[default]
-    Enforce,
-    /// It only counts and logs its decisions.
-    Shadow,
-    /// It is checked at load time and otherwise ignored.
-    Disabled,
-}
-
-impl Mode {
-    /// The word for it in rule files.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Enforce => "enforce",
-            Self::Shadow => "shadow",
-            Self::Disabled => "disabled",
-        }
-    }
-
-    /// The mode of this word; `None`: there is none.
-    #[must_use]
-    pub fn parse(word: &str) -> Option<Self> {
-        [Self::Enforce, Self::Shadow, Self::Disabled].into_iter().find(|mode| mode.as_str() == word)
-    }
-}
-
 /// A pattern and where it applies, for patterns that compare the rules of a set.
 #[derive(Debug, Clone, Copy)]
 pub struct RuleView<'r> {
@@ -200,140 +178,6 @@ pub struct RuleView<'r> {
     pub namespaces: &'r [Located<NamespaceGlob>],
     pub mode: Mode,
     pub pattern: &'r AnyPattern,
-}
-
-/// A field that only one rule may use.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExclusiveField {
-    /// Only fields of the same kind exclude each other. Usually the pattern's name.
-    pub kind: &'static str,
-    /// The field's path. It includes all fields below it.
-    pub field: Located<String>,
-}
-
-/// A setting that makes a rule weaker than it could be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct WeakerSetting {
-    /// What it does, unlike a stricter rule: `allows …`.
-    pub what: &'static str,
-    /// The key of the setting.
-    pub setting: &'static str,
-}
-
-/// The input of an evaluation besides the statement.
-#[derive(Debug, Clone, Copy)]
-pub struct Context<'c> {
-    /// Wall clock of the proxy when the message arrived, in milliseconds since 1970 UTC.
-    pub now: i64,
-    /// The command's `comment`.
-    pub comment: Option<Value<'c>>,
-    /// The command's `let`.
-    pub variables: Option<Value<'c>>,
-    /// The namespace that the statement writes to; a rule may evaluate several.
-    pub namespace: Namespace<'c>,
-    /// The [`version`](Pattern::version) fields of the rules for that namespace.
-    pub versions: &'c [&'c Path],
-}
-
-/// The name that stands for all collections of a database.
-pub const ALL_COLLECTIONS: &str = "*";
-
-/// A command on a protected collection, for rules on reads and options.
-#[derive(Debug, Clone, Copy)]
-pub struct WholeCommand<'c> {
-    /// The collection that it reads, writes or defines; [`ALL_COLLECTIONS`] stands for all of a database.
-    pub namespace: Namespace<'c>,
-    pub class: CommandClass,
-    pub body: Document<'c>,
-}
-
-impl WholeCommand<'_> {
-    /// Returns what a write does, as far as the command shows: an update may be of any kind.
-    fn kind(&self) -> Option<StatementKind> {
-        match self.class {
-            CommandClass::Insert => Some(StatementKind::Insert),
-            CommandClass::Update => Some(StatementKind::Operators),
-            CommandClass::Delete => Some(StatementKind::Delete),
-            CommandClass::FindAndModify if self.body.get("remove").and_then(Value::as_flag) == Some(true) => {
-                Some(StatementKind::Delete)
-            }
-            CommandClass::FindAndModify => Some(StatementKind::Operators),
-            _ => None,
-        }
-    }
-}
-
-/// How a pattern treats all statements of one kind.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Concern {
-    /// It does not evaluate them.
-    Nothing,
-    /// It evaluates each of them.
-    Each,
-    /// It cannot analyse any of them.
-    Unsupported,
-}
-
-/// A value that the server computes from a stored document.
-#[derive(Debug, Clone)]
-pub struct Measured {
-    /// The field in which [`Pattern::unmatched`] gets it.
-    pub name: String,
-    /// An aggregation expression.
-    pub expression: CowDocument<'static>,
-}
-
-/// How a statement can have no effect.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum NoEffectCause {
-    /// The stored document has another version.
-    Version,
-    Effect(NoEffectKind),
-}
-
-/// An index that a pattern needs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NeededIndex {
-    /// The collection of the index; `None`: each of the rule's own collections.
-    pub collection: Option<NamespaceGlob>,
-    pub field: String,
-    pub purpose: IndexPurpose,
-    /// The consequence without it, as half a sentence: "every move scans the collection".
-    pub without: &'static str,
-}
-
-/// A field whose stored values `docward check --upstream` counts.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExpectedVersion {
-    pub field: String,
-    /// Documents with this version are as they should be.
-    pub version: i64,
-}
-
-/// Actions on a collection that docward's own user must be allowed.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Privilege {
-    pub database: String,
-    pub collection: String,
-    pub actions: &'static [&'static str],
-}
-
-impl Privilege {
-    pub(crate) fn new(database: &str, collection: &str, actions: &'static [&'static str]) -> Self {
-        Self { database: database.to_owned(), collection: collection.to_owned(), actions }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IndexPurpose {
-    /// Documents must not share a value: needs a unique index with the field in its key.
-    Unique,
-    /// Queries use ranges of the field: needs an ordered index with the field first in its key.
-    Range,
-    /// Queries use single values of the field: needs an index as for `Range`, or a hashed one.
-    Equality,
-    /// Many documents share all other fields: a unique index must have the field in its key.
-    NotUnique,
 }
 
 /// The interface of every pattern.
@@ -403,6 +247,12 @@ pub trait Pattern {
     /// unless the rule has `unsupported: allow`.
     fn analyses_writes(&self) -> bool {
         self.evaluates()
+    }
+
+    /// Returns whether its stored documents stay usable after a statement that it cannot analyse: rules of other patterns
+    /// are not proposed with `unsupported: allow`.
+    fn tolerates_unsupported(&self) -> bool {
+        false
     }
 
     /// Returns the limits under which commands on its namespaces need a permit; `None`: they need none.

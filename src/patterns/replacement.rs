@@ -174,6 +174,10 @@ impl Pattern for Replacement {
         needed.into_iter().filter(|_| counts).collect()
     }
 
+    fn tolerates_unsupported(&self) -> bool {
+        true
+    }
+
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         match kind {
             StatementKind::Replacement | StatementKind::Pipeline => Concern::Each,

@@ -12,6 +12,7 @@ mod kept;
 mod numbers;
 mod settings;
 mod shared;
+mod start;
 
 use super::filter::remade;
 use super::numbering::Numbering;
@@ -27,8 +28,8 @@ use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
 use crate::effect::{self, Change, ImageValue, PathOverlap, touch, touched};
 use settings::Provided;
-pub use settings::{Sequence, SequenceStart};
-pub use shared::{Origin, SharedStart};
+pub use settings::Sequence;
+pub use start::{Origin, SequenceStart, SharedStart};
 
 impl Pattern for Sequence {
     fn declaration() -> Declaration {
@@ -139,6 +140,10 @@ impl Pattern for Sequence {
 
     fn requirements(&self) -> Vec<Requirement> {
         vec![Requirement::OwnConnection, Requirement::PipelineUpdates]
+    }
+
+    fn tolerates_unsupported(&self) -> bool {
+        true
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {

@@ -12,6 +12,9 @@
 //!
 //! The update is a pipeline and not a narrowed filter: a stale upsert then matches and changes nothing, while with a
 //! narrowed filter it would try to insert and fail with E11000. [`hide`] changes reads, `pipeline.rs` writes pipelines.
+//!
+//! `settings.rs`, `pipeline.rs` and `writes.rs` import each other: the settings hold the expressions that are prepared
+//! once at load time, and the expressions depend on the type of the timestamps.
 
 mod hide;
 mod inserts;
@@ -29,22 +32,20 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
+    CommandVerdict, Concern, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
     WeakerSetting, WholeCommand, concern_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, Value};
-use operators::OperatorsProcedure;
+use operators::{OperatorsProcedure, STALE};
 use pins::without_time;
 use pipeline::StageWriter;
 pub use settings::Timestamps;
 use settings::{TimeSource, TimestampScope, TimestampedFields, WithoutSource};
-use touches::set_value;
+use touches::{set_value, utf8};
 use writes::PathWrites;
-
-const STALE: NoEffect = NoEffect::stale("it changed nothing: what is stored is as new or newer");
 
 impl Pattern for Timestamps {
     fn declaration() -> Declaration {
@@ -84,6 +85,10 @@ impl Pattern for Timestamps {
 
     fn requirements(&self) -> Vec<Requirement> {
         vec![Requirement::PipelineUpdates, Requirement::Operator("$isNumber"), Requirement::Operator("$setField")]
+    }
+
+    fn tolerates_unsupported(&self) -> bool {
+        true
     }
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
@@ -278,11 +283,4 @@ fn pipeline_of<'a>(stage: CowDocument<'a>, meaning: &Modification<'a>) -> Modifi
 
 fn unsupported<'a>(reason: &str) -> Verdict<'a> {
     Verdict::unsupported(reason, "Write the protected fields with $set and plain paths, in a separate statement.")
-}
-
-fn utf8(path: &[u8]) -> Result<&str, Rejection> {
-    std::str::from_utf8(path).map_err(|_| {
-        let path = String::from_utf8_lossy(path);
-        Rejection::new(format!("its path '{path}' is not valid UTF-8"), "Encode field names as UTF-8.")
-    })
 }

@@ -36,9 +36,9 @@ use crate::effect::equality;
 use anchor::Unanchored;
 use id::NodeId;
 use intent::{Intent, RequestedPosition};
-use layout::TreeFields;
+use layout::{TreeFields, unusable_id};
 use placement::PlacementProcedure;
-use removal::RemovalProcedure;
+use removal::{OnNodeDelete, RemovalProcedure};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
@@ -46,14 +46,6 @@ pub struct Tree {
     layout: TreeFields,
     on_delete: OnNodeDelete,
     unanchored: Unanchored,
-}
-
-/// The action for a delete of a node that has children.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum OnNodeDelete {
-    Reject,
-    /// All nodes below are deleted too.
-    Cascade,
 }
 
 const PATH: Setting<FieldPath> = Setting::with_default(
@@ -246,17 +238,4 @@ impl Tree {
     fn placement<'a>(&self) -> Verdict<'a> {
         Verdict::procedure(PlacementProcedure { layout: self.layout.clone() })
     }
-}
-
-const ID_FORM: &str = "Use strings without the separator, whole numbers, or ObjectIds.";
-
-/// Returns the rejection of a node whose `_id` cannot be in its children's paths.
-fn unusable_id(layout: &TreeFields) -> Rejection {
-    let reason = format!("its _id cannot be part of a path with the separator '{}'", layout.separator);
-    Rejection::new(reason, ID_FORM)
-}
-
-/// Returns the rejection of a parent that cannot be the `_id` of a node.
-fn unusable_parent(layout: &TreeFields) -> Rejection {
-    Rejection::new(format!("its '{}' is not a valid _id of a node", layout.parent), ID_FORM)
 }

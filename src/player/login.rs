@@ -5,7 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use mongodb::options::{AuthMechanism, ClientOptions};
 
 use super::PlayerConnection;
-use super::target::TargetError;
+use super::target_error::TargetError;
 use crate::command::Reply;
 use crate::document::Value;
 use crate::engine::pooling::login::{Continue, Outcome, Start, User};

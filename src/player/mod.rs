@@ -11,7 +11,9 @@ mod progress;
 pub mod stored;
 mod stream;
 mod target;
+mod target_error;
 
 pub use connection::PlayerConnection;
 pub use playing::{Pace, PlayedSoFar, Player, Watch};
-pub use target::{ReplayTarget, TargetError};
+pub use target::ReplayTarget;
+pub use target_error::TargetError;

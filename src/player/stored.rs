@@ -104,12 +104,11 @@ async fn each(
     loop {
         let cursor = {
             let parsed = parse(&reply)?;
-            let cursor = parsed.cursor().ok_or_else(|| failed(&parsed))?;
-            let batch = ["firstBatch", "nextBatch"].into_iter().find_map(|name| cursor.get(name)?.as_array());
+            let batch = parsed.cursor().map(|_| parsed.batch()).ok_or_else(|| failed(&parsed))?;
             for document in batch.unwrap_or(Document::EMPTY).values().filter_map(Value::as_document) {
                 document.get("_id").into_iter().for_each(|id| see(id, document));
             }
-            cursor.get("id").and_then(Value::as_integer).unwrap_or_default()
+            parsed.cursor_id().unwrap_or_default()
         };
         if cursor == 0 {
             return Ok(());

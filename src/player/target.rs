@@ -10,6 +10,7 @@ use tokio::time::timeout;
 
 use super::PlayerConnection;
 use super::login::Login;
+use super::target_error::TargetError;
 use crate::command::Reply;
 use crate::command::own::message;
 use crate::document::{Document, Kind, Value};
@@ -32,23 +33,6 @@ pub struct ReplayTarget {
     name: String,
     /// The server that accepted writes last.
     primary: Mutex<Option<Address>>,
-}
-
-/// Why a target cannot be used.
-#[derive(Debug, thiserror::Error)]
-pub enum TargetError {
-    #[error(transparent)]
-    Upstream(#[from] UpstreamError),
-    #[error("the connection string has a mechanism that replay does not support; use a user with SCRAM")]
-    Mechanism,
-    #[error("the login failed: {0}")]
-    Login(String),
-    #[error("{0} is not a primary, and none of its members is")]
-    NoPrimary(String),
-    #[error("{0}: {1}")]
-    Server(Address, io::Error),
-    #[error(transparent)]
-    Io(#[from] io::Error),
 }
 
 /// What a server replied to the hello of a connection.

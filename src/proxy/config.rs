@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::proxy::connection::limits::LimitSettings;
 use crate::proxy::members::placement::ListenerPlacement;
-use crate::proxy::server_side::pool::PoolSettings;
+use crate::proxy::server_side::pool::settings::PoolSettings;
 use crate::proxy::server_side::upstream::Upstream;
 use crate::proxy::telemetry::spans::Tracer;
 use crate::proxy::transport::tls::ListenerTls;

@@ -3,8 +3,8 @@
 //! This layer uses tokio and clocks, and carries out what [`crate::engine`] plans. It must not know what a rule is.
 //! Start reading at [`server`], then [`listening`], [`connection::lifecycle`] and [`connection::relay`].
 //!
-//! The folders depend on each other in this order only: [`interceptor`], [`transport`], [`telemetry`], [`server_side`],
-//! [`members`], [`shutdown`], [`connection`], [`listening`], [`server`].
+//! The modules depend on each other in this order only: [`interceptor`], [`recording`], [`transport`], [`telemetry`],
+//! [`server_side`], [`members`], [`shutdown`], [`connection`], [`config`], [`observer`], [`listening`], [`server`].
 
 mod config;
 mod connection;
@@ -33,8 +33,8 @@ pub use observer::Observer;
 pub use recording::{QueuedRecord, RecordCounts, Recorder, Recording, Sink};
 pub use server::{Proxy, StartError};
 pub use server_side::hello::CONNECT_TIMEOUT;
-pub use server_side::pool::PoolSettings;
 pub use server_side::pool::counters::PoolStatus;
+pub use server_side::pool::settings::PoolSettings;
 pub use server_side::upstream::{Address, Upstream, UpstreamError};
 pub use telemetry::decisions::Decision;
 pub use telemetry::history::{MINUTES, MinuteCounts, MinuteEffects};

@@ -2,13 +2,15 @@
 
 use smallvec::SmallVec;
 
-use super::SessionId;
 use crate::command::CommandName;
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer};
 use crate::wire::op_msg;
 
 /// Fields that a driver sends as document sequences: together they may be longer than a document.
 const LISTS: [&[u8]; 5] = [b"documents", b"updates", b"deletes", b"ops", b"nsInfo"];
+
+/// The bytes of a session's id.
+pub type SessionId = [u8; 16];
 
 /// A recorded command, ready to be sent.
 #[derive(Debug, Clone)]

@@ -27,8 +27,7 @@ impl TargetAnswer {
     #[must_use]
     pub fn of_reply(frame: &[u8]) -> Self {
         let Ok(reply) = Reply::parse(frame) else { return Self::default() };
-        let batch = ["firstBatch", "nextBatch"].into_iter().find_map(|name| reply.cursor()?.get(name)?.as_array());
-        let documents = batch.unwrap_or(Document::EMPTY).values().chain(reply.body.get("value"));
+        let documents = reply.batch().unwrap_or(Document::EMPTY).values().chain(reply.body.get("value"));
         let documents = documents.map(value_hash).fold(0, u64::wrapping_add);
         Self { answer: Some(Answer::from(&reply)), documents }
     }

@@ -15,11 +15,11 @@ mod tally;
 mod tests;
 mod timeline;
 
-pub use action::Action;
+pub use action::{Action, SessionId};
 pub use comparison::{Comparison, Difference, StoredDifference, TargetAnswer, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{LeftOut, PlannedCommand, RecordedReply, ReplayPlanner, SessionId};
+pub use planner::{LeftOut, PlannedCommand, RecordedReply, ReplayPlanner};
 pub use report::Recorded;
 pub use tally::{CommandTally, ReplayTally};
 pub use timeline::Timeline;

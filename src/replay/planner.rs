@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use smallvec::SmallVec;
 
-use super::Action;
+use super::{Action, SessionId};
 use crate::audit::Answer;
 use crate::audit::capture::is_recorded;
 use crate::command::{CommandClass, CommandName, classify};
@@ -18,9 +18,6 @@ use crate::document::{CowDocument, Document, Element, Value, Writer};
 
 /// The most collections whose documents are compared after a replay.
 const MAX_WRITTEN: usize = 1000;
-
-/// The bytes of a session's id.
-pub type SessionId = [u8; 16];
 
 /// Why a recorded command is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

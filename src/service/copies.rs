@@ -10,6 +10,7 @@
 
 mod detach;
 mod follow;
+mod original;
 pub mod repair;
 mod repairer;
 mod statements;

@@ -20,10 +20,11 @@ use super::MongoService;
 use super::copies::repair::{self, RepairEvent};
 use super::listing::{CollectionName, applying, first_batch, listing_error};
 use super::mongo::ServiceClient;
+use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
 use crate::document::{Value, document};
-use crate::patterns::{AnyPattern, DataCheck, Search};
+use crate::patterns::{DataCheck, Search};
 use crate::rules::{Mode, Rule, RuleId, RuleSet};
 
 pub use backfill::{Filled, backfill};
@@ -190,7 +191,7 @@ async fn stale_copies(
     check: &DataCheck,
     progress: &mut impl FnMut(&ScanProgress),
 ) -> Result<Vec<Finding>, String> {
-    let AnyPattern::Copies(copies) = &rule.pattern else { return Ok(Vec::new()) };
+    let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) else { return Ok(Vec::new()) };
     let mut stale: BTreeMap<String, (u64, Vec<Bson>)> = BTreeMap::new();
     let report = |event: RepairEvent<'_>| match event {
         RepairEvent::Progress { namespace, documents, .. } => {

@@ -11,6 +11,8 @@
 //! with one, so that an emptied collection is no history. Markers do not expire.
 //!
 //! `entries` stores entries, `prepare` prepares the collections, [`read`] reads old states.
+//!
+//! `entries` and `prepare` import each other: a stored marker makes older entries expire, and expiry stores a marker.
 
 mod entries;
 pub(super) mod prepare;
@@ -28,7 +30,7 @@ use super::worker::stream::{ChangeEvent, ChangeHandler, CollectionStream, time_o
 use super::worker::{Stop, Task, TaskWords, WorkerContext};
 use crate::document::{Kind, OwnedValue, Value};
 use crate::patterns::history::History;
-use entries::{Gap, HistoryEntries, LARGEST_DOCUMENT, NO_ROOM, NewEntry, PreviousState};
+use entries::{Gap, HistoryEntries, LARGEST_DOCUMENT, NO_ROOM, NewEntry, PreviousState, end_of_second};
 
 /// Changes that are stored together, at most.
 const BATCH: usize = 500;
@@ -69,6 +71,10 @@ impl Task for KeepHistory {
     /// With another `keep`, only this part of the work begins again.
     fn settings(&self) -> String {
         format!("{:?}", self.history.keep)
+    }
+
+    fn reads_previous_states(&self) -> bool {
+        true
     }
 
     fn work<'w>(&'w self, context: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>> {
@@ -140,11 +146,6 @@ fn options() -> ChangeStreamOptions {
     // Somebody may switch pre-images off, or create the collection without them.
     options.show_expanded_events = Some(true);
     options
-}
-
-/// Cluster times have whole seconds. Nothing is known for certain before the end of that second.
-fn end_of_second(time: Timestamp) -> DateTime {
-    DateTime::from_millis(i64::from(time.time) * 1000 + 999)
 }
 
 /// Stores the previous states of changes.

@@ -12,11 +12,12 @@ use mongodb::error::{Error, ErrorKind};
 use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{CollectionName, collections, first_batch, listing_error};
 use super::mongo::ServiceClient;
+use super::pattern_work::PatternWork;
 use super::requirements::lacking;
 use super::{MongoService, access};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob};
 use crate::patterns::history::History;
-use crate::patterns::{AnyPattern, Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
+use crate::patterns::{Collection, ExpectedVersion, IndexPurpose, NeededIndex, Privilege};
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleId, RuleSet};
 use crate::suggest;
@@ -56,7 +57,7 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
         }
     }
     for rule in enabled().filter(|rule| !without.contains(&rule.id)) {
-        if let AnyPattern::History(history) = &rule.pattern {
+        if let Some(PatternWork::History(history)) = PatternWork::of(&rule.pattern) {
             found.extend(no_history(&client, rule, history).await.map_err(|error| server.describe(&error))?);
         }
     }

@@ -9,7 +9,8 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
-use super::mongo::{ServiceClient, is_unauthorized};
+use super::error_kind::is_unauthorized;
+use super::mongo::ServiceClient;
 use crate::config::NamespaceGlob;
 use crate::rules::{Mode, Rule, RuleSet};
 

@@ -15,7 +15,7 @@ use mongodb::error::{Error, ErrorKind};
 use tokio::time::sleep;
 
 use super::MongoService;
-use super::mongo::{is_passing, is_unauthorized};
+use super::error_kind::{is_passing, is_unauthorized};
 use super::observed_servers::Capabilities;
 use crate::patterns::Requirement;
 use crate::rules::{Mode, Rule, RuleId, RuleSet};

@@ -6,7 +6,9 @@
 
 pub(super) mod lease;
 mod progress;
+mod stop;
 pub(super) mod stream;
+mod task;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -14,10 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bson::{Timestamp, doc};
-use futures_util::future::BoxFuture;
-use mongodb::Client;
-use mongodb::error::{Error, ErrorKind};
+use bson::doc;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
@@ -25,13 +24,16 @@ use tokio::time::{Instant, sleep, timeout};
 use super::MongoService;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
-use super::mongo::{ServiceClient, is_passing};
-use super::observed_servers::{Capabilities, ObservedServers};
-use crate::patterns::{AnyPattern, Requirement};
+use super::mongo::ServiceClient;
+use super::observed_servers::Capabilities;
+use super::pattern_work::PatternWork;
+use crate::patterns::Requirement;
 use crate::rules::Mode;
 use crate::rules::RuleSet;
-use lease::{WorkerCandidate, WorkerLease};
+use lease::WorkerCandidate;
 pub use progress::{WorkerProgress, WorkerState, WorkerStatus, WorkersShown};
+pub(super) use stop::Stop;
+pub(super) use task::{Task, TaskWords, WorkerContext};
 
 /// How often the rule set is checked for added or removed rules.
 const RULES_INTERVAL: Duration = Duration::from_secs(1);
@@ -47,95 +49,13 @@ const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// How long releasing the leases may take; at shutdown at most as long as the drain.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Why a worker stopped.
-#[derive(Debug)]
-pub(super) enum Stop {
-    /// Another process holds the lease.
-    Lost,
-    /// The changes since the last resume token are no longer available.
-    HistoryLost(String),
-    /// A stream ends with its collection; later changes are available from `next` on.
-    Ended { stream: usize, next: Timestamp, why: String },
-    /// The deployment does not support the work: why, and what to do.
-    Unsupported(String),
-    /// A server or network error; a retry may help.
-    Driver(Error),
-    /// The same as text.
-    Failed(String),
-}
-
-impl From<Error> for Stop {
-    fn from(error: Error) -> Self {
-        /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
-        const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
-        match &*error.kind {
-            ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
-            _ => Self::Driver(error),
-        }
-    }
-}
-
-impl Stop {
-    /// The text for an operator.
-    pub(super) fn describe(self, observed: &ObservedServers) -> String {
-        match self {
-            Self::Lost => "another process holds the lease".to_owned(),
-            Self::Driver(error) => observed.describe(&error),
-            Self::Failed(text) | Self::HistoryLost(text) | Self::Unsupported(text) | Self::Ended { why: text, .. } => {
-                text
-            }
-        }
-    }
-}
-
-/// The words of a task in the log.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct TaskWords {
-    /// The pattern's key in rule files.
-    pub(super) pattern: &'static str,
-    /// What the worker does: "keeps the copies consistent".
-    pub(super) does: &'static str,
-    /// What does not happen without it: "copies are not kept consistent".
-    pub(super) undone: &'static str,
-    /// What follows if changes were missed: "checking all copies".
-    pub(super) after_loss: &'static str,
-}
-
-/// The background work of one rule.
-pub(super) trait Task: Send + Sync {
-    fn words(&self) -> TaskWords;
-
-    /// The rule's name.
-    fn rule(&self) -> &str;
-
-    /// The lease's label. Progress stored under another label is not used.
-    fn label(&self) -> String;
-
-    /// Other settings, with which the work begins again under the same label.
-    fn settings(&self) -> String {
-        String::new()
-    }
-
-    /// Works until something stops it.
-    fn work<'w>(&'w self, context: WorkerContext<'w>) -> BoxFuture<'w, Result<Infallible, Stop>>;
-}
-
-/// What a worker has while it holds the lease.
-#[derive(Clone, Copy)]
-pub(super) struct WorkerContext<'w> {
-    pub(super) client: &'w Client,
-    pub(super) lease: &'w WorkerLease,
-    pub(super) progress: &'w WorkerProgress,
-}
-
 /// The tasks of all enforced rules, and what they need of the server.
 fn tasks(rules: &RuleSet) -> impl Iterator<Item = (Box<dyn Task>, Vec<Requirement>)> {
     rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| {
         let name = rule.name.value.clone();
-        let task: Box<dyn Task> = match &rule.pattern {
-            AnyPattern::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
-            AnyPattern::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
-            _ => return None,
+        let task: Box<dyn Task> = match PatternWork::of(&rule.pattern)? {
+            PatternWork::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
+            PatternWork::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
         };
         Some((task, rule.pattern.requirements()))
     })
@@ -193,7 +113,7 @@ impl RuleTasks {
         for (label, (task, requirements)) in wanted {
             self.running.entry(label).or_insert_with(|| {
                 let (sender, stopped) = watch::channel(());
-                let progress = self.shown.add(task.rule(), task.words().pattern);
+                let progress = self.shown.add(task.rule(), task.words().pattern, task.reads_previous_states());
                 let worker = ElectedWorker { task, requirements, server: self.server.clone(), progress };
                 RunningTask { stop: sender, task: tokio::spawn(worker.run(stopped)) }
             });

@@ -4,6 +4,9 @@
 //! [`render`] returns the mongosh syntax of a command. Input that mongosh silently changes (a date that does not
 //! exist, an unknown option) is an error here. Length and nesting of the text are limited, so any input is safe. This
 //! layer has no rules and no I/O; the caller passes the time. The next layer is `crate::rules`.
+//!
+//! Two groups of files import each other, because the grammar recurs: a value can contain a constructor whose arguments
+//! are values (`value` to `writes`), and the scanner skips a function by scanning what is in it (`scanner` to `string`).
 
 mod admin;
 mod arguments;

@@ -5,5 +5,6 @@
 mod documentation;
 mod fixtures;
 mod fuzz_targets;
+mod imports;
 mod layers;
 mod plain_words;

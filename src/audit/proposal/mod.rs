@@ -65,14 +65,20 @@ impl CandidateRule {
     }
 
     fn add_named(&mut self, what: &'static str, pattern: String, note: String) {
-        // Of the other patterns, a statement that cannot be analysed can spoil the stored documents.
-        let can_allow = matches!(what, "replacement" | "bounds" | "limits" | "timestamps" | "sequence" | "copies");
-        let allowing = can_allow.then(|| (format!("unsupported: allow\n    {pattern}"), note.clone(), true));
-        for (pattern, note, allows) in [(pattern, note, false)].into_iter().chain(allowing) {
-            let rules = load(&rule("candidate", &self.namespace, &pattern, "enforce"));
-            let excluded = rules.is_none().then(|| "it does not load".to_owned());
-            self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
+        let allowing = format!("unsupported: allow\n    {pattern}");
+        let can_allow = self.add_variant(what, pattern, note.clone(), false);
+        if can_allow {
+            self.add_variant(what, allowing, note, true);
         }
+    }
+
+    /// Returns whether its pattern tolerates `unsupported: allow`.
+    fn add_variant(&mut self, what: &'static str, pattern: String, note: String, allows: bool) -> bool {
+        let rules = load(&rule("candidate", &self.namespace, &pattern, "enforce"));
+        let excluded = rules.is_none().then(|| "it does not load".to_owned());
+        let tolerates = rules.iter().flat_map(RuleSet::rules).any(|rule| rule.pattern.tolerates_unsupported());
+        self.variants.push(Variant { what, pattern, note, needs_confirmation: false, excluded, allows, rules });
+        tolerates
     }
 
     fn add_confirmed(&mut self, pattern: String, note: String) {

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use super::BatchJob;
-use super::ending::MAX_TIME;
 use crate::command::own::{CommandSession, Find, own_command};
 use crate::command::{Command, Namespace, Operation, OwnTransaction, Reply, Statement, WriteForm, is_unacknowledged};
 use crate::document::{CowDocument, Document, Value, Writer};
 use crate::patterns::Collection;
 use crate::patterns::Measured;
 use crate::wire::op_msg;
+
+/// The field with a command's time limit.
+pub(super) const MAX_TIME: &str = "maxTimeMS";
 
 /// Builds the commands of one transaction.
 pub(super) struct TransactionCommands<'j, 'f> {

@@ -6,22 +6,13 @@
 //! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
 //! documents.
 
+use super::group::CountingResult;
 use super::{BatchJob, Group, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
 use crate::document::{Document, Value};
 use crate::effect::equality;
 use crate::engine::merge;
 use crate::patterns::StoredKind;
-
-/// The result of a statement for documents with one kind of value.
-pub(super) enum CountingResult {
-    /// Continue with the next kind.
-    Continues,
-    /// All kinds are done.
-    Done(Group),
-    /// No document of any kind matched, or the group does not count by kind.
-    Nothing(Group),
-}
 
 impl BatchJob<'_> {
     /// Whether the statement is sent once for each kind of stored value.

@@ -3,9 +3,12 @@
 use std::time::Duration;
 
 use super::super::port::{Flow, Port};
-use super::transaction::{AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, error_code, last, parse};
+use super::commands::MAX_TIME;
+use super::transaction::{
+    AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, error_code, is_over, last, parse,
+};
 use super::{BatchJob, commands};
-use crate::command::{Operation, Reply, code, error_reply};
+use crate::command::{Operation, code, error_reply};
 use crate::document::OwnedValue;
 use crate::patterns::Rejection;
 
@@ -18,9 +21,6 @@ const MAX_BACKOFF_EXPONENT: u32 = 5;
 /// The same after another sender of the same write aborted the transaction: longer than a transaction takes on a busy
 /// machine.
 const MAX_CONTENTION_BACKOFF_EXPONENT: u32 = 8;
-
-/// The field with a command's time limit.
-pub(super) const MAX_TIME: &str = "maxTimeMS";
 
 impl<'f> BatchJob<'f> {
     /// Commits, and returns the reply to the statement.
@@ -191,9 +191,4 @@ fn random_pause(seed: [u8; 16], attempts: u32, power: u32) -> Duration {
     let [a, b, c, d, ..] = seed;
     let random = u32::from_le_bytes([a, b, c, d]).rotate_left(attempts.wrapping_mul(7)).wrapping_add(attempts);
     Duration::from_millis(u64::from(1 + random % (1 << power)))
-}
-
-/// Whether the command's transaction no longer exists.
-pub(super) fn is_over(reply: &Reply<'_>) -> bool {
-    matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
 }

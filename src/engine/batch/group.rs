@@ -52,3 +52,13 @@ impl Group {
         }
     }
 }
+
+/// The result of a statement for documents with one kind of value.
+pub(super) enum CountingResult {
+    /// Continue with the next kind.
+    Continues,
+    /// All kinds are done.
+    Done(Group),
+    /// No document of any kind matched, or the group does not count by kind.
+    Nothing(Group),
+}

@@ -12,9 +12,8 @@ use smallvec::SmallVec;
 use super::super::evaluation::RejectedBy;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
-use super::super::plan::Step;
 use super::super::port::{Flow, Port};
-use super::ending::is_over;
+use super::super::step::Step;
 use super::{BatchJob, Group, commands, conflicts, limits};
 use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
 use crate::document::{Document, Value};
@@ -408,4 +407,9 @@ pub(super) fn error_code(reply: &Reply<'_>) -> Option<i32> {
 fn first_message(errors: Value<'_>) -> Option<&str> {
     let errors: Document<'_> = errors.as_array()?;
     errors.values().next()?.as_document()?.get("errmsg")?.as_str()
+}
+
+/// Whether the command's transaction no longer exists.
+pub(super) fn is_over(reply: &Reply<'_>) -> bool {
+    matches!(error_code(reply), Some(code::TRANSACTION_TOO_OLD | code::NO_SUCH_TRANSACTION))
 }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::scram::{Mechanism, StoredCredentials, user_of};
 use crate::command::Reply;
-use crate::command::own::message;
+use crate::command::own;
 use crate::document::{Document, Kind, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::{self, Message};
@@ -136,12 +136,7 @@ impl Start {
     /// Returns the message for the server.
     #[must_use]
     pub fn request(&self, request_id: i32) -> Vec<u8> {
-        message(request_id, &self.database, |w| {
-            w.int32("saslStart", 1);
-            w.string("mechanism", &self.mechanism);
-            write_binary(w, "payload", &self.payload);
-            w.nested("options", |w| w.boolean("skipEmptyExchange", self.skips_empty_exchange));
-        })
+        own::sasl_start(request_id, &self.database, &self.mechanism, &self.payload, self.skips_empty_exchange)
     }
 }
 
@@ -155,11 +150,7 @@ impl Continue {
     /// Returns the message for the server.
     #[must_use]
     pub fn request(&self, request_id: i32) -> Vec<u8> {
-        message(request_id, &self.database, |w| {
-            w.int32("saslContinue", 1);
-            w.int32("conversationId", self.conversation);
-            write_binary(w, "payload", &self.payload);
-        })
+        own::sasl_continue(request_id, &self.database, self.conversation, &self.payload)
     }
 }
 
@@ -176,27 +167,7 @@ impl Outcome {
     }
 }
 
-/// Returns the first message on a connection of a pool. It names docward as the application, because requests of many
-/// clients use the connection. `helloOk`: as for current drivers, the server's errors say "not primary", and not "not
-/// master".
-#[must_use]
-pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {
-    message(request_id, "admin", |w| {
-        w.int32("hello", 1);
-        w.boolean("helloOk", true);
-        w.nested("client", |w| {
-            w.nested("application", |w| w.string("name", "docward"));
-            w.nested("driver", |w| {
-                w.string("name", "docward");
-                w.string("version", env!("CARGO_PKG_VERSION"));
-            });
-            w.nested("os", |w| w.string("type", std::env::consts::OS));
-        });
-        w.array("compression", |a| compressors.iter().for_each(|compressor| a.string(compressor.name())));
-    })
-}
-
-/// Returns the compressors that the server's reply to [`pool_hello`] agrees to; `None` if the hello has failed.
+/// Returns the compressors that the server's reply to [`own::pool_hello`] agrees to; `None` if the hello has failed.
 #[must_use]
 pub fn agreed_compressors(reply: &[u8]) -> Option<Vec<Compressor>> {
     let reply = Reply::parse(reply).ok().filter(Reply::is_ok)?;
@@ -204,28 +175,7 @@ pub fn agreed_compressors(reply: &[u8]) -> Option<Vec<Compressor>> {
     Some(names.values().filter_map(Value::as_str).filter_map(Compressor::from_name).collect())
 }
 
-/// Returns a hello that asks only for the mechanisms of a user, given as `database.name`.
-#[must_use]
-pub fn mechanisms_question(request_id: i32, user: &str) -> Vec<u8> {
-    message(request_id, "admin", |w| {
-        w.int32("hello", 1);
-        w.string("saslSupportedMechs", user);
-    })
-}
-
-/// Returns a command that reads what the server stores of a user.
-#[must_use]
-pub fn identity_question(request_id: i32, user: &User) -> Vec<u8> {
-    message(request_id, "admin", |w| {
-        w.nested("usersInfo", |w| {
-            w.string("user", &user.name);
-            w.string("db", &user.database);
-        });
-        w.boolean("showCredentials", true);
-    })
-}
-
-/// Returns the identity in a reply to [`identity_question`]; `None` if the server does not give it. `salt` must be random
+/// Returns the identity in a reply to [`own::identity_question`]; `None` if the server does not give it. `salt` must be random
 /// and the same for identities that are compared.
 #[must_use]
 pub fn read_identity(reply: &[u8], salt: &[u8]) -> Option<Identity> {
@@ -261,25 +211,12 @@ pub fn set_response_to(message: &mut [u8], request_id: i32) {
     }
 }
 
-/// Returns a ping.
-#[must_use]
-pub fn ping(request_id: i32) -> Vec<u8> {
-    message(request_id, "admin", |w| w.int32("ping", 1))
-}
-
 /// Returns a reply `{ok: 1}` to a client's command, as of a logout.
 #[must_use]
 pub fn ok_reply(request_id: i32, response_to: i32) -> Vec<u8> {
     let mut writer = op_msg::MessageWriter::new(request_id, response_to, 0, 64);
     writer.body(|out| Writer::document(out, |w| w.double("ok", 1.0)));
     writer.finish()
-}
-
-/// The length, the subtype and the bytes of a BSON binary.
-fn write_binary(w: &mut Writer<'_>, key: &str, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).unwrap_or(u32::MAX).to_le_bytes();
-    let bytes = [&length[..], &[0], payload].concat();
-    w.value(key, Value { kind: Kind::Binary, bytes: &bytes });
 }
 
 /// A payload, which drivers send as binary, and old ones as a string.

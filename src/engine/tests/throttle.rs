@@ -1,7 +1,7 @@
 //! The permits that messages need, and the error without one.
 
 use super::*;
-use crate::engine::permits::PermitRequest;
+use crate::engine::step::PermitRequest;
 
 const CONCURRENT: &str = "throttle: { concurrent: 5, per: app }";
 

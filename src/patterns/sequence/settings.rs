@@ -2,7 +2,7 @@
 
 use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
-use super::shared::SharedStart;
+use super::start::{SequenceStart, SharedStart};
 use crate::config::keys::{
     Boolean, Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueForm,
     WholeNumber,
@@ -39,15 +39,6 @@ pub(super) enum Provided {
     Reject,
     /// A number of the sequence replaces it.
     Replace,
-}
-
-/// The first number of a counter that does not exist yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SequenceStart {
-    /// With this number.
-    At(i64),
-    /// The number after the largest value of the protected field.
-    AfterMax,
 }
 
 const FIELD: Setting<FieldPath> =

@@ -5,14 +5,17 @@
 
 use std::collections::BTreeMap;
 
+use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimestampBytes, TimestampScope, TimestampType};
 use super::writes::{NewValue, PathChange, PathWrite, PathWrites, WriteList};
-use super::{STALE, Timestamps};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Path, PathLookup, Value, Writer, document};
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
 use crate::patterns::{NoEffect, Rejection};
+
+/// What the reply shows if an update has no effect.
+pub(super) const STALE: NoEffect = NoEffect::stale("it changed nothing: what is stored is as new or newer");
 
 /// A statement with protected writes.
 #[derive(Debug, Clone)]

@@ -3,7 +3,6 @@
 use super::pipeline::FieldTimestamp;
 use super::registers::TouchedKind;
 use super::settings::{TimestampBytes, TimestampScope, Timestamps};
-use super::utf8;
 use super::writes::{NewValue, PathChange, PathWrite, WriteList};
 use crate::command::Update;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
@@ -222,5 +221,13 @@ fn updatable(path: &[u8]) -> Result<&str, Rejection> {
             format!("its path '{}' has a positional or numeric part", String::from_utf8_lossy(path)),
             "Write the whole array or object, or write this path in a statement without protected fields.",
         )
+    })
+}
+
+/// The path as text.
+pub(super) fn utf8(path: &[u8]) -> Result<&str, Rejection> {
+    std::str::from_utf8(path).map_err(|_| {
+        let path = String::from_utf8_lossy(path);
+        Rejection::new(format!("its path '{path}' is not valid UTF-8"), "Encode field names as UTF-8.")
     })
 }

@@ -1,7 +1,7 @@
 //! Reads a node's position from a statement, without any stored document.
 
 use super::id::NodeId;
-use super::layout::{TreeFields, present};
+use super::layout::{TreeFields, present, unusable_id, unusable_parent};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, touch, touched};
@@ -107,7 +107,7 @@ impl Intent {
     ) -> Result<(Self, InsertedId), Rejection> {
         let id = match Path::parse("_id").map(|path| owned(inserted.at(&path))) {
             Some(InsertedFields::Value(value)) => {
-                NodeId::from_value(value.as_value(), layout.separator).ok_or_else(|| super::unusable_id(layout))?;
+                NodeId::from_value(value.as_value(), layout.separator).ok_or_else(|| unusable_id(layout))?;
                 InsertedId::Known(value)
             }
             Some(InsertedFields::Missing) => InsertedId::Generated,
@@ -183,7 +183,7 @@ impl TreeFields {
     fn read_parent(&self, value: Value<'_>) -> Result<Option<NodeId>, Rejection> {
         match value.kind {
             ValueKind::Null => Ok(None),
-            _ => NodeId::from_value(value, self.separator).map(Some).ok_or_else(|| super::unusable_parent(self)),
+            _ => NodeId::from_value(value, self.separator).map(Some).ok_or_else(|| unusable_parent(self)),
         }
     }
 

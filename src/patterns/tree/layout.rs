@@ -234,3 +234,16 @@ fn statement(filter: impl FnOnce(&mut Writer<'_>), update: impl FnOnce(&mut Writ
         w.nested("collation", |w| w.string("locale", "simple"));
     })
 }
+
+const ID_FORM: &str = "Use strings without the separator, whole numbers, or ObjectIds.";
+
+/// Returns the rejection of a node whose `_id` cannot be in its children's paths.
+pub(super) fn unusable_id(layout: &TreeFields) -> Rejection {
+    let reason = format!("its _id cannot be part of a path with the separator '{}'", layout.separator);
+    Rejection::new(reason, ID_FORM)
+}
+
+/// Returns the rejection of a parent that cannot be the `_id` of a node.
+pub(super) fn unusable_parent(layout: &TreeFields) -> Rejection {
+    Rejection::new(format!("its '{}' is not a valid _id of a node", layout.parent), ID_FORM)
+}

@@ -9,7 +9,7 @@
 
 use super::id::{IdClass, NodeId};
 use super::intent::{InsertedId, Intent, RequestedPosition, StatementForm};
-use super::layout::{TreeFields, TreeNode, pinned, present};
+use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
 use crate::command::Operation;
 use crate::document::{Document, Kind as ValueKind, OwnedValue, PathLookup, document};
 use crate::effect::{Change, change, inserted};
@@ -228,7 +228,7 @@ impl PlacementRun {
             },
             (_, None) => generated(),
         };
-        let own = own.ok_or_else(|| super::unusable_id(layout))?;
+        let own = own.ok_or_else(|| unusable_id(layout))?;
         if own == *parent {
             return Err(cycle());
         }
@@ -362,9 +362,7 @@ impl PlacementRun {
             self.intent.wanted.path = Some(path.flatten());
         }
         let parent = match present(layout.parent.lookup(*document)) {
-            Some(value) => {
-                Some(NodeId::from_value(value, layout.separator).ok_or_else(|| super::unusable_parent(layout))?)
-            }
+            Some(value) => Some(NodeId::from_value(value, layout.separator).ok_or_else(|| unusable_parent(layout))?),
             None => None,
         };
         match &self.node {

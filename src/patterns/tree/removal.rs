@@ -3,13 +3,20 @@
 //! The steps: read the nodes that the statement would delete, then look for children (`reject`) or delete them
 //! (`cascade`). A concurrent insert of a child touches its parent, which conflicts with the parent's deletion.
 
-use super::OnNodeDelete;
 use super::id::{IdClass, NodeId};
 use super::layout::{TreeFields, TreeNode, pinned};
 use crate::command::{Delete, Operation};
 use crate::document::{Document, document};
 use crate::patterns::Rejection;
 use crate::patterns::procedure::{ActionResult, NextAction, Procedure, ProcedureRun};
+
+/// The action for a delete of a node that has children.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum OnNodeDelete {
+    Reject,
+    /// All nodes below are deleted too.
+    Cascade,
+}
 
 /// How many nodes one statement may delete: the query for children lists all of them.
 const MAX_NODES: usize = 1000;

@@ -13,7 +13,8 @@ use futures_util::task::AtomicWaker;
 
 use crate::command::{CommandName, command_names};
 use crate::engine::ClientState;
-use crate::proxy::telemetry::meter::{Meter, Moment, Side};
+use crate::proxy::telemetry::meter::{Meter, Side};
+use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::slowest::LatestRequest;
 
 /// Parts of the table, so that worker threads seldom wait for each other.

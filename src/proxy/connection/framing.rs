@@ -11,11 +11,12 @@ use crate::proxy::connection::end::{ClientFault, UpstreamFault};
 use crate::proxy::connection::pending_replies::{PendingReplies, ReplyAction, more_to_come};
 use crate::proxy::connection::pooling::{Arriving, Pooling, Route};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::transactions::Transactions;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::slowest::LatestRequest;
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, peek, peek_length};
+use crate::wire::op_msg::BODY_AT;
 use crate::wire::splitter::FrameClass;
 use crate::wire::{HEADER_LENGTH, Header, OpCode};
 
@@ -30,8 +31,6 @@ const MAX_LENGTH_BEFORE_LOGIN: usize = 64 * 1024;
 const MAX_TRIAGE_LENGTH: usize = 16 * 1024;
 /// Length of OP_MSG's flags.
 pub(super) const FLAGS_LENGTH: usize = 4;
-/// Offset of the body's first field in an OP_MSG whose body comes first: flags, kind, length.
-const FIRST_FIELD_AT: usize = HEADER_LENGTH + FLAGS_LENGTH + 1;
 
 /// Requests that must be collected whole.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -199,7 +198,7 @@ fn is_tls(head: &[u8]) -> bool {
 
 /// Whether a plain message may be compressed on its way.
 pub(in crate::proxy) fn may_be_compressed(header: &Header, head: &[u8]) -> bool {
-    let first = head.get(FIRST_FIELD_AT..).and_then(|body| document::peek(body).next());
+    let first = head.get(BODY_AT..).and_then(|body| document::peek(body).next());
     header.op_code == OpCode::Msg
         && header.length <= MAX_COMPRESSED_LENGTH
         && !first.is_some_and(|first| is_never_compressed(first.key))

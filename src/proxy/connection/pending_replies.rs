@@ -9,7 +9,8 @@ use smallvec::SmallVec;
 
 use crate::command::CommandName;
 use crate::proxy::connection::permits::Permit;
-use crate::proxy::telemetry::meter::{Meter, Moment};
+use crate::proxy::telemetry::meter::Meter;
+use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::slowest::StatementSender;
 use crate::proxy::telemetry::spans::OpenSpan;
 use crate::wire::compressed::Compressor;

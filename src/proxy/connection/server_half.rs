@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::ReplyToCollect;
 use crate::proxy::connection::write_buffer::{WriteBuffer, poll_read};
-use crate::proxy::server_side::pool::ServerSocket;
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::splitter::Splitter;
 
 /// The server's side of a connection: its socket and the frames that arrive on it.

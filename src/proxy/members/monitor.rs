@@ -12,7 +12,7 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::engine::pooling::login::ping;
+use crate::command::own::ping;
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
 use crate::proxy::server_side::upstream::{Address, Upstream};
 use crate::proxy::transport::socket::SocketStream;

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::timeout;
 
-use crate::document::{Document, Kind, Value, Writer};
-use crate::wire::op_msg::{self, Message};
+use crate::command::own::member_hello;
+use crate::document::{Document, Kind, Value};
+use crate::wire::op_msg::Message;
 use crate::wire::{HEADER_LENGTH, Header};
 
 /// Connect timeout: longer than the retransmission of a lost SYN, shorter than any driver's timeout.
@@ -75,7 +76,7 @@ impl Hello {
         S: AsyncRead + AsyncWrite + Unpin,
     {
         timeout(CONNECT_TIMEOUT + await_for, async {
-            Hello::parse(&exchange(stream, &hello_request(topology_version, await_for)).await?)
+            Hello::parse(&exchange(stream, &member_hello(topology_version, await_for)).await?)
         })
         .await?
     }
@@ -150,21 +151,6 @@ where
     reply.resize(header.length, 0);
     stream.read_exact(reply.get_mut(HEADER_LENGTH..).unwrap_or_default()).await?;
     Ok(reply)
-}
-
-fn hello_request(topology_version: Option<&[u8]>, await_for: Duration) -> Vec<u8> {
-    let mut request = op_msg::MessageWriter::new(1, 0, 0, 192);
-    request.body(|out| {
-        Writer::document(out, |w| {
-            w.int32("hello", 1);
-            if let Some(version) = topology_version {
-                w.value("topologyVersion", Value { kind: Kind::Document, bytes: version });
-                w.integer("maxAwaitTimeMS", i64::try_from(await_for.as_millis()).unwrap_or(i64::MAX));
-            }
-            w.string("$db", "admin");
-        });
-    });
-    request.finish()
 }
 
 fn invalid(error: impl std::error::Error + Send + Sync + 'static) -> io::Error {

@@ -13,6 +13,7 @@ use crate::command::{CommandName, command_names};
 use crate::document;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
 use crate::histogram::{Histogram, Reading};
+use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
 use crate::proxy::telemetry::spans::{OpenSpan, Tracer};
@@ -24,34 +25,6 @@ use crate::wire::{Header, OpCode};
 pub(in crate::proxy) enum Side {
     Client,
     Upstream,
-}
-
-/// A moment in nanoseconds since the meter started; zero if nothing is measured.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(in crate::proxy) struct Moment(u64);
-
-impl Moment {
-    pub(in crate::proxy) const NEVER: Self = Self(0);
-
-    /// Nanoseconds since the meter started.
-    pub(in crate::proxy) fn nanoseconds(self) -> u64 {
-        self.0
-    }
-
-    /// Nanoseconds from `earlier`, as [`Self::nanoseconds`] returns it, to this moment.
-    pub(in crate::proxy) fn since_nanoseconds(self, earlier: u64) -> u64 {
-        self.0.saturating_sub(earlier)
-    }
-
-    #[cfg(test)]
-    pub(in crate::proxy) fn after(self, nanoseconds: u64) -> Self {
-        Self(self.0 + nanoseconds)
-    }
-
-    /// Nanoseconds from `earlier` to this moment.
-    pub(in crate::proxy) fn since(self, earlier: Self) -> u64 {
-        self.0.saturating_sub(earlier.0)
-    }
 }
 
 /// The meter of all connections of a proxy.
@@ -251,9 +224,7 @@ pub(in crate::proxy) fn kind_of(lookup: &Lookup) -> usize {
 
 impl Meters {
     fn now(&self) -> Moment {
-        let since = self.began.elapsed();
-        // Wraps after five centuries. The lowest bit is set so that no moment equals NEVER.
-        Moment(since.as_secs().wrapping_mul(1_000_000_000).wrapping_add(u64::from(since.subsec_nanos())) | 1)
+        Moment::from_start(self.began.elapsed())
     }
 
     fn note(&self, command: CommandName, own: u64, upstream: Option<u64>) {

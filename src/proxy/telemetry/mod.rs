@@ -3,6 +3,7 @@
 pub(super) mod decisions;
 pub(super) mod history;
 pub(super) mod meter;
+pub(super) mod moment;
 pub(super) mod outcome_counters;
 pub(super) mod rate_limit;
 pub(super) mod sharded;

@@ -11,7 +11,7 @@ use crate::command::shape::shape;
 use crate::command::{CommandName, WriteForm, classify};
 use crate::document::{CowDocument, Document, Value, peek};
 use crate::engine::ClientState;
-use crate::proxy::telemetry::meter::Moment;
+use crate::proxy::telemetry::moment::Moment;
 use crate::wire::op_msg::BODY_AT;
 
 /// The most statements.

@@ -27,6 +27,11 @@ pub(in crate::proxy) trait ClientSocket: AsyncRead + AsyncWrite + Unpin {
     fn has_closed_before(&self, missing: usize) -> bool;
 }
 
+/// A socket to a server.
+pub(in crate::proxy) trait ServerSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ServerSocket for S {}
+
 /// One side of a relay. The kind is matched per call, which costs little beside the system call.
 #[derive(Debug)]
 pub(crate) enum SocketStream {

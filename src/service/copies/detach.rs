@@ -14,7 +14,7 @@ use super::repairer::{Repairer, number, raw, write_update};
 use super::statements;
 use crate::document::{Document, OwnedValue, Value, document};
 use crate::patterns::copies::{CopiesEntry, OnOriginalDelete};
-use crate::service::mongo::is_passing;
+use crate::service::error_kind::is_passing;
 use crate::service::worker::Stop;
 
 /// Documents in one transaction.

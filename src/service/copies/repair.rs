@@ -8,7 +8,8 @@ use std::fmt;
 
 use bson::RawDocumentBuf;
 
-use super::repairer::{Original, Repairer, project, raw};
+use super::original::Original;
+use super::repairer::{Repairer, project, raw};
 use crate::document::{Document, OwnedValue, PathLookup, Value, document};
 use crate::patterns::copies::{Copies, CopiesEntry, Reference};
 use crate::service::MongoService;

@@ -8,11 +8,12 @@ use std::collections::HashMap;
 use bson::{Document as Reply, RawDocumentBuf};
 use mongodb::Client;
 
+use super::original::Original;
 use super::statements;
-use crate::document::{Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, document};
-use crate::patterns::copies::{CopiedField, Copies, CopiesEntry};
+use crate::document::{Kind, OwnedValue, Path, Value, Writer, document};
+use crate::patterns::copies::{Copies, CopiesEntry};
+use crate::service::error_kind::is_passing_code;
 use crate::service::id::IdKey;
-use crate::service::mongo::is_passing_code;
 use crate::service::worker::Stop;
 
 /// `_id`s in one query.
@@ -28,28 +29,6 @@ pub(super) struct Repairer<'m> {
     pub(super) copies: &'m Copies,
     /// The rule's name, for the log.
     pub(super) rule: &'m str,
-}
-
-/// The copied fields of an original, and its `_id`.
-pub(super) struct Original(RawDocumentBuf);
-
-impl Original {
-    pub(super) fn document(&self) -> Document<'_> {
-        // The driver has checked the length, and the document comes from the server.
-        Document::parse(self.0.as_bytes()).unwrap_or(Document::EMPTY)
-    }
-
-    fn id(&self) -> Option<Value<'_>> {
-        self.document().get("_id")
-    }
-
-    /// The value that copies of this field must have; `None` if the original lacks it.
-    pub(super) fn value(&self, field: &CopiedField) -> Option<Value<'_>> {
-        match field.original.lookup(self.document()) {
-            PathLookup::Found(value) => Some(value),
-            PathLookup::Missing | PathLookup::Blocked(_) => None,
-        }
-    }
 }
 
 impl<'m> Repairer<'m> {
@@ -78,7 +57,7 @@ impl<'m> Repairer<'m> {
             });
             let mut cursor = self.client.database(&originals.database).run_raw_cursor_command(raw(command)?).await?;
             while cursor.advance().await? {
-                let original = Original(cursor.current().to_owned());
+                let original = Original::new(cursor.current().to_owned());
                 if let Some(id) = original.id().map(IdKey::from) {
                     found.insert(id, original);
                 }

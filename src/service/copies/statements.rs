@@ -4,7 +4,7 @@
 //! There is one statement for each shape. Its filter matches only documents of that shape, because any other value on
 //! the path to a copied field would fail the whole statement.
 
-use super::repairer::Original;
+use super::original::Original;
 use crate::document::{OwnedValue, Path, Value, Writer, document};
 use crate::patterns::copies::{CopiedField, CopiesEntry};
 

@@ -13,10 +13,11 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::super::listing::{CollectionName, applying, first_batch};
 use super::scan::{self, Scan};
 use super::{ScanProgress, checks_of, counted, failed, whole};
-use crate::patterns::{AnyPattern, Backfill, DataCheck, Search};
+use crate::patterns::{Backfill, DataCheck, Search};
 use crate::rules::{Rule, RuleSet};
 use crate::service::MongoService;
 use crate::service::copies::repair::{self, RepairEvent};
+use crate::service::pattern_work::PatternWork;
 use crate::service::pause::Pause;
 
 /// Statements in one update.
@@ -65,7 +66,7 @@ pub async fn backfill(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    if let AnyPattern::Copies(copies) = &rule.pattern {
+    if let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) {
         let report_copies = |event: RepairEvent<'_>| {
             if let RepairEvent::Progress { namespace, documents, .. } = event {
                 progress(&ScanProgress { collection: namespace.to_owned(), documents });

@@ -6,7 +6,6 @@ use std::collections::HashMap;
 use bson::{Bson, DateTime, RawDocumentBuf, Timestamp, doc};
 use mongodb::Client;
 
-use super::end_of_second;
 use super::prepare::expire;
 use crate::document::{Document, Kind, OwnedValue, Value, Writer, document};
 use crate::patterns::history::{History, Keep};
@@ -425,4 +424,9 @@ fn raw_document(document: &bson::Document) -> Result<RawDocumentBuf, Stop> {
 /// Wraps a command for the driver.
 pub(super) fn raw(command: Vec<u8>) -> Result<RawDocumentBuf, Stop> {
     RawDocumentBuf::from_bytes(command).map_err(|error| Stop::Failed(format!("a command cannot be built: {error}")))
+}
+
+/// Cluster times have whole seconds. Nothing is known for certain before the end of that second.
+pub(super) fn end_of_second(time: Timestamp) -> DateTime {
+    DateTime::from_millis(i64::from(time.time) * 1000 + 999)
 }

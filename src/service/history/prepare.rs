@@ -7,8 +7,8 @@ use mongodb::error::{Error, ErrorKind};
 use super::entries::{Gap, HistoryEntries};
 use crate::patterns::Collection;
 use crate::patterns::history::{History, Keep};
+use crate::service::error_kind::is_unauthorized;
 use crate::service::listing::first_batch;
-use crate::service::mongo::is_unauthorized;
 use crate::service::worker::Stop;
 
 /// The TTL index of `keep: 90d`.

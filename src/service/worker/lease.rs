@@ -14,7 +14,7 @@ use mongodb::options::{ReturnDocument, WriteConcern};
 use mongodb::{Client, Collection};
 use tokio::time::{Instant, sleep, timeout_at};
 
-use super::Stop;
+use super::stop::Stop;
 
 /// Length of a lease: how long other processes wait after a worker has ended. With a shorter one, a slow election of
 /// the replica set would move the work between processes.

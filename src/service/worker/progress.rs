@@ -10,7 +10,8 @@ pub struct WorkerProgress {
     rule: String,
     pattern: &'static str,
     changes: AtomicU64,
-    unknown: AtomicU64,
+    /// `None`: its task reads no previous states.
+    unknown: Option<AtomicU64>,
     state: Mutex<LockedProgress>,
 }
 
@@ -35,8 +36,8 @@ pub struct WorkerStatus {
     pub state: WorkerState,
     /// Changes processed by this process.
     pub changes: u64,
-    /// Changes whose previous state is not known (`history`).
-    pub unknown: u64,
+    /// Changes whose previous state is not known; `None`: its work does not need them.
+    pub unknown: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,12 +52,12 @@ pub enum WorkerState {
 
 impl WorkersShown {
     /// Adds a worker; it is shown as long as it exists.
-    pub(super) fn add(&self, rule: &str, pattern: &'static str) -> Arc<WorkerProgress> {
+    pub(super) fn add(&self, rule: &str, pattern: &'static str, reads_previous_states: bool) -> Arc<WorkerProgress> {
         let progress = Arc::new(WorkerProgress {
             rule: rule.to_owned(),
             pattern,
             changes: AtomicU64::new(0),
-            unknown: AtomicU64::new(0),
+            unknown: reads_previous_states.then(AtomicU64::default),
             state: Mutex::default(),
         });
         let mut workers = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -111,7 +112,9 @@ impl WorkerProgress {
     }
 
     pub(in crate::service) fn add_unknown(&self, changes: u64) {
-        self.unknown.fetch_add(changes, Ordering::Relaxed);
+        if let Some(unknown) = &self.unknown {
+            unknown.fetch_add(changes, Ordering::Relaxed);
+        }
     }
 
     fn status(&self) -> WorkerStatus {
@@ -131,7 +134,7 @@ impl WorkerProgress {
             pattern: self.pattern,
             state: shown,
             changes: self.changes.load(Ordering::Relaxed),
-            unknown: self.unknown.load(Ordering::Relaxed),
+            unknown: self.unknown.as_ref().map(|unknown| unknown.load(Ordering::Relaxed)),
         }
     }
 }

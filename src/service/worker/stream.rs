@@ -15,9 +15,11 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ChangeStreamOptions, ReadPreference, SelectionCriteria};
 use tokio::time::{Instant, sleep};
 
-use super::{Stop, WorkerContext, is_passing};
+use super::stop::Stop;
+use super::task::WorkerContext;
 use crate::document::{Document, Value};
 use crate::patterns::Collection;
+use crate::service::error_kind::is_passing;
 
 /// Unauthorized and AuthenticationFailed, which do not depend on the position.
 const DENIED: [i32; 2] = [13, 18];

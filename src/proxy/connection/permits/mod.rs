@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::timeout;
 
 use self::queue::{PermitLimits, PermitQueues, Ticket};
-use crate::engine::permits::PermitRequest;
+use crate::engine::step::PermitRequest;
 
 /// All permits.
 #[derive(Debug)]

@@ -1,8 +1,8 @@
 //! A client that shares server connections with others: takes one for each request, and gives it back after the last
 //! reply.
 //!
-//! [`hello`] answers the client's hellos, [`login`] relays its logins. Connections come from
-//! [`crate::proxy::server_side::pool`].
+//! [`hello`] is a hello that waits for its reply, [`login`] a login that waits for its next message. Connections come from
+//! [`crate::proxy::server_side::pool`]; [`crate::proxy::connection::relay`] uses them.
 
 pub(in crate::proxy) mod hello;
 pub(in crate::proxy) mod login;
@@ -14,20 +14,15 @@ use std::task::{Context, Poll};
 use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
-use self::login::ParkedLogin;
-use crate::command::{code, error_reply, write_overload_labels};
+use self::login::{Conversation, ParkedLogin};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
-use crate::proxy::connection::end::End;
-use crate::proxy::connection::relay::Relay;
-use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, ServerSocket, TakeError, Taken};
-use crate::proxy::transport::socket::ClientSocket;
-use crate::wire::Header;
+use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, TakeError, Taken};
+use crate::proxy::transport::socket::ServerSocket;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
 /// arrived, and holds the connection while its documents arrive.
@@ -121,6 +116,39 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
+    pub(in crate::proxy) fn member(&self) -> &Arc<Member<U>> {
+        &self.member
+    }
+
+    /// The pool of the client's user.
+    pub(in crate::proxy) fn pool(&self) -> &Arc<Pool<U>> {
+        &self.pool
+    }
+
+    /// Uses the pool of a user that the server has accepted for this client, if `ends` is set, until then.
+    pub(in crate::proxy) fn logged_in(&mut self, pool: Arc<Pool<U>>, ends: Option<Instant>) {
+        self.pool = pool;
+        self.login_ends = ends;
+    }
+
+    /// Uses the pool of clients that are not logged in. Returns whether the server requires a login.
+    pub(in crate::proxy) fn log_out(&mut self) -> bool {
+        self.conversation = None;
+        self.pool = self.member.pool(None);
+        self.login_ends = None;
+        self.login_required
+    }
+
+    /// Keeps a login until the client's next message.
+    pub(in crate::proxy) fn park_login(&mut self, conversation: Conversation<U>) {
+        self.conversation = Some(ParkedLogin::park(conversation));
+    }
+
+    /// The login that has begun; afterwards there is none.
+    pub(in crate::proxy) fn take_login(&mut self) -> Option<Arc<ParkedLogin<U>>> {
+        self.conversation.take()
+    }
+
     /// Whether the client shares connections. If not, it has one of its own.
     pub(in crate::proxy) fn is_shared(&self) -> bool {
         self.pin.is_none()
@@ -175,7 +203,7 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// Asks for a connection for a request of the client.
-    fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
+    pub(in crate::proxy) fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
             return Err(TakeError::LoginNeeded);
         }
@@ -183,9 +211,9 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// The connections that a request may use.
-    fn lane(&self, sharing: Sharing) -> Lane {
+    pub(in crate::proxy) fn lane(&self, sharing: Sharing) -> Lane {
         match sharing {
-            // Whoever has not logged in continues nothing, and must not hold up the questions that precede logins.
+            // Without a login nothing is continued, and the questions that precede logins must not wait.
             _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
             Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
             Sharing::Continuation => Lane::Continuation,
@@ -193,12 +221,12 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
-    fn sharing(&self, head: &[u8]) -> Sharing {
+    pub(in crate::proxy) fn sharing(&self, head: &[u8]) -> Sharing {
         sharing(head, |cursor| self.member.is_waiting_cursor(cursor))
     }
 
     /// Records a request that is sent on the client's connection.
-    fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
+    pub(in crate::proxy) fn note_sent(&mut self, head: &[u8], sharing: Sharing, expects_reply: bool) {
         self.unacknowledged = !expects_reply;
         self.opens_waiting_cursor = opens_waiting_cursor(head);
         if let Sharing::Pinned(pin) = sharing {
@@ -213,6 +241,13 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
+    /// The client gets a connection outside the pools.
+    pub(in crate::proxy) fn leave_pools(&mut self, pin: sharing::Pin) {
+        self.pin(pin);
+        self.conversation = None;
+        self.attachment = Attachment::Detached;
+    }
+
     /// Whether the reply to the request just sent opens a cursor that waits for data.
     pub(in crate::proxy) fn takes_cursor(&mut self) -> bool {
         std::mem::take(&mut self.opens_waiting_cursor)
@@ -224,7 +259,7 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// The error of the request that waited for a connection.
-    fn take_failure(&mut self) -> Option<TakeError> {
+    pub(in crate::proxy) fn take_failure(&mut self) -> Option<TakeError> {
         match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Failed(error) => Some(error),
             other => {
@@ -256,6 +291,12 @@ impl<U: ServerSocket> Pooling<U> {
         negotiation.set_upstream(&details.compressors);
         self.attachment = Attachment::Attached(lease, details);
         Some(stream)
+    }
+
+    /// The socket of a connection of this lease.
+    pub(in crate::proxy) fn attach(&mut self, lease: Lease<U>, negotiation: &mut Negotiation) -> Option<U> {
+        self.attachment = Attachment::Taken(lease);
+        self.install(negotiation)
     }
 
     /// Whether the relay uses a connection that it must give back.
@@ -290,107 +331,29 @@ impl<U: ServerSocket> Pooling<U> {
         }
     }
 
-    /// Leaves the connection, on which an operation may be in progress.
-    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
-        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            abandon(lease, PooledConnection { stream, details });
-        }
-    }
-
-    fn reply_id(&mut self) -> i32 {
-        self.next_reply_id = self.next_reply_id.wrapping_add(1);
-        self.next_reply_id
-    }
-
-    /// The end of a client whose member does not answer: it must not wait for it.
-    fn end_of_lost_member() -> End {
-        End::UpstreamClosed
-    }
-}
-
-impl<C, U, P> Relay<C, U, P>
-where
-    C: ClientSocket,
-    U: ServerSocket,
-    P: Interceptor,
-{
-    /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
-    /// then.
-    pub(in crate::proxy) async fn take_connection(
-        &mut self,
-        frame: &[u8],
-        watched: bool,
-    ) -> Result<Option<TakeError>, End> {
-        let Some(pooling) = &mut self.pooling else { return Ok(None) };
-        if let Some(error) = pooling.take_failure() {
-            return Ok(Some(error));
-        }
-        let sharing = pooling.sharing(frame);
-        let lane = pooling.lane(sharing);
-        if !pooling.is_attached()
-            && let Some(error) = self.take_connection_of(lane, watched).await?
-        {
-            return Ok(Some(error));
-        }
-        if let Some(pooling) = &mut self.pooling {
-            pooling.note_sent(frame, sharing, watched);
-        }
-        Ok(None)
-    }
-
-    /// Takes a connection of this lane. Returns the reason if there is none.
-    pub(in crate::proxy) async fn take_connection_of(
-        &mut self,
-        lane: Lane,
-        watched: bool,
-    ) -> Result<Option<TakeError>, End> {
-        let Some(pooling) = &self.pooling else { return Ok(None) };
-        let (pool, taken) = match pooling.take(lane) {
-            Ok(taken) => (pooling.pool.clone(), taken),
-            Err(error) => return Ok(Some(error)),
-        };
-        Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {
-            Ok(lease) => {
-                self.attach(lease);
-                None
-            }
-            Err(error) => Some(error),
-        })
-    }
-
     /// Gives the connection back for a while, before anything of the message was sent on it. Returns its lane; `None`:
     /// the client does not share connections.
-    pub(in crate::proxy) fn lend_back(&mut self) -> Option<Lane> {
-        let pooling = self.pooling.as_mut().filter(|pooling| pooling.is_shared())?;
-        let Attachment::Attached(lease, _) = &pooling.attachment else { return None };
+    pub(in crate::proxy) fn lend_back(&mut self, stream: &mut Option<U>) -> Option<Lane> {
+        let Attachment::Attached(lease, _) = &self.attachment else { return None };
         let lane = lease.lane();
-        pooling.give_back(&mut self.server.stream);
+        if !self.is_shared() {
+            return None;
+        }
+        self.give_back(stream);
         Some(lane)
     }
 
-    fn attach(&mut self, lease: Lease<U>) {
-        if let Some(pooling) = &mut self.pooling {
-            pooling.attachment = Attachment::Taken(lease);
-            self.server.stream = pooling.install(&mut self.negotiation);
+    /// Leaves the connection, on which an operation may be in progress.
+    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
+        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            abandon(lease, PooledConnection { stream, details }, self.member.hello());
         }
     }
 
-    /// The reply to a message for which there is no connection. Nothing of it was sent.
-    ///
-    /// # Errors
-    /// [`End`]: the client must connect again.
-    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, header: Header) -> Result<Vec<u8>, End> {
-        match error {
-            TakeError::Overloaded(_) => {
-                let text = format!("docward: {error}");
-                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
-            }
-            TakeError::Unreachable(_) => {
-                self.listener_context.process.members.recheck.notify_waiters();
-                Err(error.into())
-            }
-            TakeError::LoginNeeded | TakeError::LoginGivenUp => Err(error.into()),
-        }
+    /// Id of docward's next own reply.
+    pub(in crate::proxy) fn reply_id(&mut self) -> i32 {
+        self.next_reply_id = self.next_reply_id.wrapping_add(1);
+        self.next_reply_id
     }
 }
 
@@ -408,10 +371,5 @@ impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
 
 /// docward's own ping after an unacknowledged write: its reply shows that the write has ended.
 pub(in crate::proxy) fn barrier() -> Vec<u8> {
-    crate::engine::pooling::login::ping(BARRIER_ID)
-}
-
-/// Returns the header of the request in `frame`; a frame that reached this point has one.
-fn header_of(frame: &[u8]) -> Result<Header, End> {
-    Header::of_frame(frame).map_err(|error| End::Client(error.into()))
+    crate::command::own::ping(BARRIER_ID)
 }

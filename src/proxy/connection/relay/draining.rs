@@ -1,25 +1,13 @@
 //! Draining a relay before its process ends: a monitor gets a last hello reply, other connections report their
 //! activity.
 
-use super::{Relay, pack};
+use super::Relay;
 use crate::engine::handshake::HelloReply;
 use crate::engine::handshake::draining::draining_hello;
+use crate::proxy::connection::packing::pack;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::ServerSocket;
 use crate::proxy::shutdown::activity::BusyGuard;
-use crate::proxy::transport::socket::ClientSocket;
-
-/// The progress of draining.
-#[derive(Debug, Default)]
-pub(in crate::proxy) struct DrainState {
-    /// Close when the connection is idle.
-    pub(in crate::proxy) when_idle: bool,
-    /// Draining has begun.
-    begun: bool,
-    /// The monitor has got its last hello reply; later replies of its server are not forwarded.
-    pub(super) last_reply_sent: bool,
-    busy: Option<BusyGuard>,
-}
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 
 impl<C, U, P> Relay<C, U, P>
 where

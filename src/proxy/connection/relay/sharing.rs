@@ -3,13 +3,16 @@
 use std::task::Context;
 
 use super::{Relay, StepProgress};
+use crate::command::{code, error_reply, write_overload_labels};
 use crate::proxy::connection::client_half::ReadAhead;
 use crate::proxy::connection::end::End;
 use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::pooling::{BARRIER_ID, barrier};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::ServerSocket;
-use crate::proxy::transport::socket::ClientSocket;
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::server_side::pool::{Lease, TakeError};
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::Header;
 
 impl<C, U, P> Relay<C, U, P>
 where
@@ -76,5 +79,79 @@ where
         self.activity.message_received |= self.client.requests.between_frames();
         self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
         Ok(StepProgress::Moved)
+    }
+
+    /// Takes a connection for a message to be evaluated. Returns the reason if there is none; the message is rejected
+    /// then.
+    pub(in crate::proxy) async fn take_connection(
+        &mut self,
+        frame: &[u8],
+        watched: bool,
+    ) -> Result<Option<TakeError>, End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+        if let Some(error) = pooling.take_failure() {
+            return Ok(Some(error));
+        }
+        let sharing = pooling.sharing(frame);
+        let lane = pooling.lane(sharing);
+        if !pooling.is_attached()
+            && let Some(error) = self.take_connection_of(lane, watched).await?
+        {
+            return Ok(Some(error));
+        }
+        if let Some(pooling) = &mut self.pooling {
+            pooling.note_sent(frame, sharing, watched);
+        }
+        Ok(None)
+    }
+
+    /// Takes a connection of this lane. Returns the reason if there is none.
+    pub(in crate::proxy) async fn take_connection_of(
+        &mut self,
+        lane: Lane,
+        watched: bool,
+    ) -> Result<Option<TakeError>, End> {
+        let Some(pooling) = &self.pooling else { return Ok(None) };
+        let (pool, taken) = match pooling.take(lane) {
+            Ok(taken) => (pooling.pool().clone(), taken),
+            Err(error) => return Ok(Some(error)),
+        };
+        Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {
+            Ok(lease) => {
+                self.attach(lease);
+                None
+            }
+            Err(error) => Some(error),
+        })
+    }
+
+    /// Gives the connection back for a while, before anything of the message was sent on it. Returns its lane; `None`:
+    /// the client does not share connections.
+    pub(in crate::proxy) fn lend_back(&mut self) -> Option<Lane> {
+        self.pooling.as_mut()?.lend_back(&mut self.server.stream)
+    }
+
+    fn attach(&mut self, lease: Lease<U>) {
+        if let Some(pooling) = &mut self.pooling {
+            self.server.stream = pooling.attach(lease, &mut self.negotiation);
+        }
+    }
+
+    /// The reply to a message for which there is no connection. Nothing of it was sent.
+    ///
+    /// # Errors
+    /// [`End`]: the client must connect again.
+    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, header: Header) -> Result<Vec<u8>, End> {
+        match error {
+            TakeError::Overloaded(_) => {
+                let text = format!("docward: {error}");
+                Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
+            }
+            TakeError::Unreachable(_) => {
+                self.listener_context.process.members.recheck.notify_waiters();
+                Err(error.into())
+            }
+            TakeError::LoginNeeded | TakeError::LoginGivenUp => Err(error.into()),
+        }
     }
 }

@@ -29,9 +29,9 @@ use crate::proxy::server_side::upstream::Address;
 use crate::proxy::telemetry::meter::Meter;
 use crate::proxy::telemetry::outcome_counters::OutcomeCounters;
 use crate::service::{LookupReply, Service};
-use crate::wire::OpCode;
 use crate::wire::compressed::CompressionMethod;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
+use crate::wire::{Header, OpCode};
 
 mod compressed;
 mod ending;

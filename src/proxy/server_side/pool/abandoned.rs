@@ -1,16 +1,22 @@
 //! Connections whose clients have left in the middle of an operation.
 
 use tokio::io::{AsyncWriteExt, copy, sink};
+use tokio::sync::watch::Receiver;
 use tokio::time::timeout;
 
-use super::{Lease, PooledConnection, ServerSocket};
+use super::member::MemberHello;
+use super::{Lease, PooledConnection};
+use crate::proxy::transport::socket::ServerSocket;
 
 /// Closes the connection. Its slot stays taken until the server has closed it too, which it does when the operation has
 /// ended, or until the member does not answer: otherwise operations whose clients have left would accumulate on the
 /// server beyond the pool's size. At most for the connection's longest lifetime, if something between keeps it open.
-pub(in crate::proxy) fn abandon<S: ServerSocket>(lease: Lease<S>, mut connection: PooledConnection<S>) {
-    let Some(member) = lease.pool.as_ref().map(|pool| pool.member().clone()) else { return };
-    let (mut hello, max_lifetime) = (member.hello(), member.settings().max_lifetime);
+pub(in crate::proxy) fn abandon<S: ServerSocket>(
+    lease: Lease<S>,
+    mut connection: PooledConnection<S>,
+    mut hello: Receiver<Option<MemberHello>>,
+) {
+    let Some(max_lifetime) = lease.pool.as_ref().map(|pool| pool.settings().max_lifetime) else { return };
     tokio::spawn(async move {
         let closed = async {
             // An error ends the connection, too.

@@ -1,26 +1,25 @@
-//! One member as its pools see it: how to connect to it, its last hello, and the pools by user.
+//! One member with its pools by user, and its last hello.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures_util::future::BoxFuture;
 use tokio::sync::watch;
 
+use super::Pool;
 use super::counters::{PoolCounters, PoolLoad, PoolStatus};
-use super::{Pool, PoolSettings, ServerSocket};
+use super::member_server::{Connect, MemberServer};
+use super::settings::PoolSettings;
 use crate::engine::pooling::login::User;
 use crate::proxy::server_side::upstream::Address;
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
 
 /// Cursors that wait for data and are remembered. A getMore on a forgotten one counts as an ordinary continuation.
 const MAX_WAITING_CURSORS: usize = 65_536;
-
-/// Connects to a server.
-pub(in crate::proxy) type Connect<S> = Box<dyn Fn(Address) -> BoxFuture<'static, io::Result<S>> + Send + Sync>;
 
 /// The last hello reply of a member.
 #[derive(Debug, Clone)]
@@ -33,19 +32,13 @@ pub(in crate::proxy) struct MemberHello {
 
 /// A member and its pools.
 pub(in crate::proxy) struct Member<S: ServerSocket> {
-    address: Address,
-    connect: Connect<S>,
-    settings: PoolSettings,
-    compressors: Vec<Compressor>,
+    server: Arc<MemberServer<S>>,
     /// `None`: it does not answer, or has not been asked yet.
     hello: watch::Sender<Option<MemberHello>>,
     /// It does not answer.
     is_lost: AtomicBool,
-    /// Changes when the member is lost: connections from before are closed.
-    epoch: AtomicU64,
     pools: Mutex<HashMap<Option<User>, Arc<Pool<S>>>>,
     waiting_cursors: Mutex<WaitingCursors>,
-    counters: Arc<PoolCounters>,
 }
 
 /// The cursors that wait for data and were used last. They are in two generations, so that those in use stay when many
@@ -85,33 +78,16 @@ impl<S: ServerSocket> Member<S> {
         compressors: Vec<Compressor>,
     ) -> Arc<Self> {
         Arc::new(Self {
-            address,
-            connect,
-            settings,
-            compressors,
+            server: MemberServer::new(address, connect, settings, compressors),
             hello: watch::Sender::new(None),
             is_lost: AtomicBool::new(false),
-            epoch: AtomicU64::new(0),
             pools: Mutex::default(),
             waiting_cursors: Mutex::default(),
-            counters: Arc::default(),
         })
     }
 
-    pub(in crate::proxy) fn settings(&self) -> &PoolSettings {
-        &self.settings
-    }
-
     pub(in crate::proxy) fn counters(&self) -> &Arc<PoolCounters> {
-        &self.counters
-    }
-
-    pub(super) fn compressors(&self) -> &[Compressor] {
-        &self.compressors
-    }
-
-    pub(super) fn epoch(&self) -> u64 {
-        self.epoch.load(Ordering::Acquire)
+        self.server.counters()
     }
 
     /// Opens a connection.
@@ -119,7 +95,7 @@ impl<S: ServerSocket> Member<S> {
     /// # Errors
     /// I/O errors of the socket.
     pub(in crate::proxy) async fn connect(&self) -> io::Result<S> {
-        (self.connect)(self.address.clone()).await
+        self.server.connect().await
     }
 
     /// Whether it does not answer.
@@ -139,7 +115,7 @@ impl<S: ServerSocket> Member<S> {
         let was_lost = self.is_lost.swap(is_lost, Ordering::AcqRel);
         self.hello.send_replace(hello);
         if is_lost && !was_lost {
-            self.epoch.fetch_add(1, Ordering::AcqRel);
+            self.server.end_epoch();
             self.all().iter().for_each(|pool| pool.sweep());
         }
     }
@@ -147,7 +123,7 @@ impl<S: ServerSocket> Member<S> {
     /// The pool of a user; `None`: of clients that are not logged in.
     pub(in crate::proxy) fn pool(self: &Arc<Self>, user: Option<&User>) -> Arc<Pool<S>> {
         let mut pools = self.lock();
-        let pool = pools.entry(user.cloned()).or_insert_with_key(|user| Pool::new(user.clone(), self.clone()));
+        let pool = pools.entry(user.cloned()).or_insert_with_key(|user| Pool::new(user.clone(), self.server.clone()));
         pool.clone()
     }
 
@@ -159,7 +135,7 @@ impl<S: ServerSocket> Member<S> {
             match pools.get(&user) {
                 Some(current) if !Arc::ptr_eq(current, old) => current.clone(),
                 _ => {
-                    let new = Pool::new(user.clone(), self.clone());
+                    let new = Pool::new(user.clone(), self.server.clone());
                     pools.insert(user, new.clone());
                     new
                 }
@@ -178,10 +154,10 @@ impl<S: ServerSocket> Member<S> {
         self.waiting_cursors.lock().unwrap_or_else(PoisonError::into_inner).contains(cursor)
     }
 
-    /// Whether clients or requests use it. It is held by the registry, and by each of its pools.
+    /// Whether clients or requests use it. The registry holds it, too.
     pub(super) fn has_clients(self: &Arc<Self>) -> bool {
         let pools = self.lock();
-        Arc::strong_count(self) > 1 + pools.len() || pools.values().any(|pool| Arc::strong_count(pool) > 1)
+        Arc::strong_count(self) > 1 || pools.values().any(|pool| Arc::strong_count(pool) > 1)
     }
 
     /// Closes all connections: the member has left the replica set.
@@ -199,7 +175,7 @@ impl<S: ServerSocket> Member<S> {
 
     pub(in crate::proxy) fn status(&self) -> PoolStatus {
         let pools = self.all();
-        self.counters.status(self.address.to_string(), pools.iter().map(|pool| pool.load()))
+        self.server.counters.status(self.server.address.to_string(), pools.iter().map(|pool| pool.load()))
     }
 
     fn all(&self) -> Vec<Arc<Pool<S>>> {
@@ -213,6 +189,6 @@ impl<S: ServerSocket> Member<S> {
 
 impl<S: ServerSocket> fmt::Debug for Member<S> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Member").field("address", &self.address).finish_non_exhaustive()
+        f.debug_struct("Member").field("address", &self.server.address).finish_non_exhaustive()
     }
 }

@@ -7,9 +7,11 @@
 pub(in crate::proxy) mod abandoned;
 pub(in crate::proxy) mod counters;
 pub(in crate::proxy) mod member;
+mod member_server;
 pub(in crate::proxy) mod open;
 pub(in crate::proxy) mod queue;
 pub(in crate::proxy) mod registry;
+pub(in crate::proxy) mod settings;
 
 use std::fmt;
 use std::io;
@@ -19,56 +21,19 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::io::ReadBuf;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout};
 
-use self::counters::OpenGuard;
-use self::member::Member;
+use self::counters::{OpenGuard, PoolCounters};
+use self::member_server::MemberServer;
 use self::open::OpenError;
-use self::queue::{Grant, Lane, PoolBounds, PoolQueue};
+use self::queue::{Grant, Lane, PoolQueue};
+use self::settings::PoolSettings;
 use crate::engine::pooling::login::{Identity, User};
 use crate::engine::pooling::scram::ClientKey;
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
-
-/// `pool:` of the configuration. The bounds apply to each member and user.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PoolSettings {
-    /// Most server connections; at least 2.
-    pub size: usize,
-    /// Connections of these that only transactions in progress, and one login, may use; at least 1, less than `size`.
-    pub reserve: usize,
-    /// How long a request waits for a connection before it is rejected.
-    pub max_wait: Duration,
-    /// A connection that was not used for this time is closed.
-    pub idle_timeout: Duration,
-    /// A connection is closed when it is this old and no request uses it.
-    pub max_lifetime: Duration,
-    /// Whether docward may log in again by itself as a user that has logged in.
-    pub keep_credentials: bool,
-}
-
-impl PoolSettings {
-    pub const SIZE: usize = 50;
-    pub const MAX_WAIT: Duration = Duration::from_secs(5);
-    pub const IDLE_TIMEOUT: Duration = Duration::from_mins(10);
-    pub const MAX_LIFETIME: Duration = Duration::from_hours(1);
-
-    /// Returns the reserve for a size if none is configured: a tenth, at least 1.
-    #[must_use]
-    pub fn reserve_of(size: usize) -> usize {
-        (size / 10).max(1)
-    }
-
-    fn bounds(&self) -> PoolBounds {
-        PoolBounds { size: self.size, reserve: self.reserve }
-    }
-}
-
-/// A socket to a server.
-pub(in crate::proxy) trait ServerSocket: AsyncRead + AsyncWrite + Unpin + Send + 'static {}
-
-impl<S: AsyncRead + AsyncWrite + Unpin + Send + 'static> ServerSocket for S {}
 
 /// What is known of a pooled connection beside its socket.
 #[derive(Debug)]
@@ -76,7 +41,7 @@ pub(in crate::proxy) struct Details {
     /// Compressors that the server accepts on it.
     pub(in crate::proxy) compressors: Vec<Compressor>,
     opened: Instant,
-    /// See [`Member::epoch`].
+    /// See [`MemberServer::epoch`].
     epoch: u64,
     /// It is logged in as the pool's user, or the pool has none.
     pub(in crate::proxy) is_ready: bool,
@@ -107,7 +72,7 @@ struct PoolWaiter<S: ServerSocket> {
 pub(in crate::proxy) struct Pool<S: ServerSocket> {
     /// `None`: of clients that are not logged in.
     user: Option<User>,
-    member: Arc<Member<S>>,
+    server: Arc<MemberServer<S>>,
     queue: Mutex<PoolQueue<Idle<S>, PoolWaiter<S>>>,
     login: Mutex<KnownLogin>,
     /// The user has changed. Its clients must log in again.
@@ -171,11 +136,11 @@ impl From<OpenError> for TakeError {
 }
 
 impl<S: ServerSocket> Pool<S> {
-    pub(super) fn new(user: Option<User>, member: Arc<Member<S>>) -> Arc<Self> {
-        let queue = PoolQueue::new(member.settings().bounds(), user.is_none());
+    pub(super) fn new(user: Option<User>, server: Arc<MemberServer<S>>) -> Arc<Self> {
+        let queue = PoolQueue::new(server.settings.bounds(), user.is_none());
         Arc::new(Self {
             user,
-            member,
+            server,
             queue: Mutex::new(queue),
             login: Mutex::default(),
             is_replaced: false.into(),
@@ -187,8 +152,12 @@ impl<S: ServerSocket> Pool<S> {
         self.user.as_ref()
     }
 
-    pub(in crate::proxy) fn member(&self) -> &Arc<Member<S>> {
-        &self.member
+    pub(in crate::proxy) fn settings(&self) -> &PoolSettings {
+        &self.server.settings
+    }
+
+    pub(in crate::proxy) fn counters(&self) -> &PoolCounters {
+        &self.server.counters
     }
 
     /// Asks for a connection.
@@ -224,13 +193,13 @@ impl<S: ServerSocket> Pool<S> {
     /// # Errors
     /// [`TakeError`]
     pub(in crate::proxy) async fn finish_taking(self: Arc<Self>, taken: Taken<S>) -> Result<Lease<S>, TakeError> {
-        let max_wait = self.member.settings().max_wait;
+        let max_wait = self.server.settings.max_wait;
         let mut lease = match taken {
             Taken::Now(lease) => lease,
             Taken::Waits(receiver) => match timeout(max_wait, receiver).await {
                 Ok(lease) => lease.map_err(|_| TakeError::LoginNeeded)?,
                 Err(_) => {
-                    self.member.counters().overloaded();
+                    self.server.counters.overloaded();
                     return Err(TakeError::Overloaded(max_wait));
                 }
             },
@@ -243,8 +212,8 @@ impl<S: ServerSocket> Pool<S> {
     }
 
     async fn open(&self, lane: Lane) -> Result<PooledConnection<S>, OpenError> {
-        let epoch = self.member.epoch();
-        let (mut stream, compressors) = open::connect(&self.member).await?;
+        let epoch = self.server.epoch();
+        let (mut stream, compressors) = open::connect(&self.server).await?;
         let is_ready = self.user.is_none();
         if let Some(user) = self.user.as_ref().filter(|_| lane != Lane::Login) {
             let (key, identity) = {
@@ -254,13 +223,13 @@ impl<S: ServerSocket> Pool<S> {
             if let Err(error) = open::log_in(&mut stream, user, &key, identity.as_ref()).await {
                 if matches!(error, OpenError::Login) {
                     self.forget_key();
-                    self.member.counters().login_failed();
+                    self.server.counters.login_failed();
                 }
                 return Err(error);
             }
-            self.member.counters().logged_in_by_key();
+            self.server.counters.logged_in_by_key();
         }
-        let counted = self.member.counters().open();
+        let counted = self.server.counters.open();
         let is_ready = is_ready || lane != Lane::Login;
         let details = Details { compressors, opened: Instant::now(), epoch, is_ready, _counted: counted };
         Ok(PooledConnection { stream, details })
@@ -274,7 +243,7 @@ impl<S: ServerSocket> Pool<S> {
             return false;
         }
         known.identity = identity.or_else(|| known.identity.take());
-        if self.member.settings().keep_credentials && known.key.is_none() {
+        if self.server.settings.keep_credentials && known.key.is_none() {
             known.key = key.map(Arc::new);
         }
         self.lock().set_can_open(known.key.is_some());
@@ -337,7 +306,7 @@ impl<S: ServerSocket> Pool<S> {
     /// Closes idle connections that are too old, were unused for too long, or have been closed by the server.
     pub(in crate::proxy) fn sweep(&self) {
         let now = Instant::now();
-        let idle_timeout = self.member.settings().idle_timeout;
+        let idle_timeout = self.server.settings.idle_timeout;
         let expired = |idle: &mut Idle<S>| {
             now.duration_since(idle.since) >= idle_timeout || !self.is_usable(&mut idle.connection)
         };
@@ -354,8 +323,8 @@ impl<S: ServerSocket> Pool<S> {
         let Details { opened, epoch, .. } = connection.details;
         let mut byte = [0];
         let mut context = Context::from_waker(Waker::noop());
-        epoch == self.member.epoch()
-            && opened.elapsed() < self.member.settings().max_lifetime
+        epoch == self.server.epoch()
+            && opened.elapsed() < self.server.settings.max_lifetime
             && Pin::new(&mut connection.stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 

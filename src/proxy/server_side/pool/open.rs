@@ -7,16 +7,16 @@ use std::time::Duration;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
-use super::ServerSocket;
-use super::member::Member;
+use super::member_server::MemberServer;
+use crate::command::own::{identity_question, pool_hello};
 use crate::command::{Reply, code};
 use crate::engine::pooling::login::{
-    Continue, Identity, Outcome, Start, User, agreed_compressors, identity_question, pool_hello, read_identity,
-    read_stored,
+    Continue, Identity, Outcome, Start, User, agreed_compressors, read_identity, read_stored,
 };
 use crate::engine::pooling::scram::{ClientKey, Mechanism, OwnLogin, StoredCredentials};
 use crate::engine::{read_users, users_question};
 use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, exchange};
+use crate::proxy::transport::socket::ServerSocket;
 use crate::wire::compressed::Compressor;
 
 /// Bound on one exchange with a server on a connection that is being opened.
@@ -55,9 +55,9 @@ pub(in crate::proxy) enum OpenError {
 ///
 /// # Errors
 /// I/O errors of the socket, or `InvalidData` for an invalid reply.
-pub(super) async fn connect<S: ServerSocket>(member: &Member<S>) -> io::Result<(S, Vec<Compressor>)> {
-    let mut stream = member.connect().await?;
-    let reply = ask(&mut stream, &pool_hello(1, member.compressors())).await?;
+pub(super) async fn connect<S: ServerSocket>(server: &MemberServer<S>) -> io::Result<(S, Vec<Compressor>)> {
+    let mut stream = server.connect().await?;
+    let reply = ask(&mut stream, &pool_hello(1, &server.compressors)).await?;
     let compressors = agreed_compressors(&reply).ok_or(ErrorKind::InvalidData)?;
     Ok((stream, compressors))
 }
@@ -115,7 +115,7 @@ pub(in crate::proxy) async fn identify<S: ServerSocket>(stream: &mut S, user: &U
     if !is_user {
         return Ok(None);
     }
-    Ok(Some(UserInfo(Zeroizing::new(ask(stream, &identity_question(5, user)).await?))))
+    Ok(Some(UserInfo(Zeroizing::new(ask(stream, &identity_question(5, &user.database, &user.name)).await?))))
 }
 
 /// Sends a message and returns the reply.

@@ -7,9 +7,9 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use tokio::time::interval;
 
-use super::PoolSettings;
 use super::counters::PoolStatus;
 use super::member::{Member, MemberHello};
+use super::settings::PoolSettings;
 use crate::proxy::server_side::upstream::{Address, Upstream};
 use crate::proxy::transport::socket::SocketStream;
 use crate::wire::compressed::Compressor;

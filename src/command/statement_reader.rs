@@ -1,0 +1,151 @@
+//! Reads single statements.
+
+use super::form::{SECTION, StatementFieldNames, WriteForm};
+use super::statement::{Conditions, Delete, Insert, Modification, Operation, Statement, Update};
+use super::{CommandError, check};
+use crate::document::{CowDocument, Document, DuplicateField, Element, Value};
+
+impl<'a> Statement<'a> {
+    /// Reads a statement from the command body; for findAndModify `source` is that body.
+    ///
+    /// # Errors
+    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown.
+    pub(super) fn of_body(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
+        source.check_nested_duplicates().map_err(|fault| ambiguous(form, fault))?;
+        Self::from_document(form, source)
+    }
+
+    /// Reads a statement from an unchecked document of a kind-1 section.
+    ///
+    /// # Errors
+    /// [`CommandError`] if a field is missing, mistyped, duplicate or unknown, or `bytes` is not a document.
+    pub(super) fn of_sequence(form: WriteForm, bytes: &'a [u8]) -> Result<Self, CommandError> {
+        let source = check(bytes, SECTION)?.distinct_throughout().map_err(|fault| ambiguous(form, fault))?;
+        Self::from_document(form, source)
+    }
+
+    /// Reads a statement. No field may occur twice in `source` or in a nested document.
+    fn from_document(form: WriteForm, source: Document<'a>) -> Result<Self, CommandError> {
+        let (operation, namespace) = match form {
+            WriteForm::Insert => (insert(source.into()), 0),
+            WriteForm::Update => (update(form, source)?, 0),
+            WriteForm::Delete => (delete(form, source)?, 0),
+            WriteForm::FindAndModify if source.get("remove").and_then(Value::as_flag) == Some(true) => {
+                (delete(form, source)?, 0)
+            }
+            WriteForm::FindAndModify => (update(form, source)?, 0),
+            WriteForm::BulkWrite => bulk_operation(source)?,
+        };
+        Ok(Self::new(operation, namespace, form, source))
+    }
+}
+
+fn insert<'a>(document: CowDocument<'a>) -> Operation<'a> {
+    Operation::Insert(Insert { document })
+}
+
+fn delete<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+    check_fields(form, source)?;
+    let names = form.names();
+    let multi = match form {
+        WriteForm::Delete => {
+            let wrong = CommandError::WrongType { part: names.part, field: "limit" };
+            source.get("limit").map_or(Ok(0), |limit| limit.as_integer().ok_or(wrong))? == 0
+        }
+        _ => flag(source, names.part, "multi")?,
+    };
+    Ok(Operation::Delete(Delete { filter: filter(form, source.get(names.filter))?, multi }))
+}
+
+fn update<'a>(form: WriteForm, source: Document<'a>) -> Result<Operation<'a>, CommandError> {
+    let names = form.names();
+    let (mut change, mut selection) = (None, None);
+    let (mut upsert, mut multi, mut array_filters) = (false, false, false);
+    for Element { key, value } in source.elements() {
+        let flag = |field| value.as_flag().ok_or(CommandError::WrongType { part: names.part, field });
+        match key {
+            b"upsert" => upsert = flag("upsert")?,
+            b"multi" => multi = flag("multi")?,
+            b"arrayFilters" => array_filters = value.as_array().is_none_or(|filters| !filters.is_empty()),
+            key if key == names.update.as_bytes() => change = Some(value),
+            key if key == names.filter.as_bytes() => selection = Some(value),
+            other => check_field(&names, other)?,
+        }
+    }
+    let change = change.ok_or(CommandError::Missing { part: names.part, field: names.update })?;
+    let modification = read_modification(form, change)?;
+    let (filter, conditions) = (filter(form, selection)?, Conditions::new());
+    Ok(Operation::Update(Update { filter, conditions, modification, upsert, multi, array_filters }))
+}
+
+fn read_modification<'a>(form: WriteForm, value: Value<'a>) -> Result<Modification<'a>, CommandError> {
+    let names = form.names();
+    if let Some(stages) = value.as_array() {
+        return Ok(Modification::ClientPipeline(stages));
+    }
+    let document = value.as_document().ok_or(CommandError::WrongType { part: names.part, field: names.update })?;
+    if !document.first().is_some_and(|first| first.key.starts_with(b"$")) {
+        return Ok(Modification::Replacement(document.into()));
+    }
+    Ok(Modification::Operators(document.into()))
+}
+
+fn filter(form: WriteForm, value: Option<Value<'_>>) -> Result<CowDocument<'_>, CommandError> {
+    let names = form.names();
+    match value {
+        Some(value) => {
+            let wrong = CommandError::WrongType { part: names.part, field: names.filter };
+            Ok(value.as_document().ok_or(wrong)?.into())
+        }
+        // The query of a findAndModify is optional. The filter of a batch element is not.
+        None if form == WriteForm::FindAndModify => Ok(Document::EMPTY.into()),
+        None => Err(CommandError::Missing { part: names.part, field: names.filter }),
+    }
+}
+
+fn flag(source: Document<'_>, part: &'static str, field: &'static str) -> Result<bool, CommandError> {
+    match source.get(field) {
+        None => Ok(false),
+        Some(value) => value.as_flag().ok_or(CommandError::WrongType { part, field }),
+    }
+}
+
+/// Reads an op of bulkWrite (8.0). Its first key names the operation; the value is the namespace index.
+fn bulk_operation<'a>(source: Document<'a>) -> Result<(Operation<'a>, usize), CommandError> {
+    const PART: &str = "an op of bulkWrite";
+    let first = source.first().ok_or(CommandError::Missing { part: PART, field: "insert, update or delete" })?;
+    let namespace = first.value.as_integer().and_then(|n| usize::try_from(n).ok());
+    let namespace = namespace.ok_or(CommandError::WrongType { part: PART, field: "insert, update or delete" })?;
+    let operation = match first.key {
+        b"insert" => {
+            check_fields(WriteForm::BulkWrite, source)?;
+            let document = source.get("document").and_then(Value::as_document);
+            insert(document.ok_or(CommandError::Missing { part: PART, field: "document" })?.into())
+        }
+        b"update" => update(WriteForm::BulkWrite, source)?,
+        b"delete" => delete(WriteForm::BulkWrite, source)?,
+        other => return Err(unknown_field(PART, other)),
+    };
+    Ok((operation, namespace))
+}
+
+fn check_fields(form: WriteForm, source: Document<'_>) -> Result<(), CommandError> {
+    let names = form.names();
+    source.elements().try_for_each(|element| check_field(&names, element.key))
+}
+
+/// Fails for an unknown field, because it could change the meaning of the statement (as `upsertSupplied` does).
+fn check_field(names: &StatementFieldNames, key: &[u8]) -> Result<(), CommandError> {
+    match names.fields {
+        Some(fields) if !fields.iter().any(|name| name.as_bytes() == key) => Err(unknown_field(names.part, key)),
+        _ => Ok(()),
+    }
+}
+
+fn ambiguous(form: WriteForm, fault: DuplicateField) -> CommandError {
+    CommandError::Duplicate { part: form.names().part, fault }
+}
+
+fn unknown_field(part: &'static str, key: &[u8]) -> CommandError {
+    CommandError::UnknownField { part, field: String::from_utf8_lossy(key).into_owned() }
+}

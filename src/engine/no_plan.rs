@@ -1,0 +1,19 @@
+//! The error for a message that cannot be carried out.
+
+use crate::command::{CommandError, code};
+use crate::patterns::MAX_REASON_LENGTH;
+use crate::text::shorten;
+
+/// The error for a message that cannot be carried out.
+pub(super) struct NoPlan {
+    pub(super) code: i32,
+    pub(super) text: String,
+}
+
+impl From<CommandError> for NoPlan {
+    fn from(error: CommandError) -> Self {
+        let mut text = error.to_string();
+        shorten(&mut text, MAX_REASON_LENGTH);
+        Self { code: code::FAILED_TO_PARSE, text }
+    }
+}

@@ -1,0 +1,31 @@
+//! The modes of rules.
+
+/// Whether a rule is enforced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// It rewrites and rejects.
+    #[default]
+    Enforce,
+    /// It only counts and logs its decisions.
+    Shadow,
+    /// It is checked at load time and otherwise ignored.
+    Disabled,
+}
+
+impl Mode {
+    /// The word for it in rule files.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Enforce => "enforce",
+            Self::Shadow => "shadow",
+            Self::Disabled => "disabled",
+        }
+    }
+
+    /// The mode of this word; `None`: there is none.
+    #[must_use]
+    pub fn parse(word: &str) -> Option<Self> {
+        [Self::Enforce, Self::Shadow, Self::Disabled].into_iter().find(|mode| mode.as_str() == word)
+    }
+}

@@ -1,0 +1,213 @@
+//! Relays a client's login on a connection of the pool of the user that it claims to be. Only when the server has
+//! accepted the login, and says that the connection has exactly this user, the client gets connections of this pool.
+//!
+//! A connection that carries a login carries nothing else: other requests of the client meanwhile go through the pool of
+//! the user that it had before.
+
+use tokio::time::Instant;
+
+use super::Relay;
+use crate::command::{code, error_reply};
+use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, ok_reply, set_response_to};
+use crate::engine::pooling::scram::Transcript;
+use crate::engine::pooling::sharing::Pin;
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::packing::{header_of, pack};
+use crate::proxy::connection::pending_replies::ReplyAction;
+use crate::proxy::connection::pooling::login::Conversation;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::server_side::pool::TakeError;
+use crate::proxy::server_side::pool::open::{ask, identify};
+use crate::proxy::server_side::pool::queue::Lane;
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::compressed::Compressor;
+
+/// The longest name of a user, and of its database, in bytes. Each name that logs in has a pool.
+const MAX_NAME_LENGTH: usize = 1024;
+
+/// What became of an authentication command.
+enum Handled {
+    Reply(Vec<u8>),
+    /// It is forwarded on the connection that the client now has.
+    Forward,
+}
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    /// Answers a command that may change the client's user.
+    pub(in crate::proxy) async fn answer_authentication(
+        &mut self,
+        frame: &[u8],
+        came: Option<Compressor>,
+    ) -> Result<(), End> {
+        let header = header_of(frame)?;
+        self.client.state.forget_users();
+        let mut reply = match self.authenticate(frame).await? {
+            Handled::Forward => {
+                self.pending.push(header.request_id, ReplyAction::Login);
+                self.server.out.push(frame.to_vec());
+                return Ok(());
+            }
+            Handled::Reply(reply) => reply,
+        };
+        set_response_to(&mut reply, header.request_id);
+        self.client.out.push(pack(reply.into(), came).into_owned());
+        Ok(())
+    }
+
+    async fn authenticate(&mut self, frame: &[u8]) -> Result<Handled, End> {
+        let request = header_of(frame)?;
+        let error = |error_code, text: &str| Handled::Reply(error_reply(request, error_code, text, |_| {}));
+        Ok(match Authentication::parse(frame) {
+            Authentication::Start(start) if start.user().is_some() => match self.begin_login(&start).await? {
+                Some(reply) => Handled::Reply(reply),
+                None => error(code::AUTHENTICATION_FAILED, "docward: the name of the user is too long"),
+            },
+            Authentication::Start(_) => {
+                self.pin_client(Pin::Mechanism).await?;
+                Handled::Forward
+            }
+            Authentication::Continue(next) => match self.continue_login(&next).await? {
+                Some(reply) => Handled::Reply(reply),
+                None => error(code::PROTOCOL_ERROR, "docward: no login is in progress on this connection"),
+            },
+            Authentication::Logout => {
+                self.log_out();
+                Handled::Reply(ok_reply(1, request.request_id))
+            }
+            Authentication::Other => error(code::FAILED_TO_PARSE, "docward: the login cannot be parsed"),
+        })
+    }
+
+    /// Sends the first message of a login. Returns the server's reply; `None`: the user's name is too long.
+    ///
+    /// # Errors
+    /// [`End`]: among others, no connection became free. Drivers then try again.
+    pub(in crate::proxy) async fn begin_login(&mut self, start: &Start) -> Result<Option<Vec<u8>>, End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(None) };
+        drop(pooling.take_login());
+        let Some((mechanism, user)) = start.user() else { return Ok(None) };
+        if user.name.len().max(user.database.len()) > MAX_NAME_LENGTH {
+            return Ok(None);
+        }
+        let pool = pooling.member().pool(Some(&user));
+        let taking = pool.clone().finish_taking(pool.take(Lane::Login)?);
+        let mut lease = self.while_connected(true, taking).await??;
+        let Some(connection) = lease.take_out() else { return Ok(None) };
+        let conversation = Conversation { pool, lease, connection, user, mechanism, transcript: Transcript::default() };
+        self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
+    }
+
+    /// Sends a later message of a login. Returns the server's reply; `None`: the client has begun no login.
+    ///
+    /// # Errors
+    /// [`End`]: among others, the login was given up because others waited. Drivers then connect again; an error that
+    /// the server could have sent they would report to the application.
+    async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
+        let parked = self.pooling.as_mut().and_then(|pooling| pooling.take_login());
+        let Some(parked) = parked else { return Ok(None) };
+        let Some(conversation) = parked.take() else { return Err(TakeError::LoginGivenUp.into()) };
+        self.step_login(conversation, next.request(7), &next.payload).await.map(Some)
+    }
+
+    /// Sends one message of a login and returns the server's reply.
+    async fn step_login(
+        &mut self,
+        mut conversation: Conversation<U>,
+        request: Vec<u8>,
+        payload: &[u8],
+    ) -> Result<Vec<u8>, End> {
+        conversation.transcript.client(payload);
+        // If the client leaves meanwhile, the connection closes with the conversation.
+        let asking = ask(&mut conversation.connection.stream, &request);
+        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
+        match Outcome::parse(&reply) {
+            Some(outcome) if outcome.is_done => self.complete_login(conversation).await?,
+            Some(outcome) => {
+                conversation.transcript.server(&outcome.payload);
+                if let Some(pooling) = &mut self.pooling {
+                    pooling.park_login(conversation);
+                }
+            }
+            None => self.fail_login(conversation).await?,
+        }
+        Ok(reply)
+    }
+
+    /// The server has rejected the login. A new connection closes; one that had its user before must still have it.
+    async fn fail_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
+        let Conversation { pool, mut lease, mut connection, user, .. } = conversation;
+        pool.counters().login_failed();
+        if connection.details.is_ready {
+            let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
+            if let Ok(Some(_)) = found {
+                lease.put_back(connection);
+            }
+        }
+        Ok(())
+    }
+
+    /// The server has accepted the login: gives the client to the pool of its user.
+    async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
+        let Conversation { pool, mut lease, mut connection, user, mechanism, transcript } = conversation;
+        let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
+        let Some(found) = found.map_err(End::UpstreamError)? else {
+            return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
+        };
+        let settings = *pool.settings();
+        let identity = found.identity();
+        // Without `credentials: keep` nothing is computed that could log in.
+        let stored = settings.keep_credentials.then(|| found.stored(mechanism)).flatten();
+        drop(found);
+        let key = stored.as_ref().and_then(|stored| transcript.client_key(mechanism, stored));
+        // A user that was created again cannot be told from this one, if the server does not identify it.
+        let ends = identity.is_none().then(|| Instant::now() + settings.max_lifetime);
+        if stored.is_some() && key.is_none() {
+            // The password was changed after the server had accepted the proof.
+            return Err(End::LoginNeeded(TakeError::LoginNeeded));
+        }
+        pool.counters().logged_in();
+        let pool = if pool.note_login(identity.clone(), key.clone()) {
+            connection.details.is_ready = true;
+            lease.put_back(connection);
+            pool
+        } else {
+            let Some(pooling) = &self.pooling else { return Ok(()) };
+            let pool = pooling.member().replace(&pool);
+            if !pool.note_login(identity, key) {
+                return Err(End::LoginNeeded(TakeError::LoginNeeded));
+            }
+            connection.details.is_ready = true;
+            pool.adopt(connection);
+            pool
+        };
+        if let Some(pooling) = &mut self.pooling {
+            pooling.logged_in(pool, ends);
+        }
+        self.client.state.must_log_in = false;
+        self.client.state.users = Some(vec![(user.database, user.name)]);
+        self.client.note_identity();
+        Ok(())
+    }
+
+    fn log_out(&mut self) {
+        if let Some(pooling) = &mut self.pooling {
+            self.client.state.must_log_in = pooling.log_out();
+        }
+    }
+
+    /// Gives the client a server connection of its own, without a user.
+    pub(in crate::proxy) async fn pin_client(&mut self, pin: Pin) -> Result<(), End> {
+        let Some(pooling) = &mut self.pooling else { return Ok(()) };
+        pooling.leave_pools(pin);
+        let member = pooling.member().clone();
+        let stream = self.while_connected(true, member.connect()).await?.map_err(End::UpstreamError)?;
+        self.server.stream = Some(stream);
+        self.negotiation.set_upstream(&[]);
+        Ok(())
+    }
+}

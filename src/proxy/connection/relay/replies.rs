@@ -1,0 +1,110 @@
+//! Moves bytes from the server to the client.
+
+use std::task::{Context, Poll};
+
+use super::{Relay, StepProgress};
+use crate::engine::handshake::HelloReply;
+use crate::proxy::connection::conversion::Conversion;
+use crate::proxy::connection::end::{End, UpstreamFault};
+use crate::proxy::connection::framing::{ReplyToCollect, sort_reply};
+use crate::proxy::connection::packing::{cursor_id, pack, unpack, unpacked_length};
+use crate::proxy::connection::planner::is_long;
+use crate::proxy::connection::write_buffer::with_read_buffer;
+use crate::proxy::interceptor::Interceptor;
+use crate::proxy::telemetry::meter::Side;
+use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::splitter::StreamPart;
+
+impl<C, U, P> Relay<C, U, P>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+    P: Interceptor,
+{
+    pub(super) fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
+        if self.client.poll_flush(cx)?.is_pending() {
+            return Ok(StepProgress::Idle);
+        }
+        if self.client.conversion.is_some() {
+            return self.step_conversion(cx);
+        }
+        if self.pooling.is_some()
+            && !self.drain_state.last_reply_sent
+            && let Poll::Ready(sent) = self.poll_awaited_hello(cx)
+        {
+            return sent.map(|()| StepProgress::Moved);
+        }
+        with_read_buffer(|buffer| match self.server.poll_read(cx, buffer) {
+            Poll::Pending => Ok(StepProgress::Idle),
+            Poll::Ready(Err(error)) => Err(End::UpstreamError(error)),
+            Poll::Ready(Ok([])) => Err(End::UpstreamClosed),
+            Poll::Ready(Ok(read)) => {
+                let came = self.listener_context.process.traffic.meter.count_read(Side::Upstream, read.len());
+                self.client.count_read(Side::Upstream, read.len());
+                self.forward_replies(cx, read)?;
+                let meter = &self.listener_context.process.traffic.meter;
+                self.pending.record_answered(meter, came, self.client.sender());
+                self.note_command(came);
+                Ok(StepProgress::Moved)
+            }
+        })
+    }
+
+    /// Waits for a large reply that is converted, and goes on with what came after it.
+    fn step_conversion(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
+        let Some(conversion) = &mut self.client.conversion else { return Ok(StepProgress::Idle) };
+        let Poll::Ready(converted) = conversion.poll(cx) else { return Ok(StepProgress::Idle) };
+        let after = std::mem::take(&mut conversion.after);
+        self.client.conversion = None;
+        self.client.out.push(converted?);
+        self.forward_replies(cx, &after)?;
+        Ok(StepProgress::Moved)
+    }
+
+    fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
+        let mut rest = bytes;
+        let mut run = 0;
+        loop {
+            let before = bytes.len() - rest.len();
+            let part = self.server.replies.next(&mut rest, |header, head| sort_reply(&mut self.pending, header, head));
+            if let Ok(StreamPart::Stream) = part {
+                continue;
+            }
+            self.client.send(cx, bytes.get(run..before).unwrap_or_default())?;
+            run = bytes.len() - rest.len();
+            match part? {
+                StreamPart::Release(held) => self.client.send(cx, &held)?,
+                StreamPart::Whole(ReplyToCollect::Hello(_), _) if self.drain_state.last_reply_sent => {}
+                StreamPart::Whole(ReplyToCollect::Hello(goes), frame) => {
+                    let reply = HelloReply::parse(&frame).map_err(UpstreamFault::from)?;
+                    reply.note(&mut self.client.state);
+                    self.client.note_identity();
+                    let presentation = self.listener_context.presentation(self.client.local);
+                    let rewritten = reply.rewrite(&presentation, &mut self.negotiation);
+                    self.client.send(cx, &pack(rewritten.as_deref().unwrap_or(&frame).into(), goes))?;
+                }
+                StreamPart::Whole(ReplyToCollect::Login, frame) => {
+                    self.client.note_login(&frame);
+                    self.client.send(cx, &frame)?;
+                }
+                StreamPart::Whole(ReplyToCollect::Cursor(goes), frame) => {
+                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
+                    if let (Some(pooling), Some(cursor)) = (&self.pooling, cursor_id(&frame)) {
+                        pooling.note_waiting_cursor(cursor);
+                    }
+                    self.client.send(cx, &pack(frame, goes))?;
+                }
+                StreamPart::Whole(ReplyToCollect::Discard, _) => {}
+                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
+                    self.client.conversion = Some(Box::new(Conversion::start(frame, goes, rest)));
+                    return Ok(());
+                }
+                StreamPart::Whole(ReplyToCollect::Convert(goes), frame) => {
+                    let (frame, _) = unpack(&frame).map_err(UpstreamFault::from)?;
+                    self.client.send(cx, &pack(frame, goes))?;
+                }
+                StreamPart::Starved | StreamPart::Stream => return Ok(()),
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! Why a worker stopped.
+
+use bson::Timestamp;
+use mongodb::error::{Error, ErrorKind};
+
+use crate::service::observed_servers::ObservedServers;
+
+/// Why a worker stopped.
+#[derive(Debug)]
+pub(in crate::service) enum Stop {
+    /// Another process holds the lease.
+    Lost,
+    /// The changes since the last resume token are no longer available.
+    HistoryLost(String),
+    /// A stream ends with its collection; later changes are available from `next` on.
+    Ended { stream: usize, next: Timestamp, why: String },
+    /// The deployment does not support the work: why, and what to do.
+    Unsupported(String),
+    /// A server or network error; a retry may help.
+    Driver(Error),
+    /// The same as text.
+    Failed(String),
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Self {
+        /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
+        const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
+        match &*error.kind {
+            ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
+            _ => Self::Driver(error),
+        }
+    }
+}
+
+impl Stop {
+    /// The text for an operator.
+    pub(in crate::service) fn describe(self, observed: &ObservedServers) -> String {
+        match self {
+            Self::Lost => "another process holds the lease".to_owned(),
+            Self::Driver(error) => observed.describe(&error),
+            Self::Failed(text) | Self::HistoryLost(text) | Self::Unsupported(text) | Self::Ended { why: text, .. } => {
+                text
+            }
+        }
+    }
+}
