@@ -17,29 +17,8 @@ use crate::effect::touched;
 /// Settings of the pattern.
 #[derive(Debug, Clone)]
 pub struct Deny {
-    operations: Vec<Denied>,
+    operations: Vec<CommandClass>,
     when: DenyCondition,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Denied {
-    Insert,
-    /// Updates and replacements, also by findAndModify.
-    Update,
-    /// Deletes, also by findAndModify.
-    Delete,
-    Find,
-    Count,
-    Distinct,
-    Aggregate,
-    Create,
-    CollMod,
-    CreateIndexes,
-    Drop,
-    DropDatabase,
-    DropIndexes,
-    /// From or to a collection.
-    RenameCollection,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -57,21 +36,22 @@ enum DenyCondition {
     Shape(String),
 }
 
-const OPERATIONS: [(&str, Denied); 14] = [
-    ("insert", Denied::Insert),
-    ("update", Denied::Update),
-    ("delete", Denied::Delete),
-    ("find", Denied::Find),
-    ("count", Denied::Count),
-    ("distinct", Denied::Distinct),
-    ("aggregate", Denied::Aggregate),
-    ("create", Denied::Create),
-    ("collMod", Denied::CollMod),
-    ("createIndexes", Denied::CreateIndexes),
-    ("drop", Denied::Drop),
-    ("dropDatabase", Denied::DropDatabase),
-    ("dropIndexes", Denied::DropIndexes),
-    ("renameCollection", Denied::RenameCollection),
+/// The words for operations in rule files.
+const OPERATIONS: [(&str, CommandClass); 14] = [
+    ("insert", CommandClass::Insert),
+    ("update", CommandClass::Update),
+    ("delete", CommandClass::Delete),
+    ("find", CommandClass::Find),
+    ("count", CommandClass::Count),
+    ("distinct", CommandClass::Distinct),
+    ("aggregate", CommandClass::Aggregate),
+    ("create", CommandClass::Create),
+    ("collMod", CommandClass::CollMod),
+    ("createIndexes", CommandClass::CreateIndexes),
+    ("drop", CommandClass::Drop),
+    ("dropDatabase", CommandClass::DropDatabase),
+    ("dropIndexes", CommandClass::DropIndexes),
+    ("renameCollection", CommandClass::RenameCollection),
 ];
 
 const OPERATION: NamedForm = NamedForm {
@@ -136,20 +116,20 @@ impl Pattern for Deny {
         {
             return later.operations.iter().all(|operation| self.operations.contains(operation));
         }
-        let denied = |operation: Option<Denied>| operation.is_some_and(|one| self.operations.contains(&one));
+        let denied = |operation: Option<CommandClass>| operation.is_some_and(|one| self.operations.contains(&one));
         let concerns = |class: &CommandClass, kind| {
             later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind), NOWHERE)
         };
         let writes = |class: &CommandClass| {
             let carried =
                 KINDS.into_iter().filter(|kind| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind)));
-            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(Denied::from_kind(kind))))
+            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(operation_of(kind))))
         };
         let reads = |class: &CommandClass| {
-            !later.evaluates_command(*class, None, NOWHERE) || denied(Denied::of_command(*class, None))
+            !later.evaluates_command(*class, None, NOWHERE) || denied(operation_of_command(*class, None))
         };
         let defines = |class: &CommandClass| {
-            !later.evaluates_command(*class, None, NOWHERE) || denied(Denied::of_command(*class, None))
+            !later.evaluates_command(*class, None, NOWHERE) || denied(operation_of_command(*class, None))
         };
         self.when == DenyCondition::Always
             && CommandClass::DEFINING.iter().chain(&[CommandClass::RenameCollection]).all(defines)
@@ -158,7 +138,7 @@ impl Pattern for Deny {
 
     fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
         let concerned =
-            self.operations.contains(&Denied::from_kind(kind)) && !matches!(self.when, DenyCondition::Without(_));
+            self.operations.contains(&operation_of(kind)) && !matches!(self.when, DenyCondition::Without(_));
         if concerned { Concern::Each } else { Concern::Nothing }
     }
 
@@ -168,7 +148,7 @@ impl Pattern for Deny {
 
     /// Writes by statements are evaluated as a command only for missing options: other conditions apply to each statement.
     fn evaluates_command(&self, class: CommandClass, kind: Option<StatementKind>, _: Namespace<'_>) -> bool {
-        let denied = Denied::of_command(class, kind);
+        let denied = operation_of_command(class, kind);
         denied.is_some_and(|denied| self.operations.contains(&denied))
             && (kind.is_none() || matches!(self.when, DenyCondition::Without(_)))
     }
@@ -195,66 +175,39 @@ impl Pattern for Deny {
     }
 }
 
-impl Denied {
-    fn from_kind(kind: StatementKind) -> Self {
-        match kind {
-            StatementKind::Insert => Self::Insert,
-            StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline => Self::Update,
-            StatementKind::Delete => Self::Delete,
-        }
-    }
-
-    fn of_command(class: CommandClass, kind: Option<StatementKind>) -> Option<Self> {
-        match class {
-            CommandClass::Find => Some(Self::Find),
-            CommandClass::Count => Some(Self::Count),
-            CommandClass::Distinct => Some(Self::Distinct),
-            // The server runs a mapReduce as an aggregation.
-            CommandClass::Aggregate | CommandClass::MapReduce => Some(Self::Aggregate),
-            // Options of a bulkWrite are about all its collections.
-            CommandClass::BulkWrite => None,
-            CommandClass::Create => Some(Self::Create),
-            CommandClass::CollMod => Some(Self::CollMod),
-            CommandClass::CreateIndexes => Some(Self::CreateIndexes),
-            CommandClass::Drop => Some(Self::Drop),
-            CommandClass::DropDatabase => Some(Self::DropDatabase),
-            CommandClass::DropIndexes => Some(Self::DropIndexes),
-            CommandClass::RenameCollection => Some(Self::RenameCollection),
-            _ => kind.map(Self::from_kind),
-        }
+/// The operation of a statement: updates and deletes also by findAndModify.
+fn operation_of(kind: StatementKind) -> CommandClass {
+    match kind {
+        StatementKind::Insert => CommandClass::Insert,
+        StatementKind::Operators | StatementKind::Replacement | StatementKind::Pipeline => CommandClass::Update,
+        StatementKind::Delete => CommandClass::Delete,
     }
 }
 
-impl Denied {
-    /// Returns whether it drops collections or changes their definitions.
-    fn defines(self) -> bool {
-        match self {
-            Self::Insert
-            | Self::Update
-            | Self::Delete
-            | Self::Find
-            | Self::Count
-            | Self::Distinct
-            | Self::Aggregate => false,
-            Self::Create
-            | Self::CollMod
-            | Self::CreateIndexes
-            | Self::Drop
-            | Self::DropDatabase
-            | Self::DropIndexes
-            | Self::RenameCollection => true,
-        }
+/// The operation of a command; `kind` is what a write does.
+fn operation_of_command(class: CommandClass, kind: Option<StatementKind>) -> Option<CommandClass> {
+    match class {
+        // The server runs a mapReduce as an aggregation.
+        CommandClass::MapReduce => Some(CommandClass::Aggregate),
+        // Options of a bulkWrite are about all its collections.
+        CommandClass::BulkWrite => None,
+        class if class.reads() || changes_definitions(class) => Some(class),
+        _ => kind.map(operation_of),
     }
+}
 
-    /// Returns whether a statement or command of this kind can have this shape.
-    fn has_shape(self, shape: &str) -> bool {
-        match shape.split('(').next().unwrap_or(shape) {
-            "insertOne" => self == Self::Insert,
-            "updateOne" | "updateMany" | "replaceOne" => self == Self::Update,
-            "deleteOne" | "deleteMany" | "findOneAndDelete" => self == Self::Delete,
-            "findAndModify" => self == Self::Update,
-            name => Self::of_command(classify(name.as_bytes()), None) == Some(self),
-        }
+/// Whether it drops, renames or redefines collections.
+fn changes_definitions(class: CommandClass) -> bool {
+    class.defines() || class == CommandClass::RenameCollection
+}
+
+/// Whether a statement or command of this operation can have this shape.
+fn has_shape(operation: CommandClass, shape: &str) -> bool {
+    match shape.split('(').next().unwrap_or(shape) {
+        "insertOne" => operation == CommandClass::Insert,
+        "updateOne" | "updateMany" | "replaceOne" | "findAndModify" => operation == CommandClass::Update,
+        "deleteOne" | "deleteMany" | "findOneAndDelete" => operation == CommandClass::Delete,
+        name => operation_of_command(classify(name.as_bytes()), None) == Some(operation),
     }
 }
 
@@ -278,12 +231,14 @@ impl Deny {
     }
 
     /// Returns whether the condition can hold for this operation.
-    fn can_concern(when: &DenyCondition, operation: Denied) -> bool {
+    fn can_concern(when: &DenyCondition, operation: CommandClass) -> bool {
         match when {
             DenyCondition::Always | DenyCondition::Without(_) => true,
-            DenyCondition::FilterEmpty | DenyCondition::Uses(_) => operation != Denied::Insert && !operation.defines(),
-            DenyCondition::Shape(shape) => operation.has_shape(shape),
-            DenyCondition::Multi => matches!(operation, Denied::Update | Denied::Delete),
+            DenyCondition::FilterEmpty | DenyCondition::Uses(_) => {
+                operation != CommandClass::Insert && !changes_definitions(operation)
+            }
+            DenyCondition::Shape(shape) => has_shape(operation, shape),
+            DenyCondition::Multi => matches!(operation, CommandClass::Update | CommandClass::Delete),
         }
     }
 
