@@ -185,7 +185,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// The connections that a request may use.
     fn lane(&self, sharing: Sharing) -> Lane {
         match sharing {
-            // Whoever has not logged in continues nothing, and must not hold up the questions that precede logins.
+            // A client that has not logged in continues nothing. It must not hold up the questions that precede logins.
             _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
             Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
             Sharing::Continuation => Lane::Continuation,
