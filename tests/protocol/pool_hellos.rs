@@ -14,6 +14,9 @@ use support::raw::Client;
 
 use super::pool::pooled;
 
+/// The reason for a connection of its own, and what a client does to get one.
+type Pin<'p> = (&'p str, &'p dyn Fn(&mut Client));
+
 /// The clients that have a connection of their own for this reason.
 fn pinned(docward: &Docward, reason: &str) -> f64 {
     let scrape = http::get(&docward.admin_address(), "/metrics").body;
@@ -57,8 +60,7 @@ fn clients_that_need_a_connection_of_their_own_have_one_until_they_leave() {
         let start = doc! {"saslStart": 1, "mechanism": "PLAIN", "payload": payload};
         assert_eq!(client.command("$external", start).get_f64("ok").unwrap(), 0.0);
     };
-    let pins: [(&str, &dyn Fn(&mut Client)); 3] =
-        [("exhaust", &exhausts), ("load_balanced", &load_balanced), ("mechanism", &mechanism)];
+    let pins: [Pin<'_>; 3] = [("exhaust", &exhausts), ("load_balanced", &load_balanced), ("mechanism", &mechanism)];
     for (reason, pin) in pins {
         let mut clients: Vec<Client> = (0..3).map(|_| Client::connect(&docward.address())).collect();
         for client in &mut clients {

@@ -213,7 +213,7 @@ impl<U: ServerSocket> Pooling<U> {
     /// The connections that a request may use.
     pub(in crate::proxy) fn lane(&self, sharing: Sharing) -> Lane {
         match sharing {
-            // Without a login nothing is continued, and the questions that precede logins must not wait.
+            // A client that has not logged in continues nothing. It must not hold up the questions that precede logins.
             _ if self.login_required && self.pool.user().is_none() => Lane::Ordinary,
             Sharing::Ordinary | Sharing::Pinned(_) => Lane::Ordinary,
             Sharing::Continuation => Lane::Continuation,

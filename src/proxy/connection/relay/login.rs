@@ -164,7 +164,7 @@ where
         let stored = settings.keep_credentials.then(|| found.stored(mechanism)).flatten();
         drop(found);
         let key = stored.as_ref().and_then(|stored| transcript.client_key(mechanism, stored));
-        // A user that was created again cannot be told from this one, if the server does not identify it.
+        // If the server does not identify the user, docward cannot notice that it was dropped and created again.
         let ends = identity.is_none().then(|| Instant::now() + settings.max_lifetime);
         if stored.is_some() && key.is_none() {
             // The password was changed after the server had accepted the proof.
