@@ -12,6 +12,14 @@ export default async function (browser, { admin, folder }) {
   await wide.evaluate(() => scrollTo(0, 0));
   await wide.screenshot({ path: `${folder}/rules.png` });
 
+  await row(wide, "orders-no-blind-replace").locator(".rule-name").click();
+  await row(wide, "books-checkout-record").locator(".rule-name").click();
+  await shows(wide.locator(".override"), "incident 12");
+  await wide.locator("#rules-table > tbody", { has: wide.locator(".override:visible") }).screenshot({ path: `${folder}/override.png` });
+
+  await shows(wide.locator("#connections-rows"), "find for");
+  await together(wide, ["#open-connections", "#slowest"], `${folder}/connections.png`);
+
   await wide.getByLabel("Database").fill("shop");
   await explain(wide, 'db.customers.replaceOne({_id: 1}, {name: "Ada"})');
   await shows(wide.locator("#answer"), "updateOne");
@@ -19,6 +27,15 @@ export default async function (browser, { admin, folder }) {
 
   const narrow = await opened(browser, admin, NARROW);
   await narrow.screenshot({ path: `${folder}/narrow.png` });
+}
+
+/** One image of sections that follow each other. */
+async function together(page, sections, path) {
+  await page.evaluate(() => scrollTo(0, 0));
+  const boxes = await Promise.all(sections.map((section) => page.locator(section).boundingBox()));
+  const [first, last] = [boxes[0], boxes.at(-1)];
+  const clip = { x: first.x, y: first.y, width: first.width, height: last.y + last.height - first.y };
+  await page.screenshot({ path, clip, fullPage: true });
 }
 
 async function opened(browser, admin, options) {

@@ -75,6 +75,7 @@ async function slowest(page, desk) {
   await books.find({ n: { $gte: 0 }, $where: "sleep(300) || true" }).toArray();
   const found = page.locator("#slowest-rows tr", { hasText: "find({n: {$gte}, $where})" });
   await found.waitFor();
+  assert.match(await found.locator('[data-label="Took"]').textContent(), /^([3-9]\d\d\sms|[1-9])/);
   const text = await found.textContent();
   assert.ok(text.includes("shop.books") && text.includes("desk <b>") && text.includes("127.0.0.1:"), text);
 }

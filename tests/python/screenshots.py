@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import tempfile
+import threading
 import time
 
 import pymongo
@@ -43,7 +44,7 @@ def statements(uri):
     checkout, warehouse, crm = client("checkout"), client("warehouse"), client("crm")
     library, reviews, migrator, reports = client("library"), client("reviews"), client("migrator-7"), client("reports")
     checkout.shop.orders.update_one({"_id": 1}, {"$set": {"status": "new"}}, upsert=True)
-    library.library.books.update_one({"_id": 1}, {"$set": {"title": "Dune"}}, upsert=True)
+    library.library.books.update_one({"_id": 1}, {"$set": {"title": "Dune", "available": 8, "checkout": []}}, upsert=True)
     lend = {"$inc": {"available": -1}, "$push": {"checkout": {"by": "joe"}}}
     return [
         (3, lambda: checkout.shop.orders.replace_one({"_id": 1}, {"status": "paid"})),
@@ -54,6 +55,8 @@ def statements(uri):
         (1, lambda: migrator.archive.orders.update_one({"_id": 1}, {"$set": {"moved": True}})),
         (1, lambda: reports.archive.orders.delete_one({"_id": 1})),
         (1, lambda: reports.shop.carts.delete_many({})),
+        (1, lambda: list(reports.library.books.find({"title": "Dune", "$where": "sleep(80) || true"}))),
+        (1, lambda: list(crm.shop.customers.find({"name": {"$regex": "^A"}, "$where": "sleep(30) || true"}))),
     ]
 
 
@@ -65,7 +68,7 @@ def main():
         mongod = stack.enter_context(contextlib.closing(servers.Mongod()))
         file = pathlib.Path(stack.enter_context(tempfile.TemporaryDirectory())) / "more.yaml"
         file.write_text(RULES)
-        arguments = ("--rules", "rules", "--rules", file, "--admin", "127.0.0.1:0")
+        arguments = ("--rules", "rules", "--rules", file, "--admin", "127.0.0.1:0", "--service", mongod.uri)
         docward = servers.Docward(servers.docward_executable(), mongod.uri, arguments=arguments, listeners=2)
         stack.callback(docward.close)
         load = statements(docward.uri)
@@ -78,6 +81,13 @@ def main():
                         statement()
             count += 1
             time.sleep(PAUSE)
+        reason = ("--for", "2h", "--reason", "incident 12: books cannot be returned")
+        override = ("mode", "books-checkout-record", "shadow", *reason, "--rules", "rules", "--service", mongod.uri)
+        subprocess.run([servers.docward_executable(), *override], check=True)
+        # A statement that is still running, for the table of connections.
+        report = pymongo.MongoClient(docward.uri, appname="reports").library.books
+        running = threading.Thread(target=lambda: list(report.find({"$where": "sleep(60000) || true"})), daemon=True)
+        running.start()
         settings = {"admin": docward.addresses[1], "folder": str(servers.REPOSITORY / "docs/console")}
         command = ["node", "tests/console/run.mjs", "screenshots", json.dumps(settings)]
         subprocess.run(command, env={**os.environ, **browser}, check=True)

@@ -89,11 +89,16 @@ function applications({ apps, more_apps: more, written }) {
     element("th", { scope: "row" }, element("bdi", {}, visible(app.app))),
     ...counted.map((name) => numberCell(app[name], words(name)))));
   const heads = counted.map((name) => element("th", { scope: "col", class: "number" }, words(name)));
-  const would = written.mode === "shadow" ? " (would have been rejected or rewritten)" : "";
+  const would = isOnlyTried(written) ? " (would have been rejected or rewritten)" : "";
   return element("table", { class: "plain-table" },
     element("caption", {}, `Applications${would}${more ? `; ${number(more)} more are not listed` : ""}`),
     element("thead", {}, element("tr", {}, element("th", { scope: "col" }, "Application"), ...heads)),
     element("tbody", {}, ...rows));
+}
+
+/** Whether the file puts the rule into shadow mode. Before an override it was enforced, so its counts are mixed. */
+function isOnlyTried({ mode, override }) {
+  return mode === "shadow" && !override;
 }
 
 /** "no match" */
@@ -110,7 +115,7 @@ function examples({ examples, written }) {
     element("p", { class: "quiet" },
       [example.reason, `first by ${example.app}${example.users ? ` as ${example.users}` : ""}`].filter(Boolean).map(visible).join(" · "),
       ...(example.last ? [" · last at ", timeElement(example.last, time(example.last))] : []))));
-  const would = written.mode === "shadow";
+  const would = isOnlyTried(written);
   const title = element("h3", {}, would ? "Statements it would have rejected or rewritten" : "Statements it stopped or warned about");
   return element("div", {}, title, element("ul", { class: "examples" }, ...items));
 }

@@ -2,7 +2,7 @@
 
 import { byId, element } from "./dom.js";
 import { timeElement } from "./pieces.js";
-import { ago, lasted, visible } from "./text.js";
+import { ago, statementTime, visible } from "./text.js";
 
 /** @param {any} listed of `api/slowest` */
 export function showSlowest({ statements }) {
@@ -15,8 +15,8 @@ function row({ at, milliseconds, servers, shape, namespace, app, users, client }
   const user = users?.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "quiet" }, users ? "none" : "not asked");
   return element("tr", {},
     element("th", { scope: "row" }, element("code", {}, visible(shape)), " ", element("bdi", { class: "quiet" }, visible(namespace))),
-    element("td", { class: "number", "data-label": "Took" }, lasted(milliseconds)),
-    element("td", { class: "number", "data-label": "Server time" }, lasted(servers)),
+    element("td", { class: "number", "data-label": "Took" }, statementTime(milliseconds)),
+    element("td", { class: "number", "data-label": "Server time" }, statementTime(servers)),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(app ?? "(no appName)"))),
     element("td", { "data-label": "User" }, user),
     element("td", { "data-label": "Client" }, visible(client)),

@@ -75,6 +75,13 @@ export function lasted(milliseconds) {
   return new Intl.NumberFormat(undefined, { style: "unit", unit, unitDisplay: "short" }).format(value);
 }
 
+/** "85 ms", "1.2 secs": a duration of a statement. */
+export function statementTime(milliseconds) {
+  const [unit, length] = milliseconds < SECOND ? ["millisecond", 1] : ["second", SECOND];
+  const format = { style: "unit", unit, unitDisplay: "short", maximumSignificantDigits: 3 };
+  return new Intl.NumberFormat(undefined, format).format(milliseconds / length);
+}
+
 const BYTE_UNITS = ["byte", "kilobyte", "megabyte", "gigabyte", "terabyte"];
 
 /** "5 kB" */
