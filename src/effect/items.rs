@@ -29,7 +29,7 @@ pub enum AddedValues<'u> {
 
 impl<'u> AddedValues<'u> {
     /// Returns the values in the argument of the operator. The server fails a statement whose `$each` is not an array.
-    pub fn of(operator: &[u8], argument: Value<'u>) -> Self {
+    pub fn in_argument(operator: &[u8], argument: Value<'u>) -> Self {
         match each(operator, argument) {
             None => Self::One(argument),
             Some(each) => Self::Each(each.as_array().unwrap_or(Document::EMPTY)),
@@ -87,7 +87,7 @@ fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'
         // The server fails them on arrays, and their results are not arrays.
         (PathOverlap::Exact | PathOverlap::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
         (PathOverlap::Exact, b"$push") => pushed(value),
-        (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(AddedValues::of(operator, value)),
+        (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(AddedValues::in_argument(operator, value)),
         (PathOverlap::Inside | PathOverlap::Positional, _) => match position_in(field, path) {
             Some(position) => Items::UpTo(position.saturating_add(1)),
             None if field.covers(path) => Items::Kept,
@@ -111,7 +111,7 @@ fn position_in(field: &Path, path: &[u8]) -> Option<usize> {
 }
 
 fn pushed(argument: Value<'_>) -> Items<'_> {
-    let added = AddedValues::of(b"$push", argument);
+    let added = AddedValues::in_argument(b"$push", argument);
     let modifiers = argument.as_document().filter(|_| matches!(added, AddedValues::Each(_)));
     let most = modifiers.and_then(|modifiers| modifiers.get("$slice")).and_then(Value::as_whole);
     Items::Pushed { by: added.count(), most: most.and_then(|most| usize::try_from(most.unsigned_abs()).ok()) }

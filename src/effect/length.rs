@@ -60,7 +60,7 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
             b"$min" | b"$max" => whole(value.bytes.len(), GrowthKind::MayKeep),
             b"$inc" | b"$mul" | b"$bit" => whole(value.bytes.len().max(8), GrowthKind::MayKeep),
             b"$push" | b"$addToSet" => {
-                Growth { written, bytes: appended(AddedValues::of(operator, value)), how: GrowthKind::Appends }
+                Growth { written, bytes: appended(AddedValues::in_argument(operator, value)), how: GrowthKind::Appends }
             }
             // Its source only becomes shorter.
             b"$rename" if value.as_string_bytes() != Some(path) => continue,

@@ -164,7 +164,7 @@ impl<'e> ReferenceWrites<'e> {
             touches = true;
             match operator {
                 b"$set" | b"$setOnInsert" => self.evaluate_holders(&holders_of(value, way, listed))?,
-                b"$push" | b"$addToSet" if !listed => AddedValues::of(operator, value)
+                b"$push" | b"$addToSet" if !listed => AddedValues::in_argument(operator, value)
                     .values()
                     .try_for_each(|element| self.evaluate_holders(&holders_of(element, way, true)))?,
                 b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => {}

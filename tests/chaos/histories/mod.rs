@@ -19,6 +19,7 @@ mod replacement;
 mod schema_version;
 mod sequence;
 mod stage;
+mod throttle;
 mod timestamps;
 mod tree;
 mod writer;
@@ -80,7 +81,7 @@ trait Workload: Sync {
     fn anomaly(&self) -> &'static str;
 }
 
-const WORKLOADS: [&dyn Workload; 19] = [
+const WORKLOADS: [&dyn Workload; 20] = [
     &replacement::Reject,
     &replacement::Merge,
     &replacement::CheckVersion,
@@ -100,6 +101,7 @@ const WORKLOADS: [&dyn Workload; 19] = [
     &history::History,
     &everyday::Deny,
     &everyday::Defaults,
+    &throttle::Throttle,
 ];
 
 /// The workloads of a pattern, or the one with this name; all if neither is given.

@@ -28,7 +28,7 @@ pub(super) struct PermitLimits {
 #[derive(Debug)]
 pub(super) struct PermitQueues<K, W> {
     limits: HashMap<K, Limit, RandomState>,
-    lanes: HashMap<u64, Lane<K, W>, RandomState>,
+    lanes: HashMap<u64, PermitLane<K, W>, RandomState>,
     tickets: u64,
 }
 
@@ -45,7 +45,7 @@ struct Limit {
 
 /// The waiting messages that need the same limits.
 #[derive(Debug)]
-struct Lane<K, W> {
+struct PermitLane<K, W> {
     keys: Arc<[K]>,
     waiting: VecDeque<WaitingMessage<W>>,
     /// Messages that have left the lane at their time: their tickets, and since when they had waited.
@@ -122,7 +122,7 @@ impl<K: Clone + Eq + Hash, W> PermitQueues<K, W> {
             for limit in keys.iter() {
                 self.limits.get_mut(limit).into_iter().for_each(|limit| limit.lanes.push(number));
             }
-            let lane = Lane { keys: keys.clone(), waiting: VecDeque::new(), expired: HashMap::new() };
+            let lane = PermitLane { keys: keys.clone(), waiting: VecDeque::new(), expired: HashMap::new() };
             self.lanes.insert(number, lane);
             number
         });
@@ -285,7 +285,7 @@ impl Limit {
     }
 }
 
-impl<K, W> Lane<K, W> {
+impl<K, W> PermitLane<K, W> {
     fn expire(&mut self, now: Duration) {
         while let Some(first) = self.waiting.pop_front_if(|first| first.until.is_some_and(|until| until <= now)) {
             self.expired.insert(first.ticket, first.since);
