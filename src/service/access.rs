@@ -14,8 +14,8 @@ use mongodb::error::{Error, ErrorKind};
 use tokio::time::{sleep, timeout};
 
 use super::MongoService;
+use super::client::ServiceClient;
 use super::error_kind::{is_passing, is_unauthorized};
-use super::mongo::ServiceClient;
 use crate::patterns::Privilege;
 use crate::rules::Mode;
 use crate::rules::{Rule, RuleSet};

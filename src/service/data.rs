@@ -17,9 +17,9 @@ use mongodb::error::Error;
 use mongodb::options::{ReadPreference, SelectionCriteria};
 
 use super::MongoService;
+use super::client::ServiceClient;
 use super::copies::repair::{self, RepairEvent};
 use super::listing::{CollectionName, applying, first_batch, listing_error};
-use super::mongo::ServiceClient;
 use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
@@ -191,7 +191,7 @@ async fn stale_copies(
     check: &DataCheck,
     progress: &mut impl FnMut(&ScanProgress),
 ) -> Result<Vec<Finding>, String> {
-    let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) else { return Ok(Vec::new()) };
+    let Some(PatternWork::Copies(copies)) = PatternWork::for_pattern(&rule.pattern) else { return Ok(Vec::new()) };
     let mut stale: BTreeMap<String, (u64, Vec<Bson>)> = BTreeMap::new();
     let report = |event: RepairEvent<'_>| match event {
         RepairEvent::Progress { namespace, documents, .. } => {

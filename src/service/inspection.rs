@@ -9,9 +9,9 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 
+use super::client::ServiceClient;
 use super::history::prepare::{self, PreImages, pre_images};
 use super::listing::{CollectionName, collections, first_batch, listing_error};
-use super::mongo::ServiceClient;
 use super::pattern_work::PatternWork;
 use super::requirements::lacking;
 use super::{MongoService, access};
@@ -57,7 +57,7 @@ pub async fn inspect(service: &MongoService, rules: &RuleSet) -> Result<Vec<Diag
         }
     }
     for rule in enabled().filter(|rule| !without.contains(&rule.id)) {
-        if let Some(PatternWork::History(history)) = PatternWork::of(&rule.pattern) {
+        if let Some(PatternWork::History(history)) = PatternWork::for_pattern(&rule.pattern) {
             found.extend(no_history(&client, rule, history).await.map_err(|error| server.describe(&error))?);
         }
     }

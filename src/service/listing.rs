@@ -9,8 +9,8 @@ use bson::{Bson, Document, doc};
 use mongodb::Client;
 use mongodb::error::Error;
 
+use super::client::ServiceClient;
 use super::error_kind::is_unauthorized;
-use super::mongo::ServiceClient;
 use crate::config::NamespaceGlob;
 use crate::rules::{Mode, Rule, RuleSet};
 

@@ -7,6 +7,7 @@
 
 pub mod access;
 mod allocator;
+mod client;
 pub mod connection;
 pub mod copies;
 pub mod data;

@@ -13,7 +13,7 @@ use mongodb::error::Error;
 use mongodb::options::{ReturnDocument, WriteConcern};
 
 use super::MongoService;
-use super::mongo::ServiceClient;
+use super::client::ServiceClient;
 use crate::rules::{Mode, ModeOverride, ModeOverrides};
 
 const DATABASE: &str = "docward";

@@ -6,20 +6,17 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use bson::{Bson, RawDocumentBuf, doc};
-use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
-use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 use tokio::runtime::Handle;
 
 use super::allocator::{Allocation, Allocator, CounterStore};
+use super::client::ServiceClient;
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
-use super::error_kind::is_passing;
-use super::observed_servers::ObservedServers;
 use super::worker::{WorkerStatus, WorkersShown};
 use super::{LookupReply, ReservationCounts, Service, listing};
 use crate::document::{Document, Kind, Path, PathLookup};
@@ -46,14 +43,6 @@ pub struct MongoService {
     runtime: Handle,
     allocator: Allocator<ServiceClient>,
     workers: Arc<WorkersShown>,
-}
-
-#[derive(Debug)]
-pub(super) struct ServiceClient {
-    options: ClientOptions,
-    pub(super) observed: Arc<ObservedServers>,
-    /// Created on first use.
-    client: Mutex<Option<Client>>,
 }
 
 impl MongoService {
@@ -83,14 +72,14 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let server = Arc::new(ServiceClient { options, observed: Arc::default(), client: Mutex::default() });
+        let server = Arc::new(ServiceClient::new(options));
         let runtime = Handle::current();
         Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
     }
 
     /// Returns the files of its TLS options; `None` without TLS.
     pub fn tls_files(&self) -> Option<TlsFiles> {
-        match &self.server.options.tls {
+        match self.server.tls() {
             Some(Tls::Enabled(options)) => Some(options.into()),
             _ => None,
         }
@@ -99,7 +88,7 @@ impl MongoService {
     /// Opens a new connection for the next lookup, because the driver reads its certificates only once. Pending
     /// lookups continue.
     pub fn reconnect(&self) {
-        *self.server.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.server.forget_client();
     }
 
     /// Where background workers show their state.
@@ -162,38 +151,6 @@ impl CounterStore for ServiceClient {
 }
 
 impl ServiceClient {
-    /// Returns when no server of the connection string can be reached.
-    pub(super) async fn is_down(&self) {
-        self.observed.are_down(&self.options.hosts).await;
-    }
-
-    pub(super) fn client(&self) -> Result<Client, LookupError> {
-        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &*client {
-            return Ok(client.clone());
-        }
-        Ok(client.insert(self.open(self.options.clone(), self.observed.clone())?).clone())
-    }
-
-    /// A client for a few small commands, and what its monitors see. The caller shuts it down.
-    pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
-        let mut options = self.options.clone();
-        options.compressors = None;
-        // Shared observations would be removed when this client closes its monitors.
-        let observed = Arc::<ObservedServers>::default();
-        Ok((self.open(options, observed.clone())?, observed))
-    }
-
-    fn open(&self, mut options: ClientOptions, observed: Arc<ObservedServers>) -> Result<Client, LookupError> {
-        options.sdam_event_handler = Some(EventHandler::callback(move |event| observed.observe(event)));
-        Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
-    }
-
-    /// The text of an error for an operator.
-    pub(super) fn describe(&self, error: &Error) -> String {
-        self.observed.describe(error)
-    }
-
     /// Changes the counter and returns its new value; creates it if it is missing.
     async fn apply(&self, request: &NumberRequest, by: CounterChange) -> Result<i64, LookupError> {
         with_timeout(async {
@@ -292,14 +249,6 @@ impl ServiceClient {
                 _ => self.classify(&error, &name(request)),
             })?;
         stored.map(|counter| last_number(&counter).ok_or_else(|| not_whole(request))).transpose()
-    }
-
-    /// Classifies an error by whether a retry can help.
-    fn classify(&self, error: &Error, subject: &str) -> LookupError {
-        let text = format!("{subject}: {}", self.describe(error));
-        let is_too_old = matches!(&*error.kind, ErrorKind::ServerSelection { .. }) && self.observed.too_old().is_some();
-        let can_pass = is_passing(error) && !is_too_old;
-        if can_pass { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
     }
 
     /// The largest number in a field, rounded down. It is read on the primary with local read concern: a number that

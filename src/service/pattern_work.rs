@@ -13,7 +13,7 @@ pub(super) enum PatternWork<'p> {
 
 impl<'p> PatternWork<'p> {
     /// `None`: the service needs nothing but what the pattern declares.
-    pub(super) fn of(pattern: &'p AnyPattern) -> Option<Self> {
+    pub(super) fn for_pattern(pattern: &'p AnyPattern) -> Option<Self> {
         match pattern {
             AnyPattern::Copies(copies) => Some(Self::Copies(copies)),
             AnyPattern::History(history) => Some(Self::History(history)),

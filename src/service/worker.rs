@@ -22,9 +22,9 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::MongoService;
+use super::client::ServiceClient;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
-use super::mongo::ServiceClient;
 use super::observed_servers::Capabilities;
 use super::pattern_work::PatternWork;
 use crate::patterns::Requirement;
@@ -53,7 +53,7 @@ const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
 fn tasks(rules: &RuleSet) -> impl Iterator<Item = (Box<dyn Task>, Vec<Requirement>)> {
     rules.rules().iter().filter(|rule| rule.mode == Mode::Enforce).filter_map(|rule| {
         let name = rule.name.value.clone();
-        let task: Box<dyn Task> = match PatternWork::of(&rule.pattern)? {
+        let task: Box<dyn Task> = match PatternWork::for_pattern(&rule.pattern)? {
             PatternWork::Copies(copies) => Box::new(KeepCopies { rule: name, copies: copies.clone() }),
             PatternWork::History(history) => Box::new(KeepHistory { rule: name, history: history.clone() }),
         };

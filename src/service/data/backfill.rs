@@ -66,7 +66,7 @@ pub async fn backfill(
 ) -> Result<(), String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    if let Some(PatternWork::Copies(copies)) = PatternWork::of(&rule.pattern) {
+    if let Some(PatternWork::Copies(copies)) = PatternWork::for_pattern(&rule.pattern) {
         let report_copies = |event: RepairEvent<'_>| {
             if let RepairEvent::Progress { namespace, documents, .. } = event {
                 progress(&ScanProgress { collection: namespace.to_owned(), documents });

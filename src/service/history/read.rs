@@ -14,7 +14,7 @@ use super::label;
 use crate::document::{Document, Kind, OwnedValue, Value, document};
 use crate::patterns::history::{History, Keep};
 use crate::service::MongoService;
-use crate::service::mongo::ServiceClient;
+use crate::service::client::ServiceClient;
 use crate::service::worker::stream::{time_of, time_of_token};
 use crate::shell::to_iso;
 

@@ -1,0 +1,75 @@
+//! docward's own client: opens it on first use, and describes and classifies its errors.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use mongodb::Client;
+use mongodb::error::{Error, ErrorKind};
+use mongodb::event::EventHandler;
+use mongodb::options::{ClientOptions, Tls};
+
+use super::error_kind::is_passing;
+use super::observed_servers::ObservedServers;
+use crate::engine::lookup::LookupError;
+
+#[derive(Debug)]
+pub(super) struct ServiceClient {
+    options: ClientOptions,
+    pub(super) observed: Arc<ObservedServers>,
+    /// Created on first use.
+    client: Mutex<Option<Client>>,
+}
+
+impl ServiceClient {
+    pub(super) fn new(options: ClientOptions) -> Self {
+        Self { options, observed: Arc::default(), client: Mutex::default() }
+    }
+
+    /// Returns when no server of the connection string can be reached.
+    pub(super) async fn is_down(&self) {
+        self.observed.are_down(&self.options.hosts).await;
+    }
+
+    pub(super) fn tls(&self) -> &Option<Tls> {
+        &self.options.tls
+    }
+
+    /// Opens another client for the next operation.
+    pub(super) fn forget_client(&self) {
+        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    pub(super) fn client(&self) -> Result<Client, LookupError> {
+        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = &*client {
+            return Ok(client.clone());
+        }
+        Ok(client.insert(self.open(self.options.clone(), self.observed.clone())?).clone())
+    }
+
+    /// A client for a few small commands, and what its monitors see. The caller shuts it down.
+    pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
+        let mut options = self.options.clone();
+        options.compressors = None;
+        // Shared observations would be removed when this client closes its monitors.
+        let observed = Arc::<ObservedServers>::default();
+        Ok((self.open(options, observed.clone())?, observed))
+    }
+
+    fn open(&self, mut options: ClientOptions, observed: Arc<ObservedServers>) -> Result<Client, LookupError> {
+        options.sdam_event_handler = Some(EventHandler::callback(move |event| observed.observe(event)));
+        Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
+    }
+
+    /// The text of an error for an operator.
+    pub(super) fn describe(&self, error: &Error) -> String {
+        self.observed.describe(error)
+    }
+
+    /// Classifies an error by whether a retry can help.
+    pub(super) fn classify(&self, error: &Error, subject: &str) -> LookupError {
+        let text = format!("{subject}: {}", self.describe(error));
+        let is_too_old = matches!(&*error.kind, ErrorKind::ServerSelection { .. }) && self.observed.too_old().is_some();
+        let can_pass = is_passing(error) && !is_too_old;
+        if can_pass { LookupError::Unavailable(text) } else { LookupError::Permanent(text) }
+    }
+}
