@@ -3,4 +3,4 @@
 #[path = "../targets/mod.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::command(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::fuzz("command", input));

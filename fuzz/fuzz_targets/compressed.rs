@@ -3,4 +3,4 @@
 #[path = "../targets/mod.rs"]
 mod targets;
 
-libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::compressed(input));
+libfuzzer_sys::fuzz_target!(|input: &[u8]| targets::fuzz("compressed", input));

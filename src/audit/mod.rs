@@ -33,8 +33,12 @@ pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Pro
 pub use recorded::{Client, CommandFilter, Hidden, RecordedCommand, RecordedContent, Unreadable};
 pub use tally::{AuditTally, CountedEffect, EffectCounts, Example, ExampleText, RuleEffect, RuleTally};
 
+/// Bytes of a list of statements from which the shape of a message is made.
+const SHAPED_LENGTH: usize = 16 * 1024;
+
 /// The shape of the command in a message.
 #[must_use]
 pub fn shape_of_frame(frame: &[u8]) -> String {
-    crate::engine::command_of_frame(frame).map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
+    crate::engine::command_start(frame, SHAPED_LENGTH)
+        .map_or_else(|| "?".to_owned(), |command| shape(command.as_document()))
 }

@@ -2,9 +2,10 @@
 //! priority and has no time, because the journal adds the time itself.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
+use std::borrow::Cow;
 use std::fmt;
 use std::fs::File;
-use std::io::{IsTerminal, Write as _, stderr};
+use std::io::{self, IsTerminal, Write, stderr};
 use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::panic::PanicHookInfo;
@@ -21,6 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::LogFormat;
 use crate::config::Report;
+use crate::proxy::note_logged;
 use crate::secret::redact;
 
 /// Whether stderr is the journal: systemd sets `JOURNAL_STREAM` to the device and inode of its socket
@@ -37,7 +39,7 @@ static STARTED: OnceLock<LogFormat> = OnceLock::new();
 /// Starts logging to stderr. Only the output of subcommands goes to stdout.
 pub(super) fn start(format: LogFormat) {
     _ = STARTED.set(format);
-    let lines = layer().with_writer(stderr).with_ansi(stderr().is_terminal());
+    let lines = layer().with_writer(|| CountedStderr).with_ansi(stderr().is_terminal());
     let logs = tracing_subscriber::registry().with(filter());
     match format {
         LogFormat::Json => logs.with(lines.json().flatten_event(true).map_event_format(JournalLines)).init(),
@@ -47,15 +49,35 @@ pub(super) fn start(format: LogFormat) {
     std::panic::set_hook(Box::new(log_panic));
 }
 
+/// Stderr; its bytes count for the rate limit of log lines that clients can cause.
+struct CountedStderr;
+
+impl Write for CountedStderr {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = stderr().write(bytes)?;
+        note_logged(written);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        stderr().flush()
+    }
+}
+
 /// Logs a panic as a line of the log, with the backtrace that RUST_BACKTRACE asks for.
 fn log_panic(panic: &PanicHookInfo<'_>) {
     let place = panic.location().map(ToString::to_string).unwrap_or_default();
-    let reason = panic.payload_as_str().unwrap_or("no reason");
+    let reason = panic_reason(panic.payload_as_str());
     let backtrace = Backtrace::capture();
     match backtrace.status() {
         BacktraceStatus::Captured => tracing::error!(place, %backtrace, "docward panicked: {reason}"),
         _ => tracing::error!(place, "docward panicked: {reason}; please report this as a bug"),
     }
+}
+
+/// The text of a panic. It may quote a value, such as a connection string.
+fn panic_reason(payload: Option<&str>) -> Cow<'_, str> {
+    redact(payload.unwrap_or("no reason"))
 }
 
 /// Whether every line of stderr must be a JSON object.
@@ -143,4 +165,16 @@ fn lines(level: Level, text: &str) -> String {
         Level::DEBUG | Level::TRACE => 7,
     };
     text.lines().map(|line| format!("<{priority}>{line}\n")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_panic_shows_no_password() {
+        let reason = "called `Result::unwrap()` on an `Err` value: \"mongodb://user:pencil@db.example/?bogus=1\"";
+        let shown = panic_reason(Some(reason));
+        assert!(shown.contains("`Err` value") && shown.contains("db.example") && !shown.contains("pencil"), "{shown}");
+    }
 }

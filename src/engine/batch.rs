@@ -453,6 +453,10 @@ impl<'f> BatchJob<'f> {
             }
             self.merged.reject(index, statement, rejected, self.batch.namespace(statement));
         }
+        // Before the reply is built: both can be large.
+        if self.without_effect.is_empty() {
+            (self.evaluated, self.groups) = (Vec::new(), VecDeque::new());
+        }
         Step::Reply(self.merged.reply(&self.command, self.batch.form))
     }
 }

@@ -351,14 +351,14 @@ impl<'f> Incoming<'f> {
                     let reason = format!("the command has no room for the field '{key}' that the rule adds");
                     let rejection = Rejection::new(reason, "Make the command smaller.");
                     outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-                    let rejected = RejectedBy { rule, rejection };
+                    let rejected = RejectedBy::new(rule, rejection);
                     return Ok(Flow::Break(reject_command(command, &rejected, command.name, namespace)));
                 }
                 (CommandVerdict::Set(..), enforcement) => outcomes.add(rule, namespace, enforcement.rewrites(), None),
                 (CommandVerdict::Reject(rejection), enforcement) => {
                     outcomes.add(rule, namespace, enforcement.rejects(), Some(&rejection));
                     if *enforcement == Enforcement::Enforce {
-                        let rejected = RejectedBy { rule, rejection };
+                        let rejected = RejectedBy::new(rule, rejection);
                         return Ok(Flow::Break(reject_command(command, &rejected, command.name, namespace)));
                     }
                 }

@@ -14,7 +14,7 @@ use super::step::{Input, Step};
 use super::triage::{Triage, triage};
 use super::{ClientState, Now, Privileges};
 use crate::command::{CommandClass, Reply, WriteForm, classify, code};
-use crate::document::{CowDocument, Document, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Value, Writer};
 use crate::rules::RuleSet;
 use crate::shell::is_same;
 use crate::wire::op_msg::{self, Message};
@@ -291,19 +291,45 @@ fn first_error(reply: &[u8]) -> Option<String> {
 /// Returns the command in a message: the body, with the document sequences as arrays in it.
 #[must_use]
 pub fn command_of_frame(message: &[u8]) -> Option<CowDocument<'static>> {
+    command_start(message, usize::MAX)
+}
+
+/// Returns the command in a message, as [`command_of_frame`], with at most about `length` bytes of each list, and at
+/// least two of its elements.
+#[must_use]
+pub fn command_start(message: &[u8], length: usize) -> Option<CowDocument<'static>> {
     let message = Message::parse(message).ok()?;
     let body = Document::parse(message.body).ok()?;
+    let is_database = |element: &Element<'_>| element.key == b"$db";
     Some(CowDocument::build(|w| {
-        body.elements().filter(|element| element.key != b"$db").for_each(|element| w.element(element));
-        for sequence in &message.sequences {
-            w.array(sequence.identifier, |a| {
-                for document in sequence.documents() {
-                    a.document(|out| out.extend_from_slice(document));
+        for element in body.elements().filter(|element| !is_database(element)) {
+            match element.value.as_array() {
+                Some(list) if list.as_bytes().len() > length => {
+                    let values = list.values().map(|value| (value.bytes.len(), value));
+                    w.array(element.key, |a| first(values, length).for_each(|value| a.value(value)));
                 }
+                _ => w.element(element),
+            }
+        }
+        for sequence in &message.sequences {
+            let documents = sequence.documents().map(|document| (document.len(), document));
+            w.array(sequence.identifier, |a| {
+                first(documents, length).for_each(|document| a.document(|out| out.extend_from_slice(document)));
             });
         }
-        body.elements().filter(|element| element.key == b"$db").for_each(|element| w.element(element));
+        body.elements().filter(is_database).for_each(|element| w.element(element));
     }))
+}
+
+/// The first of some elements with their lengths: at least two, and until they have `length` bytes.
+fn first<T>(elements: impl Iterator<Item = (usize, T)>, length: usize) -> impl Iterator<Item = T> {
+    let mut before = 0;
+    let kept = elements.enumerate().take_while(move |(number, (own, _))| {
+        let is_kept = *number < 2 || before < length;
+        before += own;
+        is_kept
+    });
+    kept.map(|(_, (_, element))| element)
 }
 
 /// Returns the find that is equivalent to one statement of a match check.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::{ClientState, Now};
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch, code};
@@ -78,10 +79,15 @@ impl<'r> NumberRule<'r> {
 #[derive(Debug, Clone)]
 pub(super) struct RejectedBy<'r> {
     pub(super) rule: &'r Rule,
-    pub(super) rejection: Rejection,
+    /// Statements of a batch share it if it is the same.
+    pub(super) rejection: Arc<Rejection>,
 }
 
-impl RejectedBy<'_> {
+impl<'r> RejectedBy<'r> {
+    pub(super) fn new(rule: &'r Rule, rejection: Rejection) -> Self {
+        Self { rule, rejection: Arc::new(rejection) }
+    }
+
     /// Whether the rejection is a version conflict rather than an invalid statement.
     pub(super) fn is_conflict(&self) -> bool {
         self.rejection.code == code::WRITE_CONFLICT
@@ -152,14 +158,20 @@ pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcemen
 /// of work.
 const TURN: usize = 100;
 const TURN_BYTES: usize = 128 * 1024;
+/// Bytes of different texts of rejections that are kept for one message. The reply has no room for more.
+const MAX_REJECTION_TEXT: usize = MAX_ERROR_BYTES;
 
 /// The evaluation of a batch, in groups of statements.
 #[derive(Debug)]
 pub(super) struct BatchEvaluation<'r, 'a> {
     applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
     versions: SmallVec<[Versions<'r>; 1]>,
-    rest: std::vec::IntoIter<Statement<'a>>,
+    /// In reverse order, so that the memory of those that are done can be returned.
+    rest: Vec<Statement<'a>>,
     evaluated: Vec<Evaluated<'r, 'a>>,
+    /// The last rejection, and the bytes of the different texts so far.
+    last_rejection: Option<Arc<Rejection>>,
+    rejection_text: usize,
     /// The batch ends at the first rejection, so later statements are not evaluated.
     stops_on_rejection: bool,
 }
@@ -172,17 +184,27 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
         applicable_rules_of: SmallVec<[ApplicableRules<'r>; 1]>,
         stops_on_rejection: bool,
     ) -> Self {
-        let statements = std::mem::take(&mut batch.statements);
-        let evaluated = Vec::with_capacity(statements.len());
+        let mut rest = std::mem::take(&mut batch.statements);
+        rest.reverse();
+        let evaluated = Vec::with_capacity(rest.len());
         let versions = applicable_rules_of.iter().map(versions).collect();
-        Self { applicable_rules_of, versions, rest: statements.into_iter(), evaluated, stops_on_rejection }
+        Self {
+            applicable_rules_of,
+            versions,
+            rest,
+            evaluated,
+            last_rejection: None,
+            rejection_text: 0,
+            stops_on_rejection,
+        }
     }
 
     /// Evaluates the next statements of `batch`; returns false when more are left.
     pub(super) fn take_turn(&mut self, batch: &WriteBatch<'a>, now: Now, outcomes: &mut RuleOutcomes) -> bool {
         let none = ApplicableRules::new();
         let mut bytes = 0;
-        for statement in self.rest.by_ref().take(TURN) {
+        for _ in 0..TURN {
+            let Some(statement) = self.rest.pop() else { break };
             bytes += statement.source_length();
             let applicable_rules = self.applicable_rules_of.get(statement.namespace).unwrap_or(&none);
             let context = Context {
@@ -192,7 +214,8 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
                 namespace: batch.namespace(&statement),
                 versions: self.versions.get(statement.namespace).map(SmallVec::as_slice).unwrap_or_default(),
             };
-            let evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
+            let mut evaluated = evaluate_statement(statement, applicable_rules, &context, outcomes);
+            self.share_text(&mut evaluated);
             let last = evaluated.rejected.is_some() && self.stops_on_rejection;
             self.evaluated.push(evaluated);
             if last {
@@ -202,7 +225,29 @@ impl<'r, 'a> BatchEvaluation<'r, 'a> {
                 break;
             }
         }
-        self.rest.as_slice().is_empty()
+        if self.rest.len() < self.rest.capacity() / 2 {
+            self.rest.shrink_to_fit();
+        }
+        self.rest.is_empty()
+    }
+
+    /// Replaces a rejection by the last one if that is the same, or if no more texts are kept.
+    fn share_text(&mut self, evaluated: &mut Evaluated<'r, 'a>) {
+        let rejections = evaluated.rejected.iter_mut();
+        let possible = [&mut evaluated.only_new, &mut evaluated.rejected_later];
+        for rejected in rejections.chain(possible.into_iter().filter_map(Option::as_deref_mut)) {
+            let is_full = self.rejection_text > MAX_REJECTION_TEXT;
+            let shared = |last: &&Arc<Rejection>| {
+                **last == rejected.rejection || is_full && last.code == rejected.rejection.code
+            };
+            match self.last_rejection.as_ref().filter(shared) {
+                Some(last) => rejected.rejection = last.clone(),
+                None => {
+                    self.rejection_text += rejected.rejection.reason.len() + rejected.rejection.hint.len();
+                    self.last_rejection = Some(rejected.rejection.clone());
+                }
+            }
+        }
     }
 
     /// Returns the evaluated statements.
@@ -293,7 +338,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         if let (Enforcement::Enforce, Some(_), Some(rejection)) =
             (enforcement, &self.only_new, rejection_in(&verdict, rule))
         {
-            self.rejected_later = Some(Box::new(RejectedBy { rule, rejection: rejection.clone() }));
+            self.rejected_later = Some(Box::new(RejectedBy::new(rule, rejection.clone())));
             return;
         }
         if let Some((kind, rejection)) = noted_outcome(&verdict, rule, enforcement) {
@@ -335,7 +380,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 // number.
                 self.statement = self.statement.with(operation).insert_only();
                 self.changed_by = Some(rule);
-                self.only_new = Some(Box::new(RejectedBy { rule, rejection }));
+                self.only_new = Some(Box::new(RejectedBy::new(rule, rejection)));
             }
             Verdict::Number(operation) => {
                 if let Some(operation) = operation {
@@ -355,7 +400,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
             }
             Verdict::Unsupported(_) if rule.unsupported == Unsupported::Allow => {}
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => {
-                self.rejected = Some(RejectedBy { rule, rejection });
+                self.rejected = Some(RejectedBy::new(rule, rejection));
             }
         }
     }
@@ -462,7 +507,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         };
         let rejection = Rejection { reason, ..broken };
         outcomes.add(rule, namespace, OutcomeKind::Reject, Some(&rejection));
-        self.rejected = Some(RejectedBy { rule, rejection });
+        self.rejected = Some(RejectedBy::new(rule, rejection));
     }
 }
 

@@ -156,8 +156,9 @@ fn rewrapped(outer: Document<'_>, inner: &[u8]) -> Vec<u8> {
 
 /// The server's limits on client metadata and on the application name in it (mongod's
 /// `src/mongo/rpc/metadata/client_metadata.cpp`, `kMaxMongoDMetadataDocumentByteLength` and
-/// `kMaxApplicationNameByteLength`). A hello that exceeds them gets an error.
-const MAX_METADATA_LENGTH: usize = 512;
+/// `kMaxApplicationNameByteLength`). A hello that exceeds them gets an error; mongos refuses more than 512 bytes of
+/// metadata.
+const MAX_METADATA_LENGTH: usize = 1024;
 const MAX_APP_NAME_LENGTH: usize = 128;
 
 fn note(hello: Document<'_>, client_state: &mut ClientState) {
@@ -470,7 +471,7 @@ mod tests {
         };
         assert_eq!(handshake("refused", "", 0.0), None);
         assert_eq!(handshake(&long, "", 1.0), None);
-        assert_eq!(handshake("shop", &"y".repeat(512), 1.0), None);
+        assert_eq!(handshake("shop", &"y".repeat(1024), 1.0), None);
         assert_eq!(handshake("shop", "", 1.0).as_deref(), Some("shop"));
         assert_eq!(handshake("other", "", 1.0).as_deref(), Some("shop"));
         assert_eq!(handshake("other", "", 0.0).as_deref(), Some("shop"));

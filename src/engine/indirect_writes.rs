@@ -66,7 +66,7 @@ impl<'f> Incoming<'f> {
                     let kind = enforcement.rejects();
                     outcomes.add(rule, namespace, kind, Some(&rejection));
                     if kind == OutcomeKind::Reject {
-                        let rejected = RejectedBy { rule, rejection };
+                        let rejected = RejectedBy::new(rule, rejection);
                         return Ok(reject_command(command, &rejected, command.name, namespace));
                     }
                     continue;
@@ -79,7 +79,7 @@ impl<'f> Incoming<'f> {
                 outcomes.add(rule, namespace, kind, Some(&rejection));
                 if kind == OutcomeKind::Reject {
                     let noun = what.rsplit_once(' ').map_or(what, |(noun, _)| noun);
-                    return Ok(reject_command(command, &RejectedBy { rule, rejection }, noun, namespace));
+                    return Ok(reject_command(command, &RejectedBy::new(rule, rejection), noun, namespace));
                 }
             }
         }

@@ -17,10 +17,10 @@ pub(super) struct MergedResults {
     bulk_counts: [i64; 5],
     /// The client's index and the `_id`.
     upserted: Vec<(usize, OwnedValue)>,
-    /// The client's index and the error without its index.
-    errors: Vec<(usize, CowDocument<'static>)>,
+    /// The client's index and the error.
+    errors: Vec<(usize, MergedError)>,
     /// Bytes of docward's own errors among them.
-    rejected_length: usize,
+    own_length: usize,
     /// Successful results of bulkWrite, in the same form.
     results: Vec<(usize, CowDocument<'static>)>,
     /// A reply's `writeConcernError` and the `errorLabels` that make the driver retry because of it.
@@ -32,6 +32,15 @@ pub(super) struct MergedResults {
     server_fields: Option<CowDocument<'static>>,
 }
 
+/// An error in the merged reply.
+#[derive(Debug)]
+enum MergedError {
+    /// Its fields without the index.
+    Full(CowDocument<'static>),
+    /// The code of an error of docward's own for which the reply has no room.
+    Code(i32),
+}
+
 const BULK_COUNTS: [&str; 5] = ["nInserted", "nMatched", "nModified", "nUpserted", "nDeleted"];
 /// Fields of a reply about the statements; all others are about the server (opTime, $clusterTime, ...).
 const STATEMENT_FIELDS: [&[u8]; 7] =
@@ -40,7 +49,7 @@ const WRITE_CONCERN_FIELDS: [&[u8]; 2] = [b"writeConcernError", b"errorLabels"];
 
 /// Errors in one reply keep their texts up to this many bytes; later errors keep only their codes. mongod has the
 /// same bound: 100,000 errors with texts would exceed the limits of documents and messages.
-const MAX_ERROR_BYTES: usize = 1 << 20;
+pub(super) const MAX_ERROR_BYTES: usize = 1 << 20;
 /// Upper bound of the bytes in an array's entry besides an upserted `_id` or a result.
 const ENTRY_LENGTH: usize = 32;
 
@@ -78,7 +87,7 @@ impl MergedResults {
         }
         for (position, error) in errors_of(reply, form) {
             if let Some(index) = statements.get(position) {
-                self.errors.push((*index, without_index(error)));
+                self.errors.push((*index, MergedError::Full(without_index(error))));
             }
         }
         if form == WriteForm::BulkWrite {
@@ -106,17 +115,21 @@ impl MergedResults {
     pub(super) fn fail(&mut self, index: usize, body: Document<'_>) {
         let kept = |element: &Element<'_>| matches!(element.key, b"code" | b"codeName" | b"errmsg" | b"errInfo");
         let error = CowDocument::build(|w| body.elements().filter(kept).for_each(|element| w.element(element)));
-        self.errors.push((index, error));
+        self.errors.push((index, MergedError::Full(error)));
     }
 
-    /// Keeps the errors for which `stays` returns true, given the client's index and the error.
+    /// Keeps docward's own errors without text, and those for which `stays` returns true, given the client's index and
+    /// the error.
     pub(super) fn retain_errors(&mut self, mut stays: impl FnMut(usize, Document<'_>) -> bool) {
-        self.errors.retain(|(index, error)| stays(*index, error.as_document()));
+        self.errors.retain(|(index, error)| match error {
+            MergedError::Full(error) => stays(*index, error.as_document()),
+            MergedError::Code(_) => true,
+        });
     }
 
     /// Adds the error of a findAndModify.
     pub(super) fn add_error(&mut self, error: Document<'_>) {
-        self.errors.push((0, without_index(error)));
+        self.errors.push((0, MergedError::Full(without_index(error))));
     }
 
     /// Keeps the fields of a reply that are about the server.
@@ -152,7 +165,7 @@ impl MergedResults {
         self.errors.iter().map(|(index, _)| *index).min()
     }
 
-    /// Adds a rejection. The text is built only if the reply has room for it.
+    /// Adds a rejection.
     pub(super) fn reject(
         &mut self,
         index: usize,
@@ -160,15 +173,25 @@ impl MergedResults {
         rejected: &RejectedBy<'_>,
         ns: Namespace<'_>,
     ) {
-        let has_room = self.rejected_length < MAX_ERROR_BYTES;
-        let error = CowDocument::build(|w| {
-            w.int32("code", rejected.rejection.code);
-            if has_room {
-                w.string("errmsg", rejection_text::message(rejected, statement.kind_name(), ns));
-                rejection_text::write_error_info(w, rejected);
-            }
+        self.add_own(index, rejected.rejection.code, MAX_ERROR_BYTES, |w| {
+            w.string("errmsg", rejection_text::message(rejected, statement.kind_name(), ns));
+            rejection_text::write_error_info(w, rejected);
         });
-        self.rejected_length += error.as_document().as_bytes().len();
+    }
+
+    /// Adds an error of docward's own. Its text is built only if the own errors so far have fewer bytes than `limit`.
+    fn add_own(&mut self, index: usize, code: i32, limit: usize, text: impl FnOnce(&mut Writer<'_>)) {
+        let error = match self.own_length < limit {
+            true => MergedError::Full(CowDocument::build(|w| {
+                w.int32("code", code);
+                text(w);
+            })),
+            false => MergedError::Code(code),
+        };
+        self.own_length += match &error {
+            MergedError::Full(error) => error.as_document().as_bytes().len(),
+            MergedError::Code(_) => 0,
+        };
         self.errors.push((index, error));
     }
 
@@ -179,15 +202,10 @@ impl MergedResults {
 
     /// Adds the error for a statement that was not sent because the reply has no room for its result.
     pub(super) fn fail_unsent(&mut self, index: usize) {
-        let error = CowDocument::build(|w| {
-            w.int32("code", code::EXCEEDED_MEMORY_LIMIT);
-            w.string(
-                "errmsg",
-                "docward did not send this statement: the results of those before it fill the reply. Send it in \
-                 another batch.",
-            );
-        });
-        self.errors.push((index, error));
+        const TEXT: &str = "docward did not send this statement: the results of those before it fill the reply. Send it \
+                            in another batch.";
+        // Rejections are added later, and their texts say more.
+        self.add_own(index, code::EXCEEDED_MEMORY_LIMIT, MAX_ERROR_BYTES / 2, |w| w.string("errmsg", TEXT));
     }
 
     /// Returns the client's reply, or an error if the results do not fit into one reply.
@@ -205,7 +223,7 @@ impl MergedResults {
         self.upserted.sort_by_key(|(index, _)| *index);
         let response_to = command.message.header.request_id;
         if let (WriteForm::FindAndModify, Some((_, error))) = (form, self.errors.first()) {
-            return find_and_modify_error(command, error.as_document());
+            return find_and_modify_error(command, error);
         }
         let mut writer = op_msg::MessageWriter::new(0, response_to, 0, 256);
         writer.body(|out| {
@@ -248,7 +266,7 @@ impl MergedResults {
                 for (index, error) in &self.errors {
                     a.nested(|w| {
                         w.integer("index", *index as i64);
-                        write_error(w, error.as_document(), &mut budget);
+                        write_error(w, error, &mut budget);
                     });
                 }
             });
@@ -259,26 +277,27 @@ impl MergedResults {
         // A statement that was sent in several parts may have failed in the last one.
         let failed = |index: usize| self.errors.binary_search_by_key(&index, |(index, _)| *index).is_ok();
         let succeeded = self.results.iter().filter(|(index, _)| !failed(*index));
-        let mut entries: Vec<(usize, bool, Document<'_>)> =
-            succeeded.map(|(i, r)| (*i, true, r.as_document())).collect();
-        entries.extend(self.errors.iter().map(|(i, e)| (*i, false, e.as_document())));
-        entries.sort_by_key(|(index, _, _)| *index);
+        let mut entries: Vec<(usize, Result<Document<'_>, &MergedError>)> =
+            succeeded.map(|(index, result)| (*index, Ok(result.as_document()))).collect();
+        entries.extend(self.errors.iter().map(|(index, error)| (*index, Err(error))));
+        entries.sort_by_key(|(index, _)| *index);
         let mut budget = MAX_ERROR_BYTES;
         w.nested("cursor", |w| {
             w.slot("id").int64(0);
             w.array("firstBatch", |a| {
-                for (index, succeeded, fields) in entries {
+                for (index, entry) in entries {
                     a.nested(|w| {
-                        w.double("ok", if succeeded { 1.0 } else { 0.0 });
+                        w.double("ok", if entry.is_ok() { 1.0 } else { 0.0 });
                         w.integer("idx", index as i64);
-                        if succeeded {
-                            w.elements(fields);
-                            return;
-                        }
-                        let cut = write_error(w, fields, &mut budget);
-                        // The server's own errors contain it already.
-                        if cut || fields.get("n").is_none() {
-                            w.int32("n", 0);
+                        match entry {
+                            Ok(result) => w.elements(result),
+                            Err(error) => {
+                                let written = write_error(w, error, &mut budget);
+                                // The server's own errors contain it already.
+                                if written.is_none_or(|written| written.get("n").is_none()) {
+                                    w.int32("n", 0);
+                                }
+                            }
                         }
                     });
                 }
@@ -373,18 +392,25 @@ fn first_batch<'r>(reply: &Reply<'r>) -> Document<'r> {
     reply.first_batch().unwrap_or(Document::EMPTY)
 }
 
-/// Writes an error's fields. Returns true when only the code and an empty text are written, because `budget` is used up.
-fn write_error(w: &mut Writer<'_>, error: Document<'_>, budget: &mut usize) -> bool {
-    *budget = budget.saturating_sub(error.as_bytes().len());
-    if *budget > 0 {
-        w.elements(error);
-        return false;
-    }
-    if let Some(code) = error.get("code") {
-        w.value("code", code);
+/// Writes an error's fields and returns them; `None` if only the code and an empty text are written, because `budget` is
+/// used up.
+fn write_error<'e>(w: &mut Writer<'_>, error: &'e MergedError, budget: &mut usize) -> Option<Document<'e>> {
+    match error {
+        MergedError::Full(error) => {
+            let error = error.as_document();
+            *budget = budget.saturating_sub(error.as_bytes().len());
+            if *budget > 0 {
+                w.elements(error);
+                return Some(error);
+            }
+            if let Some(code) = error.get("code") {
+                w.value("code", code);
+            }
+        }
+        MergedError::Code(code) => w.int32("code", *code),
     }
     w.string("errmsg", "");
-    true
+    None
 }
 
 fn is_error(result: Document<'_>) -> bool {
@@ -402,7 +428,11 @@ fn without_index(entry: Document<'_>) -> CowDocument<'static> {
     })
 }
 
-fn find_and_modify_error(command: &Command<'_>, error: Document<'_>) -> Vec<u8> {
+fn find_and_modify_error(command: &Command<'_>, error: &MergedError) -> Vec<u8> {
+    let error = match error {
+        MergedError::Full(error) => error.as_document(),
+        MergedError::Code(code) => return error_reply(command.message.header, *code, "", |_| {}),
+    };
     let code = error.get("code").and_then(Value::as_i32).unwrap_or_default();
     let text = error.get("errmsg").and_then(Value::as_str).unwrap_or_default();
     error_reply(command.message.header, code, text, |w| {

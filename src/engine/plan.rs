@@ -28,18 +28,21 @@ enum PlanState<'f> {
     Done,
 }
 
+/// Bytes of a parsed statement with the verdicts of its rules.
+const NOTED_LENGTH: usize = 700;
+/// The largest result of [`evaluation_length`].
+pub const MAX_EVALUATION_LENGTH: usize = MAX_STATEMENTS * NOTED_LENGTH;
+
 /// Returns an estimate of the bytes that evaluating a message takes, besides the message itself and what is sent
 /// instead. Returns 0 for short messages.
 #[must_use]
 pub fn evaluation_length(frame: &[u8]) -> usize {
-    /// A parsed statement with the verdicts of its rules.
-    const NOTED: usize = 700;
     const SHORT: usize = 4096;
     let Some(message) = (frame.len() > SHORT).then(|| Message::parse(frame).ok()).flatten() else { return 0 };
     let in_sequences: usize = message.sequences.iter().map(|sequence| sequence.count()).sum();
     let lists = peek(message.body).filter(|element| element.value.kind == Kind::Array);
     let in_body = lists.map(|list| peek(list.value.bytes).count()).max().unwrap_or(0);
-    (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED
+    (in_sequences + in_body).min(MAX_STATEMENTS) * NOTED_LENGTH
 }
 
 impl<'f> Plan<'f> {

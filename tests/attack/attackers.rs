@@ -1,5 +1,5 @@
-//! The attackers. Each function runs once with the address, is called again until the attack is over, and checks
-//! regularly whether it is.
+//! The attackers. Each function runs once, is called again until the attack is over, and checks regularly whether it is.
+//! It counts what has reached docward, so that an attack that does not take place is noticed.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use bson::{Document, doc};
+use bson::spec::BinarySubtype;
+use bson::{Binary, Document, doc};
 
 use super::MEGABYTE;
-use support::frame::{Message, OP_MSG, OP_QUERY, header};
+use support::frame::{MORE_TO_COME, Message, OP_MSG, OP_QUERY, header};
+use support::random::Random;
 use support::raw::Client;
 
 const ZLIB: u8 = 2;
@@ -22,17 +24,23 @@ struct Pusher {
     stream: TcpStream,
     bytes: Vec<u8>,
     sent: usize,
+    is_closed: bool,
 }
 
 impl Pusher {
     fn new(address: &str, bytes: Vec<u8>) -> Option<Pusher> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_nonblocking(true).ok()?;
-        Some(Pusher { stream, bytes, sent: 0 })
+        Some(Pusher { stream, bytes, sent: 0, is_closed: false })
     }
 
     /// Returns false if the connection is closed.
     fn push(&mut self) -> bool {
+        self.is_closed |= !self.is_open_after_push();
+        !self.is_closed
+    }
+
+    fn is_open_after_push(&mut self) -> bool {
         match self.stream.write(&self.bytes[self.sent..]) {
             Ok(sent) => self.sent += sent,
             // Pauses, because an attacker that uses up the CPU would hide docward's own cost.
@@ -51,8 +59,22 @@ impl Pusher {
     }
 }
 
-fn is_over(over: &AtomicBool) -> bool {
-    over.load(Ordering::Relaxed)
+/// What the threads of an attack share.
+pub(crate) struct Attack {
+    pub(crate) address: String,
+    pub(crate) over: AtomicBool,
+    /// Connections or messages that have had their effect; each attacker says which.
+    pub(crate) reached: AtomicUsize,
+}
+
+impl Attack {
+    fn is_over(&self) -> bool {
+        self.over.load(Ordering::Relaxed)
+    }
+
+    fn reached(&self) {
+        self.reached.fetch_add(1, Ordering::Relaxed);
+    }
 }
 
 /// The start of an OP_MSG that claims 45 MB, up to the body's first fields.
@@ -75,13 +97,24 @@ fn string(key: &str, value: &str) -> Vec<u8> {
     bytes
 }
 
-/// Eight connections, each with 44 of the 45 MB of an insert into a protected collection, and then silence.
-pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
+/// Eight connections, each with 44 of the 45 MB of an insert into a protected collection, and then silence. Reached:
+/// connections that have sent a megabyte, or were closed because of their first bytes.
+pub(crate) fn half_inserts(attack: &Attack) {
     let mut bytes = beginning(&string("insert", "orders"));
     bytes.extend(vec![b'x'; 44_000_000]);
-    let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(address, bytes.clone())).collect();
-    while !is_over(over) && !all.is_empty() {
-        all.retain_mut(Pusher::push);
+    let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(&attack.address, bytes.clone())).collect();
+    let mut counted = vec![false; all.len()];
+    while !attack.is_over() {
+        for (pusher, counted) in all.iter_mut().zip(&mut counted) {
+            let is_open = !pusher.is_closed && pusher.push();
+            if !*counted && (pusher.sent > MEGABYTE || pusher.sent > 0 && !is_open) {
+                *counted = true;
+                attack.reached();
+            }
+        }
+        if all.iter().all(|pusher| pusher.is_closed) {
+            return;
+        }
         if all.iter().all(Pusher::is_sent) {
             thread::sleep(Duration::from_millis(20));
         }
@@ -89,8 +122,8 @@ pub(crate) fn half_inserts(address: &str, over: &AtomicBool) {
 }
 
 /// Sends 10 MB that do not identify the message, then 30 bytes at a time: a login of tiny fields, an endless key, an
-/// endless collection name.
-pub(crate) fn dribbles(address: &str, over: &AtomicBool) {
+/// endless collection name. Reached: pieces of 30 bytes that were sent, and connections that were closed before.
+pub(crate) fn dribbles(attack: &Attack) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     let bytes = match NEXT.fetch_add(1, Ordering::Relaxed) % 3 {
         0 => {
@@ -100,31 +133,33 @@ pub(crate) fn dribbles(address: &str, over: &AtomicBool) {
         1 => beginning(&[vec![2], vec![b'k'; 10 * MEGABYTE]].concat()),
         _ => [header(45_000_000, OP_QUERY), vec![0; 4], vec![b'c'; 10 * MEGABYTE]].concat(),
     };
-    let Some(mut pusher) = Pusher::new(address, bytes) else { return };
-    while !is_over(over) && !pusher.is_sent() {
+    let Some(mut pusher) = Pusher::new(&attack.address, bytes) else { return };
+    while !attack.is_over() && !pusher.is_sent() {
         if !pusher.push() {
-            return;
+            return attack.reached();
         }
     }
-    while !is_over(over) && pusher.push() {
+    while !attack.is_over() && pusher.push() {
+        attack.reached();
         pusher.bytes = vec![b'a'; 30];
         pusher.sent = 0;
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// A connection with an application name of one megabyte whose writes are rejected, or would be by a rule in shadow
-/// mode.
-pub(crate) fn long_names(address: &str, over: &AtomicBool) {
-    let Ok(mut client) = Client::try_connect(address) else { return };
-    let name = "n".repeat(MEGABYTE);
+/// A connection with an application name of half a megabyte whose writes are rejected, or would be by a rule in shadow
+/// mode. Reached: replies to writes.
+pub(crate) fn long_names(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+    // docward closes the connection after a hello of more than a megabyte.
+    let name = "n".repeat(MEGABYTE / 2);
     let metadata = doc! { "application": { "name": name }, "driver": { "name": "x", "version": "1" } };
     let hello = doc! { "hello": 1, "client": metadata };
     if client.try_command("admin", hello, SOON).is_none() {
         return;
     }
     for _ in 0..200 {
-        if is_over(over) {
+        if attack.is_over() {
             return;
         }
         let replace = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] };
@@ -133,13 +168,14 @@ pub(crate) fn long_names(address: &str, over: &AtomicBool) {
             if client.try_command("d", command, SOON).is_none() {
                 return;
             }
+            attack.reached();
         }
     }
 }
 
-/// 100,000 replacements that a rule rejects, in a message of about ten kilobytes.
-pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
-    let Ok(mut client) = Client::try_connect(address) else { return };
+/// 100,000 replacements that a rule rejects, in a message of about ten kilobytes. Reached: replies.
+pub(crate) fn packed_rejections(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
     if client.try_command("admin", doc! { "hello": 1, "compression": ["zlib"] }, SOON).is_none() {
         return;
     }
@@ -149,42 +185,94 @@ pub(crate) fn packed_rejections(address: &str, over: &AtomicBool) {
         let body = doc! { "update": "orders", "ordered": false, "$db": "d" };
         Message::new(body).sequence("updates", statements).to_frame(7, 0).compressed(ZLIB).to_bytes()
     });
-    while !is_over(over) {
-        if client.try_send_bytes(frame).is_err() || client.receive_within(Duration::from_secs(10)).is_err() {
+    while !attack.is_over() {
+        if client.try_send_bytes(frame).is_err() {
             return;
         }
+        let Ok(Some(_)) = client.receive_within(Duration::from_secs(10)) else { return };
+        attack.reached();
     }
 }
 
-/// Requests 15 MB repeatedly and never reads the replies.
-pub(crate) fn unread_replies(address: &str, over: &AtomicBool) {
-    let Ok(mut client) = Client::try_connect(address) else { return };
-    let large = doc! { "_id": "large", "text": "t".repeat(15 * MEGABYTE) };
-    let _ = client.try_command("d", doc! { "insert": "orders", "documents": [large] }, SOON);
+/// In turns, connections with half an insert and connections that send many rejections. Reached: replies.
+pub(crate) fn rejections_and_halves(attack: &Attack) {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    if NEXT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
+        return packed_rejections(attack);
+    }
+    // There is room for several in docward's budget.
+    let mut bytes = beginning(&string("insert", "orders"));
+    bytes[..4].copy_from_slice(&3_000_000_i32.to_le_bytes());
+    bytes[21..25].copy_from_slice(&2_999_979_i32.to_le_bytes());
+    bytes.extend(vec![b'x'; 2_900_000]);
+    let Some(mut pusher) = Pusher::new(&attack.address, bytes) else { return };
+    while !attack.is_over() && pusher.push() {
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Requests 15 MB on many connections, which docward converts to another compression, and never reads the replies.
+/// Reached: requests.
+pub(crate) fn converted_replies(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+    let mut random = Random(7);
+    let noise: Vec<u8> =
+        std::iter::repeat_with(|| random.next().to_le_bytes()).take(2 * MEGABYTE - 64).flatten().collect();
+    let large = Binary { subtype: BinarySubtype::Generic, bytes: noise };
+    let large = doc! { "q": { "_id": "large" }, "u": { "$set": { "bytes": large } }, "upsert": true };
+    if client.try_command("d", doc! { "update": "free", "updates": [large] }, 10 * SOON).is_none() {
+        return;
+    }
     let mut asked = Vec::new();
-    while !is_over(over) && asked.len() < 12 {
-        let Ok(mut client) = Client::try_connect(address) else { return };
-        let change = doc! {
-            "findAndModify": "orders", "query": { "_id": "large" }, "update": { "$set": { "a": 1 } }, "$db": "d",
-        };
-        let _ = client.try_send_bytes(&Message::new(change).to_frame(1, 0).to_bytes());
+    while !attack.is_over() && asked.len() < 12 {
+        let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+        if client.try_command("admin", doc! { "hello": 1, "compression": ["zlib"] }, 5 * SOON).is_none() {
+            return;
+        }
+        let find = Message::new(doc! { "find": "free", "filter": { "_id": "large" }, "$db": "d" });
+        if client.try_send_bytes(&find.to_frame(1, 0).compressed(ZLIB).to_bytes()).is_ok() {
+            attack.reached();
+        }
         asked.push(client);
     }
-    while !is_over(over) {
+    while !attack.is_over() {
         thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Connects and sends malformed messages.
-pub(crate) fn malformed(address: &str, _: &AtomicBool) {
-    let Ok(mut client) = Client::try_connect(address) else { return };
-    let _ = client.try_send_bytes(&header(7, OP_MSG));
-    let _ = client.receive_within(SOON);
+/// Requests 15 MB repeatedly and never reads the replies. Reached: requests.
+pub(crate) fn unread_replies(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+    let large = doc! { "_id": "large", "text": "t".repeat(15 * MEGABYTE) };
+    let _ = client.try_command("d", doc! { "insert": "orders", "documents": [large] }, SOON);
+    let mut asked = Vec::new();
+    while !attack.is_over() && asked.len() < 12 {
+        let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+        let change = doc! {
+            "findAndModify": "orders", "query": { "_id": "large" }, "update": { "$set": { "a": 1 } }, "$db": "d",
+        };
+        if client.try_send_bytes(&Message::new(change).to_frame(1, 0).to_bytes()).is_ok() {
+            attack.reached();
+        }
+        asked.push(client);
+    }
+    while !attack.is_over() {
+        thread::sleep(Duration::from_millis(20));
+    }
 }
 
-/// Statements whose field names, values and collection names are one megabyte long.
-pub(crate) fn long_words(address: &str, over: &AtomicBool) {
-    let Ok(mut client) = Client::try_connect(address) else { return };
+/// Connects and sends malformed messages. Reached: connections that docward closed.
+pub(crate) fn malformed(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+    let _ = client.try_send_bytes(&header(7, OP_MSG));
+    if let Ok(None) = client.receive_within(SOON) {
+        attack.reached();
+    }
+}
+
+/// Statements whose field names, values and collection names are one megabyte long. Reached: replies.
+pub(crate) fn long_words(attack: &Attack) {
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
     let long = "w".repeat(MEGABYTE);
     let mut unknown = Document::new();
     unknown.insert("q", doc! {});
@@ -199,8 +287,34 @@ pub(crate) fn long_words(address: &str, over: &AtomicBool) {
         doc! { "update": "tried", "updates": [{ "q": { "_id": &long }, "u": { "n1": &long } }] },
     ];
     for command in commands {
-        if is_over(over) || client.try_command("d", command, SOON).is_none() {
+        if attack.is_over() || client.try_command("d", command, SOON).is_none() {
             return;
         }
+        attack.reached();
+    }
+}
+
+/// Messages that docward logs in several kinds of lines, of texts that take twice their length in JSON: decisions of
+/// twenty rules, and closed connections. Reached: replies and closed connections.
+pub(crate) fn logged_texts(attack: &Attack) {
+    let quotes = "\"".repeat(1000);
+    let Ok(mut client) = Client::try_connect(&attack.address) else { return };
+    let set: Document = (0..20).map(|number| (format!("n{number}"), (-1).into())).collect();
+    let filter: Document = (0..5).map(|number| (format!("{quotes}{number}"), 1.into())).collect();
+    let tried = doc! { "update": "tried", "updates": [{ "q": filter, "u": { "$set": set } }] };
+    for _ in 0..4 {
+        if attack.is_over() || client.try_command("d", tried.clone(), SOON).is_none() {
+            return;
+        }
+        attack.reached();
+    }
+    let mut unknown = doc! { "q": {}, "u": {} };
+    unknown.insert(quotes, 1);
+    let unknown = doc! { "update": "orders", "updates": [unknown], "$db": "d" };
+    let unacknowledged = Message { flags: MORE_TO_COME, ..Message::new(unknown) };
+    if client.try_send_bytes(&unacknowledged.to_frame(1, 0).to_bytes()).is_ok()
+        && let Ok(None) = client.receive_within(SOON)
+    {
+        attack.reached();
     }
 }

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
+use support::process::{TIMEOUT, poll};
 
 /// Enough connections for each of docward's threads.
 const CONNECTIONS: usize = 4;
@@ -13,30 +14,42 @@ const CONNECTIONS: usize = 4;
 const PAUSE: Duration = Duration::from_millis(2);
 
 pub(crate) struct Bystander {
-    /// The latencies of all connections since the last measurement.
-    times: Arc<Mutex<Vec<Duration>>>,
+    commands: Arc<Mutex<Commands>>,
     gone: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Commands {
+    /// The latencies of all connections since the last measurement.
+    completed: Vec<Duration>,
+    /// When the command in flight on each connection was sent.
+    in_flight: [Option<Instant>; CONNECTIONS],
+    /// Connections that have begun.
+    connected: usize,
 }
 
 /// The latencies of one interval.
 pub(crate) struct Measured {
     pub(crate) p99: Duration,
+    pub(crate) worst: Duration,
     pub(crate) operations: usize,
 }
 
 impl Bystander {
     /// Connects and starts the commands; `logs_in`: as `root`.
     pub(crate) fn start(address: &str, logs_in: bool) -> Bystander {
-        let this = Bystander { times: Arc::default(), gone: Arc::default() };
+        let this = Bystander { commands: Arc::default(), gone: Arc::default() };
         let user = if logs_in { "root:secret@" } else { "" };
         let uri = format!("mongodb://{user}{address}/?maxPoolSize=1");
         for number in 0..CONNECTIONS {
-            let (uri, times, gone) = (uri.clone(), this.times.clone(), this.gone.clone());
+            let (uri, commands, gone) = (uri.clone(), this.commands.clone(), this.gone.clone());
             thread::spawn(move || {
                 let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-                runtime.block_on(work(&uri, number, &times, &gone));
+                runtime.block_on(work(&uri, number, &commands, &gone));
             });
         }
+        let is_connected = || this.commands.lock().unwrap().connected == CONNECTIONS;
+        poll(TIMEOUT, || is_connected().then_some(())).expect("the bystander has connected");
         this
     }
 
@@ -44,12 +57,14 @@ impl Bystander {
     pub(crate) fn measure(&self, duration: Duration) -> Measured {
         // Waits until the connections are open and earlier commands have finished.
         thread::sleep(Duration::from_millis(500));
-        self.times.lock().unwrap().clear();
+        self.commands.lock().unwrap().completed.clear();
         thread::sleep(duration);
-        let mut times = std::mem::take(&mut *self.times.lock().unwrap());
-        assert!(!times.is_empty(), "the bystander completed no command in {duration:?}");
+        let mut commands = self.commands.lock().unwrap();
+        let mut times = std::mem::take(&mut commands.completed);
+        times.extend(commands.in_flight.iter().flatten().map(Instant::elapsed));
         times.sort_unstable();
-        Measured { p99: times[(times.len() - 1) * 99 / 100], operations: times.len() }
+        let worst = *times.last().expect("the bystander sends commands");
+        Measured { p99: times[(times.len() - 1) * 99 / 100], worst, operations: times.len() }
     }
 }
 
@@ -60,16 +75,18 @@ impl Drop for Bystander {
 }
 
 /// Sends pings, reads and protected writes in turn.
-async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &AtomicBool) {
+async fn work(uri: &str, number: usize, commands: &Mutex<Commands>, gone: &AtomicBool) {
     let client = mongodb::Client::with_uri_str(uri).await.unwrap();
     let orders = client.database("bystander").collection::<Document>("orders");
     let id = format!("order-{number}");
     let set = doc! { "$set": { "a": 1 } };
     let upsert = orders.update_one(doc! { "_id": &id }, set.clone()).upsert(true);
     upsert.await.unwrap();
+    commands.lock().unwrap().connected += 1;
     while !gone.load(Ordering::Relaxed) {
         for step in 0..3 {
             let began = Instant::now();
+            commands.lock().unwrap().in_flight[number] = Some(began);
             let done = match step {
                 0 => client.database("admin").run_command(doc! { "ping": 1 }).await.map(|_| ()),
                 1 => orders.find_one(doc! { "_id": &id }).await.map(|_| ()),
@@ -80,7 +97,11 @@ async fn work(uri: &str, number: usize, times: &Mutex<Vec<Duration>>, gone: &Ato
                 assert!(gone.load(Ordering::Relaxed), "{done:?}");
                 return;
             }
-            times.lock().unwrap().push(began.elapsed());
+            {
+                let mut commands = commands.lock().unwrap();
+                commands.in_flight[number] = None;
+                commands.completed.push(began.elapsed());
+            }
             tokio::time::sleep(PAUSE).await;
         }
     }

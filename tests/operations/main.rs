@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod admin;
+mod application_names;
 mod connections;
 mod decision_log;
 mod deployment;

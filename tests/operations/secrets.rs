@@ -4,11 +4,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
 
 use bson::doc;
+use support::frame::Message;
 use support::http::{get, request};
+use support::login::log_in;
 use support::mongod::{Kind, Mongod};
-use support::process::{TIMEOUT, docward_executable, poll};
+use support::process::{TIMEOUT, docward_executable, poll, repository};
 use support::proxy::Docward;
 use support::random::Random;
+use support::raw::Client;
 
 /// No other text has four of these letters in sequence.
 const SECRET: &str = "QxVzWkJpRyHfUbMd";
@@ -77,9 +80,11 @@ fn flags_with_mistakes_do_not_show_passwords() {
     let file = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let (rules, capture) = (file("rules.yaml"), file("capture"));
     std::fs::write(&rules, RULES).unwrap();
-    none(mistakes(60).iter().enumerate().map(|(at, uri)| {
+    none(mistakes(66).iter().enumerate().map(|(at, uri)| {
         let with_equals = format!("--upstream={uri}");
-        let commands: [&[&str]; 9] = [
+        let commands: [&[&str]; 11] = [
+            &["replay", &capture, "--to", uri],
+            &["replay", &capture, "--to", "mongodb://127.0.0.1:1", "--compare", uri],
             &["serve", "--upstream", uri],
             &["serve", &with_equals],
             &["serve", "--service", uri],
@@ -101,7 +106,11 @@ fn misplaced_arguments_do_not_show_passwords() {
     let (flag, misspelled) = (format!("--upstream={uri}"), format!("--upstraem={uri}"));
     let token = format!("--admin-token={SECRET} {SECRET}");
     let http = format!("http://user:{SECRET}@h/?a=b");
-    let commands: [&[&str]; 24] = [
+    let commands: [&[&str]; 28] = [
+        &["replay", &uri, "--to", &uri],
+        &["replay", "--to", "mongodb://127.0.0.1:1", "--comparison", &uri],
+        &["mode", "--list", "--admin", "127.0.0.1:1", "--admin-token-file", &uri],
+        &["mode", "--list", "--admin", "127.0.0.1:1", "--admin-token", SECRET],
         &[&uri],
         &["serve", &uri],
         &["serve", &misspelled],
@@ -248,9 +257,93 @@ fn errors_about_refused_logins_do_not_show_passwords() {
         ];
         commands.map(leak)
     }));
+    // Its traffic is real, so each login is tried.
+    let recorded = repository("fuzz/targets/profile.jsonl");
+    let recorded = recorded.to_str().unwrap();
+    let elsewhere = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=300";
+    none(uris.iter().flat_map(|uri| {
+        let commands: [&[&str]; 3] = [
+            &["replay", recorded, "--to", uri, "--speed", "max"],
+            &["replay", recorded, "--to", uri, "--compare", elsewhere, "--speed", "max"],
+            &["replay", recorded, "--to", elsewhere, "--compare", uri, "--speed", "max", "--format", "json"],
+        ];
+        commands.map(|arguments| shown_by(arguments, docward(arguments)))
+    }));
     let refused = Docward::before(&plain).rules(RULES).environment("RUST_LOG", "trace").argument("--service");
     let said = refused.argument(&uris[0]).try_start().err().unwrap();
     assert!(said.contains("cannot log in") && !shows_secret(said.as_bytes()), "{said}");
+}
+
+/// The token in a file: unreadable as a token, unknown to the process, and the right one.
+#[test]
+fn a_token_in_a_file_is_not_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.to_str().unwrap().to_owned()
+    };
+    let [malformed, other, right] = [
+        write("malformed", &format!("{SECRET} {SECRET}")),
+        write("other", &format!("{SECRET}{SECRET}")),
+        write("right", SECRET),
+    ];
+    let docward = Docward::before("mongodb://127.0.0.1:1/").rules(RULES).admin().argument("--admin-token-file");
+    let docward = docward.argument(&right).environment("RUST_LOG", "trace").start();
+    let admin = docward.admin_address();
+    let listed = ["mode", "--list", "--admin", &admin, "--admin-token-file", &right];
+    let listed = self::docward(&listed);
+    assert!(listed.status.success(), "{listed:?}");
+    none([shown_by(&["mode", "--list"], listed)]);
+    let changes = ["mode", "numbered", "shadow", "--for", "1h", "--reason", "tried"];
+    none([&malformed, &other].into_iter().flat_map(|file| {
+        let of = ["--admin", &admin, "--admin-token-file", file];
+        let unreachable = ["mode", "--list", "--admin", "127.0.0.1:1", "--admin-token-file", file];
+        [leak(&[&["mode", "--list"][..], &of].concat()), leak(&[&changes[..], &of].concat()), leak(&unreachable)]
+    }));
+    let log = docward.log().join("\n");
+    assert!(!shows_secret(log.as_bytes()), "{log}");
+}
+
+/// What clients send: passwords of users that they create, and values of documents.
+#[test]
+fn lists_of_connections_and_statements_show_no_values() {
+    let mongod = mongod();
+    let token = "0123456789abcdef";
+    let rules =
+        "version: 1\nrules:\n  - {name: bounded, namespace: shop.free, mode: shadow, bounds: {field: n, min: 0}}\n";
+    let docward = Docward::before(&mongod.uri()).rules(rules).admin().argument("--admin-token").argument(token);
+    let docward = docward.environment("RUST_LOG", "trace").start();
+    let bearer = format!("Bearer {token}");
+    let ask = |path: &str| {
+        let answer =
+            request(&docward.admin_address(), "GET", path, &[("Host", "localhost"), ("Authorization", &bearer)], "");
+        assert_eq!(answer.status, 200, "{path}");
+        assert!(!shows_secret(format!("{answer:?}").as_bytes()), "{answer:?}");
+        answer.json()
+    };
+    let mut client = Client::connect(&docward.address());
+    log_in(&mut client, "root", "another");
+    for (name, pwd) in [("someone", SECRET.to_owned()), ("slow", SECRET.repeat(2))] {
+        client.command("admin", doc! { "createUser": name, "pwd": pwd, "roles": [] });
+    }
+    client.command("shop", doc! { "insert": "free", "documents": [{ "_id": SECRET, "text": SECRET }] });
+    let slow = doc! { "_id": SECRET, "$where": format!("sleep(500) || '{SECRET}' != ''") };
+    client.command("shop", doc! { "find": "free", "filter": slow, "comment": SECRET });
+    client.wait_until_counted();
+    let mut waiting = Client::connect(&docward.address());
+    log_in(&mut waiting, "root", "another");
+    let wait = doc! { "find": "free", "filter": { "$where": format!("sleep(3000) || '{SECRET}'") }, "$db": "shop" };
+    waiting.send(&Message::new(wait));
+    let in_flight = poll(TIMEOUT, || {
+        let listed = ask("/api/connections");
+        listed["connections"].as_array()?.iter().any(|one| !one["command"].is_null()).then_some(())
+    });
+    assert!(in_flight.is_some());
+    assert!(!ask("/api/slowest")["statements"].as_array().unwrap().is_empty());
+    ask("/api/rules");
+    let log = docward.log().join("\n");
+    assert!(!shows_secret(log.as_bytes()), "{log}");
 }
 
 /// While docward serves: its log, its metrics and all replies of the admin address, with an unreachable server and a
@@ -283,7 +376,17 @@ fn a_running_docward_shows_no_passwords() {
             assert!(!shows_secret(format!("{answer:?}").as_bytes()), "{answer:?}");
             answer
         };
-        for path in ["/metrics", "/api/status", "/api/rules", "/readyz", "/api/none"] {
+        let paths = [
+            "/metrics",
+            "/api/status",
+            "/api/rules",
+            "/api/connections",
+            "/api/slowest",
+            "/api/modes",
+            "/readyz",
+            "/api/none",
+        ];
+        for path in paths {
             ask(path, &bearer);
             assert_ne!(ask(path, &format!("{bearer}x")).status, 200);
         }

@@ -1,7 +1,7 @@
 //! Limits for clients that have not logged in, in front of a mongod with access control: short messages only, and at
 //! most half of the connections. Logged-in clients are not affected.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bson::{Document, doc};
 use support::frame::Message;
@@ -80,6 +80,43 @@ fn a_message_over_64_kib_ends_a_connection_that_has_not_logged_in() {
     assert_eq!(client.exchange(&ping(20 * LIMIT)).body().get_f64("ok").unwrap(), 1.0);
     let large = doc! { "insert": "c", "documents": [{ "text": "t".repeat(1_000_000) }] };
     assert_eq!(client.command("before_login", large).get_i32("n").unwrap(), 1);
+}
+
+#[test]
+fn a_hello_does_not_end_the_time_limit_for_a_login() {
+    let docward = before().argument("--handshake-timeout").argument("2s").start();
+    let mut user = user(&docward, [127, 0, 0, 1]);
+    // A ping needs no login.
+    let mut pinging = connect_without_login(&docward, [127, 0, 0, 2]);
+    assert_eq!(pinging.exchange(&ping(100)).body().get_f64("ok").unwrap(), 1.0);
+    let mut stuck = connect_without_login(&docward, [127, 0, 0, 2]);
+    stuck.send_bytes(&ping(100).to_frame(2, 0).to_bytes()[..50]);
+    for client in [&mut pinging, &mut stuck] {
+        assert!(client.closes_within(SOON));
+    }
+    assert!(poll(TIMEOUT, || (ended(&docward, "no_login") == 2).then_some(())).is_some());
+    docward.wait_for_log("the client did not log in within 2s");
+    // Drivers monitor a server with connections that send only hellos.
+    let mut monitor = connect_without_login(&docward, [127, 0, 0, 3]);
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(is_served(&mut monitor));
+    assert_eq!(users(&mut user), ["root"]);
+}
+
+#[test]
+fn transactions_that_are_made_up_before_a_login_do_not_delay_the_end() {
+    let mut docward = before().argument("--drain-timeout").argument("60s").start();
+    let mut client = connect_without_login(&docward, [127, 0, 0, 1]);
+    for number in 0..20_u8 {
+        let id = bson::Binary { subtype: bson::spec::BinarySubtype::Uuid, bytes: vec![number; 16] };
+        let begin = doc! {
+            "find": "c", "lsid": { "id": id }, "txnNumber": 1_i64, "startTransaction": true, "autocommit": false,
+        };
+        assert_eq!(client.command("before_login", begin).get_i32("code").unwrap(), 13);
+    }
+    let began = Instant::now();
+    assert!(docward.terminate().success());
+    assert!(began.elapsed() < Duration::from_secs(30), "{:?}", began.elapsed());
 }
 
 #[test]

@@ -145,7 +145,7 @@ fn clients_that_do_not_read_large_replies_use_little_memory() {
 /// A message that waits for memory keeps the ones behind it waiting. If its client is gone, they take its place.
 #[test]
 fn a_client_that_is_gone_does_not_wait_for_memory() {
-    let docward = before().rules(ORDERS_PROTECTED).admin().argument("--memory").argument("32MiB").start();
+    let docward = before().rules(ORDERS_PROTECTED).admin().argument("--memory").argument("64MiB").start();
     let database = Mongod::shared().fresh_database();
     let insert = |id: i32, kilobytes: usize| {
         let body = doc! { "insert": "orders", "$db": &database };
@@ -156,7 +156,8 @@ fn a_client_that_is_gone_does_not_wait_for_memory() {
         let line = format!("docward_large_messages_waited_total {count}\n");
         poll(TIMEOUT, || get(&docward.admin_address(), "/metrics").body.contains(&line).then_some(())).unwrap();
     };
-    // Twice their size each: the first two do not fit together, the first and the third do.
+    // Twice their size each, in the half that is not for evaluations: the first two do not fit together, the first and the
+    // third do.
     let (first, second, third) = (insert(1, 12 << 10), insert(2, 12 << 10), insert(3, 512));
     let mut holder = admitted_client(&docward);
     let (begun, mut rest) = first.split_at(1 << 20);

@@ -9,7 +9,7 @@ use bson::{Bson, Document, doc};
 use support::driver::ok;
 use support::frame::{EXHAUST_ALLOWED, Frame, MORE_TO_COME, Message};
 use support::mongod::Mongod;
-use support::process::SOON;
+use support::process::{SOON, TIMEOUT};
 use support::proxy::{Docward, ORDERS_PROTECTED};
 use support::raw::Client;
 
@@ -98,4 +98,40 @@ async fn a_driver_that_discovers_the_set_stays_with_docward() {
     let error = orders.replace_one(doc! { "_id": 1 }, doc! { "a": 2 }).await.unwrap_err();
     assert!(error.to_string().contains("no-blind-replace"), "{error}");
     assert_names_docward_only(&client.database("admin").run_command(doc! { "hello": 1 }).await.unwrap());
+}
+
+/// An application name and driver metadata have the same limits as at the server, and nothing is kept of what it refuses.
+#[test]
+fn long_application_names_are_treated_as_by_the_server() {
+    let docward = Docward::start(Mongod::shared(), ORDERS_PROTECTED);
+    Mongod::shared().command("names", doc! { "insert": "orders", "documents": [{ "_id": 1 }] });
+    let hello = |name: &str, platform: &str| {
+        doc! {
+            "hello": 1,
+            "client": {
+                "application": { "name": name }, "driver": { "name": "raw", "version": "1" }, "os": { "type": "x" },
+                "platform": platform,
+            },
+        }
+    };
+    for (number, (name, platform, accepted)) in
+        [(128, 0, true), (129, 0, false), (200_000, 0, false), (1, 900, true), (1, 1024, false)].into_iter().enumerate()
+    {
+        let (name, platform) = (format!("{number}").repeat(name), "p".repeat(platform));
+        let outcomes = [Mongod::shared().address(), docward.address()].map(|address| {
+            let mut client = Client::connect(&address);
+            let reply = client.command("admin", hello(&name, &platform));
+            let outcome = ["ok", "code", "codeName", "errmsg"].map(|field| reply.get(field).cloned());
+            (client, outcome)
+        });
+        let [(_, direct), (mut client, through)] = outcomes;
+        assert_eq!(direct, through, "a name of {} bytes", name.len());
+        assert_eq!(through[0] == Some(1.0.into()), accepted, "{through:?}");
+        let replacement = doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": number as i32 } }] };
+        let reply = client.try_command("names", replacement, TIMEOUT);
+        // The connection is usable after an error, as at the server.
+        assert!(reply.is_some_and(|reply| reply.get_array("writeErrors").is_ok()), "a name of {} bytes", name.len());
+        let line = docward.wait_for_log(&format!("connection={}", number + 1));
+        assert!(line.len() < 2000 && line.contains(&format!("app=\"{name}\"")) == accepted, "{line}");
+    }
 }

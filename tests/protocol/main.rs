@@ -10,6 +10,7 @@ mod connection_limits;
 mod forwarding;
 mod handshake;
 mod malformed_clients;
+mod memory_budget;
 mod message_limits;
 mod pool;
 mod pool_chaos;

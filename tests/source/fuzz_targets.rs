@@ -20,24 +20,28 @@ use docward::wire::compressed::{Compressor, compress};
 use support::cpu_time::CpuTimer;
 use support::frame::{Frame, Message as Made};
 use support::random::Random;
+use targets::cost::{self, most_allocated};
 use targets::growth::{FAMILIES, Family};
 use targets::plans::RULES;
-use targets::{load, seeds};
+use targets::{Target, seeds};
+
+pub(super) use targets::load;
 
 /// How long each target runs.
 const BUDGET: Duration = Duration::from_secs(3);
-/// Upper bound for one input; even malformed ones take a fraction of it.
+/// Upper bound for one malformed rule file; it takes a fraction of it.
 const TOO_LONG: Duration = Duration::from_secs(2);
 
 #[test]
 fn every_target_holds_for_its_corpus_its_seeds_and_their_mutations() {
-    for (number, (name, target)) in targets::ALL.iter().enumerate() {
-        fuzz(name, number as u64 + 1, *target);
+    for (number, target) in targets::ALL.iter().enumerate() {
+        fuzz(*target, number as u64 + 1);
     }
 }
 
 /// Calls `target` with all known inputs, then with mutations until the budget is used.
-fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
+fn fuzz(target: Target, seed: u64) {
+    let (name, _) = target;
     let mut seeds = seeds_of(name);
     write_seeds(name, &seeds);
     seeds.extend(corpus(name));
@@ -53,35 +57,10 @@ fn fuzz(name: &str, seed: u64, target: fn(&[u8])) {
                 mutated(&mut random, name, &seed, &seeds)
             }
         };
-        let one = CpuTimer::start();
-        let allocated = measure(|| target(&input)).bytes_total;
-        let took = one.elapsed();
-        slowest = slowest.max(took);
-        let most = most_allocated(name, input.len());
-        assert!(allocated <= most, "{name}: {allocated} bytes allocated, {most} are the most for {input:?}");
-        assert!(took < TOO_LONG, "{name}: {took:?} for {input:?}");
+        slowest = slowest.max(cost::run(target, &input, cost::UNOPTIMISED));
         count += 1;
     }
     eprintln!("{name}: {count} inputs, {} of them known, the slowest took {slowest:?}", seeds.len());
-}
-
-/// Upper bound of the bytes that a target may allocate in total for an input of this length: twice the maximum
-/// measured, rounded. The targets do more with an input than docward does.
-fn most_allocated(name: &str, length: usize) -> u64 {
-    const ANY: usize = 1 << 20;
-    let each = match name {
-        "frame" => 8,
-        // A parser reserves memory for the claimed length, up to the maximum message length; the proxy checks the
-        // length beforehand.
-        "compressed" => return 4 * 48_000_000,
-        "document" | "command" => 60,
-        "plan" | "rules" => 800,
-        // Also evaluated with each rule that it gives a reason for, and with all of them.
-        "traffic" => 2400,
-        "shell" => 1200,
-        other => panic!("target {other} has no bound"),
-    };
-    (ANY + each * length) as u64
 }
 
 /// Four times the input takes at most about four times the CPU time and memory, not sixteen times: the length of a

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
 mod documentation;
+mod evaluation_memory;
 mod fixtures;
 mod fuzz_targets;
 mod imports;

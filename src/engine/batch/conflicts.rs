@@ -189,7 +189,7 @@ impl<'f> BatchJob<'f> {
             let Some(rule) = evaluated.explained_by else { return true };
             let Some(rejection) = rule.pattern.explain(error) else { return true };
             port.note(rule, batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-            evaluated.rejected = Some(RejectedBy { rule, rejection });
+            evaluated.rejected = Some(RejectedBy::new(rule, rejection));
             false
         });
     }
@@ -229,7 +229,7 @@ impl<'f> BatchJob<'f> {
         evaluated.unmatched.iter().find_map(|rule: &&'f Rule| {
             match rule.pattern.unmatched(&evaluated.statement, stored) {
                 Unmatched::Nothing => None,
-                Unmatched::Reject(rejection) => Some(RejectedBy { rule, rejection }),
+                Unmatched::Reject(rejection) => Some(RejectedBy::new(rule, rejection)),
             }
         })
     }

@@ -44,7 +44,7 @@ impl BatchJob<'_> {
                 format!("with what the rule adds, {what} would be larger than the {limit} bytes that a server accepts");
             let rejection = Rejection::new(reason, HINT);
             outcomes.add(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-            evaluated.rejected = Some(RejectedBy { rule, rejection });
+            evaluated.rejected = Some(RejectedBy::new(rule, rejection));
         }
     }
 

@@ -129,7 +129,7 @@ impl<'f> BatchJob<'f> {
         let hint = "Tell the DBA: docward allocates numbers as its own user, `service`, and this failed.";
         let rejection = Rejection::new(reason, hint);
         port.note(rule, self.batch.namespace(&evaluated.statement), OutcomeKind::Reject, Some(&rejection));
-        evaluated.rejected = Some(RejectedBy { rule, rejection });
+        evaluated.rejected = Some(RejectedBy::new(rule, rejection));
     }
 
     pub(super) fn optimistic_rules(&self, index: usize) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {

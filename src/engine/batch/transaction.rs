@@ -377,7 +377,7 @@ impl<'f> BatchJob<'f> {
         let namespace = self.batch.namespace(&transaction.statement);
         port.note(rule, namespace, OutcomeKind::Reject, Some(&rejection));
         if let Some(evaluated) = self.evaluated.get_mut(transaction.index) {
-            evaluated.rejected = Some(RejectedBy { rule, rejection });
+            evaluated.rejected = Some(RejectedBy::new(rule, rejection));
         }
         self.stopped |= self.stops_on_error();
         AttemptEnd::Settled

@@ -56,7 +56,7 @@ pub(in crate::proxy) struct ClientHalf<C> {
     pub(in crate::proxy) unread: Option<Box<ReadBuffer>>,
     /// Bytes for the client that its socket has not taken yet.
     pub(in crate::proxy) out: WriteBuffer,
-    /// A large reply that is not ready to be sent.
+    /// A large reply that is collected, converted or sent.
     pub(in crate::proxy) conversion: Option<Box<Conversion>>,
     /// Its entry in the table of open connections.
     pub(in crate::proxy) registration: Option<Box<Registration>>,
@@ -107,7 +107,12 @@ impl<C: AsyncRead + AsyncWrite + Unpin> ClientHalf<C> {
 
     /// Whether the client's socket has taken every reply that came.
     pub(in crate::proxy) fn has_sent_all(&self) -> bool {
-        self.out.is_empty() && self.conversion.is_none()
+        self.out.is_empty() && !self.is_converting()
+    }
+
+    /// Whether a large reply is converted.
+    pub(in crate::proxy) fn is_converting(&self) -> bool {
+        self.conversion.as_ref().is_some_and(|conversion| conversion.is_under_way())
     }
 
     /// The state of a client that must still log in; `None`: no login is required.

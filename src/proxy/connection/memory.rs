@@ -1,6 +1,6 @@
 //! One memory budget for what is held for clients: large messages while they are collected, their decompressed form,
-//! and what is built from them until the server has taken it. A message whose share does not fit is not read further
-//! until there is room, first come, first served. Small messages never wait.
+//! and what is built from them until the server has taken it; large replies that are collected. A message whose share
+//! does not fit is not read further until there is room, first come, first served. Small messages never wait.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -14,6 +14,7 @@ use std::time::Duration;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
+use crate::engine::MAX_EVALUATION_LENGTH;
 use crate::proxy::telemetry::rate_limit::RateLimit;
 use crate::wire::compressed::CompressedEnvelope;
 use crate::wire::{Header, OpCode};
@@ -40,6 +41,8 @@ const LARGE_ALLOCATION: usize = 1 << 20;
 #[derive(Debug)]
 pub(in crate::proxy) struct Memory {
     limit: usize,
+    /// What messages may use before they are evaluated. The rest is for their evaluation.
+    limit_of_messages: usize,
     accounts: Mutex<Accounts>,
     /// At least one message waits.
     contended: AtomicBool,
@@ -102,6 +105,7 @@ impl Memory {
     pub(in crate::proxy) fn new(limit: usize) -> Arc<Self> {
         Arc::new(Self {
             limit,
+            limit_of_messages: limit - (limit / 2).min(MAX_EVALUATION_LENGTH),
             accounts: Mutex::default(),
             contended: AtomicBool::new(false),
             overcommit: Arc::new(Semaphore::new(1)),
@@ -115,7 +119,7 @@ impl Memory {
         MemoryUse { limit: self.limit, used: self.accounts().used, waits: self.waits.load(Ordering::Relaxed) }
     }
 
-    /// Requests a share. One that is larger than the whole budget is granted when no other share is held.
+    /// Requests a share for a message. One that is larger than the whole budget is granted when no other share is held.
     pub(in crate::proxy) fn ask(self: &Arc<Self>, bytes: usize) -> PendingShare {
         PendingShare { memory: self.clone(), bytes, ticket: None }
     }
@@ -158,7 +162,7 @@ impl Memory {
     }
 
     fn has_room(&self, accounts: &Accounts, bytes: usize) -> bool {
-        accounts.used == 0 || accounts.used + bytes <= self.limit
+        accounts.used == 0 || accounts.used + bytes <= self.limit_of_messages
     }
 }
 
@@ -343,11 +347,12 @@ mod tests {
 
     #[test]
     fn shares_are_granted_in_order_of_arrival() {
-        let memory = Memory::new(100);
+        // Half of it is for evaluations.
+        let memory = Memory::new(200);
         let first = poll(&mut memory.ask(60)).unwrap();
         let (mut large, mut small) = (memory.ask(90), memory.ask(10));
         assert!(poll(&mut large).is_none() && poll(&mut small).is_none());
-        assert_eq!(memory.usage(), MemoryUse { limit: 100, used: 60, waits: 2 });
+        assert_eq!(memory.usage(), MemoryUse { limit: 200, used: 60, waits: 2 });
         drop(first);
         assert!(poll(&mut small).is_none());
         let large = poll(&mut large).unwrap();

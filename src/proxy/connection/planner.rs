@@ -1,5 +1,6 @@
 //! Runs the plan of one message: on the connection's thread or, if the message is large, on another one, so that the
-//! other connections of the thread do not wait for it.
+//! other connections of the thread do not wait for it. The other thread belongs to the plan until its end, also while
+//! it waits for the server: what it allocates is freed where it was allocated, and so returns to the system.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};

@@ -14,6 +14,10 @@ use std::thread;
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
+/// The most threads for large messages, and for name lookups, beside each worker thread. A large message occupies one until
+/// the server has answered it. The memory budget allows fewer large messages (256 KiB each) if it is at most 1 GiB.
+const MAX_BLOCKING_THREADS: usize = 4096;
+
 /// All worker threads. Dropping this drops every task that still runs there.
 #[derive(Debug)]
 pub(in crate::proxy) struct WorkerThreads(Vec<WorkerThread>);
@@ -68,7 +72,7 @@ impl WorkerThread {
 /// inside another runtime.
 fn run(begun: &mpsc::SyncSender<io::Result<Handle>>, held: oneshot::Receiver<()>) {
     // Send errors mean that the receiver is gone; a receive error on `held` is the awaited end.
-    match Builder::new_current_thread().enable_all().build() {
+    match Builder::new_current_thread().enable_all().max_blocking_threads(MAX_BLOCKING_THREADS).build() {
         Ok(runtime) => {
             let _ = begun.send(Ok(runtime.handle().clone()));
             let _ = runtime.block_on(held);

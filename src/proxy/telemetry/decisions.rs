@@ -9,9 +9,8 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
-use crate::audit::shape_of_frame;
 use crate::document::Value;
-use crate::engine::{ClientState, OutcomeKind, RuleOutcome, command_of_frame};
+use crate::engine::{ClientState, OutcomeKind, RuleOutcome, command_start};
 use crate::shell::render;
 use crate::text::shorten;
 
@@ -65,13 +64,12 @@ pub struct Decision {
 }
 
 impl Decision {
-    /// Creates a decision from the whole message `frame`; `in_full`: its documents are to be logged.
+    /// Creates a decision on a command of this shape; `command`: its text, if its documents are to be logged.
     pub(in crate::proxy) fn new(
         outcome: RuleOutcome,
         client_state: &ClientState,
-        frame: &[u8],
+        (shape, command): (String, Option<String>),
         suppressed: u64,
-        in_full: bool,
     ) -> Self {
         let named = |users: &Vec<(String, String)>| users.iter().map(|(at, name)| format!("{at}.{name}")).collect();
         Self {
@@ -81,8 +79,8 @@ impl Decision {
             verdict: outcome.kind.as_str(),
             kind: outcome.kind,
             statements: outcome.statements,
-            shape: shape_of_frame(frame),
-            command: if in_full { text_of(frame) } else { None },
+            shape,
+            command,
             rule: outcome.rule_name,
             namespace: outcome.namespace,
             reason: outcome.reason,
@@ -135,8 +133,8 @@ impl Decision {
 }
 
 /// The command in mongosh syntax, truncated if it is long.
-fn text_of(frame: &[u8]) -> Option<String> {
-    let command = command_of_frame(frame)?;
+pub(super) fn text_of(frame: &[u8]) -> Option<String> {
+    let command = command_start(frame, MAX_COMMAND_LENGTH)?;
     let database = command.as_document().get("$db").and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut text = render(command.as_document(), &database);
     shorten(&mut text, MAX_COMMAND_LENGTH);

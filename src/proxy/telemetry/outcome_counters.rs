@@ -7,6 +7,7 @@
 mod counts;
 mod known_rules;
 
+use std::cell::LazyCell;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -19,7 +20,7 @@ use self::known_rules::{KnownRule, KnownRules};
 use crate::audit::{CountedEffect, RuleEffect, shape_of_frame};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome};
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
-use crate::proxy::telemetry::decisions::{Decision, DecisionTail};
+use crate::proxy::telemetry::decisions::{Decision, DecisionTail, text_of};
 use crate::proxy::telemetry::sharded::Sharded;
 
 /// Counters per rule since each was first loaded.
@@ -60,12 +61,15 @@ impl OutcomeCounters {
         policy: &P,
         frame: &[u8],
     ) {
+        // Once for all rules: a message may have outcomes of many.
+        let shape = LazyCell::new(|| shape_of_frame(frame));
+        let command = LazyCell::new(|| if self.in_full { text_of(frame) } else { None });
         for outcome in outcomes {
             // Rewrites of enforced rules are too frequent for examples.
-            let shape = (outcome.kind != OutcomeKind::Rewrite).then(|| shape_of_frame(frame));
-            let published = self.count(&outcome, shape, client_state, policy);
+            let example = (outcome.kind != OutcomeKind::Rewrite).then(|| shape.clone());
+            let published = self.count(&outcome, example, client_state, policy);
             if let Some(suppressed) = published {
-                let decision = Decision::new(outcome, client_state, frame, suppressed, self.in_full);
+                let decision = Decision::new(outcome, client_state, (shape.clone(), command.clone()), suppressed);
                 decision.log();
                 self.tail.push(decision);
             }

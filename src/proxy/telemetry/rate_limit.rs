@@ -1,4 +1,5 @@
-//! Rate limit for log lines that clients can cause at will. The next line reports how many were suppressed.
+//! Rate limits for log lines that clients can cause at will, in lines for each kind and in bytes for all kinds
+//! together. The next line reports how many were suppressed.
 
 use crate::text::{one_line, shorten};
 use std::sync::{Mutex, PoisonError};
@@ -12,6 +13,49 @@ pub(in crate::proxy) fn quoted(text: &str) -> String {
     let mut line = one_line(text);
     shorten(&mut line, MAX_LENGTH);
     line
+}
+
+/// The bytes of the log of this process.
+static LOG_VOLUME: LogVolume = LogVolume { state: Mutex::new(None) };
+/// Bytes of log in a second from which lines that clients can cause at will are suppressed; as many more may be written
+/// at once. Together they leave room for other lines within one megabyte a second.
+const MAX_BYTES_PER_SECOND: f64 = 600e3;
+const MAX_BURST: f64 = 200e3;
+
+/// Counts bytes that are written to the log.
+pub fn note_logged(bytes: usize) {
+    LOG_VOLUME.spend(bytes, Instant::now());
+}
+
+/// Whether lines that clients can cause at will may be written now.
+pub(in crate::proxy) fn log_has_room() -> bool {
+    LOG_VOLUME.has_room(Instant::now())
+}
+
+/// A token bucket. It is filled by [`MAX_BYTES_PER_SECOND`], up to [`MAX_BURST`].
+#[derive(Debug)]
+struct LogVolume {
+    /// When it was last filled, and the bytes left then; negative if more were written. `None`: it is full.
+    state: Mutex<Option<(Instant, f64)>>,
+}
+
+impl LogVolume {
+    fn spend(&self, bytes: usize, now: Instant) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = left(*state, now) - bytes as f64;
+        *state = Some((now, left));
+    }
+
+    fn has_room(&self, now: Instant) -> bool {
+        left(*self.state.lock().unwrap_or_else(PoisonError::into_inner), now) > 0.0
+    }
+}
+
+fn left(state: Option<(Instant, f64)>, now: Instant) -> f64 {
+    state.map_or(MAX_BURST, |(filled, left)| {
+        let added = now.saturating_duration_since(filled).as_secs_f64() * MAX_BYTES_PER_SECOND;
+        (left + added).min(MAX_BURST)
+    })
 }
 
 /// The rate limit of one kind of line.
@@ -33,9 +77,15 @@ impl RateLimit {
         Self { budget: Mutex::new(Allowance { second: None, written: 0, suppressed: 0 }), limit }
     }
 
-    /// `Some` if the line may be written, with the number of lines suppressed since the last one.
+    /// `Some` if the line may be written, with the number of lines suppressed since the last one. Lines that are written
+    /// once a second do not depend on the bytes of the others.
     pub(in crate::proxy) fn line(&self) -> Option<u64> {
-        self.budget.lock().unwrap_or_else(PoisonError::into_inner).take(self.limit)
+        let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.limit > 1 && !log_has_room() {
+            budget.add_suppressed(1);
+            return None;
+        }
+        budget.take(self.limit)
     }
 }
 
@@ -71,6 +121,23 @@ impl Allowance {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_log_stays_within_a_megabyte_in_any_second() {
+        let volume = LogVolume { state: Mutex::new(None) };
+        let began = Instant::now();
+        let mut written = Vec::new();
+        for millisecond in 0..5000_u64 {
+            let now = began + Duration::from_millis(millisecond);
+            while volume.has_room(now) {
+                volume.spend(8000, now);
+                written.push(millisecond);
+            }
+        }
+        let in_second = |from: u64| written.iter().filter(|at| (from..from + 1000).contains(*at)).count() * 8000;
+        let most = (0..4000).map(in_second).max().unwrap();
+        assert!((700_000..850_000).contains(&most), "{most}");
+    }
 
     #[test]
     fn suppressed_lines_are_counted() {

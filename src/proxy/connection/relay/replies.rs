@@ -5,8 +5,9 @@ use std::task::{Context, Poll};
 use super::{Relay, StepProgress};
 use crate::engine::handshake::HelloReply;
 use crate::proxy::connection::conversion::Conversion;
-use crate::proxy::connection::end::{End, UpstreamFault};
+use crate::proxy::connection::end::{ClientFault, End, UpstreamFault};
 use crate::proxy::connection::framing::{ReplyToCollect, sort_reply};
+use crate::proxy::connection::memory::{Stalled, share_of};
 use crate::proxy::connection::packing::{cursor_id, pack, unpack, unpacked_length};
 use crate::proxy::connection::planner::is_long;
 use crate::proxy::connection::write_buffer::with_read_buffer;
@@ -23,10 +24,16 @@ where
 {
     pub(super) fn step_replies(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
         if self.client.poll_flush(cx)?.is_pending() {
+            if let Some(conversion) = &mut self.client.conversion {
+                conversion.kept.check(cx, self.client.out.len()).map_err(|Stalled| ClientFault::Stalled)?;
+            }
             return Ok(StepProgress::Idle);
         }
-        if self.client.conversion.is_some() {
+        if self.client.is_converting() {
             return self.step_conversion(cx);
+        }
+        if self.reply_waits_for_memory(cx) {
+            return Ok(StepProgress::Idle);
         }
         if self.pooling.is_some()
             && !self.drain_state.last_reply_sent
@@ -55,10 +62,23 @@ where
         let Some(conversion) = &mut self.client.conversion else { return Ok(StepProgress::Idle) };
         let Poll::Ready(converted) = conversion.poll(cx) else { return Ok(StepProgress::Idle) };
         let after = std::mem::take(&mut conversion.after);
-        self.client.conversion = None;
         self.client.out.push(converted?);
         self.forward_replies(cx, &after)?;
         Ok(StepProgress::Moved)
+    }
+
+    /// Whether a large reply that is collected waits for memory. Releases the memory of the last one: the client has
+    /// taken it.
+    fn reply_waits_for_memory(&mut self, cx: &mut Context<'_>) -> bool {
+        let held = self.server.replies.held();
+        if held.is_empty() {
+            self.client.conversion = None;
+            return false;
+        }
+        let Some(bytes) = share_of(held) else { return false };
+        let memory = &self.listener_context.process.traffic.memory;
+        let conversion = self.client.conversion.get_or_insert_with(|| Conversion::collecting(memory, bytes));
+        conversion.kept.poll_room(cx).is_pending()
     }
 
     fn forward_replies(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
@@ -96,7 +116,9 @@ where
                 }
                 StreamPart::Whole(ReplyToCollect::Discard, _) => {}
                 StreamPart::Whole(ReplyToCollect::Convert(goes), frame) if is_long(unpacked_length(&frame)) => {
-                    self.client.conversion = Some(Box::new(Conversion::start(frame, goes, rest)));
+                    let memory = &self.listener_context.process.traffic.memory;
+                    let known = self.client.conversion.take();
+                    self.client.conversion = Some(Conversion::begin(known, (frame, goes), rest, memory));
                     return Ok(());
                 }
                 StreamPart::Whole(ReplyToCollect::Convert(goes), frame) => {

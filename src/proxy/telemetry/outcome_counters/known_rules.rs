@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
-use crate::proxy::telemetry::rate_limit::Allowance;
+use crate::proxy::telemetry::rate_limit::{Allowance, log_has_room};
 
 /// Decisions published per second for one rule and verdict, and for all rules together.
 pub(super) const MAX_PER_VERDICT: u32 = 10;
@@ -94,7 +94,7 @@ impl KnownRules {
         own.add_suppressed(suppressed);
         let suppressed = own.take(MAX_PER_VERDICT)?;
         let routine = kind.is_routine() && self.limit_of_routine.take(MAX_ROUTINE).is_none();
-        if routine || self.limit_of_all.take(MAX_DECISIONS).is_none() {
+        if routine || !log_has_room() || self.limit_of_all.take(MAX_DECISIONS).is_none() {
             own.add_suppressed(suppressed + 1);
             return None;
         }
