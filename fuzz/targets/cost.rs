@@ -9,8 +9,8 @@ use super::Target;
 
 /// CPU time that any input may take.
 const ANY_TIME: Duration = Duration::from_millis(250);
-/// CPU time for each byte in an optimised build, ten times the maximum measured: a quadratic parser takes longer for the
-/// longest inputs.
+/// CPU time for each byte in an optimised build: a tenth of the unoptimised bound. A quadratic parser takes longer for
+/// the longest inputs.
 pub const OPTIMISED: Duration = Duration::from_micros(4);
 /// In an unoptimised build.
 pub const UNOPTIMISED: Duration = Duration::from_micros(40);

@@ -179,10 +179,18 @@ pub(crate) fn packed_rejections(attack: &Attack) {
     if client.try_command("admin", doc! { "hello": 1, "compression": ["zlib"] }, SOON).is_none() {
         return;
     }
+    // A small document of its own that all statements match: other attacks store large ones.
+    let stored =
+        doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } }, "upsert": true }] };
+    if client.try_command("rejected", stored, SOON).is_none() {
+        return;
+    }
     static FRAME: OnceLock<Vec<u8>> = OnceLock::new();
     let frame = FRAME.get_or_init(|| {
-        let statements = vec![doc! { "q": {}, "u": {} }; 100_000];
-        let body = doc! { "update": "orders", "ordered": false, "$db": "d" };
+        // Without optimisation docward takes too long for more.
+        let count = if cfg!(debug_assertions) { 5_000 } else { 100_000 };
+        let statements = vec![doc! { "q": {}, "u": {} }; count];
+        let body = doc! { "update": "orders", "ordered": false, "$db": "rejected" };
         Message::new(body).sequence("updates", statements).to_frame(7, 0).compressed(ZLIB).to_bytes()
     });
     while !attack.is_over() {

@@ -10,6 +10,7 @@ use std::num::NonZero;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
+use std::time::Duration;
 
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
@@ -17,6 +18,8 @@ use tokio::sync::oneshot;
 /// The most threads for large messages, and for name lookups, beside each worker thread. A large message occupies one until
 /// the server has answered it. The memory budget allows fewer large messages (256 KiB each) if it is at most 1 GiB.
 const MAX_BLOCKING_THREADS: usize = 4096;
+/// How long such a thread stays without work. It keeps the memory that it has freed.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
 
 /// All worker threads. Dropping this drops every task that still runs there.
 #[derive(Debug)]
@@ -72,7 +75,9 @@ impl WorkerThread {
 /// inside another runtime.
 fn run(begun: &mpsc::SyncSender<io::Result<Handle>>, held: oneshot::Receiver<()>) {
     // Send errors mean that the receiver is gone; a receive error on `held` is the awaited end.
-    match Builder::new_current_thread().enable_all().max_blocking_threads(MAX_BLOCKING_THREADS).build() {
+    let mut builder = Builder::new_current_thread();
+    let builder = builder.enable_all().max_blocking_threads(MAX_BLOCKING_THREADS).thread_keep_alive(KEEP_ALIVE);
+    match builder.build() {
         Ok(runtime) => {
             let _ = begun.send(Ok(runtime.handle().clone()));
             let _ = runtime.block_on(held);
