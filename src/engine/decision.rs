@@ -6,10 +6,11 @@ use smallvec::SmallVec;
 
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
-use super::evaluation::{ApplicableRules, BatchEvaluation, Enforcement, RejectedBy, applicable_rules, asks_for_users};
+use super::evaluation::{ApplicableRules, BatchEvaluation, Enforcement, applicable_rules, asks_for_users};
 use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
+use super::rejection_text::RejectedBy;
 use super::step::Step;
 use super::triage::class_of_head;
 use super::{ClientState, Now, collection_query, rejection_text};

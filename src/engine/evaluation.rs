@@ -7,8 +7,9 @@ use smallvec::SmallVec;
 
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::rejection_text::RejectedBy;
 use super::{ClientState, Now};
-use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch, code};
+use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
 use crate::document::Path;
 use crate::effect;
 use crate::patterns::numbering::Numbering;
@@ -73,24 +74,6 @@ pub(super) struct NumberRule<'r> {
 impl<'r> NumberRule<'r> {
     fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
-    }
-}
-
-#[derive(Debug, Clone)]
-pub(super) struct RejectedBy<'r> {
-    pub(super) rule: &'r Rule,
-    /// Statements of a batch share it if it is the same.
-    pub(super) rejection: Arc<Rejection>,
-}
-
-impl<'r> RejectedBy<'r> {
-    pub(super) fn new(rule: &'r Rule, rejection: Rejection) -> Self {
-        Self { rule, rejection: Arc::new(rejection) }
-    }
-
-    /// Whether the rejection is a version conflict rather than an invalid statement.
-    pub(super) fn is_conflict(&self) -> bool {
-        self.rejection.code == code::WRITE_CONFLICT
     }
 }
 

@@ -7,9 +7,10 @@
 use super::ClientState;
 use super::decision::{Incoming, Undecided, reject_command, require_users};
 use super::definitions::evaluates_in;
-use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, enforcement};
+use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
+use super::rejection_text::RejectedBy;
 use super::step::Step;
 use crate::command::own::users_question;
 use crate::command::{Command, CommandClass, Namespace, OutputTarget, WriteForm, code, indirect_write_targets};

@@ -1,8 +1,8 @@
 //! Merges several replies into one: adds up counts, maps indexes to the client's, and adds docward's own errors.
 
 use super::allocation::is_duplicate_key;
-use super::evaluation::RejectedBy;
 use super::rejection_text;
+use super::rejection_text::RejectedBy;
 use crate::command::{Command, Namespace, Reply, Statement, WriteForm, code, error_reply};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Value, Writer};
 use crate::effect::equality;

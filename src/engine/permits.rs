@@ -9,10 +9,11 @@ use std::time::Duration;
 use super::ClientState;
 use super::authentication::read_users;
 use super::decision::{Incoming, reject_command};
-use super::evaluation::{ApplicableRules, Enforcement, RejectedBy, applicable_rules, asks_for_users};
+use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::explain::explained;
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};
+use super::rejection_text::RejectedBy;
 use super::step::{PermitRequest, Step};
 use crate::command::own::users_question;
 use crate::command::{

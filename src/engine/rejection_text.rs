@@ -1,8 +1,29 @@
-//! The error of a rejection: text for people, `errInfo` for programs.
+//! A rejection with its rule, and its error: text for people, `errInfo` for programs.
 
-use super::evaluation::RejectedBy;
+use std::sync::Arc;
+
 use crate::command::{Namespace, code};
 use crate::document::Writer;
+use crate::patterns::Rejection;
+use crate::rules::Rule;
+
+#[derive(Debug, Clone)]
+pub(super) struct RejectedBy<'r> {
+    pub(super) rule: &'r Rule,
+    /// Statements of a batch share it if it is the same.
+    pub(super) rejection: Arc<Rejection>,
+}
+
+impl<'r> RejectedBy<'r> {
+    pub(super) fn new(rule: &'r Rule, rejection: Rejection) -> Self {
+        Self { rule, rejection: Arc::new(rejection) }
+    }
+
+    /// Whether the rejection is a version conflict rather than an invalid statement.
+    pub(super) fn is_conflict(&self) -> bool {
+        self.rejection.code == code::WRITE_CONFLICT
+    }
+}
 
 /// Returns the `errmsg`: the rule, the reason, and what to do instead.
 pub(super) fn message(rejected: &RejectedBy<'_>, what: &str, namespace: Namespace<'_>) -> String {

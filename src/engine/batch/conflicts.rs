@@ -4,10 +4,11 @@
 //! document exists that does not satisfy a rule's condition: then the rule explains the result. docward distinguishes
 //! them with a match check, a find with the client's own filter on the client's connection.
 
-use super::super::evaluation::{Evaluated, RejectedBy};
+use super::super::evaluation::Evaluated;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{CommandPurpose, Flow, Port, close};
+use super::super::rejection_text::RejectedBy;
 use super::{BatchJob, Group, UpsertStage, commands};
 use crate::command::{Operation, Reply, WriteForm};
 use crate::document::{CowDocument, Document, Value};

@@ -5,8 +5,8 @@
 
 use std::collections::VecDeque;
 
-use super::super::evaluation::RejectedBy;
 use super::super::outcome::{OutcomeKind, RuleOutcomes};
+use super::super::rejection_text::RejectedBy;
 use super::{BatchJob, Group, UpsertStage};
 use crate::command::{EncodeOptions, MAX_STATEMENTS, Statement, WriteForm};
 use crate::patterns::Rejection;

@@ -3,11 +3,12 @@
 use smallvec::SmallVec;
 
 use super::super::allocation;
-use super::super::evaluation::{Evaluated, NumberRule, RejectedBy};
+use super::super::evaluation::{Evaluated, NumberRule};
 use super::super::lookup::LookupError;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
 use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
+use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::{BatchJob, CounterDemand};

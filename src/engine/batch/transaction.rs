@@ -9,10 +9,10 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
-use super::super::evaluation::RejectedBy;
 use super::super::merge;
 use super::super::outcome::OutcomeKind;
 use super::super::port::{Flow, Port};
+use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::{BatchJob, Group, commands, conflicts, limits};
 use crate::command::{EncodeOptions, OwnTransaction, Reply, Statement, StatementPart, WriteForm, code};
