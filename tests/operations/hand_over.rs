@@ -374,5 +374,5 @@ fn a_drain_waits_for_a_transaction_until_the_timeout() {
     assert!(docward.terminate().success());
     let took = started.elapsed();
     assert!((Duration::from_millis(1400)..SOON).contains(&took), "{took:?}");
-    docward.wait_for_log("transactions are still open after 1.5s");
+    docward.wait_for_log("transactions are still open after 1.5 s");
 }
