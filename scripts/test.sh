@@ -12,7 +12,8 @@ scripts/browser-tools.sh >/dev/null
 scripts/pymongo-suite.sh >/dev/null
 export MONGOD MONGOSH
 
-cargo test
+# Most of these tests wait more than they compute.
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) + 1))}" cargo test
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
@@ -21,5 +22,4 @@ export DOCWARD_BIN
 CARGO_TARGET_DIR="$(scripts/target-folder.sh)/release-build/training" \
     cargo run --quiet --locked --manifest-path bench/training/Cargo.toml -- "$DOCWARD_BIN"
 
-# Most of these tests wait more than they compute.
 exec "$PYTHON" -m pytest -p no:cacheprovider -rs --numprocesses 3 --dist worksteal tests/python

@@ -9,7 +9,7 @@ use futures_util::FutureExt;
 use tokio::io::AsyncWriteExt;
 use tokio::sync::watch;
 use tokio::sync::watch::error::RecvError;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Instant, Sleep, sleep, timeout};
 
 use crate::engine::ClientState;
 use crate::proxy::connection::end::End;
@@ -64,10 +64,12 @@ where
         let end = self.end().await;
         self.relay.listener_context.process.traffic.connection_counters.ended(&end);
         log(&end, &self.relay.client.state);
+        let ended = Instant::now();
+        let max_wait = self.relay.pooling.as_ref().map_or(FLUSH_TIMEOUT, |pooling| pooling.max_wait());
         // Bytes that the peer does not take in time are lost.
-        let _ = Box::pin(timeout(FLUSH_TIMEOUT, final_flush(&mut self.relay, &end))).await;
+        let _ = Box::pin(timeout(FLUSH_TIMEOUT.min(max_wait), final_flush(&mut self.relay, &end))).await;
         if !end.is_of_server() {
-            self.relay.abandon_server();
+            self.relay.abandon_server(ended + max_wait);
         }
     }
 

@@ -10,6 +10,7 @@ pub(in crate::proxy) mod login;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use tokio::time::Instant;
 
@@ -343,10 +344,15 @@ impl<U: ServerSocket> Pooling<U> {
         Some(lane)
     }
 
-    /// Leaves the connection, on which an operation may be in progress.
-    pub(in crate::proxy) fn abandon(&mut self, stream: U) {
+    /// How long a request waits for a connection.
+    pub(in crate::proxy) fn max_wait(&self) -> Duration {
+        self.pool.settings().max_wait
+    }
+
+    /// Leaves the connection, on which an operation may be in progress. It counts until `deadline` at most.
+    pub(in crate::proxy) fn abandon(&mut self, stream: U, deadline: Instant) {
         if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            abandon(lease, PooledConnection { stream, details }, self.member.hello());
+            abandon(lease, PooledConnection { stream, details }, self.member.hello(), deadline);
         }
     }
 

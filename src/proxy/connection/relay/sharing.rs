@@ -2,6 +2,8 @@
 
 use std::task::Context;
 
+use tokio::time::Instant;
+
 use super::{Relay, StepProgress};
 use crate::command::{code, error_reply, write_overload_labels};
 use crate::proxy::connection::client_half::ReadAhead;
@@ -54,11 +56,11 @@ where
     }
 
     /// Leaves the connection of the pool, if the client has one: the client's connection has ended.
-    pub(in crate::proxy) fn abandon_server(&mut self) {
+    pub(in crate::proxy) fn abandon_server(&mut self, deadline: Instant) {
         if let Some(pooling) = &mut self.pooling
             && let Some(stream) = self.server.stream.take()
         {
-            pooling.abandon(stream);
+            pooling.abandon(stream, deadline);
         }
     }
 
