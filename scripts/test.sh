@@ -13,7 +13,7 @@ scripts/pymongo-suite.sh >/dev/null
 export MONGOD MONGOSH
 
 # Most of these tests wait more than they compute.
-RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) + 1))}" cargo test
+RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}" cargo test
 
 DOCWARD_BIN="$(scripts/target-folder.sh)/debug/docward"
 export DOCWARD_BIN
