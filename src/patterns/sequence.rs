@@ -353,8 +353,13 @@ impl Sequence {
         let overlaps = || touched(operators.as_document()).map(|(_, path, _)| touch(self.field(), path));
         let apart = overlaps().all(|overlap| matches!(overlap, PathOverlap::Apart | PathOverlap::Exact))
             && overlaps().filter(|overlap| *overlap == PathOverlap::Exact).count() <= 1;
+        // Without its target a `$rename` cannot be removed from the statement.
+        let is_target = |(operator, path, value): (&[u8], &[u8], Value<'_>)| {
+            operator == b"$rename" && path == self.field().as_str().as_bytes() && value.as_string_bytes() == Some(path)
+        };
+        let is_renamed_to = touched(operators.as_document()).any(is_target);
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
-        apart && !(self.is_id() && pinned)
+        apart && !is_renamed_to && !(self.is_id() && pinned)
     }
 
     fn allocate_on_upsert<'a>(&self, update: &Update<'a>) -> Verdict<'a> {

@@ -994,6 +994,14 @@ fn together() -> Vec<Entry> {
             holds: |seen| seen.code() == 121 && seen.stored.is_empty(),
         },
         Entry {
+            name: "sequence: an upsert that renames a missing field to the number of its filter",
+            rules: &["sequence: { field: no, counter: COLLECTION, collection: counters, provided: replace }"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "no": 1 }, doc! { "$rename": { "locked": "no" } })],
+            must: "is rejected with a reason, not by the server (40)",
+            holds: |seen| seen.code() == 121 && seen.stored.is_empty(),
+        },
+        Entry {
             name: "sequence: an upsert whose filter pins an array that a positional operator changes",
             rules: &["sequence: { field: c.d, counter: COLLECTION, collection: counters, on_upsert: true }"],
             stored: vec![],
