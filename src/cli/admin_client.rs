@@ -29,7 +29,7 @@ pub(super) struct HttpReply {
 /// Sends a request to the admin address that `listener` is, and returns the reply.
 ///
 /// # Errors
-/// A message for the user: there is no reply.
+/// A message for the user if no reply arrives.
 pub(super) fn send(listener: SocketAddr, request: &AdminRequest<'_>) -> Result<HttpReply, String> {
     let address = reachable(listener);
     exchange(address, request).map_err(|error| match error.kind() {

@@ -44,10 +44,7 @@ impl Path {
 
     /// Returns whether `other` is this path or below it.
     pub fn covers(&self, other: &[u8]) -> bool {
-        match other.strip_prefix(self.text.as_bytes()) {
-            Some(rest) => rest.is_empty() || rest.first() == Some(&b'.'),
-            None => false,
-        }
+        is_at_or_below(other, self.text.as_bytes())
     }
 
     /// Returns whether `other` is a parent of this path.
@@ -73,6 +70,11 @@ impl Path {
         }
         PathLookup::Found(found)
     }
+}
+
+/// Returns whether the dotted path `inner` is `outer` or below it.
+pub fn is_at_or_below(inner: &[u8], outer: &[u8]) -> bool {
+    inner.strip_prefix(outer).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
 }
 
 impl std::fmt::Display for Path {

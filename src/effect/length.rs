@@ -2,7 +2,7 @@
 
 use super::WrittenBy;
 use super::items::{AddedValues, item_count};
-use super::operators::touched;
+use super::operators::{is_rename_source, touched};
 use super::pins::{PinnedPath, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
@@ -63,7 +63,7 @@ pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
                 Growth { written, bytes: appended(AddedValues::in_argument(operator, value)), how: GrowthKind::Appends }
             }
             // Its source only becomes shorter.
-            b"$rename" if value.as_string_bytes() != Some(path) => continue,
+            _ if is_rename_source((operator, path, value)) => continue,
             b"$rename" => whole(0, GrowthKind::Moves),
             _ => return None,
         });

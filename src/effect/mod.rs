@@ -25,7 +25,9 @@ pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
     around_length, element_length, growths, index, inserted_length, position, stored_id_length,
 };
-pub use operators::{PathOverlap, TouchedPaths, is_position, touch, touched, write};
+pub use operators::{
+    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, touch, touched, write,
+};
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside, uses_expr};
 
 /// The effect of a statement on one field of a stored document.

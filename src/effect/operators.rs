@@ -43,6 +43,16 @@ pub fn touched(operators: Document<'_>) -> TouchedPaths<'_> {
     TouchedPaths { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
 }
 
+/// Returns whether `$rename` moves the value at `path` away. Takes an item of [`touched`].
+pub fn is_rename_source((operator, path, value): (&[u8], &[u8], Value<'_>)) -> bool {
+    operator == b"$rename" && value.as_string_bytes() != Some(path)
+}
+
+/// Returns whether `$rename` moves another field's value to `path`. Takes an item of [`touched`].
+pub fn is_rename_target((operator, path, value): (&[u8], &[u8], Value<'_>)) -> bool {
+    operator == b"$rename" && value.as_string_bytes() == Some(path)
+}
+
 /// The iterator of [`touched`].
 pub struct TouchedPaths<'u> {
     operators: Elements<'u>,
@@ -88,7 +98,6 @@ pub(super) fn change<'u>(operators: Document<'u>, path: &'u Path) -> Change<'u> 
 /// Returns the effect of one operator that writes `path` on the field at `field` of a stored document.
 pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Change<'u> {
     let written = WrittenBy { operator, path };
-    let is_source = || operator == b"$rename" && value.as_string_bytes() != Some(path);
     match (touch(field, path), operator) {
         (PathOverlap::Apart, _) => Change::Untouched,
         (PathOverlap::Exact, b"$set") => Change::Set(value),
@@ -96,7 +105,7 @@ pub fn write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<
         (PathOverlap::Exact, b"$min" | b"$max") => Change::Either(value),
         (PathOverlap::Exact, b"$currentDate") => Change::Now,
         (PathOverlap::Exact | PathOverlap::Around, b"$unset") => Change::Removed,
-        (PathOverlap::Exact | PathOverlap::Around, b"$rename") if is_source() => Change::Removed,
+        (PathOverlap::Exact | PathOverlap::Around, _) if is_rename_source((operator, path, value)) => Change::Removed,
         (PathOverlap::Around, b"$set") => within(field, path.len(), value, written),
         (PathOverlap::Inside, _) => Change::Inside(written),
         _ => Change::Unclear(written),

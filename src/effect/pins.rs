@@ -12,7 +12,7 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below};
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,10 +27,7 @@ pub(super) struct PinnedPath<'f> {
 impl PinnedPath<'_> {
     /// Returns whether both are on one path or one is inside the other.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        let is_inside = |inner: &[u8], outer: &[u8]| {
-            inner.strip_prefix(outer).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
-        };
-        is_inside(self.path, other.path) || is_inside(other.path, self.path)
+        is_at_or_below(self.path, other.path) || is_at_or_below(other.path, self.path)
     }
 
     /// Returns whether two different values of one path may be equal for the server.
@@ -58,18 +55,17 @@ pub fn pinned_roots(filter: Document<'_>) -> impl Iterator<Item = &[u8]> {
 /// inside the other (54, NotSingleValueField; seen on 6.0 also if both are the same). If one of the two is uncertain,
 /// only some versions of the server can build it.
 pub fn pins_agree(filter: Document<'_>) -> bool {
-    agree(&pins(filter))
+    agree(&pins(filter), |_| true)
 }
 
 /// Returns whether every version of the server fails to build a document from the equalities.
 pub fn pins_conflict(filter: Document<'_>) -> bool {
-    !agree(&pins(filter).into_iter().filter(|pin| pin.certain).collect::<Pins<'_>>())
+    !agree(&pins(filter), |pin| pin.certain)
 }
 
 /// Returns the same as `pins_agree` for `_id` only, the one field that an upsert by replacement takes from its filter.
 pub fn id_pins_agree(filter: Document<'_>) -> bool {
-    let pins = pins(filter).into_iter().filter(|pin| pin.path == b"_id" || pin.path.starts_with(b"_id."));
-    agree(&pins.collect::<Pins<'_>>())
+    agree(&pins(filter), |pin| is_at_or_below(pin.path, b"_id"))
 }
 
 /// Returns whether the filter has `$expr`: the server rejects upserts with it (224).
@@ -90,9 +86,10 @@ fn uses_expr_at(filter: Document<'_>, depth: usize) -> bool {
         })
 }
 
-fn agree(pins: &[PinnedPath<'_>]) -> bool {
-    let others = |index| pins.iter().take(index);
-    pins.iter().enumerate().all(|(index, pin)| !others(index).any(|other| pin.overlaps(other)))
+/// Returns whether none of the pins that `counts` selects overlaps another one.
+fn agree(pins: &[PinnedPath<'_>], counts: impl Fn(&PinnedPath<'_>) -> bool) -> bool {
+    let counted = || pins.iter().filter(|pin| counts(pin));
+    counted().enumerate().all(|(index, pin)| !counted().take(index).any(|other| pin.overlaps(other)))
 }
 
 /// Returns the value of `field` in every document that the filter matches, from an equality of any form: `{f: v}`,

@@ -26,7 +26,7 @@ use crate::command::{Conditions, Modification, Namespace, Operation, Statement, 
 use crate::config::keys::Declaration;
 use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
-use crate::effect::{self, Change, ImageValue, PathOverlap, touch, touched};
+use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
 use settings::Provided;
 pub use settings::Sequence;
 pub use start::{Origin, SequenceStart, SharedStart};
@@ -350,16 +350,18 @@ impl Sequence {
     /// possible one.
     fn is_replaceable(&self, update: &Update<'_>) -> bool {
         let Modification::Operators(operators) = &update.modification else { return false };
-        let overlaps = || touched(operators.as_document()).map(|(_, path, _)| touch(self.field(), path));
-        let apart = overlaps().all(|overlap| matches!(overlap, PathOverlap::Apart | PathOverlap::Exact))
-            && overlaps().filter(|overlap| *overlap == PathOverlap::Exact).count() <= 1;
-        // Without its target a `$rename` cannot be removed from the statement.
-        let is_target = |(operator, path, value): (&[u8], &[u8], Value<'_>)| {
-            operator == b"$rename" && path == self.field().as_str().as_bytes() && value.as_string_bytes() == Some(path)
-        };
-        let is_renamed_to = touched(operators.as_document()).any(is_target);
-        let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
-        apart && !is_renamed_to && !(self.is_id() && pinned)
+        let mut writes = 0;
+        let is_removable = touched(operators.as_document()).all(|write| match touch(self.field(), write.1) {
+            PathOverlap::Apart => true,
+            // The target of a `$rename` cannot be removed without its source.
+            PathOverlap::Exact => {
+                writes += 1;
+                writes == 1 && !is_rename_target(write)
+            }
+            PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => false,
+        });
+        let pinned = || effect::equality(update.filter.as_document(), self.field().as_str()).is_some();
+        is_removable && !(self.is_id() && pinned())
     }
 
     fn allocate_on_upsert<'a>(&self, update: &Update<'a>) -> Verdict<'a> {

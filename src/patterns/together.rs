@@ -13,7 +13,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Declaration, DescribeForm, ValueForm};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{ImageValue, Inserted, PathOverlap, each, inserted, is_position, touch, touched};
+use crate::effect::{ImageValue, Inserted, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -140,7 +140,7 @@ impl Together {
                 }
                 match (touches, operator) {
                     (PathOverlap::Exact | PathOverlap::Around, b"$unset") => *written = Some(false),
-                    (PathOverlap::Exact | PathOverlap::Around, b"$rename") if value.as_string_bytes() != Some(path) => {
+                    (PathOverlap::Exact | PathOverlap::Around, _) if is_rename_source((operator, path, value)) => {
                         *written = Some(false);
                     }
                     (PathOverlap::Exact | PathOverlap::Inside, _) => *written = Some(true),

@@ -2,7 +2,7 @@
 
 use mongodb::error::{Error, ErrorKind, RETRYABLE_WRITE_ERROR, WriteFailure};
 
-/// Whether the user lacks the privilege, or there is no user although the server requires one.
+/// Whether the user lacks the privilege, or is not logged in to a server that requires it.
 pub(super) fn is_unauthorized(error: &Error) -> bool {
     const UNAUTHORIZED: i32 = 13;
     matches!(&*error.kind, ErrorKind::Command(command) if command.code == UNAUTHORIZED)

@@ -10,7 +10,8 @@ use super::settings::{CopiesEntry, OnOriginalDelete};
 use crate::command::{Modification, Operation, Statement, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value};
 use crate::effect::{
-    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, touch, touched, write,
+    AddedValues, Change, ImageValue, PathOverlap, WrittenBy, equality, inserted, is_rename_source, touch, touched,
+    write,
 };
 use crate::patterns::Collection;
 use crate::patterns::{Rejection, Verdict};
@@ -169,7 +170,7 @@ impl<'e> ReferenceWrites<'e> {
                     .try_for_each(|element| self.evaluate_holders(&holders_of(element, way, true)))?,
                 b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => {}
                 // A rename moves the holder to another field.
-                b"$rename" if value.as_string_bytes() != Some(path) => {}
+                _ if is_rename_source((operator, path, value)) => {}
                 _ => return Err(self.unclear(&self.entry.key)),
             }
         }

@@ -4,7 +4,7 @@ use super::id::NodeId;
 use super::layout::{TreeFields, present, unusable_id, unusable_parent};
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Kind as ValueKind, OwnedValue, Path, PathLookup, Value};
-use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, touch, touched};
+use crate::effect::{Change, ImageValue, Inserted, PathOverlap, change, is_rename_target, touch, touched};
 use crate::patterns::Rejection;
 
 /// A node's position as a statement sets it.
@@ -256,9 +256,9 @@ fn blocked(operation: &Operation<'_>, path: &Path) -> Option<ValueKind> {
 fn check_parts(operation: &Operation<'_>, layout: &TreeFields, added: &Path, is_added: bool) -> Result<(), Rejection> {
     let Some(Modification::Operators(operators)) = meaning(operation).filter(|_| is_added) else { return Ok(()) };
     let mut touched = touched(operators.as_document());
-    let meets = |(operator, written, value): &(&[u8], &[u8], Value<'_>)| match touch(added, written) {
+    let meets = |write: &(&[u8], &[u8], Value<'_>)| match touch(added, write.1) {
         PathOverlap::Inside | PathOverlap::Positional => true,
-        PathOverlap::Exact => *operator == b"$rename" && value.as_string_bytes() == Some(*written),
+        PathOverlap::Exact => is_rename_target(*write),
         PathOverlap::Around | PathOverlap::Apart => false,
     };
     let Some((operator, written, _)) = touched.find(meets) else { return Ok(()) };

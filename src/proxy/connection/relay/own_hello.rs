@@ -148,10 +148,10 @@ where
         Ok(rewritten.unwrap_or(reply))
     }
 
-    /// The server's reply about the mechanisms of a user.
+    /// Returns the server's reply about the mechanisms of a user.
     ///
     /// # Errors
-    /// [`End`]: there is no reply. Without the mechanisms a driver would choose a wrong one.
+    /// [`End`] if no reply arrives: without the mechanisms, a driver would choose a wrong one.
     async fn ask_mechanisms(&mut self, user: &str) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &self.pooling else { return Ok(None) };
         let pool = pooling.member().pool(None);

@@ -139,10 +139,10 @@ where
         }
     }
 
-    /// The reply to a message for which there is no connection. Nothing of it was sent.
+    /// Returns the reply to a message for which no server connection is available. No byte of it was sent.
     ///
     /// # Errors
-    /// [`End`]: the client must connect again.
+    /// [`End`] if the client must connect again.
     pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, header: Header) -> Result<Vec<u8>, End> {
         match error {
             TakeError::Overloaded(_) => {
