@@ -152,7 +152,7 @@ async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, router: 
     let router = TowerToHyperService::new(router);
     let holder = slot.clone();
     let respond = service_fn(move |mut request: Request<Incoming>| {
-        holder.enter(ConnectionStage::Answer);
+        holder.enter(ConnectionStage::Response);
         request.extensions_mut().insert(holder.clone());
         router.call(request)
     });

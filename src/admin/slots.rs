@@ -23,7 +23,7 @@ pub(super) enum ConnectionStage {
     /// It receives the head of its request.
     Head,
     /// It receives the response.
-    Answer,
+    Response,
     /// It streams decisions, until the client closes it.
     Stream,
 }
@@ -170,11 +170,11 @@ mod tests {
         let mut held: Vec<ConnectionSlot> = (0..CONNECTIONS_PER_PEER).map(|_| slots.take(peer)).collect();
         assert!(lost(&held).is_empty());
         held[0].enter(ConnectionStage::Stream);
-        held[1].enter(ConnectionStage::Answer);
+        held[1].enter(ConnectionStage::Response);
         held.push(slots.take(peer));
         assert_eq!(lost(&held), [2]);
         held.iter().for_each(|slot| slot.enter(ConnectionStage::Stream));
-        held[1].enter(ConnectionStage::Answer);
+        held[1].enter(ConnectionStage::Response);
         held.push(slots.take(peer));
         assert_eq!(lost(&held), [1]);
         drop(held.drain(..10));

@@ -9,7 +9,7 @@
 
 use std::collections::HashMap;
 
-use super::Answer;
+use super::ReplySummary;
 use super::recorded::{Client, CommandFilter, RecordedCommand, RecordedContent, Unreadable, kept};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Kind, Value, Writer, document};
@@ -65,13 +65,13 @@ pub fn record(sender: &CapturedClient<'_>, command: Document<'_>) -> Vec<u8> {
 
 /// The bytes of the record of a reply. `microseconds`: from sending the command to the end of the reply.
 #[must_use]
-pub fn reply_record(connection: i64, milliseconds: i64, microseconds: u64, answer: &Answer) -> Vec<u8> {
+pub fn reply_record(connection: i64, milliseconds: i64, microseconds: u64, reply: &ReplySummary) -> Vec<u8> {
     document(|w| {
         w.slot("t").date(milliseconds);
         w.slot("conn").int64(connection);
         w.nested("reply", |w| {
             w.integer("micros", i64::try_from(microseconds).unwrap_or(i64::MAX));
-            answer.write(w);
+            reply.write(w);
         });
     })
 }
@@ -97,7 +97,7 @@ pub enum Record<'r> {
     Reply {
         connection: i64,
         microseconds: u64,
-        answer: Answer,
+        reply: ReplySummary,
     },
     Servers(Vec<String>),
 }
@@ -114,7 +114,7 @@ impl<'r> Record<'r> {
             let microseconds =
                 reply.get("micros").and_then(Value::as_integer).and_then(|time| u64::try_from(time).ok());
             let microseconds = microseconds.unwrap_or_default();
-            return Some(Self::Reply { connection, microseconds, answer: Answer::from_record(reply) });
+            return Some(Self::Reply { connection, microseconds, reply: ReplySummary::from_record(reply) });
         }
         let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64)?;
         let app = record.get("app").and_then(Value::as_str);
@@ -153,7 +153,7 @@ pub fn parse_record(record: Document<'_>) -> Option<RecordedCommand> {
     let milliseconds = record.get("t").filter(|time| time.kind == Kind::DateTime).and_then(Value::as_raw_i64);
     let client = Client { app: text("app"), users, connection: number.cast_unsigned() };
     let content = RecordedContent::Command(kept(command, database));
-    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, answer: None })
+    Some(RecordedCommand { client, milliseconds, took: None, content, partial: false, reply: None })
 }
 
 /// Reads the records of a capture and joins each command with its reply.
@@ -180,7 +180,8 @@ impl CaptureReader {
         if let Some(reply) = record.get("reply").and_then(Value::as_document) {
             let pending = self.pending.remove(&connection);
             out.extend(
-                pending.map(|(_, command)| RecordedCommand { answer: Some(Answer::from_record(reply)), ..command }),
+                pending
+                    .map(|(_, command)| RecordedCommand { reply: Some(ReplySummary::from_record(reply)), ..command }),
             );
             return Ok(());
         }

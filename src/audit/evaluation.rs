@@ -92,7 +92,7 @@ impl KnownDocuments {
         let name = namespace.to_string();
         let connection = recorded.client.connection;
         match (AuditedWrite::from_command(command), class) {
-            (Some(write), _) => self.apply(&name, &write, recorded.answer.as_ref(), (connection, is_single)),
+            (Some(write), _) => self.apply(&name, &write, recorded.reply.as_ref(), (connection, is_single)),
             (None, CommandClass::Find | CommandClass::Aggregate) => self.note_read(&name, command, connection),
             (None, CommandClass::BulkWrite) => self.forget(&name),
             (None, _) => {}
@@ -193,7 +193,7 @@ impl<'r> TrafficEvaluation<'r> {
             client: &recorded.client,
             at: recorded.milliseconds.and_then(|at| u64::try_from(at).ok()),
             partial: recorded.partial,
-            has_inserted: recorded.answer.as_ref().is_some_and(|one| one.n == Some(1) && one.modified == Some(0)),
+            has_inserted: recorded.reply.as_ref().is_some_and(|one| one.n == Some(1) && one.modified == Some(0)),
             sent: match &sent.outcome {
                 DryRunOutcome::Rewritten(sent) => sent,
                 _ => &[],

@@ -207,7 +207,7 @@ impl LogReader {
             Some(document) => content_of(document.as_document(), namespace, class, inserted),
         };
         let LineContent { client, milliseconds, took, .. } = read;
-        out.push(RecordedCommand { client, milliseconds, took, content, partial: false, answer: None });
+        out.push(RecordedCommand { client, milliseconds, took, content, partial: false, reply: None });
         Ok(())
     }
 
@@ -270,7 +270,7 @@ impl PendingStatements {
                 took,
                 content,
                 partial: false,
-                answer: None,
+                reply: None,
             });
         }
         if self.statements.is_empty() {
@@ -285,7 +285,7 @@ impl PendingStatements {
             took,
             content: RecordedContent::Command(command),
             partial,
-            answer: None,
+            reply: None,
         }));
     }
 }

@@ -7,9 +7,9 @@
 //! `stored` and `matching` import each other: a filter is evaluated on what is known of a document, and selects the
 //! documents that are known.
 
-mod answer;
 pub mod capture;
 mod evaluation;
+mod reply_summary;
 
 mod habits;
 pub mod log;
@@ -26,11 +26,11 @@ mod tests;
 mod write;
 
 pub use crate::command::shape::shape;
-pub use answer::Answer;
 pub use evaluation::Audit;
 pub use habits::Habits;
 pub use proposal::{CandidateEvaluation, CandidateRules, EvaluatedCandidates, Proposal};
 pub use recorded::{Client, CommandFilter, Hidden, RecordedCommand, RecordedContent, Unreadable};
+pub use reply_summary::ReplySummary;
 pub use tally::{AuditTally, CountedEffect, EffectCounts, Example, ExampleText, RuleEffect, RuleTally};
 
 /// Bytes of a list of statements from which the shape of a message is made.

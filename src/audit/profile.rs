@@ -80,7 +80,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
         took: entry.millis.as_ref().and_then(number).and_then(|took| u64::try_from(took).ok()),
         content,
         partial: form.is_some(),
-        answer: None,
+        reply: None,
     });
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! A recorded command, as far as its source contains it.
 
-use super::Answer;
+use super::ReplySummary;
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document, Element, Value};
 
@@ -15,8 +15,8 @@ pub struct RecordedCommand {
     pub content: RecordedContent,
     /// Only the statements are known, not the command's other fields, such as its comment.
     pub partial: bool,
-    /// The server's answer; only captures have it.
-    pub answer: Option<Answer>,
+    /// The server's reply; only captures have it.
+    pub reply: Option<ReplySummary>,
 }
 
 /// The sender.

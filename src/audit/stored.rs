@@ -3,7 +3,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 
-use super::Answer;
+use super::ReplySummary;
 use super::matching::matches;
 use super::recorded::fnv_hash;
 use super::write::{AuditedWrite, WriteAction, id_of};
@@ -182,12 +182,12 @@ impl KnownDocuments {
         &mut self,
         namespace: &str,
         write: &AuditedWrite<'_>,
-        answer: Option<&Answer>,
+        reply: Option<&ReplySummary>,
         (connection, is_single): (u64, bool),
     ) {
         self.tick += 1;
-        let failed = answer.is_some_and(|answer| !answer.is_ok());
-        let unmatched = answer.is_some_and(|answer| answer.n == Some(0)) && !write.upsert;
+        let failed = reply.is_some_and(|reply| !reply.is_ok());
+        let unmatched = reply.is_some_and(|reply| reply.n == Some(0)) && !write.upsert;
         if is_single && (failed || unmatched) {
             return;
         }
@@ -195,7 +195,7 @@ impl KnownDocuments {
             *self = Self { tick: self.tick, reads: std::mem::take(&mut self.reads), ..Self::default() };
         }
         let now = WriteMoment { tick: self.tick, connection };
-        let is_certain = is_single && answer.is_some_and(|answer| answer.n.is_some_and(|n| n > 0));
+        let is_certain = is_single && reply.is_some_and(|reply| reply.n.is_some_and(|n| n > 0));
         let collection = self.collections.entry(namespace.to_owned()).or_default();
         let before = collection.bytes;
         match write.id().map(|id| (key(namespace, id), id)) {

@@ -252,7 +252,7 @@ fn a_text_report_has_no_control_characters_of_the_traffic() {
         took: None,
         content: RecordedContent::Command(command),
         partial: false,
-        answer: None,
+        reply: None,
     });
     let tally = audit.finish();
     let text = report::to_text(&tally, &rules, &[]);
@@ -311,11 +311,11 @@ fn proposed(commands: &[&str]) -> String {
     proposed_for(&recorded)
 }
 
-fn recorded(text: &str, connection: u64, answer: Option<Answer>) -> RecordedCommand {
+fn recorded(text: &str, connection: u64, reply: Option<ReplySummary>) -> RecordedCommand {
     let command = crate::shell::parse(text, "d").unwrap().commands.remove(0);
     let client = Client { app: Some("shop\n- x".to_owned()), connection, ..Client::default() };
     let content = RecordedContent::Command(command);
-    RecordedCommand { client, milliseconds: None, took: None, content, partial: false, answer }
+    RecordedCommand { client, milliseconds: None, took: None, content, partial: false, reply }
 }
 
 fn proposed_for(traffic: &[RecordedCommand]) -> String {
@@ -437,11 +437,11 @@ fn a_rule_that_breaks_the_application_is_not_proposed() {
 #[test]
 fn an_audit_counts_conflicts_with_what_is_stored() {
     let rules = rules("mode: shadow\n    replacement: { policy: check_version, version: version }");
-    let failed = Answer { write_errors: vec![121], ..Answer::default() };
-    let unmatched = Answer { n: Some(0), ..Answer::default() };
+    let failed = ReplySummary { write_errors: vec![121], ..ReplySummary::default() };
+    let unmatched = ReplySummary { n: Some(0), ..ReplySummary::default() };
     let save = |version: i32| format!("db.c.replaceOne({{_id: 1}}, {{version: {version}}})");
     let mut audit = Audit::new(&rules);
-    for (text, connection, answer) in [
+    for (text, connection, reply) in [
         ("db.c.insertOne({_id: 1, version: 1})".to_owned(), 1, None),
         (save(1), 1, None),
         // Neither changed anything.
@@ -455,7 +455,7 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
         (READ.to_owned(), 2, None),
         (save(1), 2, None),
     ] {
-        audit.take(&recorded(&text, connection, answer));
+        audit.take(&recorded(&text, connection, reply));
     }
     let tally = audit.finish();
     let EffectCounts { rewritten, conflict, .. } = tally.rules[0].counts;
@@ -472,15 +472,15 @@ fn an_audit_counts_conflicts_with_what_is_stored() {
 #[test]
 fn an_audit_counts_upserts_that_check_version_does_not_insert() {
     let rules = rules("mode: shadow\n    replacement: { policy: check_version, version: version }");
-    let inserted = Answer { n: Some(1), modified: Some(0), ..Answer::default() };
+    let inserted = ReplySummary { n: Some(1), modified: Some(0), ..ReplySummary::default() };
     let mut audit = Audit::new(&rules);
-    for (text, answer) in [
+    for (text, reply) in [
         ("db.c.replaceOne({_id: 1}, {version: 1}, {upsert: true})", Some(inserted.clone())),
         // The rule gives it its first version.
         ("db.c.replaceOne({_id: 2}, {a: 1}, {upsert: true})", Some(inserted)),
         ("db.c.replaceOne({_id: 3}, {version: 1}, {upsert: true})", None),
     ] {
-        audit.take(&recorded(text, 1, answer));
+        audit.take(&recorded(text, 1, reply));
     }
     let EffectCounts { rewritten, no_match, .. } = audit.finish().rules[0].counts;
     assert_eq!((rewritten, no_match), (2, 1));

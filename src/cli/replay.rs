@@ -21,7 +21,7 @@ use super::{EXIT_USAGE, Format, fail, logging, values};
 use crate::audit::shape;
 use crate::player::{Pace, Player, ReplayTarget, stored};
 use crate::replay::report::{ReplayReport, TargetReport, to_html, to_json, to_text};
-use crate::replay::{Action, Comparison, Recorded, Speed, TargetAnswer};
+use crate::replay::{Action, Comparison, Recorded, Speed, TargetReply};
 use crate::service::ConnectionString;
 use crate::text::counted;
 
@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Use at most this many connections at a time [default: one for each recorded connection].
     #[arg(long, value_name = "N", value_parser = values::count)]
     connections: Option<usize>,
-    /// A second target with data of its own: send the same traffic to both in turns, and compare answers and stored
+    /// A second target with data of its own: send the same traffic to both in turns, and compare replies and stored
     /// documents.
     #[arg(long, value_name = "URI", value_parser = Unquoted(values::connection_string))]
     compare: Option<ConnectionString>,
@@ -210,7 +210,7 @@ impl Replay {
         let mut first = 0;
         while self.targets.iter().any(|target| !target.ended) {
             let count = self.targets.len();
-            let mut outcomes: Vec<Vec<(Box<Action>, TargetAnswer)>> = vec![Vec::new(); count];
+            let mut outcomes: Vec<Vec<(Box<Action>, TargetReply)>> = vec![Vec::new(); count];
             for turn in 0..count {
                 let at = (first + turn) % count;
                 let Some(target) = self.targets.get_mut(at) else { continue };
@@ -269,7 +269,7 @@ impl Replay {
 
 impl PlayedTarget {
     /// Plays about `count` actions, and waits until they are answered.
-    async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, TargetAnswer)>> {
+    async fn round(&mut self, count: u64) -> Result<Vec<(Box<Action>, TargetReply)>> {
         self.player.begin_round();
         let mut open = BTreeSet::new();
         let mut dispatched = 0;
@@ -295,11 +295,11 @@ impl PlayedTarget {
     }
 }
 
-/// Compares the answers of a round.
+/// Compares the replies of a round.
 fn compare(
     comparison: &mut Comparison,
-    one: &mut [(Box<Action>, TargetAnswer)],
-    other: &mut [(Box<Action>, TargetAnswer)],
+    one: &mut [(Box<Action>, TargetReply)],
+    other: &mut [(Box<Action>, TargetReply)],
 ) {
     one.sort_unstable_by_key(|(action, _)| action.number);
     other.sort_unstable_by_key(|(action, _)| action.number);

@@ -25,9 +25,9 @@ pub(super) fn question(
 pub(super) fn conclude(
     collection_query: &dyn CollectionQuery,
     whole: &WholeCommand<'_>,
-    answer: &[u8],
+    reply: &[u8],
 ) -> CommandVerdict {
-    let reply = Reply::parse(answer).ok().filter(Reply::is_ok);
+    let reply = Reply::parse(reply).ok().filter(Reply::is_ok);
     let found = reply.and_then(|reply| reply.found());
     collection_query.conclude(whole, &found.unwrap_or_default())
 }

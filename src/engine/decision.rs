@@ -34,7 +34,7 @@ pub(super) struct Incoming<'f> {
     pub(super) rules: &'f RuleSet,
     pub(super) now: Now,
     /// The server's reply to a rule's query on the collection.
-    answer: Option<Vec<u8>>,
+    reply: Option<Vec<u8>>,
     /// It has the permits that it needs.
     pub(super) has_permits: bool,
 }
@@ -100,7 +100,7 @@ pub(super) async fn carry_out<'f>(mut incoming: Incoming<'f>, mut decision: Mess
                 Some(users) => port.client_state(|client_state, _| client_state.users = Some(users)).await,
                 None => return close("the server's reply to connectionStatus cannot be parsed"),
             },
-            MessagePlan::Collection(question) => incoming.answer = Some(port.exchange(question).await),
+            MessagePlan::Collection(question) => incoming.reply = Some(port.exchange(question).await),
             MessagePlan::Evaluation(unevaluated) => return Box::pin(unevaluated.carry_out(incoming.now, port)).await,
             MessagePlan::Privileges(job) => return Box::pin(job.check_and_send(port)).await,
             MessagePlan::Numbers(job) => return Box::pin(job.number_and_send(port)).await,
@@ -142,7 +142,7 @@ impl<'f> Unevaluated<'f> {
 
 impl<'f> Incoming<'f> {
     pub(super) fn new(frame: &'f [u8], rules: &'f RuleSet, now: Now) -> Self {
-        Self { frame, rules, now, answer: None, has_permits: false }
+        Self { frame, rules, now, reply: None, has_permits: false }
     }
 
     /// Decides with what is known so far.
@@ -323,21 +323,21 @@ impl<'f> Incoming<'f> {
         for (rule, enforcement) in applicable_rules {
             let mut verdict = rule.pattern.command_verdict(&whole);
             if let CommandVerdict::Needs(collection_query) = &verdict {
-                let documents = match self.answer.take() {
-                    Some(answer) => Some(answer),
+                let documents = match self.reply.take() {
+                    Some(reply) => Some(reply),
                     // In a transaction the query could become its first command, or abort it.
                     None if *enforcement != Enforcement::Enforce || command.session().in_transaction => {
                         Some(Vec::new())
                     }
                     None => None,
                 };
-                let Some(answer) = documents else {
-                    // The command is evaluated again with the answer.
+                let Some(reply) = documents else {
+                    // The command is evaluated again with the reply.
                     outcomes.take();
                     let question = collection_query::question(command, namespace, &**collection_query);
                     return Err(Undecided::Collection(question));
                 };
-                verdict = collection_query::conclude(&**collection_query, &whole, &answer);
+                verdict = collection_query::conclude(&**collection_query, &whole, &reply);
             }
             match (verdict, enforcement) {
                 (CommandVerdict::Forward | CommandVerdict::Needs(_), _) => {}

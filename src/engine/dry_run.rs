@@ -1,6 +1,6 @@
 //! Carries out a command without a server and returns what the rules do to it, for `explain`, `test` and others.
 //!
-//! It runs the same [`Plan`] as the proxy, with made-up answers; each request is recorded as a [`AssumedLookup`]. Numbers
+//! It runs the same [`Plan`] as the proxy, with made-up replies; each request is recorded as a [`AssumedLookup`]. Numbers
 //! start at the lowest possible one, every sent command succeeds, no user is authenticated, and the client has all
 //! privileges. The dry run has no verdict only if it depends on stored documents.
 
@@ -61,7 +61,7 @@ pub enum AssumedLookup {
     Match(CowDocument<'static>),
 }
 
-/// More steps than any plan with made-up answers takes, for the largest batch.
+/// More steps than any plan with made-up replies takes, for the largest batch.
 const MAX_STEPS: usize = 1_000_000;
 
 /// Applies `rules` to `command`, a body that contains `$db` and its statements.

@@ -42,7 +42,7 @@ impl Maximum {
     }
 }
 
-/// The service's answer.
+/// The service's reply.
 #[derive(Debug, Clone, PartialEq)]
 pub enum LookupResult {
     /// As many numbers as were requested, ascending.

@@ -93,10 +93,10 @@ impl Port {
     fn look_up<T>(
         &self,
         lookup: Lookup,
-        answer: impl Fn(LookupResult) -> Option<T>,
+        convert: impl Fn(LookupResult) -> Option<T>,
     ) -> impl Future<Output = Result<T, LookupError>> {
         self.ask(CommandPurpose::Command, Step::Lookup(lookup), move |input| match input {
-            Input::Found(found) => Some(found.and_then(|result| answer(result).ok_or_else(other_lookup))),
+            Input::Found(found) => Some(found.and_then(|result| convert(result).ok_or_else(other_lookup))),
             _ => None,
         })
     }
@@ -185,7 +185,7 @@ impl Port {
 
 /// The service does not do this: it answers the lookup that it got.
 fn other_lookup() -> LookupError {
-    LookupError::Unavailable("internal error: the answer of the service belongs to another lookup".to_owned())
+    LookupError::Unavailable("internal error: the result of the service belongs to another lookup".to_owned())
 }
 
 /// Functions that carry out a message, suspended while their caller performs a step.

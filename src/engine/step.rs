@@ -10,7 +10,7 @@ use crate::patterns::throttle::ThrottleLimits;
 pub enum Step {
     /// Send this upstream and pass the complete reply to the next call.
     Exchange(Vec<u8>),
-    /// Pass this lookup to the service, and its answer to the next call.
+    /// Pass this lookup to the service, and its reply to the next call.
     Lookup(Lookup),
     /// Take a permit for each of these, in their order, and keep them until the last reply of the message has arrived.
     Permits(Vec<PermitRequest>),

@@ -66,7 +66,7 @@ fn client_state() -> ClientState {
     ClientState { privileges: Privileges::all(), ..ClientState::default() }
 }
 
-/// Returns the first step of a plan that needs an answer other than a match check.
+/// Returns the first step of a plan that needs a reply other than a match check.
 fn first_step(rules: &RuleSet, frame: &[u8]) -> Step {
     next(&mut Plan::new(frame, rules, NOW), Input::Start, &mut client_state())
 }

@@ -15,7 +15,7 @@ use super::stream::{Dispatched, RecordedStream, StreamContext};
 use super::{ReplayTarget, TargetError};
 use crate::command::Reply;
 use crate::document::OwnedValue;
-use crate::replay::{Action, ReplayTally, Speed, TargetAnswer};
+use crate::replay::{Action, ReplayTally, Speed, TargetReply};
 
 /// KiB of actions that wait to be sent.
 const MEMORY: usize = 64 << 10;
@@ -111,7 +111,7 @@ impl Player {
     }
 
     /// Waits until all dispatched actions are answered. Returns the outcomes, if they are kept.
-    pub async fn end_round(&mut self) -> Vec<(Box<Action>, TargetAnswer)> {
+    pub async fn end_round(&mut self) -> Vec<(Box<Action>, TargetReply)> {
         self.shared.progress.all_answered().await;
         self.shared.progress.end_round();
         self.shared.progress.take_outcomes()

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{Notify, oneshot};
 
-use crate::replay::{Action, ReplayTally, TargetAnswer};
+use crate::replay::{Action, ReplayTally, TargetReply};
 
 /// Shared state. Locks are held for a few instructions.
 #[derive(Debug)]
@@ -29,18 +29,18 @@ struct ProgressState {
     beginning: Vec<(u64, oneshot::Sender<()>)>,
     /// The cursors that the target holds open, by the actions that opened them.
     cursors: HashMap<u64, i64>,
-    outcomes: Vec<(Box<Action>, TargetAnswer)>,
+    outcomes: Vec<(Box<Action>, TargetReply)>,
     /// How long earlier rounds took.
     earlier: Duration,
     round: Instant,
     /// The last time the target answered.
-    last_answer: Instant,
+    last_reply: Instant,
     failure: Option<String>,
 }
 
 /// What is known of an action after its reply.
-pub(super) struct AnsweredAction {
-    pub(super) outcome: Option<TargetAnswer>,
+pub(super) struct FinishedAction {
+    pub(super) outcome: Option<TargetReply>,
     /// From sending it to the end of the reply.
     pub(super) took: Duration,
     /// How much later than due it was sent.
@@ -59,7 +59,7 @@ impl PlayerProgress {
             outcomes: Vec::new(),
             earlier: Duration::ZERO,
             round: now,
-            last_answer: now,
+            last_reply: now,
             failure: None,
         };
         Self { state: Mutex::new(state), idle: Notify::new(), keeps_outcomes }
@@ -72,7 +72,7 @@ impl PlayerProgress {
     pub(super) fn begin_round(&self) {
         let mut state = self.lock();
         state.round = Instant::now();
-        state.last_answer = state.round;
+        state.last_reply = state.round;
     }
 
     pub(super) fn end_round(&self) {
@@ -90,7 +90,7 @@ impl PlayerProgress {
         self.lock().tally.clone()
     }
 
-    pub(super) fn take_outcomes(&self) -> Vec<(Box<Action>, TargetAnswer)> {
+    pub(super) fn take_outcomes(&self) -> Vec<(Box<Action>, TargetReply)> {
         std::mem::take(&mut self.lock().outcomes)
     }
 
@@ -161,26 +161,26 @@ impl PlayerProgress {
         let mut state = self.lock();
         state.tally.without_cursor += 1;
         if self.keeps_outcomes {
-            state.outcomes.push((action, TargetAnswer::default()));
+            state.outcomes.push((action, TargetReply::default()));
         }
     }
 
     /// Notes the reply to an action, or that there is none.
-    pub(super) fn done(&self, action: Box<Action>, done: AnsweredAction) {
+    pub(super) fn done(&self, action: Box<Action>, done: FinishedAction) {
         let mut state = self.lock();
-        let AnsweredAction { outcome, took, behind } = done;
-        match outcome.as_ref().and_then(|outcome| outcome.answer.as_ref()) {
+        let FinishedAction { outcome, took, behind } = done;
+        match outcome.as_ref().and_then(|outcome| outcome.reply.as_ref()) {
             None => state.tally.unanswered += 1,
-            Some(answer) => {
+            Some(reply) => {
                 let elapsed = state.earlier + state.round.elapsed();
                 let micros = |duration: Duration| u64::try_from(duration.as_micros()).unwrap_or(u64::MAX);
                 let elapsed = u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX);
-                state.tally.answered(action.name, micros(took), elapsed, micros(behind), answer);
-                state.last_answer = Instant::now();
+                state.tally.answered(action.name, micros(took), elapsed, micros(behind), reply);
+                state.last_reply = Instant::now();
                 let opener = action.cursors.first().copied().unwrap_or(action.number);
-                if answer.cursor != 0 {
-                    state.cursors.insert(opener, answer.cursor);
-                } else if answer.code.is_none() {
+                if reply.cursor != 0 {
+                    state.cursors.insert(opener, reply.cursor);
+                } else if reply.code.is_none() {
                     action.cursors.iter().for_each(|number| _ = state.cursors.remove(number));
                 }
             }
@@ -215,7 +215,7 @@ impl PlayerProgress {
 
     /// How long the target has not answered.
     pub(super) fn silence(&self) -> Duration {
-        self.lock().last_answer.elapsed()
+        self.lock().last_reply.elapsed()
     }
 
     /// Ends the replay. Keeps the first reason.

@@ -8,9 +8,9 @@ use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::limited::ActionSlots;
-use super::progress::{AnsweredAction, PlayerProgress};
+use super::progress::{FinishedAction, PlayerProgress};
 use super::{PlayerConnection, ReplayTarget, TargetError};
-use crate::replay::{Action, TargetAnswer};
+use crate::replay::{Action, TargetReply};
 
 /// A connection without actions is closed after this time.
 const IDLE: Duration = Duration::from_secs(10);
@@ -97,18 +97,18 @@ impl RecordedStream {
         if let Some(limited) = &self.shared.limited {
             limited.give_back(&action, self.connection.take());
         }
-        self.shared.progress.done(action, AnsweredAction { outcome, took, behind });
+        self.shared.progress.done(action, FinishedAction { outcome, took, behind });
     }
 
-    async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<TargetAnswer> {
+    async fn send(&mut self, action: &Action, cursors: &[i64]) -> Option<TargetReply> {
         let connection = self.connection.as_mut()?;
         let frame = action.frame(connection.next_id(), cursors);
         let Ok(reply) = connection.exchange(&frame).await else {
             self.connection = None;
             return None;
         };
-        let outcome = TargetAnswer::of_reply(&reply);
-        let code = outcome.answer.as_ref().and_then(|answer| answer.code);
+        let outcome = TargetReply::of_reply(&reply);
+        let code = outcome.reply.as_ref().and_then(|reply| reply.code);
         if code.is_some_and(|code| NOT_PRIMARY.contains(&code)) {
             self.connection = None;
         }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
-use crate::audit::Answer;
+use crate::audit::ReplySummary;
 use crate::audit::capture::{CapturedClient as From, is_recorded, outline, record, reply_record};
 use crate::command::CommandClass;
 use crate::engine::{
@@ -221,10 +221,10 @@ impl Recording<'_> {
 
     fn record_reply(&self, reply: &[u8], took: Duration, client_state: &ClientState) {
         let sink = &self.recorder.sink;
-        let Some(answer) = Answer::of_reply(reply) else { return };
+        let Some(reply) = ReplySummary::of_reply(reply) else { return };
         let arrived = self.now.milliseconds.saturating_add(i64::try_from(took.as_millis()).unwrap_or(i64::MAX));
         let microseconds = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        let bytes = reply_record(connection_of(client_state), arrived, microseconds, &answer);
+        let bytes = reply_record(connection_of(client_state), arrived, microseconds, &reply);
         sink.offer(QueuedRecord { bytes, is_command: false });
     }
 }

@@ -1,4 +1,4 @@
-//! How the answers of two targets, and the documents that they store, differ.
+//! How the replies of two targets, and the documents that they store, differ.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher};
@@ -6,7 +6,7 @@ use std::hash::{BuildHasher, Hasher};
 use foldhash::fast::FixedState;
 
 use super::Action;
-use crate::audit::Answer;
+use crate::audit::ReplySummary;
 use crate::command::Reply;
 use crate::document::{Document, Value};
 
@@ -15,21 +15,21 @@ const MAX_KINDS: usize = 200;
 
 /// What a target answered to one action.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct TargetAnswer {
+pub struct TargetReply {
     /// `None`: no reply.
-    pub answer: Option<Answer>,
+    pub reply: Option<ReplySummary>,
     /// Of the documents in the reply, whatever their order.
     pub documents: u64,
 }
 
-impl TargetAnswer {
+impl TargetReply {
     /// Reads a reply.
     #[must_use]
     pub fn of_reply(frame: &[u8]) -> Self {
         let Ok(reply) = Reply::parse(frame) else { return Self::default() };
         let documents = reply.batch().unwrap_or(Document::EMPTY).values().chain(reply.body.get("value"));
         let documents = documents.map(value_hash).fold(0, u64::wrapping_add);
-        Self { answer: Some(Answer::from(&reply)), documents }
+        Self { reply: Some(ReplySummary::from(&reply)), documents }
     }
 }
 
@@ -78,12 +78,12 @@ impl StoredDifference {
 }
 
 impl Comparison {
-    /// Compares the answers to one action. `example` shows the command.
+    /// Compares the replies to one action. `example` shows the command.
     pub fn add(
         &mut self,
         action: &Action,
-        first: &TargetAnswer,
-        second: &TargetAnswer,
+        first: &TargetReply,
+        second: &TargetReply,
         example: impl FnOnce() -> String,
     ) {
         self.compared += 1;
@@ -103,14 +103,14 @@ impl Comparison {
 }
 
 /// What differs, as a clause; `None`: nothing.
-fn difference(first: &TargetAnswer, second: &TargetAnswer) -> Option<String> {
-    let (one, other) = match (&first.answer, &second.answer) {
+fn difference(first: &TargetReply, second: &TargetReply) -> Option<String> {
+    let (one, other) = match (&first.reply, &second.reply) {
         (Some(one), Some(other)) => (one, other),
         (None, None) => return None,
         (None, Some(_)) => return Some("only the second target answered".to_owned()),
         (Some(_), None) => return Some("only the first target answered".to_owned()),
     };
-    let rule = |answer: &Answer| answer.rules.join(", ");
+    let rule = |reply: &ReplySummary| reply.rules.join(", ");
     match (one.rules.is_empty(), other.rules.is_empty()) {
         (true, false) => return Some(format!("rule '{}' rejected it only at the second target", rule(other))),
         (false, true) => return Some(format!("rule '{}' rejected it only at the first target", rule(one))),
@@ -136,8 +136,8 @@ fn difference(first: &TargetAnswer, second: &TargetAnswer) -> Option<String> {
     (first.documents != second.documents).then(|| "other documents".to_owned())
 }
 
-fn result(answer: &Answer) -> String {
-    let mut codes: Vec<i32> = answer.code.iter().chain(&answer.write_errors).copied().collect();
+fn result(reply: &ReplySummary) -> String {
+    let mut codes: Vec<i32> = reply.code.iter().chain(&reply.write_errors).copied().collect();
     codes.sort_unstable();
     codes.dedup();
     match codes.as_slice() {

@@ -16,7 +16,7 @@ mod tests;
 mod timeline;
 
 pub use action::{Action, SessionId};
-pub use comparison::{Comparison, Difference, StoredDifference, TargetAnswer, value_hash};
+pub use comparison::{Comparison, Difference, StoredDifference, TargetReply, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
 pub use planner::{LeftOut, PlannedCommand, RecordedReply, ReplayPlanner};

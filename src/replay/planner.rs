@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use smallvec::SmallVec;
 
 use super::{Action, SessionId};
-use crate::audit::Answer;
+use crate::audit::ReplySummary;
 use crate::audit::capture::is_recorded;
 use crate::command::{CommandClass, CommandName, classify};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
@@ -162,15 +162,15 @@ impl ReplayPlanner {
     }
 
     /// Notes the recorded reply to the last command of a connection.
-    pub fn reply(&mut self, stream: u64, microseconds: u64, answer: &Answer) -> Option<RecordedReply> {
+    pub fn reply(&mut self, stream: u64, microseconds: u64, reply: &ReplySummary) -> Option<RecordedReply> {
         let last = self.last.get_mut(&stream)?.as_mut()?;
         if let Some(opener) = last.opens.take() {
             // The reply tells whether there is a cursor.
             self.unclaimed.remove(&opener);
         }
-        if answer.cursor != 0 {
+        if reply.cursor != 0 {
             let number = last.number;
-            self.cursors.entry(answer.cursor).or_insert(number);
+            self.cursors.entry(reply.cursor).or_insert(number);
         }
         Some(RecordedReply { name: last.name, microseconds })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::{Latencies, Timeline};
-use crate::audit::Answer;
+use crate::audit::ReplySummary;
 use crate::command::CommandName;
 
 /// What a target answered.
@@ -40,17 +40,17 @@ const LATE: u64 = 100_000;
 impl ReplayTally {
     /// Counts a reply. `elapsed`: milliseconds since the start of the replay. `behind`: microseconds that the command was
     /// sent later than it was due.
-    pub fn answered(&mut self, name: CommandName, microseconds: u64, elapsed: u64, behind: u64, answer: &Answer) {
+    pub fn answered(&mut self, name: CommandName, microseconds: u64, elapsed: u64, behind: u64, reply: &ReplySummary) {
         let command = self.commands.entry(name.as_str()).or_default();
         command.played.add(microseconds);
-        command.failed += u64::from(!answer.is_ok());
+        command.failed += u64::from(!reply.is_ok());
         self.timeline.add(elapsed);
         self.latest = self.latest.max(behind);
         self.late += u64::from(behind > LATE);
-        for code in answer.code.iter().chain(&answer.write_errors) {
+        for code in reply.code.iter().chain(&reply.write_errors) {
             *self.errors.entry(*code).or_default() += 1;
         }
-        for rule in &answer.rules {
+        for rule in &reply.rules {
             *self.rejections.entry(rule.clone()).or_default() += 1;
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 
 use super::{Action, LeftOut, PlannedCommand, ReplayPlanner};
-use crate::audit::Answer;
+use crate::audit::ReplySummary;
 use crate::document::Document;
 use crate::wire::op_msg::Message;
 
@@ -94,7 +94,7 @@ fn a_recorded_cursor_is_continued_by_the_one_that_the_target_opens() {
     let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     let find = plan(&mut planner, 1, &doc! {"find": "a", "$db": "d"}).unwrap();
     let get_more = doc! {"getMore": 99_i64, "collection": "a", "$db": "d"};
-    planner.reply(1, 5, &Answer { cursor: 99, ..Answer::default() }).unwrap();
+    planner.reply(1, 5, &ReplySummary { cursor: 99, ..ReplySummary::default() }).unwrap();
     // A cursor can be continued on another connection.
     let more = plan(&mut planner, 2, &get_more).unwrap();
     assert_eq!(more.cursors.as_slice(), [find.number]);
@@ -117,7 +117,7 @@ fn without_recorded_replies_a_cursor_is_found_by_session_and_collection() {
     assert_eq!(plan(&mut planner, 2, &get_more(9, 1)).unwrap_err(), LeftOut::Cursor);
     // A recorded reply without a cursor leaves nothing to continue.
     plan(&mut planner, 3, &find(3)).unwrap();
-    planner.reply(3, 5, &Answer::default());
+    planner.reply(3, 5, &ReplySummary::default());
     assert_eq!(plan(&mut planner, 3, &get_more(10, 3)).unwrap_err(), LeftOut::Cursor);
 }
 
@@ -139,6 +139,6 @@ fn commands_that_are_not_the_applications_are_left_out_and_counted() {
     planner.hidden(1);
     assert_eq!(planner.left_out()[&LeftOut::Incomplete], 2);
     assert_eq!(planner.left_out()[&LeftOut::Server], 6);
-    assert!(planner.reply(1, 5, &Answer::default()).is_none(), "a reply to a command that is left out");
+    assert!(planner.reply(1, 5, &ReplySummary::default()).is_none(), "a reply to a command that is left out");
     assert!(plan(&mut planner, 1, &doc! {"renameCollection": "d.a", "to": "d.b", "$db": "admin"}).is_ok());
 }

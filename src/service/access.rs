@@ -57,7 +57,7 @@ pub async fn check(service: &MongoService, rules: &RuleSet) -> ServiceAccess {
         ServiceAccess::Unknown(server.observed.unreachable().unwrap_or_else(silent))
     };
     tokio::select! {
-        answer = timeout(TIMEOUT, asked) => match answer {
+        reply = timeout(TIMEOUT, asked) => match reply {
             Ok(Ok(access) | Err(access)) => access,
             Err(_) => unknown(),
         },

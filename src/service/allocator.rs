@@ -74,7 +74,7 @@ struct CounterNumbers {
 #[derive(Debug)]
 struct PendingRequest {
     request: NumberRequest,
-    answer: oneshot::Sender<Result<Vec<i64>, LookupError>>,
+    reply: oneshot::Sender<Result<Vec<i64>, LookupError>>,
 }
 
 /// The requested amount of numbers, ascending.
@@ -156,14 +156,14 @@ impl Drop for StorePermit {
 async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<ReservationMeter>, mut permit: StorePermit) {
     while let Some(store_request) = next_round(&permit.numbers) {
         let asked = Instant::now();
-        let (answer, count) = match &store_request {
+        let (reply, count) = match &store_request {
             StoreRequest::Advance(request, count) => (store.advance(request, *count).await, *count),
             StoreRequest::Raise(request, number) => (store.raise(request, *number).await, 0),
         };
-        meter.note(asked, count, answer.is_ok());
+        meter.note(asked, count, reply.is_ok());
         let mut numbers = lock(&permit.numbers);
         numbers.pace = std::mem::take(&mut numbers.requested_meanwhile);
-        match answer {
+        match reply {
             Ok(last) => {
                 // Lower than before if someone has set the counter back.
                 numbers.last = Some(last);
@@ -173,7 +173,7 @@ async fn serve_from_store<S: CounterStore>(store: Arc<S>, meter: Arc<Reservation
             }
             Err(error) => numbers.waiting.drain(..).for_each(|waiter| {
                 // An error means that the caller is gone.
-                let _ = waiter.answer.send(Err(error.clone()));
+                let _ = waiter.reply.send(Err(error.clone()));
             }),
         }
     }
@@ -205,8 +205,8 @@ impl CounterNumbers {
             }
             return Allocation::Ready(numbers);
         }
-        let (answer, numbers) = oneshot::channel();
-        self.waiting.push_back(PendingRequest { request, answer });
+        let (reply, numbers) = oneshot::channel();
+        self.waiting.push_back(PendingRequest { request, reply });
         Allocation::Pending(PendingNumbers(numbers))
     }
 
@@ -215,7 +215,7 @@ impl CounterNumbers {
             let provided = waiter.request.provided.clone();
             self.remove_from_leftovers(&provided);
             let Some(waiter) = self.waiting.pop_front() else { break };
-            if waiter.answer.is_closed() {
+            if waiter.reply.is_closed() {
                 continue;
             }
             if !self.can_serve(&waiter.request) {
@@ -224,7 +224,7 @@ impl CounterNumbers {
             }
             let count = i64::from(waiter.request.count);
             let before = self.leftovers.clone();
-            if waiter.answer.send(Ok(self.take(count))).is_err() {
+            if waiter.reply.send(Ok(self.take(count))).is_err() {
                 // The caller was gone before it received them, and no later number has been handed out.
                 self.leftovers = before;
             } else if self.is_low(&waiter.request) {

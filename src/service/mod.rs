@@ -44,7 +44,7 @@ pub enum LookupReply {
 
 /// Performs the lookups of plans.
 pub trait Service: Send + Sync + 'static {
-    /// Starts a lookup. Dropping a pending answer may leave a gap in a sequence; a number is never issued twice.
+    /// Starts a lookup. Dropping a pending reply may leave a gap in a sequence; a number is never issued twice.
     fn find(&self, lookup: Lookup) -> LookupReply;
 
     /// The reservations of numbers so far.

@@ -272,8 +272,8 @@ impl ServiceClient {
 }
 
 async fn with_timeout<T>(lookup: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
-    let answer = tokio::time::timeout(TIMEOUT, lookup).await;
-    answer.unwrap_or_else(|_| {
+    let reply = tokio::time::timeout(TIMEOUT, lookup).await;
+    reply.unwrap_or_else(|_| {
         Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", TIMEOUT.as_secs())))
     })
 }

@@ -91,12 +91,12 @@ pub async fn watch(service: &MongoService, rules: &ArcSwap<RuleSet>) {
 async fn ask(client: &Client, needed: &[(&Rule, Requirement)]) -> Result<Vec<UnmetRequirement>, Error> {
     let server = Capabilities::from_hello(&client.database("admin").run_command(doc! { "hello": 1 }).await?);
     let mut found = by_hello(server, needed);
-    let mut answers: HashMap<Requirement, Option<String>> = HashMap::new();
+    let mut reasons: HashMap<Requirement, Option<String>> = HashMap::new();
     for (rule, needed) in needed.iter().filter(|(_, needed)| server.lacks(*needed).is_none()) {
-        if !answers.contains_key(needed) {
-            answers.insert(*needed, explain_error(client, rule, *needed).await?);
+        if !reasons.contains_key(needed) {
+            reasons.insert(*needed, explain_error(client, rule, *needed).await?);
         }
-        if let Some(Some(reason)) = answers.get(needed) {
+        if let Some(Some(reason)) = reasons.get(needed) {
             let help = "use a server that supports it, or set the rule to `mode: disabled`";
             found.push(UnmetRequirement::new(rule, *needed, reason, help));
         }
@@ -143,7 +143,7 @@ impl Capabilities {
     }
 }
 
-/// The server's answer if it does not accept what is needed; `None`: it does, or it cannot be known.
+/// The server's reply if it does not accept what is needed; `None`: it does, or it cannot be known.
 async fn explain_error(client: &Client, rule: &Rule, needed: Requirement) -> Result<Option<String>, Error> {
     let names = rule.namespaces.iter().find_map(|namespace| namespace.exact());
     let (Some((database, collection)), Some(explained)) = (names, explained(needed)) else { return Ok(None) };
@@ -155,7 +155,7 @@ async fn explain_error(client: &Client, rule: &Rule, needed: Requirement) -> Res
         Err(error) if is_passing(&error) => Err(error),
         Err(error) => Ok(match &*error.kind {
             ErrorKind::Command(error) if NO_EXPLAIN.contains(&error.code) => None,
-            ErrorKind::Command(error) => Some(format!("the server answers: {} (code {})", error.message, error.code)),
+            ErrorKind::Command(error) => Some(format!("the server replies: {} (code {})", error.message, error.code)),
             _ => None,
         }),
     }

@@ -193,7 +193,7 @@ async fn a_rule_is_adopted_and_survives_an_incident() {
     terminal.transcript += "# the invoices are corrected: updateOne with $set\n";
     record(&corrected, true).await;
     let said = replay(&corrected, &mut terminal);
-    assert!(said.contains("compared answers: 3 of 3 are equal"), "{said}");
+    assert!(said.contains("compared replies: 3 of 3 are equal"), "{said}");
     assert!(said.contains("fields that differ: version (1)"), "{said}");
 
     // What was saved without a version meanwhile gets one, and the rule is enforced again.

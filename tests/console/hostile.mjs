@@ -31,10 +31,10 @@ export default async function (browser, { admin, uri }) {
   const command = `db.getCollection(${collection}).insertOne({a: ${value}})`;
   await page.getByLabel("Database").fill("hostile");
   await explain(page, command);
-  await shows(page.locator("#answer"), "reject");
+  await shows(page.locator("#reply"), "reject");
   await page.getByLabel("Database").fill("other");
   await explain(page, command);
-  await shows(page.locator("#answer pre"), IMAGE);
+  await shows(page.locator("#reply pre"), IMAGE);
   await stayedText(page);
   assertQuiet(complaints);
 }

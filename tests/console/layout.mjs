@@ -30,7 +30,7 @@ async function openAll(page) {
   const asked = [[`db.orders.find({${long}: 1, `, "R0026"], [`db.orders.replaceOne({_id: 1}, {${long}: 1})`, "reject"]];
   for (const [command, text] of asked) {
     await explain(page, command);
-    await shows(page.locator("#answer"), text);
+    await shows(page.locator("#reply"), text);
     await fits(page, page.viewportSize().width);
   }
 }

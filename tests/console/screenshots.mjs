@@ -22,7 +22,7 @@ export default async function (browser, { admin, folder }) {
 
   await wide.getByLabel("Database").fill("shop");
   await explain(wide, 'db.customers.replaceOne({_id: 1}, {name: "Ada"})');
-  await shows(wide.locator("#answer"), "updateOne");
+  await shows(wide.locator("#reply"), "updateOne");
   await wide.locator("#playground").screenshot({ path: `${folder}/playground.png` });
 
   const narrow = await opened(browser, admin, NARROW);

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use bson::{Document, doc};
 use serde_json::{Value, json};
 use socket2::{Domain, Socket, Type};
-use support::http::{Answer, Events, get, post, request, try_get};
+use support::http::{Events, HttpReply, get, post, request, try_get};
 use support::mongod::{Kind, Mongod};
 use support::process::{Resident, TIMEOUT, docward_executable, free_port, poll};
 use support::proxy::Docward;
@@ -49,10 +49,10 @@ fn health_reports_readiness() {
     let mut docward = Docward::before(&mongod.uri()).admin().start();
     let admin = docward.admin_address();
     assert_eq!(get(&admin, "/healthz").status, 200);
-    let ready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 200)).unwrap();
+    let ready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|reply| reply.status == 200)).unwrap();
     assert_eq!(ready.json(), json!({"ready": true, "reasons": []}));
     drop(mongod);
-    let unready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|answer| answer.status == 503)).unwrap();
+    let unready = poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(|reply| reply.status == 503)).unwrap();
     assert_eq!(unready.json()["reasons"][0]["code"], "upstream");
     assert_eq!(get(&admin, "/healthz").status, 200);
     let status = get(&admin, "/api/status").json();
@@ -77,7 +77,7 @@ fn health_reports_a_drain_until_its_end() {
     assert_eq!(begun.get_f64("ok").ok(), Some(1.0), "{begun}");
     docward.signal("TERM");
     // On a slow machine the member may not answer for a moment.
-    let drains = |answer: &Answer| answer.status == 503 && answer.json()["reasons"][0]["code"] == "draining";
+    let drains = |reply: &HttpReply| reply.status == 503 && reply.json()["reasons"][0]["code"] == "draining";
     assert!(poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
     assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
     assert_eq!(say(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
@@ -222,10 +222,9 @@ fn explain_answers_like_the_command_line() {
         (400, "application/json", "{".to_owned()),
         (413, "application/json", format!(r#"{{"command": "{}"}}"#, "x".repeat(1 << 20))),
     ] {
-        let answer =
-            request(&admin, "POST", "/api/explain", &[("Host", &admin), ("Content-Type", content_type)], &body);
-        assert_eq!(answer.status, status, "{answer:?}");
-        assert!(answer.json()["error"].is_string());
+        let reply = request(&admin, "POST", "/api/explain", &[("Host", &admin), ("Content-Type", content_type)], &body);
+        assert_eq!(reply.status, status, "{reply:?}");
+        assert!(reply.json()["error"].is_string());
     }
     let deep = format!("db.c.insertOne({}1{})", "{a: ".repeat(20_000), "}".repeat(20_000));
     assert_eq!(post(&admin, "/api/explain", &json!({"command": deep})).status, 422);
@@ -296,9 +295,9 @@ fn requests_are_checked_for_host_origin_and_method() {
         ("DELETE", "/api/rules", 405),
         ("GET", "/api", 404),
     ] {
-        let answer = request(&admin, method, path, &[("Host", "localhost")], "");
-        assert_eq!(answer.status, status, "{method} {path}");
-        assert!(answer.json()["error"].is_string());
+        let reply = request(&admin, method, path, &[("Host", "localhost")], "");
+        assert_eq!(reply.status, status, "{method} {path}");
+        assert!(reply.json()["error"].is_string());
         for (name, value) in [
             ("cache-control", "no-store"),
             ("x-content-type-options", "nosniff"),
@@ -306,9 +305,9 @@ fn requests_are_checked_for_host_origin_and_method() {
             ("referrer-policy", "no-referrer"),
             ("cross-origin-resource-policy", "same-origin"),
         ] {
-            assert_eq!(answer.header(name), Some(value), "{answer:?}");
+            assert_eq!(reply.header(name), Some(value), "{reply:?}");
         }
-        assert!(answer.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
+        assert!(reply.header("content-security-policy").unwrap().starts_with("default-src 'none'"));
     }
     let page = get(&admin, "/");
     let policy = page.header("content-security-policy").unwrap();
@@ -324,8 +323,8 @@ fn requests_are_checked_for_host_origin_and_method() {
     let rebound = request(&admin, "GET", "/", &[("Host", "rebound.example.com")], "");
     assert_eq!(rebound.status, 421);
     let long = "x".repeat(32 * 1024);
-    let answer = request(&admin, "GET", "/api/status", &[("Host", "localhost"), ("Cookie", &long)], "");
-    assert_eq!(answer.status, 431);
+    let reply = request(&admin, "GET", "/api/status", &[("Host", "localhost"), ("Cookie", &long)], "");
+    assert_eq!(reply.status, 431);
 }
 
 #[test]
@@ -397,9 +396,9 @@ fn open(admin: &str, count: usize, text: &str) -> Vec<TcpStream> {
 fn closes(mut stream: TcpStream) -> Duration {
     let began = Instant::now();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let mut answer = Vec::new();
+    let mut reply = Vec::new();
     // The connection is reset if it closes with unread data.
-    let _ = stream.read_to_end(&mut answer);
+    let _ = stream.read_to_end(&mut reply);
     began.elapsed()
 }
 
@@ -422,8 +421,8 @@ fn health_is_answered_under_load() {
         let held = open(&admin, count, &text);
         for path in ["/healthz", "/readyz", "/healthz"] {
             let began = Instant::now();
-            let answer = try_get(&admin, path);
-            assert!(answer.is_ok_and(|answer| answer.status == 200), "{what}");
+            let reply = try_get(&admin, path);
+            assert!(reply.is_ok_and(|reply| reply.status == 200), "{what}");
             assert!(began.elapsed() < PROBE, "{what}: {:?}", began.elapsed());
         }
         drop(held);
@@ -503,7 +502,7 @@ fn a_process_that_takes_over_takes_the_admin_address_too() {
     let started = get(&admin, "/api/status").json()["started"].as_u64().unwrap();
     let _second = start();
     let taken = poll(TIMEOUT, || {
-        // Requests during the switch get no answer: scrapers and consoles repeat them.
+        // Requests during the switch get no reply: scrapers and consoles repeat them.
         let status = try_get(&admin, "/api/status").ok()?.json();
         (status["started"].as_u64().unwrap() > started && status["ready"] == true).then_some(())
     });

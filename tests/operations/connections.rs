@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use bson::doc;
 use serde_json::Value;
 use support::frame::Message;
-use support::http::{Answer, get, request};
+use support::http::{HttpReply, get, request};
 use support::mongod::Mongod;
 use support::process::{TIMEOUT, poll};
 use support::proxy::Docward;
@@ -20,7 +20,7 @@ fn docward(arguments: &[&str]) -> Docward {
     arguments.iter().fold(docward, |docward, argument| docward.argument(*argument)).start()
 }
 
-fn send(docward: &Docward, method: &str, body: &str) -> Answer {
+fn send(docward: &Docward, method: &str, body: &str) -> HttpReply {
     let authorization = format!("Bearer {TOKEN}");
     let headers =
         [("Host", "localhost"), ("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
@@ -43,7 +43,7 @@ fn shop(docward: &Docward) -> Client {
     client
 }
 
-fn close(docward: &Docward, connection: &Value) -> Answer {
+fn close(docward: &Docward, connection: &Value) -> HttpReply {
     send(docward, "POST", &format!(r#"{{"connection": {connection}, "by": "ada"}}"#))
 }
 
@@ -102,8 +102,8 @@ fn closing_requires_a_configured_token() {
     let docward = Docward::before(&Mongod::shared().uri()).admin().start();
     assert_eq!(get(&docward.admin_address(), "/api/connections").status, 200);
     let headers = [("Host", "localhost"), ("Content-Type", "application/json")];
-    let answer = request(&docward.admin_address(), "POST", "/api/connections", &headers, r#"{"connection": 1}"#);
-    assert_eq!(answer.status, 403);
+    let reply = request(&docward.admin_address(), "POST", "/api/connections", &headers, r#"{"connection": 1}"#);
+    assert_eq!(reply.status, 403);
 }
 
 #[test]
@@ -125,8 +125,8 @@ fn the_slowest_statements_are_listed_with_their_clients() {
     client.wait_until_counted();
     let authorization = format!("Bearer {TOKEN}");
     let headers = [("Host", "localhost"), ("Authorization", authorization.as_str())];
-    let answer = request(&docward.admin_address(), "GET", "/api/slowest", &headers, "");
-    let listed: Value = serde_json::from_str(&answer.body).unwrap();
+    let reply = request(&docward.admin_address(), "GET", "/api/slowest", &headers, "");
+    let listed: Value = serde_json::from_str(&reply.body).unwrap();
     let statements = listed["statements"].as_array().unwrap();
     let found = |shape: &str| {
         let same: Vec<_> = statements.iter().filter(|one| one["shape"] == shape).collect();

@@ -22,11 +22,11 @@ struct Scrape(BTreeMap<String, f64>);
 
 impl Scrape {
     fn of(docward: &Docward) -> Scrape {
-        let answer = get(&docward.admin_address(), "/metrics");
-        assert_eq!(answer.status, 200);
-        assert!(answer.header("content-type").unwrap().starts_with("application/openmetrics-text"));
-        assert!(answer.body.ends_with("# EOF\n"));
-        let lines = answer.body.lines().filter(|line| !line.starts_with('#'));
+        let reply = get(&docward.admin_address(), "/metrics");
+        assert_eq!(reply.status, 200);
+        assert!(reply.header("content-type").unwrap().starts_with("application/openmetrics-text"));
+        assert!(reply.body.ends_with("# EOF\n"));
+        let lines = reply.body.lines().filter(|line| !line.starts_with('#'));
         let series = lines.map(|line| line.rsplit_once(' ').unwrap());
         Scrape(series.map(|(series, value)| (series.to_owned(), value.parse().unwrap())).collect())
     }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use bson::doc;
 use serde_json::{Value, json};
-use support::http::{Answer, get, request};
+use support::http::{HttpReply, get, request};
 use support::mongod::Mongod;
 use support::process::{TIMEOUT, docward_executable, poll};
 use support::proxy::{Builder, Docward};
@@ -59,7 +59,7 @@ fn text(output: &Output) -> String {
     String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
 }
 
-fn ask(docward: &Docward, method: &str, path: &str, body: &Value) -> Answer {
+fn ask(docward: &Docward, method: &str, path: &str, body: &Value) -> HttpReply {
     let authorization = format!("Bearer {TOKEN}");
     let headers =
         [("Host", "localhost"), ("Authorization", authorization.as_str()), ("Content-Type", "application/json")];
@@ -149,8 +149,8 @@ fn without_a_service_connection_only_one_process_has_the_override_and_it_needs_a
         (json!({ "rule": RULE, "mode": "shadow", "reason": "r" }), "`for` is missing"),
         (json!({ "rule": RULE, "mode": "shadow", "for": "1h" }), "`reason` is missing"),
     ] {
-        let answer = ask(&processes[0], "POST", "/api/modes", &wrong);
-        assert!(answer.status == 422 && answer.body.contains(words), "{answer:?}");
+        let reply = ask(&processes[0], "POST", "/api/modes", &wrong);
+        assert!(reply.status == 422 && reply.body.contains(words), "{reply:?}");
     }
     // Without a token, any page in a browser on this machine could send the request.
     let open = Docward::before(&Mongod::shared().uri()).rules(&rules).admin().start();

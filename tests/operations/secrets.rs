@@ -316,11 +316,11 @@ fn lists_of_connections_and_statements_show_no_values() {
     let docward = docward.environment("RUST_LOG", "trace").start();
     let bearer = format!("Bearer {token}");
     let ask = |path: &str| {
-        let answer =
+        let reply =
             request(&docward.admin_address(), "GET", path, &[("Host", "localhost"), ("Authorization", &bearer)], "");
-        assert_eq!(answer.status, 200, "{path}");
-        assert!(!shows_secret(format!("{answer:?}").as_bytes()), "{answer:?}");
-        answer.json()
+        assert_eq!(reply.status, 200, "{path}");
+        assert!(!shows_secret(format!("{reply:?}").as_bytes()), "{reply:?}");
+        reply.json()
     };
     let mut client = Client::connect(&docward.address());
     log_in(&mut client, "root", "another");
@@ -372,9 +372,9 @@ fn a_running_docward_shows_no_passwords() {
         let admin = docward.admin_address();
         let bearer = format!("Bearer {SECRET}");
         let ask = |path: &str, token: &str| {
-            let answer = request(&admin, "GET", path, &[("Host", "localhost"), ("Authorization", token)], "");
-            assert!(!shows_secret(format!("{answer:?}").as_bytes()), "{answer:?}");
-            answer
+            let reply = request(&admin, "GET", path, &[("Host", "localhost"), ("Authorization", token)], "");
+            assert!(!shows_secret(format!("{reply:?}").as_bytes()), "{reply:?}");
+            reply
         };
         let paths = [
             "/metrics",

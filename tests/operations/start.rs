@@ -71,7 +71,7 @@ fn what_an_old_or_compatible_server_lacks_is_logged_with_the_rule() {
     );
     let compatible = Peer::with_hello(hello(17), refuse);
     let docward = Docward::before(&compatible.uri()).rules(BOUNDS).start();
-    docward.wait_for_log("and the server answers: $isNumber is not implemented (code 238000)");
+    docward.wait_for_log("and the server replies: $isNumber is not implemented (code 238000)");
 }
 
 /// The driver reports it as a server that cannot be reached, after which a retry would close the connection for ever.

@@ -49,8 +49,8 @@ fn take(stream: TcpStream) -> String {
     let length = head.iter().find_map(|line| line.strip_prefix("content-length: ")).unwrap().parse().unwrap();
     let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
-    let answer = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
-    reader.into_inner().write_all(answer).unwrap();
+    let reply = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}";
+    reader.into_inner().write_all(reply).unwrap();
     String::from_utf8(body).unwrap()
 }
 

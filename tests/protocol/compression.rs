@@ -112,12 +112,12 @@ fn exhaust_cursors_stream_compressed() {
             let found = client.command(&database, doc! { "find": collection, "batchSize": 2 });
             let cursor = found.get_document("cursor").unwrap().get_i64("id").unwrap();
             let more = doc! { "getMore": cursor, "collection": collection, "batchSize": 2, "$db": &database };
-            let mut answered = client.send(&Message::new(more).flags(EXHAUST_ALLOWED));
+            let mut previous_id = client.send(&Message::new(more).flags(EXHAUST_ALLOWED));
             let mut seen = 2;
             loop {
                 let frame = client.receive();
-                assert_eq!(frame.response_to, answered);
-                answered = frame.request_id;
+                assert_eq!(frame.response_to, previous_id);
+                previous_id = frame.request_id;
                 let message = Message::parse(&frame);
                 seen += message.body().get_document("cursor").unwrap().get_array("nextBatch").unwrap().len();
                 if message.flags & MORE_TO_COME == 0 {

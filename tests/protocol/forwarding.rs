@@ -1,6 +1,6 @@
 //! Edge cases of the wire protocol, on protected and unprotected collections, against a real mongod.
 //!
-//! Messages without a matching rule must get mongod's own answer. Messages that a rule may match are evaluated in
+//! Messages without a matching rule must get mongod's own reply. Messages that a rule may match are evaluated in
 //! every shape, or rejected (`indirect_writes` tests all indirect writes, `handshake` hellos and opcodes,
 //! `bulk_write` replies that mongod cannot be made to send, `hostile` attacks).
 
@@ -158,9 +158,9 @@ fn ambiguous_messages_are_rejected_for_protected_and_forwarded_for_unprotected_c
         ];
         for message in &cases {
             let expected = answer(&mut setting.direct, &Mongod::shared().address(), message);
-            assert_ne!(expected, Answer::Success, "{message:?}");
+            assert_ne!(expected, ClientOutcome::Success, "{message:?}");
             let seen = answer(&mut setting.through, &docward().address(), message);
-            let expected = if collection == "orders" { Answer::Error(UNREADABLE) } else { expected };
+            let expected = if collection == "orders" { ClientOutcome::Error(UNREADABLE) } else { expected };
             assert_eq!(seen, expected, "{message:?}");
         }
         assert_eq!(setting.stored(collection), []);
@@ -168,20 +168,20 @@ fn ambiguous_messages_are_rejected_for_protected_and_forwarded_for_unprotected_c
 }
 
 #[derive(Debug, PartialEq)]
-enum Answer {
+enum ClientOutcome {
     Success,
     Error(i32),
     Closed,
 }
 
 /// Sends a message and returns its result; reconnects if the connection was closed.
-fn answer(client: &mut Client, address: &str, message: &Message) -> Answer {
+fn answer(client: &mut Client, address: &str, message: &Message) -> ClientOutcome {
     client.send(message);
     match client.receive_within(TIMEOUT).unwrap() {
-        Some(frame) => code(Message::parse(&frame).body()).map_or(Answer::Success, Answer::Error),
+        Some(frame) => code(Message::parse(&frame).body()).map_or(ClientOutcome::Success, ClientOutcome::Error),
         None => {
             *client = Client::connect(address);
-            Answer::Closed
+            ClientOutcome::Closed
         }
     }
 }
@@ -223,7 +223,7 @@ fn unknown_required_flags_are_rejected_and_optional_ones_ignored() {
         for message in required {
             let expected = answer(&mut setting.direct, &Mongod::shared().address(), &message);
             let seen = answer(&mut setting.through, &docward().address(), &message);
-            assert_eq!(seen, if collection == "orders" { Answer::Error(UNREADABLE) } else { expected });
+            assert_eq!(seen, if collection == "orders" { ClientOutcome::Error(UNREADABLE) } else { expected });
         }
         assert_eq!(setting.stored(collection).len(), 0);
         for message in optional {
@@ -370,12 +370,12 @@ fn an_exhaust_cursor_streams_and_the_connection_works_after_it() {
         let find = setting.command(doc! { "find": collection, "batchSize": 10 });
         let cursor = find.get_document("cursor").unwrap().get_i64("id").unwrap();
         let more = doc! { "getMore": cursor, "collection": collection, "batchSize": 10 };
-        let mut answered = setting.through.send(&setting.message(more).flags(EXHAUST_ALLOWED));
+        let mut previous_id = setting.through.send(&setting.message(more).flags(EXHAUST_ALLOWED));
         let mut frames = 0;
         loop {
             let frame = setting.through.receive();
-            assert_eq!(frame.response_to, answered);
-            answered = frame.request_id;
+            assert_eq!(frame.response_to, previous_id);
+            previous_id = frame.request_id;
             frames += 1;
             let message = Message::parse(&frame);
             assert!(ok(message.body()));

@@ -27,11 +27,11 @@ fn every_frame_of_a_streamed_hello_names_docward() {
         body.insert(name, 1);
         body.extend(doc! { "topologyVersion": &version, "maxAwaitTimeMS": 50, "$db": "admin" });
         let mut client = Client::connect(&docward().address());
-        let mut answered = client.send(&Message::new(body).flags(EXHAUST_ALLOWED));
+        let mut previous_id = client.send(&Message::new(body).flags(EXHAUST_ALLOWED));
         for _ in 0..4 {
             let frame = client.receive();
-            assert_eq!(frame.response_to, answered);
-            answered = frame.request_id;
+            assert_eq!(frame.response_to, previous_id);
+            previous_id = frame.request_id;
             let message = Message::parse(&frame);
             assert_ne!(message.flags & MORE_TO_COME, 0);
             assert_names_docward_only(message.body());

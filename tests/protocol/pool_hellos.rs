@@ -37,12 +37,12 @@ fn clients_that_need_a_connection_of_their_own_have_one_until_they_leave() {
         let found = client.command("shop", doc! {"find": "free", "batchSize": 2});
         let cursor = found.get_document("cursor").unwrap().get_i64("id").unwrap();
         let more = doc! {"getMore": cursor, "collection": "free", "batchSize": 2, "$db": "shop"};
-        let mut answers = client.send(&Message::new(more).flags(EXHAUST_ALLOWED));
+        let mut previous_id = client.send(&Message::new(more).flags(EXHAUST_ALLOWED));
         let mut documents = 2;
         loop {
             let frame = client.receive();
-            assert_eq!(frame.response_to, answers);
-            answers = frame.request_id;
+            assert_eq!(frame.response_to, previous_id);
+            previous_id = frame.request_id;
             let reply = Message::parse(&frame);
             let batch = reply.body().get_document("cursor").unwrap().get_array("nextBatch").unwrap();
             documents += batch.len();
@@ -85,11 +85,11 @@ fn a_streamed_hello_goes_on_and_ends_when_the_member_is_lost() {
     let hello = |wait: i32| {
         doc! {"hello": 1, "topologyVersion": &version, "maxAwaitTimeMS": wait, "$db": "admin"}
     };
-    let mut answers = streamed.send(&Message::new(hello(200)).flags(EXHAUST_ALLOWED));
+    let mut previous_id = streamed.send(&Message::new(hello(200)).flags(EXHAUST_ALLOWED));
     for _ in 0..4 {
         let frame = streamed.receive();
-        assert_eq!(frame.response_to, answers, "each reply answers the one before it");
-        answers = frame.request_id;
+        assert_eq!(frame.response_to, previous_id, "each reply answers the one before it");
+        previous_id = frame.request_id;
         let reply = Message::parse(&frame);
         assert_ne!(reply.flags & MORE_TO_COME, 0);
         assert!(reply.body().get_bool("isWritablePrimary").unwrap());
@@ -101,11 +101,11 @@ fn a_streamed_hello_goes_on_and_ends_when_the_member_is_lost() {
         while client.receive_within(SOON).unwrap().is_some() {}
     }
     mongod.restart();
-    let answers = || {
+    let replied = || {
         let mut client = Client::try_connect(&docward.address()).ok()?;
         client.try_command("admin", doc! {"hello": 1}, SOON)
     };
-    poll(TIMEOUT, answers).expect("no hello after the restart");
+    poll(TIMEOUT, replied).expect("no hello after the restart");
 }
 
 /// A relay that delays what passes by this time, in either direction.

@@ -51,7 +51,7 @@ fn is_about_connections(error: &Error) -> bool {
 }
 
 /// Waits until one of the expected members answers a driver's queries.
-async fn await_answer(client: &Client, set: &ReplicaSet, expected: impl Fn(usize) -> bool) {
+async fn await_reply(client: &Client, set: &ReplicaSet, expected: impl Fn(usize) -> bool) {
     let moved = async {
         while !expected(answering(client, set).await) {
             tokio::time::sleep(Duration::from_millis(100)).await;
@@ -187,7 +187,7 @@ async fn after_the_loss_of_a_secondary_the_next_query_works_on_another() {
     // When the other secondary becomes primary, queries move to a secondary if there is one.
     set.restart(first);
     let primary = set.step_down();
-    await_answer(&queries, &set, |member| member != primary).await;
+    await_reply(&queries, &set, |member| member != primary).await;
     orders.find_one(doc! {}).await.unwrap();
     // A stopped member holds its connections and does not answer; docward closes connections that wait for it.
     let stopped = answering(&queries, &set).await;
@@ -224,11 +224,11 @@ async fn queries_leave_a_secondary_that_lags_and_use_the_primary_last() {
         apply(secondaries[1], "alwaysOn");
         tokio::task::block_in_place(|| docward.wait_for_log(&left(secondaries[1])));
         read.find_one(doc! {}).await.unwrap();
-        await_answer(&queries, &set, |member| member == primary).await;
+        await_reply(&queries, &set, |member| member == primary).await;
         secondaries.iter().for_each(|member| apply(*member, "off"));
         tokio::task::block_in_place(|| docward.wait_for_log(&left(primary)));
         read.find_one(doc! {}).await.unwrap();
-        await_answer(&queries, &set, |member| member != primary).await;
+        await_reply(&queries, &set, |member| member != primary).await;
     };
     story.await;
     writing.abort();

@@ -11,14 +11,14 @@ use super::process::TIMEOUT;
 
 /// The response.
 #[derive(Debug)]
-pub struct Answer {
+pub struct HttpReply {
     pub status: u16,
     /// Names in lower case.
     pub headers: Vec<(String, String)>,
     pub body: String,
 }
 
-impl Answer {
+impl HttpReply {
     pub fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
@@ -29,30 +29,30 @@ impl Answer {
 }
 
 /// GET with a browser's `Host` header.
-pub fn get(address: &str, path: &str) -> Answer {
+pub fn get(address: &str, path: &str) -> HttpReply {
     try_get(address, path).unwrap()
 }
 
 /// GET from an address that another process may be taking over.
-pub fn try_get(address: &str, path: &str) -> io::Result<Answer> {
+pub fn try_get(address: &str, path: &str) -> io::Result<HttpReply> {
     try_request(address, "GET", path, &[("Host", address)], "")
 }
 
 /// POST of JSON.
-pub fn post(address: &str, path: &str, body: &Value) -> Answer {
+pub fn post(address: &str, path: &str, body: &Value) -> HttpReply {
     request(address, "POST", path, &[("Host", address), ("Content-Type", "application/json")], &body.to_string())
 }
 
-pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Answer {
+pub fn request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> HttpReply {
     try_request(address, method, path, headers, body).unwrap()
 }
 
-fn try_request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<Answer> {
-    let mut answer = send(address, method, path, headers, body)?;
-    let (status, headers) = read_head(&mut answer)?;
+fn try_request(address: &str, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> io::Result<HttpReply> {
+    let mut reply = send(address, method, path, headers, body)?;
+    let (status, headers) = read_head(&mut reply)?;
     let mut body = String::new();
-    answer.read_to_string(&mut body)?;
-    Ok(Answer { status, headers, body })
+    reply.read_to_string(&mut body)?;
+    Ok(HttpReply { status, headers, body })
 }
 
 fn send(
@@ -72,13 +72,13 @@ fn send(
     Ok(BufReader::new(stream))
 }
 
-fn read_head(answer: &mut BufReader<TcpStream>) -> io::Result<(u16, Vec<(String, String)>)> {
+fn read_head(reply: &mut BufReader<TcpStream>) -> io::Result<(u16, Vec<(String, String)>)> {
     let mut line = String::new();
-    answer.read_line(&mut line)?;
+    reply.read_line(&mut line)?;
     let status = line.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| io::Error::new(ErrorKind::UnexpectedEof, format!("no answer: {line:?}")))?;
     let mut headers = Vec::new();
-    for line in answer.lines() {
+    for line in reply.lines() {
         let line = line?;
         let Some((name, value)) = line.split_once(':') else { break };
         headers.push((name.to_ascii_lowercase(), value.trim().to_owned()));
@@ -93,14 +93,14 @@ impl Events {
     /// # Errors
     /// The status, if it is not 200.
     pub fn open(address: &str, path: &str) -> Result<Events, u16> {
-        let mut answer = send(address, "GET", path, &[("Host", address)], "").unwrap();
-        let (status, headers) = read_head(&mut answer).unwrap();
+        let mut reply = send(address, "GET", path, &[("Host", address)], "").unwrap();
+        let (status, headers) = read_head(&mut reply).unwrap();
         if status != 200 {
             return Err(status);
         }
         let is_stream = |(name, value): &(String, String)| name == "content-type" && value == "text/event-stream";
         assert!(headers.iter().any(is_stream), "{headers:?}");
-        Ok(Events(answer))
+        Ok(Events(reply))
     }
 
     /// The name and the data of the next event; panics if none arrives in time.

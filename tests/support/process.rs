@@ -145,8 +145,8 @@ pub fn uninterrupted<T>(mut call: impl FnMut() -> io::Result<T>) -> io::Result<T
 pub fn poll<T>(timeout: Duration, mut probe: impl FnMut() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + timeout;
     loop {
-        if let Some(answer) = probe() {
-            return Some(answer);
+        if let Some(reply) = probe() {
+            return Some(reply);
         }
         if Instant::now() > deadline {
             return None;

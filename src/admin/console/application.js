@@ -24,10 +24,10 @@ export function startApplication() {
   addEventListener("hashchange", follow);
 }
 
-/** @param {any} answer of `api/rules` */
-export function showApplications(answer) {
+/** @param {any} reply of `api/rules` */
+export function showApplications(reply) {
   const first = !report.rules.length;
-  report = answer;
+  report = reply;
   offer();
   if (first) follow();
   draw();

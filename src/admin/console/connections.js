@@ -10,7 +10,7 @@ const ROWS = 200;
 
 /** @type {Map<number, {row: HTMLElement, last: HTMLElement, button: HTMLButtonElement}>} by the connection's number */
 const rows = new Map();
-let answer = { connections: [], total: 0, now: 0 };
+let reply = { connections: [], total: 0, now: 0 };
 
 export function startConnections() {
   byId("connections-text").addEventListener("input", draw);
@@ -18,7 +18,7 @@ export function startConnections() {
 
 /** @param {any} listed of `api/connections` */
 export function showConnections(listed) {
-  answer = listed;
+  reply = listed;
   const open = new Set(listed.connections.map((one) => one.connection));
   for (const key of rows.keys()) if (!open.has(key)) rows.delete(key);
   draw();
@@ -26,7 +26,7 @@ export function showConnections(listed) {
 
 /** The open connections of an application. */
 export function connectionsOf(app) {
-  return answer.connections.filter((one) => appOf(one) === app);
+  return reply.connections.filter((one) => appOf(one) === app);
 }
 
 function appOf({ app }) {
@@ -35,12 +35,12 @@ function appOf({ app }) {
 
 function draw() {
   const wanted = /** @type {HTMLInputElement} */ (byId("connections-text")).value.trim().toLowerCase();
-  const found = answer.connections.filter((one) => searched(one).includes(wanted));
+  const found = reply.connections.filter((one) => searched(one).includes(wanted));
   const shown = found.slice(0, ROWS);
   arrange(byId("connections-rows"), shown.map(rowOf));
-  const more = answer.total > answer.connections.length ? `; ${number(answer.connections.length)} are listed` : "";
+  const more = reply.total > reply.connections.length ? `; ${number(reply.connections.length)} are listed` : "";
   setText(byId("connections-shown"),
-    `${number(shown.length)} of ${counted(answer.total, "connection", "connections")}${more}`);
+    `${number(shown.length)} of ${counted(reply.total, "connection", "connections")}${more}`);
 }
 
 function searched({ connection, client, app, users, command, server }) {
@@ -72,7 +72,7 @@ function cells(one) {
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(appOf(one)))),
     element("td", { "data-label": "User" }, user),
     element("td", { "data-label": "Server" }, element("bdi", {}, visible(server))),
-    element("td", { "data-label": "Open for" }, timeElement(since, lasted(answer.now - since))),
+    element("td", { "data-label": "Open for" }, timeElement(since, lasted(reply.now - since))),
     element("td", { class: "number", "data-label": "From client" }, bytes(read.client)),
     element("td", { class: "number", "data-label": "From server" }, bytes(read.server)),
     element("td", { "data-label": "Waits for" }, waits),

@@ -20,7 +20,7 @@ export function startPlayground() {
   const form = /** @type {HTMLFormElement} */ (byId("question"));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
-    answer();
+    reply();
   });
   form.addEventListener("keydown", (event) => {
     if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
@@ -28,24 +28,24 @@ export function startPlayground() {
 }
 
 /** A new question cancels the one before. */
-async function answer() {
+async function reply() {
   asking?.abort();
   const given = (asking = new AbortController());
-  const place = byId("answer");
+  const place = byId("reply");
   place.setAttribute("aria-busy", "true");
-  const shown = await shownAnswer(given.signal);
+  const shown = await shownReply(given.signal);
   if (given !== asking) return;
   place.removeAttribute("aria-busy");
   place.replaceChildren(...shown);
 }
 
-async function shownAnswer(signal) {
+async function shownReply(signal) {
   const field = commandField();
   field.removeAttribute("aria-invalid");
   try {
     return explained(await explain(question(), signal));
   } catch (error) {
-    if (error instanceof RequestError && Array.isArray(error.answer)) return mistakes(error.answer, field);
+    if (error instanceof RequestError && Array.isArray(error.reply)) return mistakes(error.reply, field);
     const what = error instanceof RequestError ? error.message : "docward does not reply; try again.";
     return [element("p", { class: "error" }, visible(what))];
   }
@@ -65,14 +65,14 @@ function commandField() {
   return /** @type {HTMLTextAreaElement} */ (byId("question-command"));
 }
 
-function explained(answer) {
+function explained(reply) {
   return [
-    element("p", { class: "line" }, verdictElement(answer.verdict), ` ${SENTENCES[answer.verdict] ?? ""}`),
-    ...part("Error for the client", answer.message && block(visibleLines(answer.message))),
-    ...part("Matching rules", listed("ul", answer.rules.map(matchedRule))),
-    ...part("Statements", listed("ol", answer.statements.map(statement))),
-    ...part(answer.difference ? "What is sent instead" : "What is sent", sent(answer)),
-    ...answer.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
+    element("p", { class: "line" }, verdictElement(reply.verdict), ` ${SENTENCES[reply.verdict] ?? ""}`),
+    ...part("Error for the client", reply.message && block(visibleLines(reply.message))),
+    ...part("Matching rules", listed("ul", reply.rules.map(matchedRule))),
+    ...part("Statements", listed("ol", reply.statements.map(statement))),
+    ...part(reply.difference ? "What is sent instead" : "What is sent", sent(reply)),
+    ...reply.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
   ];
 }
 

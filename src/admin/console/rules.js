@@ -29,10 +29,10 @@ let all = false;
 let removed = false;
 let opened = 0;
 
-/** @param {any} answer of `api/rules` */
-export function showRules(answer) {
-  report = answer;
-  const keys = new Set(answer.rules.map(keyOf));
+/** @param {any} reply of `api/rules` */
+export function showRules(reply) {
+  report = reply;
+  const keys = new Set(reply.rules.map(keyOf));
   for (const key of rows.keys()) if (!keys.has(key)) rows.delete(key);
   draw();
 }

@@ -11,12 +11,12 @@ const EVENT_LENGTH = 1 << 20;
 export class RequestError extends Error {
   /**
    * @param {number} status
-   * @param {any} answer the JSON body; null if the body is not JSON
+   * @param {any} reply the JSON body; null if the body is not JSON
    */
-  constructor(status, answer) {
-    super(answer?.error ?? `the admin address replied with status ${status}`);
+  constructor(status, reply) {
+    super(reply?.error ?? `the admin address replied with status ${status}`);
     this.status = status;
-    this.answer = answer;
+    this.reply = reply;
   }
 }
 

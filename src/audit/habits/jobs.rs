@@ -35,7 +35,7 @@ impl Claims {
 
 impl Jobs {
     pub(super) fn write(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
-        let found_none = seen.recorded.answer.as_ref().is_some_and(|answer| answer.n == Some(0));
+        let found_none = seen.recorded.reply.as_ref().is_some_and(|reply| reply.n == Some(0));
         if write.multi || found_none {
             return;
         }

@@ -110,14 +110,14 @@ impl SeenWrite<'_> {
 
     /// Whether the write can have inserted its document; without a reply it is not known.
     fn may_insert(&self, write: &AuditedWrite<'_>) -> bool {
-        let changed = self.recorded.answer.as_ref().and_then(|answer| answer.modified);
+        let changed = self.recorded.reply.as_ref().and_then(|reply| reply.modified);
         write.upsert && self.before.is_none() && changed.unwrap_or_default() == 0
     }
 
     /// Whether the write has inserted its document.
     fn inserts(&self, write: &AuditedWrite<'_>) -> bool {
-        let answer = self.recorded.answer.as_ref();
-        self.may_insert(write) && answer.is_some_and(|answer| answer.n == Some(1) && answer.modified == Some(0))
+        let reply = self.recorded.reply.as_ref();
+        self.may_insert(write) && reply.is_some_and(|reply| reply.n == Some(1) && reply.modified == Some(0))
     }
 
     fn count(&self, evidence: &mut Evidence) {
@@ -219,7 +219,7 @@ impl HabitCounts {
             before: stored.selected(&namespace, write.filter),
             was_read: stored.last_read(&namespace, write.filter, client.connection).is_some(),
         };
-        let failed = is_single && recorded.answer.as_ref().is_some_and(|answer| !answer.is_ok());
+        let failed = is_single && recorded.reply.as_ref().is_some_and(|reply| !reply.is_ok());
         let habits = self.collections.entry(namespace.clone()).or_default();
         match write.change {
             WriteAction::Insert(document) => {

@@ -60,8 +60,7 @@ impl NumberHabits {
             let largest = self.largest.get(field).copied();
             let numbered = self.numbered.entry(field.to_owned()).or_default();
             seen.count(&mut numbered.evidence);
-            let failed =
-                seen.recorded.answer.as_ref().is_some_and(|answer| answer.write_errors.contains(&DUPLICATE_KEY));
+            let failed = seen.recorded.reply.as_ref().is_some_and(|reply| reply.write_errors.contains(&DUPLICATE_KEY));
             match largest {
                 _ if failed => numbered.duplicates += 1,
                 Some(largest) if number == largest => numbered.duplicates += 1,

@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::audit::capture::Record;
 use crate::audit::log::LogReader;
-use crate::audit::{Answer, RecordedCommand, RecordedContent, Unreadable, profile};
+use crate::audit::{RecordedCommand, RecordedContent, ReplySummary, Unreadable, profile};
 use crate::cli::traffic::entries::{CaptureDamage, FileKind, TrafficEntries};
 use crate::command::{CommandClass, Namespace};
 use crate::document::{CowDocument, Document};
@@ -21,7 +21,7 @@ const WAITING: usize = 1024;
 #[derive(Debug)]
 enum RecordedEntry {
     Command { stream: u64, milliseconds: i64, app: Option<String>, command: CowDocument<'static>, took: Option<u64> },
-    Reply { stream: u64, microseconds: u64, answer: Answer },
+    Reply { stream: u64, microseconds: u64, reply: ReplySummary },
     Hidden { stream: u64, milliseconds: i64 },
     Servers(Vec<String>),
 }
@@ -109,8 +109,8 @@ impl ActionSource {
                     PlannedCommand::LeftOut(_) => {}
                 }
             }
-            RecordedEntry::Reply { stream, microseconds, answer } => {
-                if let Some(reply) = self.planner.reply(stream, microseconds, &answer) {
+            RecordedEntry::Reply { stream, microseconds, reply } => {
+                if let Some(reply) = self.planner.reply(stream, microseconds, &reply) {
                     self.recorded.reply(reply.name, reply.microseconds);
                 }
             }
@@ -208,8 +208,8 @@ fn of_record(record: Record<'_>) -> RecordedEntry {
             command: CowDocument::build(|w| w.elements(command)),
             took: None,
         },
-        Record::Reply { connection, microseconds, answer } => {
-            RecordedEntry::Reply { stream: connection.cast_unsigned(), microseconds, answer }
+        Record::Reply { connection, microseconds, reply } => {
+            RecordedEntry::Reply { stream: connection.cast_unsigned(), microseconds, reply }
         }
         Record::Servers(servers) => RecordedEntry::Servers(servers),
     }

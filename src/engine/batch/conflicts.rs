@@ -95,8 +95,8 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Checks what the filter of a statement matches, after the statement itself matched nothing or failed to insert.
-    /// `answer` is the reply to the statement.
-    pub(super) async fn check_after(&mut self, group: Group, index: usize, answer: Vec<u8>, port: &Port) -> Flow {
+    /// `reply` is the reply to the statement.
+    pub(super) async fn check_after(&mut self, group: Group, index: usize, reply: Vec<u8>, port: &Port) -> Flow {
         let group = Group { next_numbers: Vec::new(), ..group };
         let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
         let stored = found.document();
@@ -118,13 +118,13 @@ impl<'f> BatchJob<'f> {
             (None, UpsertStage::Insert, _) if group.attempts < MAX_INSERTS => {
                 self.continue_with(Group { attempts, ..group })
             }
-            (None, UpsertStage::Insert, _) => return self.as_answered(group, &answer),
+            (None, UpsertStage::Insert, _) => return self.pass_on_reply(group, &reply),
             (Some(_), UpsertStage::Whole | UpsertStage::Update, _) if let Some(counting) = self.count_again(&group) => {
                 self.continue_with(counting);
             }
             _ => match self.rejection_of_no_match(index, stored) {
                 Some(rejected) => self.reject_unmatched(index, rejected, port),
-                None => return self.as_answered(group, &answer),
+                None => return self.pass_on_reply(group, &reply),
             },
         }
         Flow::Continue(())
@@ -210,7 +210,7 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Passes the server's reply to the statement to the client.
-    fn as_answered(&mut self, group: Group, frame: &[u8]) -> Flow {
+    fn pass_on_reply(&mut self, group: Group, frame: &[u8]) -> Flow {
         let Ok(reply) = Reply::parse(frame) else { return close("the server's reply to a write cannot be parsed") };
         if self.batch.form == WriteForm::FindAndModify {
             self.note_results(&reply, &group.statements);

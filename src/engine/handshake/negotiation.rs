@@ -1,6 +1,6 @@
 //! Negotiates compression with the client and the upstream in hellos; the result holds until the next hello.
 //!
-//! By default docward forwards the client's list without the compressors it does not support, and the server's answer
+//! By default docward forwards the client's list without the compressors it does not support, and the server's reply
 //! goes to the client: both connections use the same ones. If docward has its own list for the upstream, it
 //! negotiates with each side separately and converts messages between them.
 
@@ -82,15 +82,15 @@ impl Negotiation {
         (offered.len() != names).then(|| with_compression(hello, &offered))
     }
 
-    /// Takes the upstream's answer and returns the list for the client.
+    /// Takes the upstream's reply and returns the list for the client.
     pub(super) fn agree(&mut self, reply: Document<'_>) -> SmallVec<[Compressor; 3]> {
-        let answer = reply.get(COMPRESSION);
-        if answer.is_some() {
-            self.upstream = known(answer);
+        let list = reply.get(COMPRESSION);
+        if list.is_some() {
+            self.upstream = known(list);
         }
         match &self.own {
             // A server repeats the previous agreement if the hello has no list, so a missing list changes nothing.
-            None if answer.is_some() => self.client = self.upstream.clone(),
+            None if list.is_some() => self.client = self.upstream.clone(),
             Some(own) => self.upstream.retain(|known| own.iter().any(|method| method.compressor == *known)),
             None => return CompressorList::new(),
         }
@@ -192,7 +192,7 @@ mod tests {
         assert!(both.is_agreed_with_client(Snappy) && !both.is_agreed_with_client(Zstd));
         assert_eq!(both.for_upstream(Some(Snappy)), Some(Snappy.into()));
         assert_eq!(both.for_upstream(None), None);
-        // A hello without the field changes nothing, whether or not the server repeats its answer.
+        // A hello without the field changes nothing, whether or not the server repeats its list.
         for reply in [doc! {}, doc! {"compression": ["snappy"]}] {
             assert_eq!(offer(&mut both, doc! {"hello": 1}), doc! {"hello": 1});
             agree(&mut both, reply);

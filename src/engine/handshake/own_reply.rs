@@ -84,11 +84,11 @@ impl OwnHello {
     }
 
     /// Returns the time that the reply may wait, in milliseconds, if the client already knows the topology version of
-    /// `answer`, the member's last reply.
+    /// `member_reply`, the member's last reply.
     #[must_use]
-    pub fn waits(&self, answer: &[u8]) -> Option<u64> {
+    pub fn waits(&self, member_reply: &[u8]) -> Option<u64> {
         let known = self.topology_version.as_deref()?;
-        let message = Message::parse(answer).ok()?;
+        let message = Message::parse(member_reply).ok()?;
         let current = Document::parse(message.body).ok()?.get("topologyVersion")?.as_document()?;
         let known = Document::parse(known).ok()?;
         let same_process = known.get("processId").map(|id| id.bytes) == current.get("processId").map(|id| id.bytes);
@@ -96,11 +96,17 @@ impl OwnHello {
         self.max_await.filter(|_| same_process && counter(known) >= counter(current))
     }
 
-    /// Returns the reply, made of `answer`, the member's last reply. `response_to` is the message that it answers:
-    /// further replies of a stream answer the one before. Returns `None` if `answer` cannot be parsed.
+    /// Returns the reply, made of `member_reply`, the member's last reply. `response_to` is the message that it belongs to:
+    /// further replies of a stream belong to the one before. Returns `None` if `member_reply` cannot be parsed.
     #[must_use]
-    pub fn reply(&self, answer: &[u8], request_id: i32, response_to: i32, additions: Additions<'_>) -> Option<Vec<u8>> {
-        let message = Message::parse(answer).ok()?;
+    pub fn reply(
+        &self,
+        member_reply: &[u8],
+        request_id: i32,
+        response_to: i32,
+        additions: Additions<'_>,
+    ) -> Option<Vec<u8>> {
+        let message = Message::parse(member_reply).ok()?;
         let member = Document::parse(message.body).ok()?;
         let body = CowDocument::build(|w| self.write(w, member, additions));
         let body = body.as_document().as_bytes();
@@ -109,7 +115,7 @@ impl OwnHello {
         }
         // The server streams only replies that wait.
         let flags = if self.is_stream() { MORE_TO_COME } else { 0 };
-        let mut writer = op_msg::MessageWriter::new(request_id, response_to, flags, answer.len() + 64);
+        let mut writer = op_msg::MessageWriter::new(request_id, response_to, flags, member_reply.len() + 64);
         writer.body(|out| out.extend_from_slice(body));
         Some(writer.finish())
     }
@@ -158,7 +164,7 @@ mod tests {
         writer.finish()
     }
 
-    fn answer(counter: i64) -> Vec<u8> {
+    fn member_reply(counter: i64) -> Vec<u8> {
         let process = bson::oid::ObjectId::from_bytes([7; 12]);
         message(
             0,
@@ -177,7 +183,7 @@ mod tests {
     fn the_reply_is_the_members_with_the_clients_names_and_time() {
         let hello = OwnHello::parse(&message(0, &doc! {"isMaster": 1, "helloOk": true, "$db": "admin"})).unwrap();
         let additions = Additions { local_time: 9, connection: 77, ..Additions::default() };
-        let reply = hello.reply(&answer(3), 40, 11, additions).unwrap();
+        let reply = hello.reply(&member_reply(3), 40, 11, additions).unwrap();
         let header = Header::of_frame(&reply).unwrap();
         assert_eq!((header.request_id, header.response_to), (40, 11));
         let body = body_of(&reply);
@@ -195,10 +201,10 @@ mod tests {
             let body = doc! {"hello": 1, "topologyVersion": version, "maxAwaitTimeMS": 10_000_i64, "$db": "admin"};
             OwnHello::parse(&message(EXHAUST_ALLOWED, &body)).unwrap()
         };
-        assert_eq!(hello(3, process).waits(&answer(3)), Some(10_000));
-        assert_eq!(hello(2, process).waits(&answer(3)), None);
-        assert_eq!(hello(3, bson::oid::ObjectId::from_bytes([8; 12])).waits(&answer(3)), None);
-        let reply = hello(3, process).reply(&answer(4), 40, 11, Additions::default()).unwrap();
+        assert_eq!(hello(3, process).waits(&member_reply(3)), Some(10_000));
+        assert_eq!(hello(2, process).waits(&member_reply(3)), None);
+        assert_eq!(hello(3, bson::oid::ObjectId::from_bytes([8; 12])).waits(&member_reply(3)), None);
+        let reply = hello(3, process).reply(&member_reply(4), 40, 11, Additions::default()).unwrap();
         assert_eq!(Message::parse(&reply).unwrap().flags, MORE_TO_COME);
     }
 
@@ -214,7 +220,7 @@ mod tests {
         let login = RawDocumentBuf::try_from(&doc! {"conversationId": 1, "done": false}).unwrap();
         let login = Document::parse(login.as_bytes()).unwrap();
         let additions = Additions { speculative: Some(login), ..Additions::default() };
-        let body = body_of(&hello.reply(&answer(3), 40, 11, additions).unwrap());
+        let body = body_of(&hello.reply(&member_reply(3), 40, 11, additions).unwrap());
         assert_eq!(body.get_document("speculativeAuthenticate").unwrap().get_i32("conversationId").unwrap(), 1);
     }
 }

@@ -1,4 +1,4 @@
-//! Dry runs: results, outcomes and made-up answers.
+//! Dry runs: results, outcomes and made-up replies.
 
 use super::super::{AssumedLookup, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};
 use super::{ClientState, NOW, rules};

@@ -64,8 +64,8 @@ fn the_users_are_queried_once() {
     let mut plan = Plan::new(&replace, &rules, NOW);
     let Step::Exchange(question) = plan.next(Input::Start, &mut client_state) else { panic!("no query of users") };
     assert!(documents(&question).0.contains_key("connectionStatus"));
-    let answer = replies(doc! {"authInfo": {"authenticatedUsers": [{"user": "root", "db": "admin"}]}, "ok": 1.0});
-    assert!(matches!(plan.next(Input::Reply(answer.clone()), &mut client_state), Step::ForwardOriginal { .. }));
+    let reply = replies(doc! {"authInfo": {"authenticatedUsers": [{"user": "root", "db": "admin"}]}, "ok": 1.0});
+    assert!(matches!(plan.next(Input::Reply(reply.clone()), &mut client_state), Step::ForwardOriginal { .. }));
     assert_eq!(client_state.users, Some(vec![("admin".into(), "root".into())]));
     let again = Plan::new(&replace, &rules, NOW).next(Input::Start, &mut client_state);
     assert!(matches!(again, Step::ForwardOriginal { .. }));

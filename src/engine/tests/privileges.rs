@@ -25,17 +25,17 @@ fn insert(collection: &str, flags: u32) -> Vec<u8> {
     )
 }
 
-/// Returns the result of a command with these answers of the server: "numbers", the code of the reply, or the next
+/// Returns the result of a command with these replies of the server: "numbers", the code of the reply, or the next
 /// query.
-fn result(command: &[u8], client_state: &mut ClientState, answers: &[Vec<u8>]) -> String {
+fn result(command: &[u8], client_state: &mut ClientState, replies: &[Vec<u8>]) -> String {
     let rules = rules(&[("d.*", NUMBERED)]);
     let mut plan = Plan::new(command, &rules, NOW);
-    let mut answers = answers.iter();
+    let mut replies = replies.iter();
     let mut step = plan.next(Input::Start, client_state);
     loop {
         step = match step {
-            Step::Exchange(question) => match answers.next() {
-                Some(answer) => plan.next(Input::Reply(answer.to_vec()), client_state),
+            Step::Exchange(question) => match replies.next() {
+                Some(reply) => plan.next(Input::Reply(reply.to_vec()), client_state),
                 None => return documents(&question).0.to_string(),
             },
             Step::Lookup(_) => return "numbers".to_owned(),
@@ -83,8 +83,8 @@ fn privileges_are_matched_as_mongod_matches_them() {
         (doc! {"anyResource": true}, &["find"], insert("c", 0), false),
     ];
     for (resource, actions, command, granted) in cases {
-        let answer = result(&command, &mut ClientState::default(), &[status(1, &[(resource.clone(), actions)])]);
-        assert_eq!(answer == "numbers", granted, "{resource} {actions:?}: {answer}");
+        let reply = result(&command, &mut ClientState::default(), &[status(1, &[(resource.clone(), actions)])]);
+        assert_eq!(reply == "numbers", granted, "{resource} {actions:?}: {reply}");
     }
 }
 

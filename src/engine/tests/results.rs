@@ -16,10 +16,10 @@ fn outcomes(rules: &RuleSet, message: &[u8], reply: &Bson) -> (Vec<(OutcomeKind,
     let step = plan.next(Input::Start, &mut client_state);
     assert!(matches!(step, Step::Exchange(_)), "{step:?}");
     assert!(plan.take_outcomes().iter().all(|outcome| outcome.kind != OutcomeKind::Rewrite), "not final yet");
-    let Step::Reply(answer) = plan.next(Input::Reply(replies(reply.clone())), &mut client_state) else {
+    let Step::Reply(merged) = plan.next(Input::Reply(replies(reply.clone())), &mut client_state) else {
         panic!("no reply")
     };
-    (kinds(&mut plan), documents(&answer).0)
+    (kinds(&mut plan), documents(&merged).0)
 }
 
 fn kinds(plan: &mut Plan<'_>) -> Vec<(OutcomeKind, u64)> {
@@ -40,8 +40,8 @@ fn a_condition_that_matches_nothing_is_no_match_and_the_reply_is_passed_on() {
         (doc! {"ok": 0.0, "code": 11600, "errmsg": "interrupted"}, OutcomeKind::Rewrite),
         (doc! {"n": 0, "nModified": 0, "writeErrors": [{"index": 0, "code": 2}], "ok": 1.0}, OutcomeKind::Rewrite),
     ] {
-        let (counted, answer) = outcomes(&rules, &update(&[taken(1)]), &reply);
-        assert_eq!((counted, answer), (vec![(expected, 1)], reply));
+        let (counted, merged) = outcomes(&rules, &update(&[taken(1)]), &reply);
+        assert_eq!((counted, merged), (vec![(expected, 1)], reply));
     }
 }
 

@@ -70,7 +70,7 @@ where
         let watched = waiting.watched;
         self.wait_for_room(&frame, watched).await?;
         let (frame, came) = self.decompressed(frame).await?;
-        if self.is_shared() && self.answer_without_rules(&frame, came, waiting).await? {
+        if self.is_shared() && self.reply_without_rules(&frame, came, waiting).await? {
             return Ok(());
         }
         let measured = offload(frame.len(), move || (evaluation_length(&frame), frame));
@@ -177,7 +177,7 @@ where
 
     /// Answers a message of a client that shares connections, if it needs no rule or cannot get a connection; otherwise
     /// takes a connection for it.
-    async fn answer_without_rules(
+    async fn reply_without_rules(
         &mut self,
         frame: &[u8],
         came: Option<Compressor>,
@@ -191,8 +191,8 @@ where
             self.detach(waiting).await?;
         }
         match triage {
-            Triage::Hello => return self.answer_hello(frame, came).await.map(|()| true),
-            Triage::Authenticate { .. } => return self.answer_authentication(frame, came).await.map(|()| true),
+            Triage::Hello => return self.reply_to_hello(frame, came).await.map(|()| true),
+            Triage::Authenticate { .. } => return self.reply_to_authentication(frame, came).await.map(|()| true),
             // The engine rejects the login. It must not take a connection.
             _ if Command::parse(frame).is_ok_and(|command| command.class == CommandClass::Authenticate) => {
                 return Ok(false);

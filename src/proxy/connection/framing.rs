@@ -228,7 +228,7 @@ pub(in crate::proxy) fn sort_reply(
         Some(came) => more_to_come(&came.header, &peek(head, DecompressLimit::UpTo(FLAGS_LENGTH))?),
     };
     let came = came.map(|came| came.compressor);
-    Ok(match pending.answer(header, another_follows)? {
+    Ok(match pending.match_reply(header, another_follows)? {
         ReplyAction::Hello(_) if header.length > MAX_HELLO_LENGTH => {
             return Err(UpstreamFault::HelloTooLong(header.length));
         }

@@ -19,7 +19,7 @@ pub(in crate::proxy) struct ListenerContext<P> {
     pub(in crate::proxy) backend: Backend,
     pub(in crate::proxy) process: Arc<ProcessContext<P>>,
     /// The member's last hello reply; set before its connections drain.
-    pub(in crate::proxy) last_answer: OnceLock<Arc<[u8]>>,
+    pub(in crate::proxy) last_reply: OnceLock<Arc<[u8]>>,
 }
 
 /// The servers of a listener.
@@ -33,7 +33,7 @@ pub(in crate::proxy) enum Backend {
 
 impl<P> ListenerContext<P> {
     pub(in crate::proxy) fn new(backend: Backend, process: Arc<ProcessContext<P>>) -> Self {
-        Self { backend, process, last_answer: OnceLock::new() }
+        Self { backend, process, last_reply: OnceLock::new() }
     }
 
     /// The servers for a new connection, in the order to try them.

@@ -58,11 +58,11 @@ pub(in crate::proxy) struct PendingReplies {
     /// Its span, if it is sampled.
     pub(in crate::proxy) span: Option<Box<OpenSpan>>,
     /// Requests whose replies have begun and are not yet measured.
-    answered: SmallVec<[Answered; 1]>,
+    completed: SmallVec<[CompletedRequest; 1]>,
 }
 
 /// A request whose reply has begun.
-type Answered = (Timing, Option<Box<OpenSpan>>);
+type CompletedRequest = (Timing, Option<Box<OpenSpan>>);
 
 /// When a request was sent, and the time it took until then.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -165,7 +165,7 @@ impl PendingReplies {
     ///
     /// # Errors
     /// [`ReplyOutOfOrder`]: the connection is out of sync.
-    pub(in crate::proxy) fn answer(
+    pub(in crate::proxy) fn match_reply(
         &mut self,
         header: &Header,
         another_follows: bool,
@@ -180,7 +180,7 @@ impl PendingReplies {
         }
         if pending.progress == TimingProgress::Sent {
             pending.progress = TimingProgress::Accounted;
-            self.answered.push((pending.timing, pending.span.take()));
+            self.completed.push((pending.timing, pending.span.take()));
         }
         if another_follows {
             pending.request_id = header.request_id;
@@ -201,19 +201,19 @@ impl PendingReplies {
     }
 
     /// Records that the replies that began in what was read at `came` have been sent.
-    pub(in crate::proxy) fn record_answered(
+    pub(in crate::proxy) fn record_completed(
         &mut self,
         meter: &Meter,
         came: Moment,
         sender: Option<StatementSender<'_>>,
     ) {
-        if self.answered.is_empty() {
+        if self.completed.is_empty() {
             return;
         }
         let now = meter.now();
         // Of several requests in flight only the latest is remembered.
-        let is_latest = self.answered.len() == 1 && self.queue.is_empty();
-        for (timing, span) in std::mem::take(&mut self.answered) {
+        let is_latest = self.completed.len() == 1 && self.queue.is_empty();
+        for (timing, span) in std::mem::take(&mut self.completed) {
             let (own, upstream) = (timing.own + now.since(came), timing.waited + came.since(timing.sent));
             meter.record(timing.command, own, Some(upstream), span);
             if is_latest && let Some(sender) = sender {
@@ -272,7 +272,7 @@ mod tests {
         another_follows: bool,
     ) -> Result<ReplyAction, ReplyOutOfOrder> {
         let header = Header { length: 100, request_id: id, response_to: to, op_code: OpCode::Msg };
-        pending.answer(&header, another_follows)
+        pending.match_reply(&header, another_follows)
     }
 
     #[test]
@@ -317,9 +317,9 @@ mod tests {
         answer(&mut pending, 53, 3, false).unwrap();
         let expected = Timing { command: CommandName::from_bytes(b"find"), own: 7, waited: 9, ..Timing::default() };
         let answered: Vec<Timing> =
-            std::mem::take(&mut pending.answered).into_iter().map(|(timing, _)| timing).collect();
+            std::mem::take(&mut pending.completed).into_iter().map(|(timing, _)| timing).collect();
         assert_eq!(answered, [expected; 2]);
-        assert!(pending.answered.is_empty());
+        assert!(pending.completed.is_empty());
     }
 
     #[test]

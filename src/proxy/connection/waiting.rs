@@ -186,7 +186,7 @@ where
         let (asked, kind) = (self.listener_context.process.traffic.meter.now(), kind_of(&lookup));
         let found = match self.listener_context.process.rules.service.find(lookup) {
             LookupReply::Ready(found) => found,
-            LookupReply::Pending(answer) => self.while_connected(waiting.watched, answer).await?,
+            LookupReply::Pending(reply) => self.while_connected(waiting.watched, reply).await?,
         };
         let waited = self.listener_context.process.traffic.meter.since(asked);
         waiting.nanoseconds += waited;

@@ -138,7 +138,7 @@ impl<P: Interceptor> Deployment<P> {
         if let Some(pools) = &self.dispatcher.connection_setup.pools {
             let hello = hello_result.hello.as_ref();
             let round_trip = hello_result.round_trip;
-            let member = hello.map(|hello| MemberHello { answer: hello.answer.clone(), round_trip });
+            let member = hello.map(|hello| MemberHello { reply: hello.reply.clone(), round_trip });
             pools.observed(&hello_result.address, member);
         }
         self.membership.note(hello_result);
@@ -153,8 +153,8 @@ impl<P: Interceptor> Deployment<P> {
     fn begin_pools(&self) {
         let Some(pools) = &self.dispatcher.connection_setup.pools else { return };
         for MemberAddress { dial, .. } in self.listener_context.process.members.topology.members() {
-            let answer = self.membership.last_answer(&dial);
-            pools.observed(&dial, answer.map(|answer| MemberHello { answer, round_trip: Duration::ZERO }));
+            let reply = self.membership.last_reply(&dial);
+            pools.observed(&dial, reply.map(|reply| MemberHello { reply, round_trip: Duration::ZERO }));
         }
     }
 
@@ -178,9 +178,9 @@ impl<P: Interceptor> Deployment<P> {
     pub(in crate::proxy) fn drain(&self) {
         for (slot, open) in &self.open {
             let dial = self.listener_context.process.members.topology.dial(*slot);
-            if let Some(answer) = dial.and_then(|dial| self.membership.last_answer(&dial)) {
+            if let Some(reply) = dial.and_then(|dial| self.membership.last_reply(&dial)) {
                 // An error cannot occur: it is set only here, once.
-                let _ = open.listener_context.last_answer.set(answer);
+                let _ = open.listener_context.last_reply.set(reply);
             }
         }
         self.notify_connections(Closing::Drain);

@@ -44,13 +44,13 @@ impl Membership {
     }
 
     pub(in crate::proxy) fn note(&mut self, hello_result: HelloResult) {
-        let answers = hello_result.hello.is_some();
+        let replies = hello_result.hello.is_some();
         self.is_set |= hello_result.hello.as_ref().is_some_and(|hello| !hello.members.is_empty());
         let (address, failure) = (hello_result.address.clone(), hello_result.failure.clone());
         let before = self.seen.insert(address.clone(), hello_result);
         match before.map(|before| before.hello.is_some()) {
-            None | Some(true) if !answers => tracing::warn!("upstream {address} does not answer: {failure}"),
-            Some(false) if answers => tracing::info!("upstream {address} answers"),
+            None | Some(true) if !replies => tracing::warn!("upstream {address} does not answer: {failure}"),
+            Some(false) if replies => tracing::info!("upstream {address} answers"),
             _ => {}
         }
     }
@@ -130,14 +130,14 @@ impl Membership {
     pub(in crate::proxy) fn status(&self, member: &MemberAddress) -> MemberStatus {
         let hello_result = self.seen.get(&member.dial);
         let hello = hello_result.and_then(|hello_result| hello_result.hello.as_ref());
-        let no_answer =
+        let no_reply =
             || hello_result.map_or_else(|| "it has not been asked yet".to_owned(), |seen| seen.failure.clone());
         MemberStatus {
             name: member.name.clone(),
             address: member.dial.to_string(),
             role: hello.map(|hello| hello.role.as_str()),
             answers: hello.is_some(),
-            failure: hello.map_or_else(no_answer, |_| String::new()),
+            failure: hello.map_or_else(no_reply, |_| String::new()),
             listener: None,
             advertised: None,
             connections: 0,
@@ -161,8 +161,8 @@ impl Membership {
     }
 
     /// The last hello reply of a server, if it answered.
-    pub(in crate::proxy) fn last_answer(&self, address: &Address) -> Option<Arc<[u8]>> {
-        self.hello(address).map(|hello| hello.answer.clone())
+    pub(in crate::proxy) fn last_reply(&self, address: &Address) -> Option<Arc<[u8]>> {
+        self.hello(address).map(|hello| hello.reply.clone())
     }
 
     /// The newest view of the set.
@@ -235,10 +235,10 @@ mod tests {
         Hello { me: Some(me.into()), members, role: Role::Secondary, ..Hello::default() }
     }
 
-    fn membership(seeds: &[&str], direct: bool, answers: &[(&str, Option<Hello>)]) -> Membership {
+    fn membership(seeds: &[&str], direct: bool, replies: &[(&str, Option<Hello>)]) -> Membership {
         let upstream = Upstream::plain(seeds.iter().map(|seed| address(seed)).collect(), direct);
         let mut membership = Membership::new(Arc::new(upstream));
-        for (from, hello) in answers {
+        for (from, hello) in replies {
             membership.note(HelloResult {
                 address: address(from),
                 hello: hello.clone(),
@@ -256,10 +256,10 @@ mod tests {
 
     #[test]
     fn the_members_of_a_set_are_dialled_at_the_seed_that_is_them() {
-        let answers = [("10.0.0.1:1", Some(hello("a:1", &["a:1", "b:2"]))), ("x:9", None)];
+        let replies = [("10.0.0.1:1", Some(hello("a:1", &["a:1", "b:2"]))), ("x:9", None)];
         let expected = [("a:1".into(), "10.0.0.1:1".into()), ("b:2".into(), "b:2".into())];
-        assert_eq!(dialled(membership(&["10.0.0.1:1", "x:9"], false, &answers).members()), expected);
-        assert_eq!(dialled(membership(&["10.0.0.1:1"], true, &answers[..1]).members()), expected[..1]);
+        assert_eq!(dialled(membership(&["10.0.0.1:1", "x:9"], false, &replies).members()), expected);
+        assert_eq!(dialled(membership(&["10.0.0.1:1"], true, &replies[..1]).members()), expected[..1]);
     }
 
     #[test]
@@ -299,12 +299,12 @@ mod tests {
         let elected = version(hello("b:1", &["b:1", "c:1"]), 8, Some(2));
         let outdated = version(hello("c:1", &["a:1", "c:1"]), 7, None);
         let ahead = version(hello("c:1", &["c:1"]), 10, None);
-        for (answers, expected) in [
+        for (replies, expected) in [
             (vec![("a:1", Some(stopped.clone())), ("c:1", Some(outdated.clone()))], "a:1 b:1"),
             (vec![("a:1", Some(stopped.clone())), ("b:1", Some(elected.clone()))], "b:1 c:1"),
             (vec![("c:1", Some(outdated)), ("d:1", Some(ahead))], "c:1"),
         ] {
-            let members = membership(&["a:1"], false, &answers).members().unwrap();
+            let members = membership(&["a:1"], false, &replies).members().unwrap();
             assert_eq!(members.iter().map(|member| member.name.as_str()).collect::<Vec<_>>().join(" "), expected);
         }
     }
@@ -315,9 +315,9 @@ mod tests {
         let seconds = Duration::from_secs;
         let member = |name: &str| MemberAddress { dial: address(name), name: name.into() };
         let members = ["p:1", "s:1", "t:1"].map(member);
-        let check_from = |now: &[Address], answers: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
+        let check_from = |now: &[Address], replies: &[(&str, Role, i64, u64)], allowed: Option<u64>, expected: &str| {
             let mut membership = membership(&["p:1"], false, &[]);
-            for (name, role, last_write, after) in answers {
+            for (name, role, last_write, after) in replies {
                 let hello = Hello { role: *role, last_write: Some(last_write * 1000), ..hello(name, &["p:1"]) };
                 membership.note(HelloResult {
                     address: address(name),
@@ -329,10 +329,10 @@ mod tests {
             }
             let chosen = membership.for_queries(&members, allowed.map(seconds), now);
             let chosen: Vec<_> = chosen.iter().map(|address| address.host.as_str()).collect();
-            assert_eq!(chosen.join(" "), expected, "{answers:?}");
+            assert_eq!(chosen.join(" "), expected, "{replies:?}");
         };
         let all = members.each_ref().map(|member| member.dial.clone());
-        let check = |answers: &[_], allowed, expected: &str| check_from(&all, answers, allowed, expected);
+        let check = |replies: &[_], allowed, expected: &str| check_from(&all, replies, allowed, expected);
         let (primary, secondary) = (Role::Primary, Role::Secondary);
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");

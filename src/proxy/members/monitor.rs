@@ -91,7 +91,7 @@ impl Drop for Monitors {
 pub(in crate::proxy) async fn ask_once(upstream: &Upstream, address: &Address) -> HelloResult {
     match upstream.hello(address).await {
         Ok(hello) => hello_result(address, hello, Duration::ZERO),
-        Err(error) => no_answer(address, &error),
+        Err(error) => no_reply(address, &error),
     }
 }
 
@@ -100,7 +100,7 @@ fn hello_result(address: &Address, hello: Hello, round_trip: Duration) -> HelloR
     HelloResult { address, hello: Some(hello), round_trip, failure, at: Instant::now() }
 }
 
-fn no_answer(address: &Address, error: &std::io::Error) -> HelloResult {
+fn no_reply(address: &Address, error: &std::io::Error) -> HelloResult {
     let (address, failure) = (address.clone(), io_reason(error));
     HelloResult { address, hello: None, round_trip: Duration::ZERO, failure, at: Instant::now() }
 }
@@ -116,7 +116,7 @@ async fn watch(
     loop {
         // It returns `Ok` only when the receiver is dropped.
         let Err(error) = follow(&upstream, &address, &results, measured).await else { return };
-        if results.send(no_answer(&address, &error)).await.is_err() {
+        if results.send(no_reply(&address, &error)).await.is_err() {
             return;
         }
         // Failed client connections notify `recheck`. The minimum pause keeps many of them from causing as many

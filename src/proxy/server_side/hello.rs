@@ -35,7 +35,7 @@ pub(in crate::proxy) struct Hello {
     /// As BSON. Sent back, it makes the server delay its reply until its topology changes.
     pub(in crate::proxy) topology_version: Option<Vec<u8>>,
     /// The reply message as received.
-    pub(in crate::proxy) answer: Arc<[u8]>,
+    pub(in crate::proxy) reply: Arc<[u8]>,
 }
 
 /// The current role of a server.
@@ -113,7 +113,7 @@ impl Hello {
                 .get("topologyVersion")
                 .and_then(Value::as_document)
                 .map(|version| version.as_bytes().to_vec()),
-            answer: reply.into(),
+            reply: reply.into(),
         })
     }
 }

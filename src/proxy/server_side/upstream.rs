@@ -85,8 +85,8 @@ impl Upstream {
     pub async fn other_set(&self) -> Option<String> {
         let wanted = self.replica_set.as_deref()?;
         let asked = self.seeds.iter().map(async |seed| Some((seed, self.hello(seed).await.ok()?)));
-        let answers = join_all(asked).await;
-        answers.into_iter().flatten().find_map(|(seed, hello)| not_in(wanted, seed, hello.set.as_deref()))
+        let replies = join_all(asked).await;
+        replies.into_iter().flatten().find_map(|(seed, hello)| not_in(wanted, seed, hello.set.as_deref()))
     }
 
     /// Connects to a server.
@@ -109,7 +109,7 @@ impl Upstream {
     fn explain_no_reply(&self) -> &'static str {
         match self.tls {
             None => {
-                "it closed the connection without an answer; if it requires TLS, add tls=true to the connection string"
+                "it closed the connection without a reply; if it requires TLS, add tls=true to the connection string"
             }
             Some(_) => {
                 "it closed the connection after the TLS handshake; if it requires a client certificate, or another \

@@ -24,7 +24,7 @@ use crate::proxy::transport::listening_sockets::{ListeningSockets, PassedSockets
 /// The confirmation. Versions that also passed connections sent the number of their format; none was 0.
 const CONFIRMED: u8 = 0;
 /// How long the new process waits for the sockets, which are sent immediately.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the old process waits while the new one starts.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -36,12 +36,12 @@ pub(in crate::proxy) struct Predecessor(UnixStream);
 /// not answer.
 ///
 /// # Errors
-/// I/O errors of the socket, or an invalid answer.
+/// I/O errors of the socket, or an invalid reply.
 pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(PassedSockets, Predecessor)>> {
     let mut stream = match UnixStream::connect(path).await {
         Ok(stream) => stream,
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => return Ok(None),
-        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(log_no_answer(path)),
+        Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(log_no_reply(path)),
         Err(error) => return Err(error),
     };
     if let Some(user) = untrusted_user(&stream)? {
@@ -51,10 +51,10 @@ pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(PassedSocke
         );
         return Ok(None);
     }
-    let Ok(answer) = timeout(ANSWER_TIMEOUT, messages::receive(&mut stream)).await else {
-        return Ok(log_no_answer(path));
+    let Ok(reply) = timeout(REPLY_TIMEOUT, messages::receive(&mut stream)).await else {
+        return Ok(log_no_reply(path));
     };
-    let (list, sockets) = answer?.ok_or(ErrorKind::UnexpectedEof)?;
+    let (list, sockets) = reply?.ok_or(ErrorKind::UnexpectedEof)?;
     let purposes: Vec<String> = serde_json::from_slice(&list).map_err(io::Error::other)?;
     if purposes.len() != sockets.len() {
         return Err(io::Error::new(ErrorKind::InvalidData, "the number of passed sockets differs from the list"));
@@ -67,11 +67,11 @@ pub(in crate::proxy) async fn ask(path: &Path) -> io::Result<Option<(PassedSocke
 }
 
 /// Logs that the process did not answer. A process that hangs must not keep this one from starting.
-fn log_no_answer<T>(path: &Path) -> Option<T> {
+fn log_no_reply<T>(path: &Path) -> Option<T> {
     let path = path.display();
     tracing::warn!(
         "--hand-over {path}: the process there does not answer within {} s; starting without it",
-        ANSWER_TIMEOUT.as_secs()
+        REPLY_TIMEOUT.as_secs()
     );
     None
 }

@@ -193,15 +193,10 @@ impl Meter {
     }
 
     /// Records a lookup of this kind that took `nanoseconds`.
-    pub(in crate::proxy) fn looked_up(
-        &self,
-        kind: usize,
-        nanoseconds: u64,
-        answer: &Result<LookupResult, LookupError>,
-    ) {
+    pub(in crate::proxy) fn looked_up(&self, kind: usize, nanoseconds: u64, reply: &Result<LookupResult, LookupError>) {
         let Some(meter) = self.0.as_ref().and_then(|meters| meters.shards.mine().lookups.get(kind)) else { return };
         meter.latency.add(nanoseconds);
-        match answer {
+        match reply {
             Ok(_) => {}
             Err(LookupError::Permanent(_)) => _ = meter.permanent.fetch_add(1, Ordering::Relaxed),
             Err(LookupError::Unavailable(_)) => _ = meter.unavailable.fetch_add(1, Ordering::Relaxed),

@@ -109,7 +109,7 @@ fn errors(report: &ReplayReport, out: &mut String) {
 fn comparison(report: &ReplayReport, out: &mut String) {
     let Some(comparison) = &report.comparison else { return };
     out.push_str("<h2>Differences</h2>\n");
-    note(out, &format!("{} of {} answers are equal.", comparison.equal, comparison.compared));
+    note(out, &format!("{} of {} replies are equal.", comparison.equal, comparison.compared));
     let mut differences: Vec<_> = comparison.differences.iter().collect();
     differences.sort_by_key(|(_, difference)| std::cmp::Reverse(difference.count));
     let rows = differences.into_iter().map(|((name, namespace, what), difference)| {

@@ -80,7 +80,7 @@ fn latencies(report: &ReplayReport, out: &mut String) {
 
 fn comparison(report: &ReplayReport, out: &mut String) {
     let Some(comparison) = &report.comparison else { return };
-    let _ = writeln!(out, "compared answers: {} of {} are equal", comparison.equal, comparison.compared);
+    let _ = writeln!(out, "compared replies: {} of {} are equal", comparison.equal, comparison.compared);
     let mut differences: Vec<_> = comparison.differences.iter().collect();
     differences.sort_by_key(|(_, difference)| std::cmp::Reverse(difference.count));
     for ((name, namespace, what), difference) in differences {

@@ -25,7 +25,7 @@ enum CallOutcome {
     /// The server never received the request.
     Lost,
     /// The server applied it, and the reply was lost.
-    AnswerLost,
+    ReplyLost,
 }
 
 impl FakeStore {
@@ -110,7 +110,7 @@ proptest! {
     #[test]
     fn no_number_is_issued_twice_whatever_fails(
         callers in prop::collection::vec(prop::collection::vec((1u32..5, 1u32..6), 0..6), 1..8),
-        script in prop::collection::vec(prop_oneof![Just(CallOutcome::Granted), Just(CallOutcome::Lost), Just(CallOutcome::AnswerLost)], 0..20),
+        script in prop::collection::vec(prop_oneof![Just(CallOutcome::Granted), Just(CallOutcome::Lost), Just(CallOutcome::ReplyLost)], 0..20),
     ) {
         let all = block_on(async { run(&allocator(&script), callers).await });
         let mut seen = HashSet::new();
@@ -124,7 +124,7 @@ proptest! {
     #[test]
     fn no_number_is_issued_that_was_supplied(
         callers in prop::collection::vec(prop::collection::vec((0u32..4, 1u32..8, prop::collection::vec(1i64..40, 0..3)), 0..6), 1..6),
-        script in prop::collection::vec(prop_oneof![4 => Just(CallOutcome::Granted), 1 => Just(CallOutcome::Lost), 1 => Just(CallOutcome::AnswerLost)], 0..20),
+        script in prop::collection::vec(prop_oneof![4 => Just(CallOutcome::Granted), 1 => Just(CallOutcome::Lost), 1 => Just(CallOutcome::ReplyLost)], 0..20),
     ) {
         let allocator = || allocator(&script);
         let (issued, provided) = block_on(async {
@@ -241,7 +241,7 @@ async fn blocks_of_one_are_not_leased_in_advance() {
 
 #[tokio::test]
 async fn a_failed_advance_lease_is_retried_by_the_next_request() {
-    let allocator = allocator(&[CallOutcome::Granted, CallOutcome::Lost, CallOutcome::AnswerLost]);
+    let allocator = allocator(&[CallOutcome::Granted, CallOutcome::Lost, CallOutcome::ReplyLost]);
     for (number, calls) in [(1, 1), (2, 1), (3, 2), (4, 3)] {
         assert_eq!(numbers(&allocator, request("k", 1, 4)).await, Ok(vec![number]));
         settle().await;

@@ -114,5 +114,5 @@ impl Workload for Together {
 }
 
 fn is_rejected(operation: &Operation) -> bool {
-    operation.answer.outcome == Outcome::Rejected
+    operation.reply.outcome == Outcome::Rejected
 }

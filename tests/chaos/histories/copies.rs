@@ -122,7 +122,7 @@ impl Workload for Referenced {
         let tokens = stored.of(REFERENCES).iter().map(|one| one.get_str("token").unwrap().to_owned());
         let mut faults = written_once(history, tokens);
         let acknowledged = |kind: &'static str| {
-            history.iter().filter(move |operation| operation.kind == kind && operation.answer.is_acknowledged())
+            history.iter().filter(move |operation| operation.kind == kind && operation.reply.is_acknowledged())
         };
         let id = |operation: &Operation| operation.details.get_i32("id").unwrap();
         let deleted: BTreeMap<i32, &Operation> =

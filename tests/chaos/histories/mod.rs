@@ -150,7 +150,7 @@ fn written_once(history: &[Operation], found: impl IntoIterator<Item = String>) 
         *counts.entry(token).or_default() += 1;
     }
     let expected = |operation: &Operation| {
-        let outcome = operation.answer.outcome;
+        let outcome = operation.reply.outcome;
         operation.tokens.clone().into_iter().map(move |token| (token, outcome))
     };
     verify::written_once(history.iter().flat_map(expected), counts)
@@ -173,7 +173,7 @@ fn at_work(workload: &dyn Workload, writers: Vec<Writer>, meanwhile: impl FnOnce
             while !stopping.load(Ordering::Relaxed) {
                 let before = writer.history.len();
                 workload.step(&mut writer);
-                let added = writer.history[before..].iter().filter(|operation| operation.answer.is_acknowledged());
+                let added = writer.history[before..].iter().filter(|operation| operation.reply.is_acknowledged());
                 acknowledged.fetch_add(added.count(), Ordering::Relaxed);
                 std::thread::sleep(PAUSE);
             }
@@ -233,9 +233,9 @@ fn checked(workload: &dyn Workload, stage: &mut Stage, duration: Duration) -> Ve
 fn print_summary(workload: &dyn Workload, history: &[Operation]) {
     let mut kinds: BTreeMap<&str, [usize; 3]> = BTreeMap::new();
     let mut errors: BTreeMap<String, usize> = BTreeMap::new();
-    for Operation { kind, answer, .. } in history {
-        kinds.entry(kind).or_default()[answer.outcome as usize] += 1;
-        if let Some(error) = answer.error.as_ref().filter(|_| answer.outcome == Outcome::Unknown) {
+    for Operation { kind, reply, .. } in history {
+        kinds.entry(kind).or_default()[reply.outcome as usize] += 1;
+        if let Some(error) = reply.error.as_ref().filter(|_| reply.outcome == Outcome::Unknown) {
             *errors.entry(error.chars().take(120).collect()).or_default() += 1;
         }
     }

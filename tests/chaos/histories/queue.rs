@@ -98,7 +98,7 @@ fn completions(job: &Document) -> impl Iterator<Item = &Document> {
 /// The worker that got each attempt of each job, from the replies to the claims.
 fn holders(history: &[Operation]) -> impl Iterator<Item = ((String, String), usize)> {
     history.iter().filter(|operation| operation.kind == "claim").filter_map(|operation| {
-        let job = operation.answer.document.as_ref()?;
+        let job = operation.reply.document.as_ref()?;
         let attempt = format!("{:?}", job.get("try"));
         Some(((job.get_str("_id").unwrap().to_owned(), attempt), operation.writer))
     })

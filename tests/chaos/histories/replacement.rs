@@ -101,8 +101,8 @@ impl Workload for Merge {
                         && operation.details.get_str("field").is_ok_and(|name| name == field)
                 };
                 let writes: Vec<&Operation> = history.iter().filter(of_field).collect();
-                let last = writes.iter().rfind(|operation| operation.answer.is_acknowledged());
-                let may_be = |operation: &&&Operation| operation.answer.outcome == Outcome::Unknown;
+                let last = writes.iter().rfind(|operation| operation.reply.is_acknowledged());
+                let may_be = |operation: &&&Operation| operation.reply.outcome == Outcome::Unknown;
                 let values = last.into_iter().chain(writes.iter().filter(may_be));
                 let value = document.get_str(&field).ok();
                 let mut values = values.map(|operation| operation.details.get_str("value").ok());

@@ -51,7 +51,7 @@ impl Workload for SchemaVersion {
 
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {
         let is_new = |id: Option<&Bson>| {
-            let new = |operation: &&Operation| operation.kind == "new" && operation.answer.is_acknowledged();
+            let new = |operation: &&Operation| operation.kind == "new" && operation.reply.is_acknowledged();
             history.iter().filter(new).any(|operation| operation.details.get("id") == id)
         };
         let mut faults = Vec::new();

@@ -38,7 +38,7 @@ impl Workload for Throttle {
         for _ in 0..3 {
             self.step(writer);
         }
-        assert!(writer.history.iter().all(|operation| operation.answer.is_acknowledged()), "{:?}", writer.history);
+        assert!(writer.history.iter().all(|operation| operation.reply.is_acknowledged()), "{:?}", writer.history);
     }
 
     fn faults(&self, history: &[Operation], stored: &Stored) -> Vec<String> {

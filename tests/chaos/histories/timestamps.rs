@@ -85,9 +85,9 @@ fn newest(history: &[Operation], document: &Document, field: &str) -> Option<Str
     };
     let time = |operation: &Operation| operation.details.get_i64("time").unwrap();
     let writes: Vec<&Operation> = history.iter().filter(writes_it).collect();
-    let acknowledged = writes.iter().filter(|operation| operation.answer.is_acknowledged());
+    let acknowledged = writes.iter().filter(|operation| operation.reply.is_acknowledged());
     let newest = acknowledged.map(|operation| time(operation)).max().unwrap_or(0);
-    let possible = |operation: &&Operation| operation.answer.outcome != Outcome::Rejected && time(operation) == stored;
+    let possible = |operation: &&Operation| operation.reply.outcome != Outcome::Rejected && time(operation) == stored;
     if stored < newest {
         return Some(format!("an older write of {field} won over {newest}: {document}"));
     }

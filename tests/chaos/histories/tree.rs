@@ -2,7 +2,7 @@
 
 use bson::{Document, doc};
 
-use super::writer::{Answer, Operation, Writer};
+use super::writer::{ClientOutcome, Operation, Writer};
 use super::{Stored, Workload, written_once};
 use crate::journal::Outcome;
 use crate::verify;
@@ -65,7 +65,7 @@ impl Workload for Tree {
         for delete in history.iter().filter(|operation| operation.kind == "delete") {
             let leaf = delete.details.get_str("leaf").unwrap().to_owned();
             let is_there = tokens.contains(&leaf);
-            match delete.answer.outcome {
+            match delete.reply.outcome {
                 Outcome::Acknowledged if is_there => faults.push(format!("{leaf} was deleted")),
                 // It was deleted, so it existed.
                 Outcome::Acknowledged | Outcome::Unknown if !is_there => {
@@ -89,7 +89,7 @@ fn placed(writer: &Writer, parent: &str) -> Option<String> {
     Some(format!("{}{parent},", above.get_str("path").unwrap_or(",")))
 }
 
-fn add(writer: &Writer, mut node: Document) -> Answer {
+fn add(writer: &Writer, mut node: Document) -> ClientOutcome {
     if !writer.is_protected {
         let parent = node.get_str("parent").ok().map(str::to_owned);
         node.insert("path", parent.and_then(|parent| placed(writer, &parent)));
@@ -97,7 +97,7 @@ fn add(writer: &Writer, mut node: Document) -> Answer {
     writer.insert("tree", [node])
 }
 
-fn relocate(writer: &Writer, node: &str, parent: &str, token: &str) -> Answer {
+fn relocate(writer: &Writer, node: &str, parent: &str, token: &str) -> ClientOutcome {
     let mut place = doc! { "parent": parent };
     if !writer.is_protected {
         place.insert("path", placed(writer, parent));

@@ -16,7 +16,7 @@ use support::random::Random;
 
 /// The result of an operation.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
+pub(super) struct ClientOutcome {
     pub(super) outcome: Outcome,
     /// The document that a findAndModify returned.
     pub(super) document: Option<Document>,
@@ -33,7 +33,7 @@ pub(super) struct Operation {
     /// Data for the workload's checker.
     pub(super) details: Document,
     pub(super) writer: usize,
-    pub(super) answer: Answer,
+    pub(super) reply: ClientOutcome,
     pub(super) began: Instant,
     pub(super) ended: Instant,
 }
@@ -91,34 +91,34 @@ impl Writer {
         kind: &'static str,
         tokens: impl IntoIterator<Item = String>,
         details: Document,
-        operate: impl FnOnce(&Writer) -> Answer,
-    ) -> Answer {
+        operate: impl FnOnce(&Writer) -> ClientOutcome,
+    ) -> ClientOutcome {
         let began = Instant::now();
-        let answer = operate(self);
+        let reply = operate(self);
         self.history.push(Operation {
             kind,
             tokens: tokens.into_iter().collect(),
             details,
             writer: self.number,
-            answer: answer.clone(),
+            reply: reply.clone(),
             began,
             ended: Instant::now(),
         });
-        answer
+        reply
     }
 
     /// One `insertOne` or one ordered `insertMany`.
-    pub(super) fn insert(&self, collection: &str, documents: impl IntoIterator<Item = Document>) -> Answer {
+    pub(super) fn insert(&self, collection: &str, documents: impl IntoIterator<Item = Document>) -> ClientOutcome {
         let mut documents: Vec<Document> = documents.into_iter().collect();
         let collection = self.collection(collection);
         let inserted = match documents.len() {
             1 => self.wait(async { collection.insert_one(documents.remove(0)).await.map(drop) }),
             _ => self.wait(async { collection.insert_many(documents).await.map(drop) }),
         };
-        Answer::of(inserted.map(|()| true))
+        ClientOutcome::of(inserted.map(|()| true))
     }
 
-    pub(super) fn update(&self, filter: Document, change: impl Into<UpdateModifications>) -> Answer {
+    pub(super) fn update(&self, filter: Document, change: impl Into<UpdateModifications>) -> ClientOutcome {
         self.update_in(self.name, filter, change)
     }
 
@@ -127,19 +127,19 @@ impl Writer {
         collection: &str,
         filter: Document,
         change: impl Into<UpdateModifications>,
-    ) -> Answer {
+    ) -> ClientOutcome {
         let update = self.collection(collection);
         let updated = self.wait(async { update.update_one(filter, change).await });
-        Answer::of(updated.map(has_written))
+        ClientOutcome::of(updated.map(has_written))
     }
 
     /// Several updates in one transaction, which aborts if one of them matches nothing or fails.
-    pub(super) fn update_together(&self, updates: impl IntoIterator<Item = (Document, Document)>) -> Answer {
+    pub(super) fn update_together(&self, updates: impl IntoIterator<Item = (Document, Document)>) -> ClientOutcome {
         let collection = self.collection(self.name);
         self.wait(async {
             let mut session = match collection.client().start_session().await {
                 Ok(session) => session,
-                Err(error) => return Answer::of(Err(error)),
+                Err(error) => return ClientOutcome::of(Err(error)),
             };
             session.start_transaction().await.unwrap();
             for (filter, change) in updates {
@@ -147,59 +147,67 @@ impl Writer {
                 if !updated.as_ref().is_ok_and(|updated| updated.matched_count > 0) {
                     let _ = session.abort_transaction().await;
                     let error = updated.err().map(|error| short(&error));
-                    return Answer { outcome: Outcome::Rejected, document: None, error };
+                    return ClientOutcome { outcome: Outcome::Rejected, document: None, error };
                 }
             }
             loop {
                 match session.commit_transaction().await {
                     Err(error) if error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT) => {}
-                    Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => return Answer::of(Ok(false)),
-                    result => return Answer::of(result.map(|()| true)),
+                    Err(error) if error.contains_label(TRANSIENT_TRANSACTION_ERROR) => {
+                        return ClientOutcome::of(Ok(false));
+                    }
+                    result => return ClientOutcome::of(result.map(|()| true)),
                 }
             }
         })
     }
 
-    pub(super) fn update_many(&self, filter: Document, change: Document) -> Answer {
+    pub(super) fn update_many(&self, filter: Document, change: Document) -> ClientOutcome {
         let update = self.collection(self.name);
         let updated = self.wait(async { update.update_many(filter, change).await });
-        Answer::of(updated.map(has_written))
+        ClientOutcome::of(updated.map(has_written))
     }
 
     /// `updateOne` with `upsert: true`.
-    pub(super) fn upsert(&self, filter: Document, change: Document) -> Answer {
+    pub(super) fn upsert(&self, filter: Document, change: Document) -> ClientOutcome {
         let update = self.collection(self.name);
         let updated = self.wait(async { update.update_one(filter, change).upsert(true).await });
-        Answer::of(updated.map(has_written))
+        ClientOutcome::of(updated.map(has_written))
     }
 
-    pub(super) fn replace(&self, filter: Document, document: Document, upsert: bool) -> Answer {
+    pub(super) fn replace(&self, filter: Document, document: Document, upsert: bool) -> ClientOutcome {
         let update = self.collection(self.name);
         let replaced = self.wait(async { update.replace_one(filter, document).upsert(upsert).await });
-        Answer::of(replaced.map(has_written))
+        ClientOutcome::of(replaced.map(has_written))
     }
 
     /// `findOneAndUpdate` that returns the new document.
-    pub(super) fn find_and_update(&self, collection: &str, filter: Document, change: Document, upsert: bool) -> Answer {
+    pub(super) fn find_and_update(
+        &self,
+        collection: &str,
+        filter: Document,
+        change: Document,
+        upsert: bool,
+    ) -> ClientOutcome {
         let collection = self.collection(collection);
         let update = collection.find_one_and_update(filter, change);
         let updated = self.wait(async { update.upsert(upsert).return_document(ReturnDocument::After).await });
         match updated {
-            Ok(document) => Answer { document: document.clone(), ..Answer::of(Ok(document.is_some())) },
-            Err(error) => Answer::of(Err(error)),
+            Ok(document) => ClientOutcome { document: document.clone(), ..ClientOutcome::of(Ok(document.is_some())) },
+            Err(error) => ClientOutcome::of(Err(error)),
         }
     }
 
-    pub(super) fn delete(&self, filter: Document) -> Answer {
+    pub(super) fn delete(&self, filter: Document) -> ClientOutcome {
         let collection = self.collection(self.name);
         let deleted = self.wait(async { collection.delete_one(filter).await });
-        Answer::of(deleted.map(|deleted| deleted.deleted_count > 0))
+        ClientOutcome::of(deleted.map(|deleted| deleted.deleted_count > 0))
     }
 
-    pub(super) fn delete_many(&self, filter: Document) -> Answer {
+    pub(super) fn delete_many(&self, filter: Document) -> ClientOutcome {
         let collection = self.collection(self.name);
         let deleted = self.wait(async { collection.delete_many(filter).await });
-        Answer::of(deleted.map(|deleted| deleted.deleted_count > 0))
+        ClientOutcome::of(deleted.map(|deleted| deleted.deleted_count > 0))
     }
 
     /// A document of the workload's first collection; `None` also if the read fails.
@@ -236,16 +244,16 @@ impl Writer {
     }
 }
 
-impl Answer {
+impl ClientOutcome {
     /// The result of an operation that reports whether it found a document.
-    fn of(result: Result<bool, Error>) -> Answer {
+    fn of(result: Result<bool, Error>) -> ClientOutcome {
         let (outcome, error) = match result {
             Ok(true) => (Outcome::Acknowledged, None),
             Ok(false) => (Outcome::Rejected, None),
             Err(error) if was_rejected(&error) => (Outcome::Rejected, Some(short(&error))),
             Err(error) => (Outcome::Unknown, Some(format!("{} {:?}", short(&error), error.labels()))),
         };
-        Answer { outcome, document: None, error }
+        ClientOutcome { outcome, document: None, error }
     }
 
     pub(super) fn is_acknowledged(&self) -> bool {

@@ -390,13 +390,13 @@ pub(super) fn fresh_uuid() -> Bson {
 
 /// The reply.
 #[derive(Debug)]
-enum Answer {
+enum ClientOutcome {
     Replies(Vec<Document>),
     Silent,
     Closed,
 }
 
-fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &IndirectWrite) -> Answer {
+fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &IndirectWrite) -> ClientOutcome {
     let mut replies = Vec::new();
     for sent in &indirect_write.steps {
         match sent {
@@ -405,7 +405,7 @@ fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &Indi
                 if message.flags & MORE_TO_COME != 0 {
                     // The reply to the next message arrives when this one is done.
                     client.command("admin", doc! { "ping": 1 });
-                    return Answer::Silent;
+                    return ClientOutcome::Silent;
                 }
             }
             Sent::Frame(frame) => client.send_bytes(&frame.to_bytes()),
@@ -415,18 +415,18 @@ fn send_indirect_write(client: &mut Client, address: &str, indirect_write: &Indi
             Some(frame) => replies.push(Message::parse(&frame).body().clone()),
             None => {
                 *client = Client::connect(address);
-                return Answer::Closed;
+                return ClientOutcome::Closed;
             }
         }
     }
-    Answer::Replies(replies)
+    ClientOutcome::Replies(replies)
 }
 
-fn check(indirect_write: &IndirectWrite, collection: &str, answer: &Answer) {
+fn check(indirect_write: &IndirectWrite, collection: &str, reply: &ClientOutcome) {
     let name = indirect_write.name;
-    match (indirect_write.handling, answer) {
-        (Dead, Answer::Replies(_)) | (Silent, Answer::Silent) | (Closed, Answer::Closed) => {}
-        (Rejected(code), Answer::Replies(replies)) => {
+    match (indirect_write.handling, reply) {
+        (Dead, ClientOutcome::Replies(_)) | (Silent, ClientOutcome::Silent) | (Closed, ClientOutcome::Closed) => {}
+        (Rejected(code), ClientOutcome::Replies(replies)) => {
             let errors = errors(&replies[0]);
             let explained = |(found, text): &(i32, String)| *found == code && text.contains("docward");
             assert!(!errors.is_empty() && errors.iter().all(explained), "{name} on {collection}: {replies:?}");
@@ -435,7 +435,7 @@ fn check(indirect_write: &IndirectWrite, collection: &str, answer: &Answer) {
                 assert_eq!(info.get_str("rule").unwrap(), collection, "{name}: {replies:?}");
             }
         }
-        (expected, answer) => panic!("{name} on {collection}: {answer:?} instead of {expected:?}"),
+        (expected, reply) => panic!("{name} on {collection}: {reply:?} instead of {expected:?}"),
     }
 }
 
@@ -468,19 +468,19 @@ fn send_all(
     for index in 0..if directly { count } else { 0 } {
         prepare(setting, collection);
         let indirect_write = indirect_writes(&target(uuid_of(setting, collection))).swap_remove(index);
-        let answer = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
+        let reply = send_indirect_write(&mut setting.direct, &Mongod::shared().address(), &indirect_write);
         let changed = setting.stored(collection) != stored();
         assert_eq!(
             changed, indirect_write.works_directly,
-            "{} directly on {collection}: {answer:?}",
+            "{} directly on {collection}: {reply:?}",
             indirect_write.name
         );
     }
     prepare(setting, collection);
     let (info, uuid) = (setting.info(collection), uuid_of(setting, collection));
     for indirect_write in indirect_writes(&target(uuid)) {
-        let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
-        check(&indirect_write, collection, &answer);
+        let reply = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
+        check(&indirect_write, collection, &reply);
         assert_eq!(setting.stored(collection), stored(), "{} changed {collection}", indirect_write.name);
         assert_eq!(setting.info(collection), info, "{} changed {collection}", indirect_write.name);
     }
@@ -541,7 +541,7 @@ fn indirect_writes_pass_where_no_rule_rejects_them() {
                 if !indirect_write.works_directly {
                     continue;
                 }
-                let answer = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
+                let reply = send_indirect_write(&mut setting.through, &docward().address(), &indirect_write);
                 // If the target cannot be determined, the command is rejected while other rules protect a collection.
                 let rejected = indirect_write.name.starts_with("applyOps")
                     && !matches!(
@@ -549,7 +549,7 @@ fn indirect_writes_pass_where_no_rule_rejects_them() {
                         "applyOps" | "applyOps on admin" | "applyOps, update" | "applyOps, delete"
                     );
                 let changed = setting.stored(collection) != stored();
-                assert_eq!(changed, !rejected, "{} on {collection}: {answer:?}", indirect_write.name);
+                assert_eq!(changed, !rejected, "{} on {collection}: {reply:?}", indirect_write.name);
             }
         }
     }

@@ -55,7 +55,7 @@ pub(in crate::proxy) struct Permit {
     is_shadow: bool,
 }
 
-/// The answer to a request for permits.
+/// The reply to a request for permits.
 #[derive(Debug)]
 pub(in crate::proxy) enum PermitReply {
     Now(Vec<Permit>),

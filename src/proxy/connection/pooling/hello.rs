@@ -47,9 +47,9 @@ impl AwaitedHello {
 /// member does not answer.
 async fn change(hello: OwnHello, mut members: watch::Receiver<Option<MemberHello>>) -> Option<MemberHello> {
     let now = members.borrow().clone()?;
-    let Some(milliseconds) = hello.waits(&now.answer) else { return Some(now) };
+    let Some(milliseconds) = hello.waits(&now.reply) else { return Some(now) };
     let is_news =
-        |member: &Option<MemberHello>| member.as_ref().is_none_or(|member| hello.waits(&member.answer).is_none());
+        |member: &Option<MemberHello>| member.as_ref().is_none_or(|member| hello.waits(&member.reply).is_none());
     // Neither a timeout nor a closed channel matters: the current value is the reply.
     let _ = timeout(Duration::from_millis(milliseconds), members.wait_for(is_news)).await;
     members.borrow().clone()

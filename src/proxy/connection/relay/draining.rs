@@ -44,8 +44,7 @@ where
     fn draining_hello(&mut self) -> Option<Vec<u8>> {
         let (request_id, compressor) =
             self.pending.awaited_hello().filter(|_| self.client.handshake.watched && self.is_quiescent())?;
-        let reply =
-            draining_hello(self.listener_context.last_answer.get()?, request_id, self.client.handshake.streams)?;
+        let reply = draining_hello(self.listener_context.last_reply.get()?, request_id, self.client.handshake.streams)?;
         let presentation = self.listener_context.presentation(self.client.local);
         let rewritten = HelloReply::parse(&reply).ok()?.rewrite(&presentation, &mut self.negotiation);
         Some(pack(rewritten.unwrap_or(reply).into(), compressor).into_owned())

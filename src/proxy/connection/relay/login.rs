@@ -39,7 +39,7 @@ where
     P: Interceptor,
 {
     /// Answers a command that may change the client's user.
-    pub(in crate::proxy) async fn answer_authentication(
+    pub(in crate::proxy) async fn reply_to_authentication(
         &mut self,
         frame: &[u8],
         came: Option<Compressor>,

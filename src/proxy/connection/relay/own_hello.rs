@@ -47,7 +47,7 @@ where
     P: Interceptor,
 {
     /// Answers a hello of a client that shares connections.
-    pub(in crate::proxy) async fn answer_hello(&mut self, frame: &[u8], came: Option<Compressor>) -> Result<(), End> {
+    pub(in crate::proxy) async fn reply_to_hello(&mut self, frame: &[u8], came: Option<Compressor>) -> Result<(), End> {
         let hello = OwnHello::parse(frame).map_err(ClientFault::from)?;
         note_client_hello(frame, &mut self.client.state, &mut self.negotiation).map_err(ClientFault::from)?;
         self.client.handshake.note_hello(awaits_news(frame), streams(frame));
@@ -109,7 +109,7 @@ where
         let reply = self.own_hello_reply(&hello, &member, response_to, Additions::default())?;
         let header = header_of(&reply)?;
         let another_follows = hello.is_stream();
-        self.pending.answer(&header, another_follows).map_err(UpstreamFault::from)?;
+        self.pending.match_reply(&header, another_follows).map_err(UpstreamFault::from)?;
         self.client.send(cx, &pack(reply.into(), came))?;
         if another_follows && let Some(pooling) = &mut self.pooling {
             // The client now knows the version of this reply.
@@ -135,7 +135,7 @@ where
             compressors: self.negotiation.client(),
             ..additions
         };
-        let reply = hello.reply(&member.answer, request_id, response_to, additions);
+        let reply = hello.reply(&member.reply, request_id, response_to, additions);
         let reply = reply.ok_or(MEMBER_LOST)?;
         let parsed = HelloReply::parse(&reply).map_err(UpstreamFault::from)?;
         let must_log_in = self.client.state.must_log_in;
@@ -171,6 +171,6 @@ fn is_ok(body: Document<'_>) -> bool {
 }
 
 fn version_of(member: &MemberHello) -> Option<Vec<u8>> {
-    let reply = HelloReply::parse(&member.answer).ok()?;
+    let reply = HelloReply::parse(&member.reply).ok()?;
     reply.body().get("topologyVersion")?.as_document().map(|version| version.as_bytes().to_vec())
 }

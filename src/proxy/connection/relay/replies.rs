@@ -50,7 +50,7 @@ where
                 self.client.count_read(Side::Upstream, read.len());
                 self.forward_replies(cx, read)?;
                 let meter = &self.listener_context.process.traffic.meter;
-                self.pending.record_answered(meter, came, self.client.sender());
+                self.pending.record_completed(meter, came, self.client.sender());
                 self.note_command(came);
                 Ok(StepProgress::Moved)
             }

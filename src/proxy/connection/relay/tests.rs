@@ -143,7 +143,7 @@ fn listener_context<P: Interceptor>(
 ) -> ListenerContext<P> {
     let member = MemberAddress { dial: Address { host: "a".into(), port: 1 }, name: "a:1".into() };
     let slot = ListenerSlot { listen: "127.0.0.1:27018".parse().unwrap(), advertise: None, member: Some(member) };
-    let answer = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
+    let reply = hello(7, 0, 0, &doc! {"setName": "s", "me": "a:1", "isWritablePrimary": true});
     let process = ProcessContext {
         rules: RuleContext {
             current: Arc::new(ArcSwap::from_pointee(interceptor)),
@@ -163,7 +163,7 @@ fn listener_context<P: Interceptor>(
     };
     let backend = Backend::Member { slot: 0, closing: Arc::default() };
     let context = ListenerContext::new(backend, Arc::new(process));
-    context.last_answer.set(Arc::from(answer)).unwrap();
+    context.last_reply.set(Arc::from(reply)).unwrap();
     context
 }
 
@@ -311,10 +311,10 @@ async fn plans_are_carried_out_step_by_step() {
     let large = frame(1, 0, 0, &[&b"je"[..], &[b'x'; 300_000]].concat());
     client.write_all(&large).await.unwrap();
     assert_eq!(read_frame(&mut upstream).await, frame(900, 0, 0, b"exchanged"));
-    let answer = vec![b'y'; 300_000];
-    let reply = frame(50, 900, 0, &answer);
+    let body = vec![b'y'; 300_000];
+    let reply = frame(50, 900, 0, &body);
     let (_, seen) = tokio::join!(async { upstream.write_all(&reply).await.unwrap() }, read_frame(&mut client));
-    assert_eq!(seen, frame(901, 1, 0, &answer));
+    assert_eq!(seen, frame(901, 1, 0, &body));
     client.write_all(&frame(2, 0, 0, b"jlknown")).await.unwrap();
     assert_eq!(read_frame(&mut client).await, frame(901, 2, 0, b"Ok(Maximum(Some(7)))"));
     client.write_all(&frame(3, 0, 0, b"jf")).await.unwrap();

@@ -25,7 +25,7 @@ const MAX_WAITING_CURSORS: usize = 65_536;
 #[derive(Debug, Clone)]
 pub(in crate::proxy) struct MemberHello {
     /// The reply message as received.
-    pub(in crate::proxy) answer: Arc<[u8]>,
+    pub(in crate::proxy) reply: Arc<[u8]>,
     /// Smoothed time from a request to its reply.
     pub(in crate::proxy) round_trip: Duration,
 }

@@ -106,7 +106,7 @@ pub(in crate::proxy) struct Lease<S: ServerSocket> {
     connection: Option<PooledConnection<S>>,
 }
 
-/// The answer to a request for a connection.
+/// The reply to a request for a connection.
 #[derive(Debug)]
 pub(in crate::proxy) enum Taken<S: ServerSocket> {
     Now(Lease<S>),

@@ -20,8 +20,8 @@ impl Ends {
         let body = doc! {"hello": 1, "compression": asks, "$db": "admin"};
         ends.client.write_all(&hello(1, 0, 0, &body)).await.unwrap();
         read_frame(&mut ends.upstream).await;
-        let answer = doc! {"ok": 1, "compression": agrees};
-        ends.upstream.write_all(&hello(50, 1, 0, &answer)).await.unwrap();
+        let reply = doc! {"ok": 1, "compression": agrees};
+        ends.upstream.write_all(&hello(50, 1, 0, &reply)).await.unwrap();
         read_frame(&mut ends.client).await;
         ends
     }
@@ -31,7 +31,7 @@ impl Ends {
 async fn messages_with_a_shared_compressor_stream_through_unchanged_wherever_they_are_cut() {
     for compressor in [Snappy, Zlib, Zstd] {
         let request = packed(&frame(2, 0, 0, b"goes through"), compressor);
-        let reply = packed(&frame(52, 2, 0, b"the answer"), compressor);
+        let reply = packed(&frame(52, 2, 0, b"the reply"), compressor);
         for cut in 0..request.len() {
             let mut ends = Ends::agreed(None, &[compressor.name()], &[compressor.name()]).await;
             ends.client.write_all(&request[..cut]).await.unwrap();
@@ -67,13 +67,13 @@ async fn each_side_gets_a_compressor_it_agreed_to() {
             ends.client.write_all(&repacked(frame(2, 0, 0, content), came)).await.unwrap();
             let sent = if content == b"jm" { &b"other"[..] } else { content };
             assert_eq!(read_frame(&mut ends.upstream).await, repacked(frame(2, 0, 0, sent), goes), "{case}");
-            // A server answers with the request's compressor, and may always answer uncompressed.
-            for answered in [goes, None] {
-                let (more, id) = if answered == goes && goes.is_some() { (MORE_TO_COME, 2) } else { (0, 52) };
-                let answer = frame(50 + id, id, more, b"answer");
-                ends.upstream.write_all(&repacked(answer.clone(), answered)).await.unwrap();
-                let expected = if goes == came { answered } else { came };
-                assert_eq!(read_frame(&mut ends.client).await, repacked(answer, expected), "{case}");
+            // A server replies with the request's compressor, and may always reply uncompressed.
+            for replied_with in [goes, None] {
+                let (more, id) = if replied_with == goes && goes.is_some() { (MORE_TO_COME, 2) } else { (0, 52) };
+                let reply = frame(50 + id, id, more, b"reply");
+                ends.upstream.write_all(&repacked(reply.clone(), replied_with)).await.unwrap();
+                let expected = if goes == came { replied_with } else { came };
+                assert_eq!(read_frame(&mut ends.client).await, repacked(reply, expected), "{case}");
                 if goes.is_none() {
                     break;
                 }
@@ -129,7 +129,7 @@ async fn an_unagreed_compressor_or_damaged_content_gets_an_error_and_closes_the_
         (nested, "contains another compressed message"),
     ] {
         let mut ends = Ends::agreed(None, &["zlib"], &["zlib"]).await;
-        // Earlier requests are answered first.
+        // Earlier requests get their replies first.
         ends.client.write_all(&frame(9, 0, 0, b"before")).await.unwrap();
         ends.client.write_all(&request).await.unwrap();
         read_frame(&mut ends.upstream).await;
@@ -169,8 +169,8 @@ async fn large_messages_are_not_collected() {
             assert!([seen, rest].concat() == request);
             let reply = packed(&frame(50 + id, id, 0, if last { b"end" } else { &noise }), compressor);
             let sending = async { ends.upstream.write_all(&reply).await.unwrap() };
-            let (_, answer) = tokio::join!(sending, read_frame(&mut ends.client));
-            assert!(answer == reply);
+            let (_, received) = tokio::join!(sending, read_frame(&mut ends.client));
+            assert!(received == reply);
         }
     }
 }

@@ -8,7 +8,7 @@ const MAX_ERRORS: usize = 100;
 
 /// The result of one command.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Answer {
+pub struct ReplySummary {
     /// The code of the command's error.
     pub code: Option<i32>,
     /// The codes of failed statements, in the order of the reply.
@@ -25,7 +25,7 @@ pub struct Answer {
     pub rules: Vec<String>,
 }
 
-impl Answer {
+impl ReplySummary {
     /// Reads a reply; `None` if it is malformed.
     #[must_use]
     pub fn of_reply(frame: &[u8]) -> Option<Self> {
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-impl From<&Reply<'_>> for Answer {
+impl From<&Reply<'_>> for ReplySummary {
     fn from(reply: &Reply<'_>) -> Self {
         let number = |name| reply.body.get(name).and_then(Value::as_integer);
         let errors: Vec<Document<'_>> =
@@ -111,10 +111,10 @@ mod tests {
     use crate::document::document;
     use crate::wire::op_msg;
 
-    fn answer(body: &bson::Document) -> Answer {
+    fn answer(body: &bson::Document) -> ReplySummary {
         let mut writer = op_msg::MessageWriter::new(1, 2, 0, 0);
         writer.body(|out| out.extend_from_slice(RawDocumentBuf::try_from(body).unwrap().as_bytes()));
-        Answer::of_reply(&writer.finish()).unwrap()
+        ReplySummary::of_reply(&writer.finish()).unwrap()
     }
 
     #[test]
@@ -135,8 +135,8 @@ mod tests {
         assert_eq!(taken.n, Some(0));
         for one in [written, found, failed, taken] {
             let bytes = document(|w| one.write(w));
-            let read = Answer::from_record(Document::parse(&bytes).unwrap());
-            assert_eq!(read, Answer { rules: Vec::new(), ..one });
+            let read = ReplySummary::from_record(Document::parse(&bytes).unwrap());
+            assert_eq!(read, ReplySummary { rules: Vec::new(), ..one });
         }
     }
 }
