@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # `make try-systemd`: builds the Debian package, boots Debian 12 with systemd in a container (systemd-nspawn),
-# and runs tests/systemd/trial.py there in front of a mongod. Removes everything except the unpacked Debian in the
+# and runs tests/systemd/test_service.py there in front of a mongod. Removes everything except the unpacked Debian in the
 # user's cache. If it cannot run, it prints the reason and exits with success.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -51,21 +51,21 @@ root="$scratch/root"
 mkdir "$root"
 tar --extract --file "$debian" --directory "$root" --exclude './dev/*'
 
-install -D "$(scripts/mongod.sh)" "$root/opt/trial/mongod"
-install -m 0644 tests/systemd/*.py "$root/opt/trial/"
+install -D "$(scripts/mongod.sh)" "$root/opt/test/mongod"
+install -m 0644 tests/systemd/*.py "$root/opt/test/"
 # Two packages of one build, for an upgrade; cargo-deb keeps only the last. Its last output line is the path.
 for revision in 2 1; do
-    install -m 0644 "$(scripts/deb.sh --deb-revision "$revision" | tail -n 1)" "$root/opt/trial/docward-$revision.deb"
+    install -m 0644 "$(scripts/deb.sh --deb-revision "$revision" | tail -n 1)" "$root/opt/test/docward-$revision.deb"
 done
-echo docward-trial >"$root/etc/hostname"
+echo docward-test >"$root/etc/hostname"
 echo 'nameserver 127.0.0.1' >"$root/etc/resolv.conf"
-install -m 0644 /dev/stdin "$root/etc/systemd/system/mongod-trial.service" <<'UNIT'
+install -m 0644 /dev/stdin "$root/etc/systemd/system/mongod-test.service" <<'UNIT'
 [Service]
 StateDirectory=mongod
-ExecStart=/opt/trial/mongod --replSet rs0 --bind_ip 127.0.0.1 --dbpath /var/lib/mongod --wiredTigerCacheSizeGB 0.25
+ExecStart=/opt/test/mongod --replSet rs0 --bind_ip 127.0.0.1 --dbpath /var/lib/mongod --wiredTigerCacheSizeGB 0.25
 StandardOutput=null
 UNIT
-install -m 0644 /dev/stdin "$root/etc/systemd/system/dnsmasq-trial.service" <<'UNIT'
+install -m 0644 /dev/stdin "$root/etc/systemd/system/dnsmasq-test.service" <<'UNIT'
 [Service]
 ExecStart=/usr/sbin/dnsmasq --keep-in-foreground --no-resolv --no-hosts --address=/db1.example.net/127.0.0.1 \
     --srv-host=_mongodb._tcp.cluster0.example.net,db1.example.net,27017 --txt-record=cluster0.example.net,replicaSet=rs0
@@ -74,7 +74,7 @@ UNIT
 # A host without systemd has no unit for the container.
 unit=()
 [[ -d /run/systemd/system ]] || unit=(--keep-unit)
-systemd-nspawn --quiet --directory "$root" --machine "docward-trial-$$" --register=no "${unit[@]}" --private-network \
+systemd-nspawn --quiet --directory "$root" --machine "docward-test-$$" --register=no "${unit[@]}" --private-network \
     --resolv-conf=off --timezone=off --boot </dev/null >"$scratch/console" 2>&1 &
 machine=$!
 
@@ -97,8 +97,8 @@ for _ in {1..300}; do
 done
 booted || skip "systemd did not come up within a minute: $(tail -n 1 "$scratch/console")"
 
-inside systemctl start mongod-trial dnsmasq-trial
-if ! inside python3 /opt/trial/trial.py /opt/trial/docward-{1,2}.deb; then
+inside systemctl start mongod-test dnsmasq-test
+if ! inside python3 /opt/test/test_service.py /opt/test/docward-{1,2}.deb; then
     say "the end of the journal:"
     inside journalctl --no-pager --lines 60 --output short-precise >&2
     exit 1

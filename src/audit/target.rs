@@ -2,7 +2,7 @@
 
 use crate::command::{CommandClass, Namespace, StatementKind, classify};
 use crate::document::{Document, Value};
-use crate::patterns::Concern;
+use crate::patterns::Applicability;
 use crate::rules::Rule;
 
 /// The namespace and class of a command, and the kind of its statement.
@@ -16,7 +16,7 @@ pub(super) fn evaluates_statement(
     kind: Option<StatementKind>,
 ) -> bool {
     rule.pattern.evaluates_command(class, kind, namespace)
-        || kind.is_some_and(|kind| rule.pattern.concern(kind, namespace) != Concern::Nothing)
+        || kind.is_some_and(|kind| rule.pattern.applicability(kind, namespace) != Applicability::None)
 }
 
 /// The target of a command with one statement.

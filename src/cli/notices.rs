@@ -101,8 +101,8 @@ mod tests {
         {
             std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
             settings.admin.token = with_secret.then(|| Secret::new("x"));
-            let said = found(&settings, &rules, Some(&path));
-            assert_eq!(said.contains(&format!("(mode {mode:04o}): chmod o-rwx")), expected, "{mode:o} {said}");
+            let printed = found(&settings, &rules, Some(&path));
+            assert_eq!(printed.contains(&format!("(mode {mode:04o}): chmod o-rwx")), expected, "{mode:o} {printed}");
         }
     }
 }

@@ -259,7 +259,7 @@ impl Replay {
             speed: arguments.speed,
             connections: arguments.connections,
             recorded: survey.recorded(),
-            left_out: read.planner().left_out().clone(),
+            not_sent: read.planner().not_sent().clone(),
             played: played.collect(),
             comparison: self.comparison,
             stopped,

@@ -163,7 +163,7 @@ const INSPECTED: &[(&str, CommandClass)] = &[
 ];
 
 /// Sorted. The sources are the manual's "Database Commands" (8.0), the commands of drivers and mongosh, and
-/// `listCommands` of mongod 6.0. Internal commands between servers are left out on purpose.
+/// `listCommands` of mongod 6.0. Internal commands between servers are omitted on purpose.
 const HARMLESS: &[&str] = &[
     "abortMoveCollection",
     "abortReshardCollection",

@@ -46,7 +46,7 @@ pub const fn element_length(name: usize) -> usize {
 /// Bytes of the largest number, a Decimal128.
 const ANY_NUMBER: usize = 16;
 
-/// Returns the growth by each operator; `None` if one is unknown. Operators that never lengthen a document are left out.
+/// Returns the growth by each operator; `None` if one is unknown. Operators that never lengthen a document are omitted.
 pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
     let mut growths = Vec::new();
     for (operator, path, value) in touched(operators) {

@@ -10,7 +10,7 @@ use super::indirect_writes::on_indirect_write;
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};
 use crate::config::NamespaceGlob;
-use crate::patterns::Concern;
+use crate::patterns::Applicability;
 use crate::rules::{Rule, RuleSet};
 
 /// What happens to statements or commands on one access path.
@@ -78,11 +78,11 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
     let namespace = Namespace { database: namespace.database().as_str(), collection: namespace.collection().as_str() };
     let statements = STATEMENTS.iter().flat_map(|(kind, what)| {
         let carries = |class: &CommandClass| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind));
-        by_outcome(what, carries, |class| match rule.pattern.concern(*kind, namespace) {
-            Concern::Unsupported => unanalysed(rule),
-            Concern::Each => CoverageOutcome::Enforced,
+        by_outcome(what, carries, |class| match rule.pattern.applicability(*kind, namespace) {
+            Applicability::Unsupported => unanalysed(rule),
+            Applicability::Each => CoverageOutcome::Enforced,
             // The rule may evaluate an option of the whole command, or what findAndModify returns.
-            Concern::Nothing => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),
+            Applicability::None => evaluated(rule.pattern.evaluates_command(class, Some(*kind), namespace)),
         })
     });
     let reads = by_outcome(
@@ -118,10 +118,10 @@ fn accesses(rule: &Rule, namespace: &NamespaceGlob) -> Vec<Access> {
 /// Returns one access for each outcome among the classes.
 fn by_outcome(
     what: &str,
-    concerned: impl Fn(&CommandClass) -> bool,
+    applies: impl Fn(&CommandClass) -> bool,
     outcome: impl Fn(CommandClass) -> CoverageOutcome,
 ) -> Vec<Access> {
-    group_by_outcome(what, CommandClass::REACHING.into_iter().filter(concerned), outcome)
+    group_by_outcome(what, CommandClass::REACHING.into_iter().filter(applies), outcome)
 }
 
 fn group_by_outcome(

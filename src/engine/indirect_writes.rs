@@ -93,14 +93,14 @@ impl<'f> Incoming<'f> {
         &mut self,
         command: &Command<'f>,
         what: &str,
-        concerned: impl Fn(&Rule) -> bool,
+        applies: impl Fn(&Rule) -> bool,
         client_state: &ClientState,
     ) -> Result<Step, Undecided> {
         let rules = || {
             self.rules
                 .rules()
                 .iter()
-                .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && concerned(rule))
+                .filter(|rule| rule.mode != Mode::Disabled && rule.pattern.evaluates() && applies(rule))
         };
         if client_state.users.is_none() && rules().any(|rule| !rule.except.users.is_empty()) {
             return Err(Undecided::Users(users_question(command.message.header.request_id)));

@@ -68,7 +68,7 @@ fn summed(one: Document<'_>, other: Document<'_>) -> CowDocument<'static> {
 
 impl MergedResults {
     /// Adds the reply for `statements`, the client's indexes of the sent statements. Errors of other statements are
-    /// left out, because those are repeated.
+    /// omitted, because those are repeated.
     pub(super) fn add(&mut self, reply: &Reply<'_>, form: WriteForm, statements: &[usize]) {
         self.note_reply(reply);
         self.n += reply.n();

@@ -18,8 +18,8 @@ use super::field_path::FieldPath;
 use super::number::{Bound, sign};
 use super::stored_data::{DataCheck, all, any, is_missing, is_number, is_one_of, not, value};
 use super::{
-    AnyPattern, Concern, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
-    Requirement, Unmatched, Verdict, Violation, concern_for_content,
+    AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Requirement, Unmatched, Verdict, Violation, applicability_for_content,
 };
 use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -169,8 +169,8 @@ impl Pattern for Bounds {
         true
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

@@ -15,8 +15,8 @@ use super::filter::narrowed;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_one_of, not, value};
 use super::{
-    Concern, Context, IndexPurpose, NeededIndex, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched,
-    Verdict, concern_for_content,
+    Applicability, Context, IndexPurpose, NeededIndex, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Unmatched, Verdict, applicability_for_content,
 };
 use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -117,8 +117,8 @@ impl Pattern for Bucket {
         checks
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {

@@ -24,8 +24,8 @@ pub use settings::{CopiedField, Copies, CopiesEntry, OnOriginalDelete};
 
 use super::stored_data::{Backfill, DataCheck, Search};
 use super::{
-    Concern, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
-    concern_for_content,
+    Applicability, Context, IndexPurpose, NeededIndex, Pattern, Privilege, Requirement, RuleView, Verdict,
+    applicability_for_content,
 };
 use crate::command::{Delete, Namespace, Operation, Statement, StatementKind};
 use crate::config::keys::Declaration;
@@ -94,12 +94,12 @@ impl Pattern for Copies {
         true
     }
 
-    fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern {
+    fn applicability(&self, kind: StatementKind, namespace: Namespace<'_>) -> Applicability {
         let rejects = || self.entries.iter().any(|entry| entry.on_delete == OnOriginalDelete::Reject);
         match kind {
-            StatementKind::Delete if self.originals.is(namespace) && rejects() => Concern::Each,
-            _ if self.entries.iter().any(|entry| entry.into.is(namespace)) => concern_for_content(kind),
-            _ => Concern::Nothing,
+            StatementKind::Delete if self.originals.is(namespace) && rejects() => Applicability::Each,
+            _ if self.entries.iter().any(|entry| entry.into.is(namespace)) => applicability_for_content(kind),
+            _ => Applicability::None,
         }
     }
 

@@ -24,9 +24,9 @@ pub struct WeakerSetting {
 
 /// How a pattern treats all statements of one kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Concern {
+pub enum Applicability {
     /// It does not evaluate them.
-    Nothing,
+    None,
     /// It evaluates each of them.
     Each,
     /// It cannot analyse any of them.

@@ -1,7 +1,7 @@
 //! `defaults`: adds options to commands that do not set them.
 
 use super::number::sign;
-use super::{CommandVerdict, Concern, Pattern, WholeCommand};
+use super::{Applicability, CommandVerdict, Pattern, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{MapReader, Node, ReadContext};
@@ -36,8 +36,8 @@ impl Pattern for Defaults {
         true
     }
 
-    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
-        Concern::Nothing
+    fn applicability(&self, _: StatementKind, _: Namespace<'_>) -> Applicability {
+        Applicability::None
     }
 
     fn rewriting(&self) -> &'static str {

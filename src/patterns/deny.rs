@@ -3,7 +3,7 @@
 //! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours; a drop
 //! removes the collection with its indexes.
 
-use super::{AnyPattern, CommandVerdict, Concern, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
+use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::shape::{shape, statement_shape};
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
 use crate::config::keys::{
@@ -117,13 +117,14 @@ impl Pattern for Deny {
             return later.operations.iter().all(|operation| self.operations.contains(operation));
         }
         let denied = |operation: Option<CommandClass>| operation.is_some_and(|one| self.operations.contains(&one));
-        let concerns = |class: &CommandClass, kind| {
-            later.concern(kind, NOWHERE) != Concern::Nothing || later.evaluates_command(*class, Some(kind), NOWHERE)
+        let applies = |class: &CommandClass, kind| {
+            later.applicability(kind, NOWHERE) != Applicability::None
+                || later.evaluates_command(*class, Some(kind), NOWHERE)
         };
         let writes = |class: &CommandClass| {
             let carried =
                 KINDS.into_iter().filter(|kind| WriteForm::for_class(*class).is_some_and(|form| form.carries(*kind)));
-            carried.filter(|kind| concerns(class, *kind)).all(|kind| denied(Some(operation_of(kind))))
+            carried.filter(|kind| applies(class, *kind)).all(|kind| denied(Some(operation_of(kind))))
         };
         let reads = |class: &CommandClass| {
             !later.evaluates_command(*class, None, NOWHERE) || denied(operation_of_command(*class, None))
@@ -136,10 +137,9 @@ impl Pattern for Deny {
             && CommandClass::REACHING.iter().all(|class| if class.reads() { reads(class) } else { writes(class) })
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        let concerned =
-            self.operations.contains(&operation_of(kind)) && !matches!(self.when, DenyCondition::Without(_));
-        if concerned { Concern::Each } else { Concern::Nothing }
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        let applies = self.operations.contains(&operation_of(kind)) && !matches!(self.when, DenyCondition::Without(_));
+        if applies { Applicability::Each } else { Applicability::None }
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
@@ -221,7 +221,7 @@ impl Deny {
         let operations: Vec<_> = operations.collect();
         let (operations, when) = (operations.into_iter().collect::<Option<Vec<_>>>()?, when?);
         for (word, operation) in words.iter().zip(&operations) {
-            if !Self::can_concern(&when, *operation) {
+            if !Self::can_match(&when, *operation) {
                 let message = format!("the condition under `when` never holds for `{}`", word.value);
                 let warning = Diagnostic::warning(Code::NeverActs, word.span, message);
                 reader.context().push(warning.help("remove it; to reject it always, write a rule without `when`"));
@@ -231,7 +231,7 @@ impl Deny {
     }
 
     /// Returns whether the condition can hold for this operation.
-    fn can_concern(when: &DenyCondition, operation: CommandClass) -> bool {
+    fn can_match(when: &DenyCondition, operation: CommandClass) -> bool {
         match when {
             DenyCondition::Always | DenyCondition::Without(_) => true,
             DenyCondition::FilterEmpty | DenyCondition::Uses(_) => {

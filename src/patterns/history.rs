@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use super::collection::Collection;
 use super::{
-    ALL_COLLECTIONS, AnyPattern, CommandVerdict, Concern, Context, Pattern, Privilege, Rejection, Requirement,
+    ALL_COLLECTIONS, AnyPattern, Applicability, CommandVerdict, Context, Pattern, Privilege, Rejection, Requirement,
     RuleView, Verdict, WholeCommand,
 };
 use crate::command::{CommandClass, Namespace, Statement, StatementKind};
@@ -143,8 +143,8 @@ impl Pattern for History {
         vec![Requirement::OwnConnection, Requirement::PreImages]
     }
 
-    fn concern(&self, _: StatementKind, namespace: Namespace<'_>) -> Concern {
-        if self.into.is(namespace) { Concern::Each } else { Concern::Nothing }
+    fn applicability(&self, _: StatementKind, namespace: Namespace<'_>) -> Applicability {
+        if self.into.is(namespace) { Applicability::Each } else { Applicability::None }
     }
 
     fn evaluate<'a>(&self, _: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

@@ -18,8 +18,8 @@ use bson::doc;
 
 use super::stored_data::{DataCheck, is_one_of, value};
 use super::{
-    Concern, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement,
-    Unmatched, Verdict, Violation, concern_for_content,
+    Applicability, Context, ExclusiveField, Measured, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
+    Requirement, Unmatched, Verdict, Violation, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -76,8 +76,8 @@ impl Pattern for Limits {
         true
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn data_checks(&self, _: Namespace<'_>) -> Vec<DataCheck> {

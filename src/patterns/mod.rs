@@ -45,7 +45,7 @@ use crate::config::{Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{Document, Path};
 pub use collection::Collection;
 pub use declared::{
-    Concern, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause, Privilege,
+    Applicability, ExclusiveField, ExpectedVersion, IndexPurpose, Measured, NeededIndex, NoEffectCause, Privilege,
     WeakerSetting,
 };
 pub use input::{ALL_COLLECTIONS, Context, WholeCommand};
@@ -287,9 +287,9 @@ pub trait Pattern {
     }
 
     /// Returns how it treats statements of a kind that write to `namespace`.
-    fn concern(&self, kind: StatementKind, namespace: Namespace<'_>) -> Concern;
+    fn applicability(&self, kind: StatementKind, namespace: Namespace<'_>) -> Applicability;
 
-    /// Evaluates a statement of a kind with [`Concern::Each`].
+    /// Evaluates a statement of a kind with [`Applicability::Each`].
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
         let _ = (statement, context);
         Verdict::Forward
@@ -414,12 +414,12 @@ pub trait Pattern {
 }
 
 impl AnyPattern {
-    /// Returns the verdict on a statement; [`Pattern::concern`] decides whether it is evaluated.
+    /// Returns the verdict on a statement; [`Pattern::applicability`] decides whether it is evaluated.
     pub fn verdict<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        match self.concern(statement.kind(), context.namespace) {
-            Concern::Nothing => Verdict::Forward,
-            Concern::Each => self.evaluate(statement, context),
-            Concern::Unsupported => Verdict::client_pipeline(),
+        match self.applicability(statement.kind(), context.namespace) {
+            Applicability::None => Verdict::Forward,
+            Applicability::Each => self.evaluate(statement, context),
+            Applicability::Unsupported => Verdict::client_pipeline(),
         }
     }
 
@@ -433,12 +433,12 @@ impl AnyPattern {
     }
 }
 
-/// The concern of patterns that evaluate the content of documents: they do not evaluate deletes, and they cannot
+/// The applicability of patterns that evaluate the content of documents: they do not evaluate deletes, and they cannot
 /// analyse a client's pipeline.
-fn concern_for_content(kind: StatementKind) -> Concern {
+fn applicability_for_content(kind: StatementKind) -> Applicability {
     match kind {
-        StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Concern::Each,
-        StatementKind::Pipeline => Concern::Unsupported,
-        StatementKind::Delete => Concern::Nothing,
+        StatementKind::Insert | StatementKind::Operators | StatementKind::Replacement => Applicability::Each,
+        StatementKind::Pipeline => Applicability::Unsupported,
+        StatementKind::Delete => Applicability::None,
     }
 }

@@ -20,8 +20,8 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, any, is_absent, is_number, is_one_of, not, value};
 use super::{
-    Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict, WeakerSetting,
-    concern_for_content,
+    Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
+    WeakerSetting, applicability_for_content,
 };
 use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
@@ -140,10 +140,10 @@ impl Pattern for Queue {
         if self.max_attempts.is_none() { vec![endless] } else { Vec::new() }
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
-            StatementKind::Delete => Concern::Each,
-            _ => concern_for_content(kind),
+            StatementKind::Delete => Applicability::Each,
+            _ => applicability_for_content(kind),
         }
     }
 

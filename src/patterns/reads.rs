@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use super::{Concern, Pattern};
+use super::{Applicability, Pattern};
 use crate::command::{Namespace, StatementKind};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
@@ -59,8 +59,8 @@ impl Pattern for Reads {
         false
     }
 
-    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
-        Concern::Nothing
+    fn applicability(&self, _: StatementKind, _: Namespace<'_>) -> Applicability {
+        Applicability::None
     }
 }
 

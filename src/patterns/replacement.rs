@@ -24,8 +24,8 @@ use super::filter::remade;
 use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
 use super::{
-    Concern, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind, Unmatched,
-    Verdict, WeakerSetting,
+    Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind,
+    Unmatched, Verdict, WeakerSetting,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
@@ -178,11 +178,11 @@ impl Pattern for Replacement {
         true
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
-            StatementKind::Replacement | StatementKind::Pipeline => Concern::Each,
-            StatementKind::Operators if self.version_field.is_some() => Concern::Each,
-            StatementKind::Insert | StatementKind::Operators | StatementKind::Delete => Concern::Nothing,
+            StatementKind::Replacement | StatementKind::Pipeline => Applicability::Each,
+            StatementKind::Operators if self.version_field.is_some() => Applicability::Each,
+            StatementKind::Insert | StatementKind::Operators | StatementKind::Delete => Applicability::None,
         }
     }
 

@@ -18,8 +18,8 @@ use super::field_path::FieldPath;
 use super::number::Bound;
 use super::stored_data::{DataCheck, all, is_missing, is_number, value};
 use super::{
-    AnyPattern, Concern, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind, Pattern,
-    Rejection, Unmatched, Verdict, Violation, concern_for_content,
+    AnyPattern, Applicability, Context, ExclusiveField, ExpectedVersion, NoEffect, NoEffectCause, NoEffectKind,
+    Pattern, Rejection, Unmatched, Verdict, Violation, applicability_for_content,
 };
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DeclaredScalar, Keys, Keywords, Setting, WholeNumber};
@@ -127,8 +127,8 @@ impl Pattern for SchemaVersion {
         ]
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

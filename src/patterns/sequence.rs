@@ -19,7 +19,7 @@ use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
 use super::{
-    AnyPattern, Concern, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection,
+    AnyPattern, Applicability, Context, ExclusiveField, IndexPurpose, NeededIndex, Pattern, Privilege, Rejection,
     Requirement, Rewrite, RuleView, Unmatched, Verdict,
 };
 use crate::command::{Conditions, Modification, Namespace, Operation, Statement, StatementKind, Update};
@@ -146,13 +146,13 @@ impl Pattern for Sequence {
         true
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
-            StatementKind::Insert | StatementKind::Replacement => Concern::Each,
+            StatementKind::Insert | StatementKind::Replacement => Applicability::Each,
             // It may set the field to a number that the counter has not reached yet.
-            StatementKind::Operators => Concern::Each,
-            StatementKind::Pipeline if self.on_upsert => Concern::Each,
-            StatementKind::Pipeline | StatementKind::Delete => Concern::Nothing,
+            StatementKind::Operators => Applicability::Each,
+            StatementKind::Pipeline if self.on_upsert => Applicability::Each,
+            StatementKind::Pipeline | StatementKind::Delete => Applicability::None,
         }
     }
 

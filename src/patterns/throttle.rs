@@ -8,7 +8,7 @@
 use std::num::NonZeroU32;
 use std::time::Duration;
 
-use super::{Concern, Pattern};
+use super::{Applicability, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
     self, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm,
@@ -94,8 +94,8 @@ impl Pattern for Throttle {
         false
     }
 
-    fn concern(&self, _: StatementKind, _: Namespace<'_>) -> Concern {
-        Concern::Nothing
+    fn applicability(&self, _: StatementKind, _: Namespace<'_>) -> Applicability {
+        Applicability::None
     }
 
     /// Commands that the coverage lists as enforced need a permit.

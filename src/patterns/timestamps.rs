@@ -32,8 +32,8 @@ mod writes;
 use super::filter::remade;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
-    WeakerSetting, WholeCommand, concern_for_content,
+    Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
+    WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Pipeline, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
@@ -91,8 +91,8 @@ impl Pattern for Timestamps {
         true
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {

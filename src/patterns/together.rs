@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::field_path::{FieldPath, located_path};
 use super::stored_data::{DataCheck, all, any, is_missing, not};
-use super::{AnyPattern, Concern, Context, Pattern, Rejection, Verdict, concern_for_content};
+use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{Declaration, DescribeForm, ValueForm};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
@@ -32,8 +32,8 @@ impl Pattern for Together {
         Self::read_list(settings, context)
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
-        concern_for_content(kind)
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
+        applicability_for_content(kind)
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, _: &Context<'_>) -> Verdict<'a> {

@@ -23,8 +23,8 @@ mod stored;
 use super::field_path::FieldPath;
 use super::stored_data::DataCheck;
 use super::{
-    CommandVerdict, Concern, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Requirement, Verdict,
-    WeakerSetting, WholeCommand, concern_for_content,
+    Applicability, CommandVerdict, Context, IndexPurpose, NeededIndex, Pattern, Rejection, Requirement, Verdict,
+    WeakerSetting, WholeCommand, applicability_for_content,
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
@@ -151,10 +151,10 @@ impl Pattern for Tree {
         vec![Requirement::Transactions]
     }
 
-    fn concern(&self, kind: StatementKind, _: Namespace<'_>) -> Concern {
+    fn applicability(&self, kind: StatementKind, _: Namespace<'_>) -> Applicability {
         match kind {
-            StatementKind::Delete => Concern::Each,
-            _ => concern_for_content(kind),
+            StatementKind::Delete => Applicability::Each,
+            _ => applicability_for_content(kind),
         }
     }
 
@@ -223,7 +223,7 @@ impl Tree {
             return Ok(Verdict::client_pipeline());
         }
         let intent = Intent::from_operation(operation, &self.layout)?;
-        if !update.upsert && !intent.concerns_stored(operation, &self.layout) {
+        if !update.upsert && !intent.affects_stored(operation, &self.layout) {
             return Ok(Verdict::Forward);
         }
         if update.multi && equality(update.filter.as_document(), "_id").is_none() {

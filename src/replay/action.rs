@@ -48,7 +48,7 @@ impl Action {
     }
 
     /// Returns the message. `cursors` are the target's cursors in the place of the recorded ones; those that do not exist
-    /// any more are left out.
+    /// any more are omitted.
     #[must_use]
     pub fn frame(&self, request_id: i32, cursors: &[i64]) -> Vec<u8> {
         let command = self.command();

@@ -19,7 +19,7 @@ pub use action::{Action, SessionId};
 pub use comparison::{Comparison, Difference, StoredDifference, TargetReply, value_hash};
 pub use latencies::Latencies;
 pub use pace::Speed;
-pub use planner::{LeftOut, PlannedCommand, RecordedReply, ReplayPlanner};
+pub use planner::{NotSent, PlannedCommand, RecordedReply, ReplayPlanner};
 pub use report::Recorded;
 pub use tally::{CommandTally, ReplayTally};
 pub use timeline::Timeline;

@@ -21,7 +21,7 @@ const MAX_WRITTEN: usize = 1000;
 
 /// Why a recorded command is not sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LeftOut {
+pub enum NotSent {
     Incomplete,
     Unknown,
     Server,
@@ -29,7 +29,7 @@ pub enum LeftOut {
     Session,
 }
 
-impl LeftOut {
+impl NotSent {
     /// Returns the reason, as a clause.
     #[must_use]
     pub fn reason(self) -> &'static str {
@@ -47,7 +47,7 @@ impl LeftOut {
 #[derive(Debug)]
 pub enum PlannedCommand {
     Send(Box<Action>),
-    LeftOut(LeftOut),
+    NotSent(NotSent),
 }
 
 /// The recorded reply to an action.
@@ -91,7 +91,7 @@ pub struct ReplayPlanner {
     cursors: HashMap<i64, u64>,
     /// Actions that may have opened a cursor, where no reply was recorded.
     unclaimed: HashMap<CursorOpener, u64>,
-    left_out: BTreeMap<LeftOut, u64>,
+    not_sent: BTreeMap<NotSent, u64>,
     written: BTreeSet<(String, String)>,
 }
 
@@ -108,7 +108,7 @@ impl ReplayPlanner {
             sessions: HashMap::new(),
             cursors: HashMap::new(),
             unclaimed: HashMap::new(),
-            left_out: BTreeMap::new(),
+            not_sent: BTreeMap::new(),
             written: BTreeSet::new(),
         }
     }
@@ -127,8 +127,8 @@ impl ReplayPlanner {
 
     /// Returns the number of commands that are not sent, by reason.
     #[must_use]
-    pub fn left_out(&self) -> &BTreeMap<LeftOut, u64> {
-        &self.left_out
+    pub fn not_sent(&self) -> &BTreeMap<NotSent, u64> {
+        &self.not_sent
     }
 
     /// Returns the collections that the actions so far may have changed.
@@ -152,13 +152,13 @@ impl ReplayPlanner {
     ) -> PlannedCommand {
         match self.plan(stream, milliseconds, app, command) {
             Ok(action) => PlannedCommand::Send(Box::new(action)),
-            Err(reason) => self.leave_out(stream, reason),
+            Err(reason) => self.skip(stream, reason),
         }
     }
 
     /// Notes a recorded command whose statements the recording does not contain.
     pub fn hidden(&mut self, stream: u64) -> PlannedCommand {
-        self.leave_out(stream, LeftOut::Incomplete)
+        self.skip(stream, NotSent::Incomplete)
     }
 
     /// Notes the recorded reply to the last command of a connection.
@@ -175,10 +175,10 @@ impl ReplayPlanner {
         Some(RecordedReply { name: last.name, microseconds })
     }
 
-    fn leave_out(&mut self, stream: u64, reason: LeftOut) -> PlannedCommand {
+    fn skip(&mut self, stream: u64, reason: NotSent) -> PlannedCommand {
         self.last.insert(stream, None);
-        *self.left_out.entry(reason).or_default() += 1;
-        PlannedCommand::LeftOut(reason)
+        *self.not_sent.entry(reason).or_default() += 1;
+        PlannedCommand::NotSent(reason)
     }
 
     fn plan(
@@ -187,21 +187,21 @@ impl ReplayPlanner {
         milliseconds: i64,
         app: Option<&str>,
         command: Document<'_>,
-    ) -> Result<Action, LeftOut> {
-        let first = command.first().ok_or(LeftOut::Incomplete)?;
-        let database = command.get("$db").and_then(Value::as_str).ok_or(LeftOut::Incomplete)?;
+    ) -> Result<Action, NotSent> {
+        let first = command.first().ok_or(NotSent::Incomplete)?;
+        let database = command.get("$db").and_then(Value::as_str).ok_or(NotSent::Incomplete)?;
         let class = classify(first.key);
         if class == CommandClass::Unknown {
-            return Err(LeftOut::Unknown);
+            return Err(NotSent::Unknown);
         }
         if !is_played(first.key, class, database) {
-            return Err(LeftOut::Server);
+            return Err(NotSent::Server);
         }
         let session = session_of(command);
         let in_transaction = command.get("autocommit").and_then(Value::as_bool) == Some(false);
         let ends_transaction = matches!(first.key, b"commitTransaction" | b"abortTransaction");
         if ends_transaction && session.is_none() {
-            return Err(LeftOut::Session);
+            return Err(NotSent::Session);
         }
         let owner = session.map_or(Owner::Connection(stream), Owner::Session);
         let cursors = self.cursors_of(first, command, owner, database)?;
@@ -239,11 +239,11 @@ impl ReplayPlanner {
         command: Document<'_>,
         owner: Owner,
         database: &str,
-    ) -> Result<SmallVec<[u64; 1]>, LeftOut> {
+    ) -> Result<SmallVec<[u64; 1]>, NotSent> {
         let collection = || command.get("collection").and_then(Value::as_str).unwrap_or_default();
         let found: SmallVec<[u64; 1]> = match first.key {
             b"getMore" => {
-                let recorded = first.value.as_integer().ok_or(LeftOut::Incomplete)?;
+                let recorded = first.value.as_integer().ok_or(NotSent::Incomplete)?;
                 let known = self.cursors.get(&recorded).copied();
                 let known = known.or_else(|| {
                     let claimed = self.unclaimed.remove(&(owner, database.into(), collection().into()))?;
@@ -258,7 +258,7 @@ impl ReplayPlanner {
             }
             _ => return Ok(SmallVec::new()),
         };
-        if found.is_empty() { Err(LeftOut::Cursor) } else { Ok(found) }
+        if found.is_empty() { Err(NotSent::Cursor) } else { Ok(found) }
     }
 
     /// The command as it is sent.

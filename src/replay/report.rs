@@ -7,7 +7,7 @@ mod text;
 
 use std::collections::BTreeMap;
 
-use super::{Comparison, Latencies, LeftOut, ReplayTally, Speed, Timeline};
+use super::{Comparison, Latencies, NotSent, ReplayTally, Speed, Timeline};
 use crate::command::CommandName;
 
 pub use html::to_html;
@@ -46,7 +46,7 @@ pub struct ReplayReport {
     /// The most connections, if limited.
     pub connections: Option<usize>,
     pub recorded: Recorded,
-    pub left_out: BTreeMap<LeftOut, u64>,
+    pub not_sent: BTreeMap<NotSent, u64>,
     /// One target, or two.
     pub played: Vec<TargetReport>,
     pub comparison: Option<Comparison>,

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use bson::{Binary, RawDocumentBuf, doc, spec::BinarySubtype};
 
-use super::{Action, LeftOut, PlannedCommand, ReplayPlanner};
+use super::{Action, NotSent, PlannedCommand, ReplayPlanner};
 use crate::audit::ReplySummary;
 use crate::document::Document;
 use crate::wire::op_msg::Message;
@@ -13,11 +13,11 @@ fn session(id: u8) -> bson::Document {
     doc! {"id": Binary { subtype: BinarySubtype::Uuid, bytes: vec![id; 16] }}
 }
 
-fn plan(planner: &mut ReplayPlanner, stream: u64, command: &bson::Document) -> Result<Action, LeftOut> {
+fn plan(planner: &mut ReplayPlanner, stream: u64, command: &bson::Document) -> Result<Action, NotSent> {
     let bytes = RawDocumentBuf::try_from(command).unwrap();
     match planner.command(stream, 0, None, Document::parse(bytes.as_bytes()).unwrap()) {
         PlannedCommand::Send(action) => Ok(*action),
-        PlannedCommand::LeftOut(reason) => Err(reason),
+        PlannedCommand::NotSent(reason) => Err(reason),
     }
 }
 
@@ -86,7 +86,7 @@ fn a_transaction_lasts_until_its_end() {
     let states = [write, commit].map(|command| plan(&mut planner, 1, &command).unwrap().in_transaction);
     assert_eq!(states, [true, false]);
     let without_session = doc! {"commitTransaction": 1, "$db": "admin"};
-    assert_eq!(plan(&mut planner, 1, &without_session).unwrap_err(), LeftOut::Session);
+    assert_eq!(plan(&mut planner, 1, &without_session).unwrap_err(), NotSent::Session);
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn a_recorded_cursor_is_continued_by_the_one_that_the_target_opens() {
     assert_eq!(sent(&more, &[1234]), doc! {"getMore": 1234_i64, "collection": "a", "$db": "d"});
     let kill = plan(&mut planner, 1, &doc! {"killCursors": "a", "cursors": [99_i64, 98_i64], "$db": "d"}).unwrap();
     assert_eq!(sent(&kill, &[1234]), doc! {"killCursors": "a", "cursors": [1234_i64], "$db": "d"});
-    assert_eq!(plan(&mut planner, 2, &get_more).unwrap_err(), LeftOut::Cursor, "it was closed");
+    assert_eq!(plan(&mut planner, 2, &get_more).unwrap_err(), NotSent::Cursor, "it was closed");
 }
 
 #[test]
@@ -114,31 +114,31 @@ fn without_recorded_replies_a_cursor_is_found_by_session_and_collection() {
     for (cursor, id, expected) in [(7, 1, first), (8, 2, second), (7, 1, first)] {
         assert_eq!(plan(&mut planner, 2, &get_more(cursor, id)).unwrap().cursors.as_slice(), [expected]);
     }
-    assert_eq!(plan(&mut planner, 2, &get_more(9, 1)).unwrap_err(), LeftOut::Cursor);
+    assert_eq!(plan(&mut planner, 2, &get_more(9, 1)).unwrap_err(), NotSent::Cursor);
     // A recorded reply without a cursor leaves nothing to continue.
     plan(&mut planner, 3, &find(3)).unwrap();
     planner.reply(3, 5, &ReplySummary::default());
-    assert_eq!(plan(&mut planner, 3, &get_more(10, 3)).unwrap_err(), LeftOut::Cursor);
+    assert_eq!(plan(&mut planner, 3, &get_more(10, 3)).unwrap_err(), NotSent::Cursor);
 }
 
 #[test]
 fn commands_that_are_not_the_applications_are_left_out_and_counted() {
     let mut planner = ReplayPlanner::new([0; 16], HashMap::new());
     for (command, reason) in [
-        (doc! {"hello": 1, "$db": "admin"}, LeftOut::Server),
-        (doc! {"saslStart": 1, "$db": "admin"}, LeftOut::Server),
-        (doc! {"endSessions": [], "$db": "admin"}, LeftOut::Server),
-        (doc! {"serverStatus": 1, "$db": "admin"}, LeftOut::Server),
-        (doc! {"aggregate": 1, "pipeline": [{"$currentOp": {}}], "$db": "admin"}, LeftOut::Server),
-        (doc! {"insert": "a", "documents": [], "$db": "config"}, LeftOut::Server),
-        (doc! {"noSuchCommand": "a", "$db": "d"}, LeftOut::Unknown),
-        (doc! {"insert": "a"}, LeftOut::Incomplete),
+        (doc! {"hello": 1, "$db": "admin"}, NotSent::Server),
+        (doc! {"saslStart": 1, "$db": "admin"}, NotSent::Server),
+        (doc! {"endSessions": [], "$db": "admin"}, NotSent::Server),
+        (doc! {"serverStatus": 1, "$db": "admin"}, NotSent::Server),
+        (doc! {"aggregate": 1, "pipeline": [{"$currentOp": {}}], "$db": "admin"}, NotSent::Server),
+        (doc! {"insert": "a", "documents": [], "$db": "config"}, NotSent::Server),
+        (doc! {"noSuchCommand": "a", "$db": "d"}, NotSent::Unknown),
+        (doc! {"insert": "a"}, NotSent::Incomplete),
     ] {
         assert_eq!(plan(&mut planner, 1, &command).unwrap_err(), reason, "{command}");
     }
     planner.hidden(1);
-    assert_eq!(planner.left_out()[&LeftOut::Incomplete], 2);
-    assert_eq!(planner.left_out()[&LeftOut::Server], 6);
-    assert!(planner.reply(1, 5, &ReplySummary::default()).is_none(), "a reply to a command that is left out");
+    assert_eq!(planner.not_sent()[&NotSent::Incomplete], 2);
+    assert_eq!(planner.not_sent()[&NotSent::Server], 6);
+    assert!(planner.reply(1, 5, &ReplySummary::default()).is_none(), "a reply to a command that is not sent");
     assert!(plan(&mut planner, 1, &doc! {"renameCollection": "d.a", "to": "d.b", "$db": "admin"}).is_ok());
 }

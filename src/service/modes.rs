@@ -21,7 +21,7 @@ const COLLECTION: &str = "modes";
 /// How long a document outlives its override, for the curious.
 const KEPT: Duration = Duration::from_secs(24 * 3600);
 
-/// Returns the overrides that have not expired. Documents that this version cannot read are left out.
+/// Returns the overrides that have not expired. Documents that this version cannot read are omitted.
 ///
 /// # Errors
 /// The server or network error as text.

@@ -114,8 +114,8 @@ fn there_is_a_manual_page_for_every_subcommand() {
 #[test]
 fn a_folder_that_cannot_be_written_to_is_named() {
     let output = docward(&["man", "--out", "/proc/none"]);
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.code() == Some(1) && said.contains("--out /proc/none: "), "{said}");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && printed.contains("--out /proc/none: "), "{printed}");
 }
 
 /// Opening a FIFO waits for a writer, and reading some devices never ends.
@@ -142,7 +142,7 @@ fn only_regular_files_are_read() {
         (&["serve", "--admin", "127.0.0.1:0", "--admin-token-file", &fifo], "it is a FIFO"),
     ];
     assert!(Command::new("mkfifo").arg(path("fifo.test.yaml")).status().unwrap().success());
-    for (arguments, said) in commands {
+    for (arguments, printed) in commands {
         let child = Command::new(docward_executable()).args(arguments).stderr(Stdio::piped()).spawn().unwrap();
         let (id, (done, ended)) = (child.id(), std::sync::mpsc::channel());
         std::thread::spawn(move || done.send(child.wait_with_output()));
@@ -152,6 +152,6 @@ fn only_regular_files_are_read() {
         });
         let output = output.unwrap();
         let stderr = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && stderr.contains(said), "{arguments:?}: {stderr}");
+        assert!(!output.status.success() && stderr.contains(printed), "{arguments:?}: {stderr}");
     }
 }

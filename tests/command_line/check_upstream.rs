@@ -146,8 +146,8 @@ fn missing_indexes_and_collections_are_warnings() {
 fn an_unreachable_deployment_is_an_error() {
     let rules = concat!(env!("CARGO_MANIFEST_DIR"), "/rules/bounds.yaml");
     let done = check(&[rules, "--upstream", "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=50"]);
-    let said = String::from_utf8(done.stderr).unwrap();
-    assert!(done.status.code() == Some(1) && said.contains("docward: cannot inspect the deployment: "), "{said}");
+    let printed = String::from_utf8(done.stderr).unwrap();
+    assert!(done.status.code() == Some(1) && printed.contains("docward: cannot inspect the deployment: "), "{printed}");
     let alone = check(&[rules, "--service", "mongodb://127.0.0.1:1"]);
     assert_eq!(alone.status.code(), Some(64), "{alone:?}");
 }

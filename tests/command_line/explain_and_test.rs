@@ -175,7 +175,7 @@ fn a_failed_test_reports_the_difference_and_its_position() {
     let rules = rules.to_str().unwrap();
     let done = docward(&["test", rules], "");
     assert_eq!(done.status.code(), Some(1));
-    let said = text(&done.stdout);
+    let printed = text(&done.stdout);
     for part in [
         &format!("FAILED {rules}:10:9 (rule 'no-replace')"),
         "expected no change, but it is rejected: docward rule 'no-replace'",
@@ -183,7 +183,7 @@ fn a_failed_test_reports_the_difference_and_its_position() {
         "    -   {o: 1, n: {$lt: 3}},\n    +   {o: 1, n: {$lte: 2}},\n",
         "4 tests: 2 passed, 2 failed",
     ] {
-        assert!(said.contains(part), "{part} is not in: {said}");
+        assert!(printed.contains(part), "{part} is not in: {printed}");
     }
     let done = docward(&["test", rules, "--format", "json"], "");
     let results: Value = serde_json::from_slice(&done.stdout).unwrap();
@@ -253,7 +253,7 @@ fn a_rule_in_shadow_mode_shows_what_it_would_send() {
         text(&docward(&arguments, "").stdout)
     };
     let shown_text = shown(&[]);
-    let (as_it_is, if_enforced) = shown_text.split_once("if these rules were enforced: ").expect("nothing is said");
+    let (as_it_is, if_enforced) = shown_text.split_once("if these rules were enforced: ").expect("nothing is printed");
     assert!(as_it_is.starts_with("forward: ") && !as_it_is.contains("$lte"), "{as_it_is}");
     assert!(if_enforced.starts_with("rewrite: ") && if_enforced.contains("n: {$lte: 2}"), "{if_enforced}");
     let json: Value = serde_json::from_str(&shown(&["--format", "json"])).unwrap();

@@ -125,11 +125,14 @@ async fn a_rule_is_adopted_and_survives_an_incident() {
         {"_id": 1, "status": "new"}, {"_id": 2, "status": "new", "version": 3}, {"_id": 3, "status": "new"},
     ]};
     assert_eq!(database.command("shop", bad).get_i32("n").unwrap(), 3);
-    let said = terminal.run(&["check", rules, "--upstream", uri, "--data"], 0);
-    assert!(said.contains("`orders-versions`: 2 documents of shop.orders without `version` (_id: 1, 3)"), "{said}");
-    assert!(said.contains("docward backfill orders-versions sets"), "{said}");
-    let said = terminal.run(&[&["backfill", "orders-versions"], &connection[..]].concat(), 0);
-    assert!(said.contains("found 2, set 2"), "{said}");
+    let printed = terminal.run(&["check", rules, "--upstream", uri, "--data"], 0);
+    assert!(
+        printed.contains("`orders-versions`: 2 documents of shop.orders without `version` (_id: 1, 3)"),
+        "{printed}"
+    );
+    assert!(printed.contains("docward backfill orders-versions sets"), "{printed}");
+    let printed = terminal.run(&[&["backfill", "orders-versions"], &connection[..]].concat(), 0);
+    assert!(printed.contains("found 2, set 2"), "{printed}");
     assert_eq!(versions(&database), [Some(1), Some(3), Some(1)]);
 
     // In shadow mode nothing is changed, and the only application that works by day counts as rewritten.
@@ -156,13 +159,13 @@ async fn a_rule_is_adopted_and_survives_an_incident() {
     assert_eq!(stored(&database)[2], doc! {"_id": 3, "status": "new", "version": 1});
     let reason = "incident 12: the invoices fail";
     let wanted = ["mode", "orders-versions", "shadow", "--for", "1h", "--reason", reason];
-    let said = terminal.run(&[&wanted, &connection[..]].concat(), 0);
-    assert!(said.contains("every docward of the deployment follows within 2 s"), "{said}");
+    let printed = terminal.run(&[&wanted, &connection[..]].concat(), 0);
+    assert!(printed.contains("every docward of the deployment follows within 2 s"), "{printed}");
     let line = proxy.wait_for_log("the rule's mode is overridden");
     assert!(line.contains(reason), "{line}");
     assert_eq!(invoice(&invoices, 3).await.unwrap(), 1);
-    let said = terminal.run(&[&["mode", "--list"], &connection[..]].concat(), 0);
-    assert!(said.contains("orders-versions") && said.contains(reason), "{said}");
+    let printed = terminal.run(&[&["mode", "--list"], &connection[..]].concat(), 0);
+    assert!(printed.contains("orders-versions") && printed.contains(reason), "{printed}");
 
     // The same applications through a recorder, and their traffic to two copies of the data.
     let (incident, corrected) = (folder.path().join("incident.bson"), folder.path().join("corrected.bson"));
@@ -186,19 +189,25 @@ async fn a_rule_is_adopted_and_survives_an_incident() {
         terminal.run(&["replay", file, "--to", &plain_uri, "--compare", &tested_uri, "--speed", "max"], 2)
     };
     record(&incident, false).await;
-    let said = replay(&incident, &mut terminal);
-    assert!(said.contains("1 × update shop.orders"), "{said}");
-    assert!(said.contains("orders-versions") && said.contains("replaceOne({_id}, {_id, status, invoiced})"), "{said}");
+    let printed = replay(&incident, &mut terminal);
+    assert!(printed.contains("1 × update shop.orders"), "{printed}");
+    assert!(
+        printed.contains("orders-versions") && printed.contains("replaceOne({_id}, {_id, status, invoiced})"),
+        "{printed}"
+    );
     // The application is corrected: it sets its field only. The rule adds the versions, and nothing else differs.
     terminal.transcript += "# the invoices are corrected: updateOne with $set\n";
     record(&corrected, true).await;
-    let said = replay(&corrected, &mut terminal);
-    assert!(said.contains("compared replies: 3 of 3 are equal"), "{said}");
-    assert!(said.contains("fields that differ: version (1)"), "{said}");
+    let printed = replay(&corrected, &mut terminal);
+    assert!(printed.contains("compared replies: 3 of 3 are equal"), "{printed}");
+    assert!(printed.contains("fields that differ: version (1)"), "{printed}");
 
     // What was saved without a version meanwhile gets one, and the rule is enforced again.
-    let said = terminal.run(&["check", rules, "--upstream", uri, "--data"], 0);
-    assert!(said.contains("`orders-versions`: 2 documents of shop.orders without `version` (_id: 2, 3)"), "{said}");
+    let printed = terminal.run(&["check", rules, "--upstream", uri, "--data"], 0);
+    assert!(
+        printed.contains("`orders-versions`: 2 documents of shop.orders without `version` (_id: 2, 3)"),
+        "{printed}"
+    );
     terminal.run(&[&["backfill", "orders-versions"], &connection[..]].concat(), 0);
     terminal.run(&[&["mode", "orders-versions", "--clear"], &connection[..]].concat(), 0);
     proxy.wait_for_log("the override of the rule's mode ended");

@@ -122,10 +122,10 @@ async fn an_audit_reads_a_mongod_log() {
     from_packed["sources"] = report["sources"].clone();
     assert_eq!(from_packed, report);
 
-    let said = docward(&["suggest", log.to_str().unwrap()]);
+    let printed = docward(&["suggest", log.to_str().unwrap()]);
     let proposed = folder.path().join("proposed.yaml");
-    std::fs::write(&proposed, &said.stdout).unwrap();
-    let text = String::from_utf8(said.stdout).unwrap();
+    std::fs::write(&proposed, &printed.stdout).unwrap();
+    let text = String::from_utf8(printed.stdout).unwrap();
     for part in [
         "name: orders-replacement",
         "2 of them after the same connection had read it",
@@ -266,10 +266,10 @@ fn files_that_are_not_traffic_are_refused_by_name() {
         (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entry cannot be read"),
     ] {
         let done = docward(&["audit", "--rules", rules, &path]);
-        let said = [done.stdout, done.stderr].concat();
-        let said = String::from_utf8(said).unwrap();
-        assert_eq!(done.status.code(), Some(code), "{path}: {said}");
-        assert!(said.contains(words) && said.contains(&path), "{said}");
+        let printed = [done.stdout, done.stderr].concat();
+        let printed = String::from_utf8(printed).unwrap();
+        assert_eq!(done.status.code(), Some(code), "{path}: {printed}");
+        assert!(printed.contains(words) && printed.contains(&path), "{printed}");
     }
     let taken = file("taken", "notes");
     let done = docward(&["record", &taken]);

@@ -240,28 +240,31 @@ fn a_replay_logs_in_and_refuses_the_recorded_deployment() {
         let done = docward(&[&["replay", file, "--to", uri], more].concat());
         (done.status.code(), text(&done))
     };
-    let (code, said) = run(&user(&protected.address(), "secret"), &[]);
-    assert!(code == Some(64) && said.contains("--allow-same-deployment") && !said.contains("secret@"), "{said}");
+    let (code, printed) = run(&user(&protected.address(), "secret"), &[]);
+    assert!(
+        code == Some(64) && printed.contains("--allow-same-deployment") && !printed.contains("secret@"),
+        "{printed}"
+    );
     let again = ["--allow-same-deployment"];
-    let (code, said) = run(&user(&protected.address(), "wrong"), &again);
-    assert!(code == Some(1) && said.contains("the login failed: Authentication failed."), "{said}");
+    let (code, printed) = run(&user(&protected.address(), "wrong"), &again);
+    assert!(code == Some(1) && printed.contains("the login failed: Authentication failed."), "{printed}");
     // The document is there already, so the insert was sent with the rights of the user.
-    let (code, said) = run(&user(&protected.address(), "secret"), &again);
-    assert!(code == Some(0) && said.contains("error 11000 DuplicateKey: 1"), "{said}");
-    let (code, said) = run(&protected.uri(), &again);
-    assert!(code == Some(0) && said.contains("error 13 Unauthorized: 1"), "{said}");
+    let (code, printed) = run(&user(&protected.address(), "secret"), &again);
+    assert!(code == Some(0) && printed.contains("error 11000 DuplicateKey: 1"), "{printed}");
+    let (code, printed) = run(&protected.uri(), &again);
+    assert!(code == Some(0) && printed.contains("error 13 Unauthorized: 1"), "{printed}");
     // The application's name is that of the recording, because rules can make exceptions for it.
     let rules = format!(
         "version: 1\nrules:\n  - {{ name: none, namespace: {database}.a, except: {{ apps: [shop] }}, deny: {{ operations: [insert] }} }}\n"
     );
     let proxy = Docward::before(&protected.uri()).rules(&rules).start();
-    let (code, said) = run(&user(&proxy.address(), "secret"), &again);
-    assert!(code == Some(0) && said.contains("rejected by rule 'none': 1"), "{said}");
+    let (code, printed) = run(&user(&proxy.address(), "secret"), &again);
+    assert!(code == Some(0) && printed.contains("rejected by rule 'none': 1"), "{printed}");
     proxy.rewrite_rules(&rules.replace("[shop]", "[billing]"));
     proxy.signal("HUP");
     proxy.wait_for_log("rules=1");
-    let (code, said) = run(&user(&proxy.address(), "secret"), &again);
-    assert!(code == Some(0) && said.contains("error 11000 DuplicateKey: 1"), "{said}");
+    let (code, printed) = run(&user(&proxy.address(), "secret"), &again);
+    assert!(code == Some(0) && printed.contains("error 11000 DuplicateKey: 1"), "{printed}");
 }
 
 #[test]

@@ -256,16 +256,16 @@ fn bad_data_of_every_kind_is_found_and_what_can_be_set_is_set() {
     let before: Vec<Vec<Document>> =
         ["jobs", "inbox", "nodes", "posts", "counters"].map(|name| fixture.stored(name)).into();
     for rule in rules {
-        let said = fixture.backfill(rule, &["--dry-run"]);
-        assert!(said.contains(if rule == "stock" { "nothing to set" } else { "dry run" }), "{said}");
+        let printed = fixture.backfill(rule, &["--dry-run"]);
+        assert!(printed.contains(if rule == "stock" { "nothing to set" } else { "dry run" }), "{printed}");
     }
     let after: Vec<Vec<Document>> =
         ["jobs", "inbox", "nodes", "posts", "counters"].map(|name| fixture.stored(name)).into();
     assert_eq!(before, after, "a dry run changes nothing");
     assert_eq!(check(), expected(&all));
 
-    let said: Vec<String> = rules.into_iter().map(|rule| fixture.backfill(rule, &[])).collect();
-    assert!(said[0].contains("DB.jobs: `try: 0`: found 2, set 2"), "{said:?}");
+    let printed: Vec<String> = rules.into_iter().map(|rule| fixture.backfill(rule, &[])).collect();
+    assert!(printed[0].contains("DB.jobs: `try: 0`: found 2, set 2"), "{printed:?}");
     assert_eq!(check(), expected(&[&LEFT[..], &LEFT_TIMES].concat()));
     let field = |collection: &str, field: &str| {
         let stored = fixture.stored(collection);
@@ -311,9 +311,9 @@ fn a_backfill_overwrites_no_concurrent_write() {
             }
             claims
         });
-        let said = fixture.backfill("jobs", &[]);
+        let printed = fixture.backfill("jobs", &[]);
         ended.store(true, Ordering::Relaxed);
-        assert!(!said.contains("`try: 0`: found 0") && !said.contains("set 0\nDB.jobs: `tlocked`"), "{said}");
+        assert!(!printed.contains("`try: 0`: found 0") && !printed.contains("set 0\nDB.jobs: `tlocked`"), "{printed}");
         worker.join().unwrap()
     });
     assert!(claimed.iter().filter(|count| **count > 0).count() > JOBS / 10, "the worker was too slow");
@@ -338,11 +338,11 @@ fn a_killed_backfill_is_continued_by_the_next_one() {
     child.wait().unwrap();
     let left = lacking();
     assert!(left > 0, "it was killed too late");
-    let said = fixture.backfill("jobs", &[]);
-    let set = said.split("`try: 0`: found ").nth(1).unwrap().split(',').next().unwrap();
+    let printed = fixture.backfill("jobs", &[]);
+    let set = printed.split("`try: 0`: found ").nth(1).unwrap().split(',').next().unwrap();
     // The server may have carried out one more update of the killed process.
     let set: i32 = set.parse().unwrap();
-    assert!((left - 500..=left).contains(&set), "{left} were left: {said}");
+    assert!((left - 500..=left).contains(&set), "{left} were left: {printed}");
     assert_eq!(lacking(), 0);
 }
 

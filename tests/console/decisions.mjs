@@ -67,7 +67,7 @@ async function tailIsFiltered(page) {
   assert.equal(await seen(), 3);
   await page.locator("#tail-text").fill("WAREHOUSE");
   assert.equal(await seen(), 1);
-  await page.locator("#tail-text").fill("nobody");
+  await page.locator("#tail-text").fill("unknown");
   await shows(page.locator("#tail-empty"), "None of the last 3 decisions");
   await page.locator("#tail-text").fill("");
   await page.locator("#tail-rule").selectOption("tried");

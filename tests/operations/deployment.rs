@@ -18,10 +18,10 @@ fn read(path: impl AsRef<Path>) -> String {
 /// Asserts that `docward check` finds no error in a configuration or in the files it names.
 fn assert_loads(configuration: &Path) {
     let output = docward(&["check", "--config", configuration.to_str().unwrap()]);
-    let said = String::from_utf8_lossy(&output.stderr);
+    let printed = String::from_utf8_lossy(&output.stderr);
     // The copies of the test are readable by every user, and some examples have no rules yet.
-    let only_notices = said.lines().all(|line| line.starts_with("warning: "));
-    assert!(output.status.success() && only_notices, "{}: {said}", configuration.display());
+    let only_notices = printed.lines().all(|line| line.starts_with("warning: "));
+    assert!(output.status.success() && only_notices, "{}: {printed}", configuration.display());
 }
 
 /// Asserts that the words are a valid command line: a subcommand, and flags that it has.

@@ -270,8 +270,8 @@ fn errors_about_refused_logins_do_not_show_passwords() {
         commands.map(|arguments| shown_by(arguments, docward(arguments)))
     }));
     let refused = Docward::before(&plain).rules(RULES).environment("RUST_LOG", "trace").argument("--service");
-    let said = refused.argument(&uris[0]).try_start().err().unwrap();
-    assert!(said.contains("cannot log in") && !shows_secret(said.as_bytes()), "{said}");
+    let printed = refused.argument(&uris[0]).try_start().err().unwrap();
+    assert!(printed.contains("cannot log in") && !shows_secret(printed.as_bytes()), "{printed}");
 }
 
 /// The token in a file: unreadable as a token, unknown to the process, and the right one.

@@ -18,9 +18,9 @@ rules:
   - { name: items, namespace: "*.items", limits: { items: { i: 3, a.i: 3 } } }
   - { name: short, namespace: "*.short", limits: { document: 300B } }
   - { name: both, namespace: "*.both", limits: { items: { i: 5 }, document: 300B } }
-  - { name: stamped, namespace: "*.stamped", limits: { document: 300B } }
-  - { name: stamps, namespace: "*.stamped", timestamps: { source: at, without_source: clock } }
-  - { name: counted, namespace: "*.stamped", replacement: { policy: merge, version: v } }
+  - { name: timed, namespace: "*.timed", limits: { document: 300B } }
+  - { name: times, namespace: "*.timed", timestamps: { source: at, without_source: clock } }
+  - { name: counted, namespace: "*.timed", replacement: { policy: merge, version: v } }
 "#;
 
 async fn views() -> Views {
@@ -309,19 +309,18 @@ async fn inserted_documents_stay_within_their_length() {
 async fn what_other_rules_add_counts() {
     let views = views().await;
     let text = |bytes: usize| "x".repeat(bytes);
-    views.store("stamped", [doc! { "_id": 1 }]).await;
+    views.store("timed", [doc! { "_id": 1 }]).await;
     // Versions and timestamps make the documents longer than the statement does.
     for bytes in (100..320).step_by(3) {
         for change in [doc! { "$set": { "t": text(bytes) } }, doc! { "t": text(bytes) }] {
-            let _ = views.run(update("stamped", doc! { "_id": 1 }, change, false)).await.unwrap();
+            let _ = views.run(update("timed", doc! { "_id": 1 }, change, false)).await.unwrap();
         }
-        let insert = doc! { "insert": "stamped", "documents": [{ "_id": format!("i{bytes}"), "t": text(bytes) }] };
+        let insert = doc! { "insert": "timed", "documents": [{ "_id": format!("i{bytes}"), "t": text(bytes) }] };
         let _ = views.run(insert).await.unwrap();
-        let upsert =
-            update("stamped", doc! { "_id": format!("u{bytes}") }, doc! { "$set": { "t": text(bytes) } }, true);
+        let upsert = update("timed", doc! { "_id": format!("u{bytes}") }, doc! { "$set": { "t": text(bytes) } }, true);
         let _ = views.run(upsert).await.unwrap();
     }
-    let stored = views.stored("stamped").await;
+    let stored = views.stored("timed").await;
     let long: Vec<String> = stored.iter().filter(|d| length(d) > 300).map(|d| format!("{} {d}", length(d))).collect();
     assert!(long.is_empty(), "{long:#?}");
     let longest = stored.iter().map(length).max().unwrap();

@@ -6,7 +6,7 @@
 mod batches;
 mod examples;
 mod indirect_writes;
-mod looks;
+mod lookups;
 mod race;
 mod retries;
 mod transactions;

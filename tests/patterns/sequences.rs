@@ -4,10 +4,10 @@
 //! protected collections have a unique index only if the strategy needs one, so that duplicates would show.
 //! `$DOCWARD_TEST_SCALE` makes it run longer (`support::driver::scaled`).
 
-mod brought;
 mod examples;
 mod kept;
 mod optimistic;
+mod provided;
 mod race;
 
 use std::sync::OnceLock;

@@ -89,7 +89,7 @@ async fn logins_by_password_pass_through() {
     assert_eq!(reply.get_i32("code").unwrap(), 13, "{reply}");
 }
 
-/// The server refuses these transactions, so a drain does not wait for them.
+/// The server rejects these transactions, so a drain does not wait for them.
 #[test]
 fn transactions_without_a_login_do_not_delay_a_drain() {
     let mut docward = before().argument("--drain-timeout").argument("60s").start();
@@ -371,7 +371,7 @@ async fn an_insufficient_service_user_is_reported_at_start() {
         assert!(log.contains(words), "{log}");
     }
     // docward does not check privileges that no rule needs, and starts while a server is down.
-    before().argument("--service").argument(uri(&mongod().address(), "nobody", "")).start();
+    before().argument("--service").argument(uri(&mongod().address(), "unknown", "")).start();
     let down = format!("mongodb://127.0.0.1:{}/?serverSelectionTimeoutMS=500", free_port());
     let docward = Docward::before(&down).rules(&rules).start();
     docward.wait_for_log("are not checked yet");
@@ -403,8 +403,8 @@ async fn the_decision_log_names_users() {
     let mut anonymous = raw::Client::connect(&docward.address());
     anonymous.command("x", doc! { "update": "orders", "updates": [{ "q": { "_id": 1 }, "u": { "a": 1 } }] });
     docward.wait_for_log("users=\"\"");
-    let said: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule matched")).collect();
-    assert_eq!(said.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{said:?}");
+    let printed: Vec<String> = docward.log().into_iter().filter(|line| line.contains("rule matched")).collect();
+    assert_eq!(printed.iter().filter(|line| line.contains("users=\"admin.named\"")).count(), 2, "{printed:?}");
 }
 
 /// Runs `docward check --upstream` with a tree rule for `namespace`, as this user; returns whether it succeeds, and
@@ -444,7 +444,7 @@ async fn check_upstream_reports_what_its_user_may_not_read() {
         (Some("lists-forest"), "forest.nodes", false, "does not let docward list the indexes of `forest.nodes`"),
         (None, "forest.nodes", false, "give --service a user with the role readAnyDatabase"),
     ] {
-        let (succeeded, said) = check_as(user, namespace);
-        assert!(succeeded == succeeds && said.contains(words), "{user:?} on {namespace}: {said}");
+        let (succeeded, printed) = check_as(user, namespace);
+        assert!(succeeded == succeeds && printed.contains(words), "{user:?} on {namespace}: {printed}");
     }
 }

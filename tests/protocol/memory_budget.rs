@@ -41,7 +41,7 @@ fn a_large_message_without_progress_is_closed_while_others_wait() {
     let mut stalled = Client::connect(&docward.address());
     stalled.send_bytes(&insert(&database, 1, 15_000_000)[..1_000_000]);
     poll(TIMEOUT, || (used(&docward) > 0.0).then_some(())).unwrap();
-    // Nobody waits for its memory, so it may take its time.
+    // No request waits for its memory, so it may take its time.
     assert!(!stalled.closes_within(Duration::from_secs(6)));
     let mut other = Client::connect(&docward.address());
     other.send_bytes(&insert(&database, 2, 15_000_000));

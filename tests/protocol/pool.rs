@@ -1,4 +1,4 @@
-//! `pool:`: clients share server connections. Nobody gets another client's reply or user, requests keep their order,
+//! `pool:`: clients share server connections. No client gets another client's reply or user, requests keep their order,
 //! transactions go on in a full pool, and the server sees no more connections than configured.
 
 use std::os::unix::fs::PermissionsExt;

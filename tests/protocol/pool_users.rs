@@ -73,7 +73,7 @@ fn clients_of_a_user_that_was_created_again_must_log_in_where_the_server_gives_n
     assert_eq!(new.command("shop", doc! {"count": "c"}).get_i32("n").unwrap(), 1);
 }
 
-/// Where a user that was created again cannot be told from the former one, its clients log in again from time to time.
+/// Where a user that was created again cannot be distinguished from the former one, its clients log in again from time to time.
 #[test]
 fn clients_of_an_unidentified_user_log_in_again_after_max_lifetime() {
     let peer = accepting(|| None);

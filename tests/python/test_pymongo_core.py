@@ -16,7 +16,7 @@ ROUNDS = 3  # repetitions, on both paths, of a test with different results
 @pytest.fixture(scope="module")
 def paths():
     rules = suite.unrelated_rules(without=["copies", "history"])
-    with closing(suite.Road("directly")) as direct, closing(suite.Road("through-docward", rules)) as through:
+    with closing(suite.Target("directly")) as direct, closing(suite.Target("through-docward", rules)) as through:
         yield direct, through
 
 

@@ -43,8 +43,8 @@ def work(uri, database, fenced):
         yield json.loads(first)
         sleeper.send_signal(signal.SIGCONT)
         for worker in workers:
-            said, _ = worker.communicate(timeout=servers.TIMEOUT)
-            yield from (json.loads(line) for line in said.splitlines())
+            printed, _ = worker.communicate(timeout=servers.TIMEOUT)
+            yield from (json.loads(line) for line in printed.splitlines())
     finally:
         for worker in workers:
             worker.send_signal(signal.SIGCONT)
@@ -65,9 +65,9 @@ def test_every_job_completes_exactly_once(mongod, docward_factory):
     while not direct.find_one({"_id": held})["done"]:
         assert time.monotonic() < deadline, "no worker took the job over"
         time.sleep(0.1)
-    said = list(events)
+    printed = list(events)
 
-    late = [event for event in said if event["worker"] == "w0" and event.get("of") == held]
+    late = [event for event in printed if event["worker"] == "w0" and event.get("of") == held]
     assert [event["completed"] for event in late] == [None], "the late worker completed a job that was taken over"
     assert [job["_id"] for job in direct.find({"completions": {"$ne": 1}})] == []
     assert direct.count_documents({"done": True, "locked": False}) == JOBS

@@ -98,7 +98,7 @@ pub fn try_log_in(client: &mut Client, scram: &Scram, timeout: Duration) -> Opti
     Some(if ended.get_bool("done").unwrap_or(false) { Ok(()) } else { Err(failure(&ended)) })
 }
 
-/// Logs in a user of `admin`; panics if the server refuses.
+/// Logs in a user of `admin`; panics if the server rejects.
 pub fn log_in(client: &mut Client, user: &str, password: &str) {
     let scram = Scram::new(user, password);
     let reply = client.command("admin", scram.start(false));

@@ -106,7 +106,7 @@ impl ActionSource {
                         took.into_iter().for_each(|took| self.recorded.reply(action.name, took));
                         return Some(action);
                     }
-                    PlannedCommand::LeftOut(_) => {}
+                    PlannedCommand::NotSent(_) => {}
                 }
             }
             RecordedEntry::Reply { stream, microseconds, reply } => {

@@ -91,7 +91,7 @@ impl Intent {
     }
 
     /// Returns whether the statement can change a stored node's position or path.
-    pub(super) fn concerns_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
+    pub(super) fn affects_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
         self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
     }

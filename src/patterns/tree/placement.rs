@@ -109,7 +109,7 @@ impl PlacementRun {
     ) -> Result<NextAction<'a>, Rejection> {
         let Some(document) = found.first() else { return self.insert(operation) };
         let node = self.layout.node(*document)?;
-        if !self.intent.concerns_stored(operation, &self.layout) {
+        if !self.intent.affects_stored(operation, &self.layout) {
             self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }

@@ -1,4 +1,4 @@
-//! The client's side of a connection: its socket, what it said about itself, and what it has sent so far.
+//! The client's side of a connection: its socket, what its hello reported, and what it has sent so far.
 
 use std::net::IpAddr;
 use std::task::{Context, Poll};

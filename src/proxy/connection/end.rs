@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::engine::handshake::HandshakeError;
 use crate::proxy::connection::pending_replies::ReplyOutOfOrder;
-use crate::proxy::server_side::pool::TakeError;
+use crate::proxy::server_side::pool::CheckoutError;
 use crate::wire::WireError;
 
 /// The client sent a message that cannot be parsed or forwarded.
@@ -54,9 +54,9 @@ pub(in crate::proxy) enum End {
     Drained,
     #[error("an operator closed the connection")]
     ClosedByOperator,
-    /// See [`TakeError`].
+    /// See [`CheckoutError`].
     #[error("{0}")]
-    LoginNeeded(TakeError),
+    LoginNeeded(CheckoutError),
     #[error("the client sent no message within {0:?} (limits: handshake_timeout)")]
     HandshakeTimeout(Duration),
     #[error("the client did not log in within {0:?} (limits: handshake_timeout)")]
@@ -77,11 +77,13 @@ pub(in crate::proxy) enum End {
     Rejected(String),
 }
 
-impl From<TakeError> for End {
-    fn from(error: TakeError) -> Self {
+impl From<CheckoutError> for End {
+    fn from(error: CheckoutError) -> Self {
         match error {
-            TakeError::Unreachable(error) => Self::UpstreamError(error),
-            TakeError::Overloaded(_) | TakeError::LoginNeeded | TakeError::LoginGivenUp => Self::LoginNeeded(error),
+            CheckoutError::Unreachable(error) => Self::UpstreamError(error),
+            CheckoutError::Overloaded(_) | CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => {
+                Self::LoginNeeded(error)
+            }
         }
     }
 }

@@ -116,7 +116,7 @@ async fn receive<P: Interceptor>(
         Err(full) => {
             listener_context.process.traffic.connection_counters.refused(full.refusal());
             connection_setup.log(peer, &full);
-            let _ = timeout_at(deadline, connection_setup.turn_away(client, &full.to_string())).await;
+            let _ = timeout_at(deadline, connection_setup.refuse(client, &full.to_string())).await;
             None
         }
     }
@@ -264,7 +264,7 @@ impl ConnectionSetup {
         tls.accept(client).await.map_err(|error| self.log(peer, &error)).ok()
     }
 
-    async fn turn_away(&self, client: TcpStream, text: &str) {
+    async fn refuse(&self, client: TcpStream, text: &str) {
         let Ok(_permit) = REFUSAL_REPLIES.try_acquire() else { return };
         match &self.tls {
             Some(tls) if starts_tls(&client).await == Some(true) => {

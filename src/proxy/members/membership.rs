@@ -337,7 +337,7 @@ mod tests {
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], None, "s t");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 0, 0)], Some(90), "p");
-        // A later observation may show a write that is older by as much.
+        // A later reply may show a write that is older by as much.
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 0)], Some(90), "s");
         check(&[("p:1", primary, 100, 0), ("s:1", secondary, 12, 1)], Some(90), "p");
         check(&[("s:1", secondary, 100, 0), ("t:1", secondary, 0, 0)], Some(90), "s");

@@ -231,8 +231,8 @@ mod tests {
             (Some("Rs"), "a:1 is a member of the replica set 'Rs'"),
             (None, "a:1 is not a member of a replica set"),
         ] {
-            let said = not_in("rs", &address, set).unwrap_or_default();
-            assert!(said.starts_with(expected) && said.is_empty() == expected.is_empty(), "{set:?}: {said}");
+            let printed = not_in("rs", &address, set).unwrap_or_default();
+            assert!(printed.starts_with(expected) && printed.is_empty() == expected.is_empty(), "{set:?}: {printed}");
         }
     }
 

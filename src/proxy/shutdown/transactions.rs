@@ -15,7 +15,7 @@ use crate::engine::{TransactionChange, TransactionId, transaction};
 /// The server's default limit on a transaction's lifetime (`transactionLifetimeLimitSeconds`).
 const LIFETIME: Duration = Duration::from_secs(60);
 /// Time for the reply to a transaction's last message, and for the client's next request.
-const SETTLE: Duration = Duration::from_millis(100);
+const REPLY_PAUSE: Duration = Duration::from_millis(100);
 /// Number of open transactions from which expired ones are swept.
 const SWEEP_AT: usize = 4096;
 /// Number of open transactions tracked; a drain does not wait for further ones.
@@ -68,7 +68,7 @@ impl Transactions {
                 return;
             }
             ended.await;
-            sleep(SETTLE).await;
+            sleep(REPLY_PAUSE).await;
         }
     }
 

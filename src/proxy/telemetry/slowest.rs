@@ -20,8 +20,8 @@ const KEPT: usize = 20;
 const SLOW: u64 = 5_000_000;
 /// How long a statement is kept, in nanoseconds.
 const AGE: u64 = 3_600_000_000_000;
-/// The bytes of a request that are remembered until its reply.
-const REMEMBERED: usize = 512;
+/// The bytes of a request that are kept until its reply.
+const KEPT_COMMAND_BYTES: usize = 512;
 /// Commands whose replies wait for something to happen.
 const WAIT: [&str; 4] = ["hello", "isMaster", "ismaster", "getMore"];
 
@@ -69,7 +69,7 @@ impl LatestRequest {
     /// Remembers an OP_MSG that starts with `head`.
     pub(in crate::proxy) fn remember(&mut self, head: &[u8]) {
         let body = head.get(BODY_AT..).unwrap_or_default();
-        let body = body.get(..REMEMBERED).unwrap_or(body);
+        let body = body.get(..KEPT_COMMAND_BYTES).unwrap_or(body);
         self.0.clear();
         self.0.reserve_exact(body.len());
         self.0.extend_from_slice(body);

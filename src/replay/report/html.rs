@@ -65,7 +65,7 @@ fn summary(report: &ReplayReport, out: &mut String) {
         ),
     );
     report.stopped.iter().for_each(|stopped| note(out, &format!("Stopped: {stopped}.")));
-    for (reason, count) in &report.left_out {
+    for (reason, count) in &report.not_sent {
         note(out, &format!("Not sent: {}: {}.", counted(*count, "command"), reason.reason()));
     }
 }

@@ -9,7 +9,7 @@ use crate::replay::{Comparison, Latencies};
 #[must_use]
 pub fn to_json(report: &ReplayReport) -> Value {
     let recorded = &report.recorded;
-    let reasons = report.left_out.iter().map(|(reason, count)| json!({"reason": reason.reason(), "commands": count}));
+    let reasons = report.not_sent.iter().map(|(reason, count)| json!({"reason": reason.reason(), "commands": count}));
     let targets = report.played.iter().map(|played| {
         let tally = &played.tally;
         let commands = tally.commands.iter().map(|(name, command)| {

@@ -45,7 +45,7 @@ pub fn to_text(report: &ReplayReport) -> String {
     if let Some(stopped) = &report.stopped {
         let _ = writeln!(out, "stopped: {stopped}");
     }
-    for (reason, count) in &report.left_out {
+    for (reason, count) in &report.not_sent {
         let _ = writeln!(out, "not sent: {}: {}", counted(*count, "command"), reason.reason());
     }
     latencies(report, &mut out);

@@ -20,7 +20,7 @@ pub(super) struct Scan<'c> {
     conditions: Vec<(usize, &'c Bson)>,
 }
 
-/// Returns the passes that are necessary for `checks`. Searches of other kinds are left out.
+/// Returns the passes that are necessary for `checks`. Searches of other kinds are omitted.
 pub(super) fn scans<'c>(checks: impl Iterator<Item = &'c DataCheck>) -> Vec<Scan<'c>> {
     let mut scans: Vec<Scan<'c>> = Vec::new();
     for (index, check) in checks.enumerate() {

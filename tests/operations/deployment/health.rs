@@ -19,7 +19,7 @@ fn health_once(arguments: &[&str]) -> (Option<i32>, String) {
 
 /// The same, repeated if the reply takes longer than the command's timeout, as on a slow machine.
 fn health(arguments: &[&str]) -> (Option<i32>, String) {
-    poll(TIMEOUT, || Some(health_once(arguments)).filter(|(_, said)| !said.contains("timed out after"))).unwrap()
+    poll(TIMEOUT, || Some(health_once(arguments)).filter(|(_, printed)| !printed.contains("timed out after"))).unwrap()
 }
 
 fn before(upstream: &str) -> Docward {
@@ -39,8 +39,8 @@ fn without_a_server_docward_is_alive_and_not_ready() {
     let docward = before(UNUSED_ADDRESS);
     let admin = docward.admin_address();
     assert_eq!(health(&["--admin", &admin, "--live"]), (Some(0), "ok\n".to_owned()));
-    let (code, said) = health(&["--admin", &admin]);
-    assert!(code == Some(1) && said.contains("/readyz returned 503") && said.contains("no member"), "{said}");
+    let (code, printed) = health(&["--admin", &admin]);
+    assert!(code == Some(1) && printed.contains("/readyz returned 503") && printed.contains("no member"), "{printed}");
 }
 
 #[test]
@@ -56,16 +56,16 @@ fn the_address_comes_from_the_configuration() {
     assert_eq!(asked(&format!("admin: localhost:{port}")).0, Some(0));
     assert_eq!(asked(&format!("admin: 0.0.0.0:{port}")).0, Some(0));
     for (configuration, words) in [("listen: 127.0.0.1:1", "there is no `admin:`"), ("amin: x", "did you mean")] {
-        let (code, said) = asked(configuration);
-        assert!(code == Some(1) && said.contains(words), "{said}");
+        let (code, printed) = asked(configuration);
+        assert!(code == Some(1) && printed.contains(words), "{printed}");
     }
     assert_eq!(health(&[]).0, Some(64));
 }
 
 #[test]
 fn an_address_without_docward_is_an_error() {
-    let (code, said) = health(&["--admin", &format!("127.0.0.1:{}", free_port())]);
-    assert!(code == Some(1) && said.contains("no reply from the admin address 127.0.0.1:"), "{said}");
+    let (code, printed) = health(&["--admin", &format!("127.0.0.1:{}", free_port())]);
+    assert!(code == Some(1) && printed.contains("no reply from the admin address 127.0.0.1:"), "{printed}");
 
     let other = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
@@ -74,12 +74,12 @@ fn an_address_without_docward_is_an_error() {
         // Closing with unread data resets the connection.
         client.read(&mut [0; 256]).and_then(|_| client.write_all(b"SSH-2.0-OpenSSH\r\n"))
     });
-    let (code, said) = health(&["--admin", &address]);
-    assert!(code == Some(1) && said.contains("the reply is not HTTP"), "{said}");
+    let (code, printed) = health(&["--admin", &address]);
+    assert!(code == Some(1) && printed.contains("the reply is not HTTP"), "{printed}");
     talking.join().unwrap().unwrap();
 
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let started = Instant::now();
-    let (code, said) = health_once(&["--admin", &silent.local_addr().unwrap().to_string()]);
-    assert!(code == Some(1) && said.contains("timed out after") && started.elapsed() < SOON, "{said}");
+    let (code, printed) = health_once(&["--admin", &silent.local_addr().unwrap().to_string()]);
+    assert!(code == Some(1) && printed.contains("timed out after") && started.elapsed() < SOON, "{printed}");
 }

@@ -124,9 +124,9 @@ async fn excepted_applications_are_not_restricted() {
         let client = connect(&docward().address(), &format!("appName={app}")).await;
         views.through = client.database(views.through.name());
         assert_eq!(replaces(&views, "excepting").await, expected, "{app}");
-        let said = if expected.is_ok() { "except-reject" } else { "reject" };
+        let printed = if expected.is_ok() { "except-reject" } else { "reject" };
         let line = logged(&views, "excepting");
-        assert!(line.contains(said) && line.contains(app), "{line}");
+        assert!(line.contains(printed) && line.contains(app), "{line}");
     }
 }
 

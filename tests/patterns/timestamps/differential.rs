@@ -225,7 +225,7 @@ fn pipelines_have_the_same_effect_as_the_operators() {
                 );
             }
             (Ok(_), Err(error)) => {
-                return Err(TestCaseError::fail(format!("it passed where mongod refuses: {error}")));
+                return Err(TestCaseError::fail(format!("it passed where mongod rejects: {error}")));
             }
             (Err(_), _) => {
                 rejected.set(rejected.get() + 1);

@@ -36,10 +36,10 @@ async fn later_writes_win_after_a_reset() {
     );
     views.store("others", [doc! { "_id": 1, "last_modified": { "a": time(1) } }]).await;
     let counted = reset_clock(&rules, &["--rule", "fields", "--dry-run"]);
-    let said = String::from_utf8(counted.stdout).unwrap();
+    let printed = String::from_utf8(counted.stdout).unwrap();
     assert!(
-        counted.status.success() && said.contains(&format!("{name}.fields: 1 documents have timestamps")),
-        "{said}"
+        counted.status.success() && printed.contains(&format!("{name}.fields: 1 documents have timestamps")),
+        "{printed}"
     );
     assert_eq!(update(11, 3).await, 1, "a dry run changes nothing");
 

@@ -15,7 +15,7 @@ fn seeds() -> Vec<Document> {
     vec![
         doc! { "_id": "a", "parent": null, "path": null, "n": 1 },
         doc! { "_id": "b", "parent": "a", "path": ",a,", "above": "d", "n": 2 },
-        doc! { "_id": "c", "parent": "b", "path": ",a,b,", "above": "nobody" },
+        doc! { "_id": "c", "parent": "b", "path": ",a,b,", "above": "missing" },
         doc! { "_id": "d", "path": null, "above": 5 },
     ]
 }
@@ -34,7 +34,7 @@ fn value(dice: &mut Dice) -> Bson {
         1 => Bson::Int32(7),
         2 => vec![Bson::from("a")].into(),
         3 => doc! { "x": 1 }.into(),
-        4 => "nobody".into(),
+        4 => "missing".into(),
         5 => "a,b".into(),
         _ => node(dice).into(),
     }

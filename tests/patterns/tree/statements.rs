@@ -89,7 +89,7 @@ async fn accepted_statements_have_their_usual_effect_and_the_path_follows() {
         upsert(doc! { "parent": "Programming" }, doc! { "$set": { "parent": "Music" } }),
         upsert(doc! { "tags": "a" }, doc! { "$push": { "tags": "b" }, "$set": { "parent": "Books" } }),
         upsert(doc! { "_id": { "$in": ["Databases", "none"] } }, doc! { "$set": { "parent": "Music" } }),
-        // The server refuses to create such a document.
+        // The server rejects to create such a document.
         upsert(doc! { "_id": "Go", "n": "x" }, doc! { "$inc": { "n": 1 }, "$set": { "parent": "Books" } }),
         upsert(doc! { "_id": "Go", "parent": "Books" }, doc! { "$set": { "parent.x": 1 } }),
         // Stored nodes.
@@ -321,7 +321,7 @@ async fn late_moves_are_ignored() {
         let stored = views.stored("categories").await;
         let set = |at: i64, parent: &str| doc! { "$set": { "at": at, "parent": parent } };
         let with_path = |at: i64, path: &str| doc! { "$set": { "at": at, "parent": "x", "path": path } };
-        let mut updates = vec![set(5, "b"), set(5, "a"), set(5, "c"), set(5, "nobody"), set(5, "x")];
+        let mut updates = vec![set(5, "b"), set(5, "a"), set(5, "c"), set(5, "missing"), set(5, "x")];
         updates.extend([with_path(5, ",x,"), with_path(5, ",nonsense,")]);
         updates.push(doc! { "$unset": { "parent": 1 }, "$set": { "at": 5i64 } });
         if settings == "per: document" {
@@ -353,7 +353,7 @@ async fn late_moves_are_ignored() {
         let categories = views.collection("categories");
         rejected(categories.update_one(doc! { "_id": "b" }, set(20, "c")).await, "below itself");
         rejected(categories.update_one(doc! { "_id": "b" }, set(20, "b")).await, "below itself");
-        rejected(categories.update_one(doc! { "_id": "b" }, set(20, "nobody")).await, "does not exist");
+        rejected(categories.update_one(doc! { "_id": "b" }, set(20, "missing")).await, "does not exist");
         rejected(categories.update_one(doc! { "_id": "b" }, with_path(20, ",a,")).await, "does not match its parent");
         rejected(categories.update_one(doc! { "_id": "new" }, set(20, "new")).upsert(true).await, "below itself");
         categories.update_one(doc! { "_id": "new" }, set(20, "c")).upsert(true).await.unwrap();

@@ -233,7 +233,7 @@ def unretried_write_loses_its_connection(db):
 
 @operation
 def wrong_password(db):
-    db.client.admin.command("saslStart", 1, mechanism="SCRAM-SHA-256", payload=b"n,,n=nobody,r=abc")
+    db.client.admin.command("saslStart", 1, mechanism="SCRAM-SHA-256", payload=b"n,,n=unknown,r=abc")
 
 
 @operation

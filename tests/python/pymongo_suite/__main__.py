@@ -1,4 +1,4 @@
-"""`make compat`: the whole suite, or the given files or tests of it, on both roads, and what differs.
+"""`make compat`: the whole suite, or the given files or tests of it, against both targets, and what differs.
 
 Ends with 1 if a test passes directly and not through docward without an explanation.
 """
@@ -16,7 +16,7 @@ import servers
 from . import compare, suite
 from .explained import BY_WORKER, ON_PURPOSE, WITH_POOL
 
-ROUNDS = 3  # how often tests with two outcomes are run again on every road
+ROUNDS = 3  # how often tests with two outcomes are run again on every target
 PROGRESS = 60  # seconds
 
 
@@ -25,19 +25,19 @@ def main():
     shutil.rmtree(arguments.results, ignore_errors=True)
     started = time.monotonic()
     with ExitStack() as stack:
-        roads = [
-            stack.enter_context(closing(suite.Road(name, rules)))
+        targets = [
+            stack.enter_context(closing(suite.Target(name, rules)))
             for name, rules in (
                 ("directly", None),
                 ("through-docward", suite.unrelated_rules()),
                 ("without-worker", suite.unrelated_rules(without=["copies", "history"])),
             )
         ]
-        direct, through = run_both(roads[:2], arguments)
+        direct, through = run_both(targets[:2], arguments)
         doubtful = [each.test for each in compare.differences(direct, through, {})]
-        rounds = run_again(roads, doubtful, arguments)
-        broken = [line for road in roads[1:] for line in road.docward.log if "panicked" in line]
-        (arguments.results / "docward.log").write_text("\n".join(roads[1].docward.log))
+        rounds = run_again(targets, doubtful, arguments)
+        broken = [line for target in targets[1:] for line in target.docward.log if "panicked" in line]
+        (arguments.results / "docward.log").write_text("\n".join(targets[1].docward.log))
     by_chance = [test for test in doubtful if compare.by_chance(test, direct[test].outcome, rounds)]
     on_purpose = ON_PURPOSE | (WITH_POOL if servers.pool_size() else {})
     believed = on_purpose | {
@@ -64,32 +64,32 @@ def parse_arguments():
     return parser.parse_args()
 
 
-def run_both(roads, arguments):
+def run_both(targets, arguments):
     """Both at the same time: most tests wait for something more than they compute."""
     with ExitStack() as stack:
         runs = [
             stack.enter_context(
-                closing(suite.Run(road, arguments.tests, arguments.results, arguments.compressors))
+                closing(suite.Run(target, arguments.tests, arguments.results, arguments.compressors))
             )
-            for road in roads
+            for target in targets
         ]
         for run in runs:
             while not run.ended:
                 try:
                     run.wait(PROGRESS)
                 except TimeoutExpired:
-                    done = (f"{len(each.results())} {each.road.name}" for each in runs)
+                    done = (f"{len(each.results())} {each.target.name}" for each in runs)
                     print(f"tests so far: {', '.join(done)}", flush=True)
         return [run.wait() for run in runs]
 
 
-def run_again(roads, tests, arguments):
-    """Runs tests that ended differently again, one road after the other; the results of each round."""
+def run_again(targets, tests, arguments):
+    """Runs tests that ended differently again, one target after the other; the results of each round."""
     if not tests:
         return []
     print(f"running {len(tests)} tests again that ended differently", flush=True)
     folders = [arguments.results / f"again-{number}" for number in range(1, ROUNDS + 1)]
-    return [[suite.run(road, tests, folder, arguments.compressors) for road in roads] for folder in folders]
+    return [[suite.run(target, tests, folder, arguments.compressors) for target in targets] for folder in folders]
 
 
 def report(direct, through, found, by_chance):

@@ -1,7 +1,7 @@
 """Tests that may end otherwise through docward than directly, each with the reason.
 
 Only what docward cannot do otherwise belongs here; everything else is a bug of docward. `make compat`
-believes what is said of the worker only as long as the test passes through a docward without one.
+believes what is stated of the worker only as long as the test passes through a docward without one.
 A key is the id of a test, or the beginning of ids and a star.
 """
 

@@ -30,7 +30,7 @@ class Result:
     text: str  # why it failed or was skipped
 
 
-class Road:
+class Target:
     """A mongod of its own, with a docward before it if there are rules to load."""
 
     def __init__(self, name, rules=None):
@@ -60,23 +60,23 @@ class Road:
 
 
 class Run(servers.Process):
-    """A run of `tests` (files or ids of the suite) on a road, but not of those `without`.
+    """A run of `tests` (files or ids of the suite) against a target, but not of those `without`.
 
-    The record and what pytest prints stay in `folder`, in files named after the road.
+    The record and what pytest prints stay in `folder`, in files named after the target.
     """
 
-    def __init__(self, road, tests, folder, compressors=None, without=()):
+    def __init__(self, target, tests, folder, compressors=None, without=()):
         folder.mkdir(parents=True, exist_ok=True)
-        self.road = road
-        self.record = folder / f"{road.name}.jsonl"
+        self.target = target
+        self.record = folder / f"{target.name}.jsonl"
         self.record.unlink(missing_ok=True)
-        self.printed = folder / f"{road.name}.log"
+        self.printed = folder / f"{target.name}.log"
         with open(self.printed, "w") as log:
             super().__init__(
                 "docward-suite-",
-                lambda _: [*_pytest_command(road), *(f"--deselect={each}" for each in without), *tests],
+                lambda _: [*_pytest_command(target), *(f"--deselect={each}" for each in without), *tests],
                 cwd=servers.script_output("pymongo-suite.sh"),
-                env=_environment(road, self.record, compressors),
+                env=_environment(target, self.record, compressors),
                 stdout=log,
                 stderr=subprocess.STDOUT,
             )
@@ -86,7 +86,7 @@ class Run(servers.Process):
         status = self.child.wait(timeout)
         # 0 and 1 mean that the run came to its end, with or without failures.
         if status not in (0, 1):
-            raise RuntimeError(f"pytest ended with {status} ({self.road.name}), see {self.printed}")
+            raise RuntimeError(f"pytest ended with {status} ({self.target.name}), see {self.printed}")
         return self.results()
 
     def results(self):
@@ -114,19 +114,19 @@ def unrelated_rules(without=()):
     return "version: 1\nrules:\n" + moved
 
 
-def _pytest_command(road):
+def _pytest_command(target):
     return [
         *(sys.executable, "-m", "pytest", "--quiet", "-p", "no:cacheprovider", "-p", "pymongo_suite.recorder"),
         # The settings of the suite, but for the report that it would write beside itself;
         # `default` leaves out what needs servers of other kinds, as pymongo's own runs do.
         *("-c", "pyproject.toml", "-o", "addopts=", "-m", "default", *LEFT_OUT),
         *(f"--timeout={TEST_TIMEOUT}", "--tb=short"),
-        *(("-p", "pymongo_suite.failpoints") if road.has_pool else ()),
+        *(("-p", "pymongo_suite.failpoints") if target.has_pool else ()),
     ]
 
 
-def _environment(road, into, compressors):
-    host, port = road.address.rsplit(":", 1)
+def _environment(target, into, compressors):
+    host, port = target.address.rsplit(":", 1)
     environment = {
         **{name: value for name, value in os.environ.items() if name not in SURROUNDINGS},
         "DB_IP": host,

@@ -86,7 +86,7 @@ const PLAIN: [&str; 27] = [
 const BELOW: [&str; 3] = ["FIELD.part", "FIELD.0", "FIELD.$[]"];
 
 /// Statements on a field of the rule. DOCUMENT is a document that has the field.
-const CONCERNED: [&str; 18] = [
+const OF_FIELD: [&str; 18] = [
     "insertOne({_id: 2, DOCUMENT})",
     "insertMany([{_id: 2, DOCUMENT}, {_id: 3, DOCUMENT}])",
     "updateMany({}, {$set: {FIELD: VALUE}})",
@@ -149,7 +149,7 @@ pub(super) fn all(fields: &[(String, String)], own: &[String], collection: &str)
             let statement = format!("updateOne({{_id: 1}}, {{$set: {{\"{path}\": 1}}}})");
             Form { class: Some("below a field"), varies: path, ..form(&topic, statement) }
         }));
-        forms.extend(CONCERNED.map(|statement| form(&topic, of_field(statement))));
+        forms.extend(OF_FIELD.map(|statement| form(&topic, of_field(statement))));
     }
     forms.extend(own.iter().map(|statement| form("Statements of this pattern", statement.clone())));
     forms

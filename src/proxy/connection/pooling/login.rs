@@ -7,24 +7,24 @@ use tokio::time::Instant;
 
 use crate::engine::pooling::login::User;
 use crate::engine::pooling::scram::{Mechanism, Transcript};
-use crate::proxy::server_side::pool::{Lease, Parked, Pool, PooledConnection};
+use crate::proxy::server_side::pool::{Checkout, Pool, PooledConnection, WaitingLogin};
 use crate::proxy::transport::socket::ServerSocket;
 
 /// A login whose client must send the next message.
-pub(in crate::proxy) struct ParkedLogin<U: ServerSocket> {
+pub(in crate::proxy) struct PausedLogin<U: ServerSocket> {
     since: Instant,
     /// `None`: it was given up or continues.
     conversation: Mutex<Option<Conversation<U>>>,
 }
 
-impl<U: ServerSocket> ParkedLogin<U> {
+impl<U: ServerSocket> PausedLogin<U> {
     /// Registers the login at its pool, which gives it up if the client is slow.
-    pub(super) fn park(conversation: Conversation<U>) -> Arc<Self> {
+    pub(super) fn start(conversation: Conversation<U>) -> Arc<Self> {
         let pool = conversation.pool.clone();
-        let parked = Arc::new(Self { since: Instant::now(), conversation: Mutex::new(Some(conversation)) });
-        let weak: Weak<Self> = Arc::downgrade(&parked);
-        pool.park(weak);
-        parked
+        let paused = Arc::new(Self { since: Instant::now(), conversation: Mutex::new(Some(conversation)) });
+        let weak: Weak<Self> = Arc::downgrade(&paused);
+        pool.add_waiting_login(weak);
+        paused
     }
 
     /// `None`: it was given up.
@@ -33,7 +33,7 @@ impl<U: ServerSocket> ParkedLogin<U> {
     }
 }
 
-impl<U: ServerSocket> Parked for ParkedLogin<U> {
+impl<U: ServerSocket> WaitingLogin for PausedLogin<U> {
     fn give_up_after(&self, longest: Duration) -> bool {
         let is_late = self.since.elapsed() >= longest;
         // Its connection is freed here, outside the lock.
@@ -43,9 +43,9 @@ impl<U: ServerSocket> Parked for ParkedLogin<U> {
     }
 }
 
-impl<U: ServerSocket> std::fmt::Debug for ParkedLogin<U> {
+impl<U: ServerSocket> std::fmt::Debug for PausedLogin<U> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ParkedLogin").field("since", &self.since).finish_non_exhaustive()
+        f.debug_struct("PausedLogin").field("since", &self.since).finish_non_exhaustive()
     }
 }
 
@@ -53,7 +53,7 @@ impl<U: ServerSocket> std::fmt::Debug for ParkedLogin<U> {
 #[derive(Debug)]
 pub(in crate::proxy) struct Conversation<U: ServerSocket> {
     pub(in crate::proxy) pool: Arc<Pool<U>>,
-    pub(in crate::proxy) lease: Lease<U>,
+    pub(in crate::proxy) checkout: Checkout<U>,
     pub(in crate::proxy) connection: PooledConnection<U>,
     pub(in crate::proxy) user: User,
     pub(in crate::proxy) mechanism: Mechanism,

@@ -15,14 +15,14 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::hello::AwaitedHello;
-use self::login::{Conversation, ParkedLogin};
+use self::login::{Conversation, PausedLogin};
 use crate::engine::handshake::negotiation::Negotiation;
 use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
 use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
 use crate::proxy::server_side::pool::member::Member;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Details, Lease, Pool, PooledConnection, TakeError, Taken};
+use crate::proxy::server_side::pool::{Checkout, CheckoutError, CheckoutRequest, Details, Pool, PooledConnection};
 use crate::proxy::transport::socket::ServerSocket;
 
 /// The largest request that is collected before it takes a connection. A larger one streams through once its body has
@@ -41,7 +41,7 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
     login_ends: Option<Instant>,
     attachment: Attachment<U>,
     /// A login that has begun.
-    conversation: Option<Arc<ParkedLogin<U>>>,
+    conversation: Option<Arc<PausedLogin<U>>>,
     /// A hello whose reply waits for a change.
     pub(in crate::proxy) awaited: Option<Box<AwaitedHello>>,
     /// The last request since the connection was taken has no reply, so its end is unknown.
@@ -60,21 +60,21 @@ pub(in crate::proxy) struct Pooling<U: ServerSocket> {
 enum Attachment<U: ServerSocket> {
     Detached,
     /// A request waits for it.
-    Taking(Taking<U>),
+    Waiting(WaitingCheckout<U>),
     /// It has been taken, and the relay must use it from now on.
-    Taken(Lease<U>),
+    Ready(Checkout<U>),
     /// The relay uses it.
-    Attached(Lease<U>, Details),
+    Attached(Checkout<U>, Details),
     /// The request that waited gets this error.
-    Failed(TakeError),
+    Failed(CheckoutError),
 }
 
 /// A request that waits for a connection.
-struct Taking<U: ServerSocket> {
+struct WaitingCheckout<U: ServerSocket> {
     /// The request is given up if the client closes the connection meanwhile: it waits for others, and no server has
     /// seen it. An unacknowledged write is sent in any case, and so is a request that only waits for the handshake.
     is_revocable: bool,
-    lease: Pin<Box<dyn Future<Output = Result<Lease<U>, TakeError>> + Send>>,
+    checkout: Pin<Box<dyn Future<Output = Result<Checkout<U>, CheckoutError>> + Send>>,
 }
 
 /// What happens to a request of a client that shares connections.
@@ -142,11 +142,11 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Keeps a login until the client's next message.
     pub(in crate::proxy) fn park_login(&mut self, conversation: Conversation<U>) {
-        self.conversation = Some(ParkedLogin::park(conversation));
+        self.conversation = Some(PausedLogin::start(conversation));
     }
 
     /// The login that has begun; afterwards there is none.
-    pub(in crate::proxy) fn take_login(&mut self) -> Option<Arc<ParkedLogin<U>>> {
+    pub(in crate::proxy) fn take_login(&mut self) -> Option<Arc<PausedLogin<U>>> {
         self.conversation.take()
     }
 
@@ -157,12 +157,12 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Whether a request waits for a connection.
     pub(in crate::proxy) fn is_taking(&self) -> bool {
-        matches!(self.attachment, Attachment::Taking(_))
+        matches!(self.attachment, Attachment::Waiting(_))
     }
 
     /// Whether a request waits that is given up if the client closes the connection.
     pub(in crate::proxy) fn is_revocable(&self) -> bool {
-        matches!(&self.attachment, Attachment::Taking(taking) if taking.is_revocable)
+        matches!(&self.attachment, Attachment::Waiting(taking) if taking.is_revocable)
     }
 
     /// Decides whether a request to be forwarded can be sent. Takes a connection for it if one is free.
@@ -181,13 +181,15 @@ impl<U: ServerSocket> Pooling<U> {
         let sharing = self.sharing(request.head);
         match &self.attachment {
             Attachment::Failed(_) => return Route::Own,
-            Attachment::Taking(_) | Attachment::Taken(_) | Attachment::Attached(..) => {}
+            Attachment::Waiting(_) | Attachment::Ready(_) | Attachment::Attached(..) => {}
             Attachment::Detached => match self.take(self.lane(sharing)) {
-                Ok(Taken::Now(lease)) if lease.is_open() => self.attachment = Attachment::Taken(lease),
+                Ok(CheckoutRequest::Ready(checkout)) if checkout.is_open() => {
+                    self.attachment = Attachment::Ready(checkout)
+                }
                 Ok(taken) => {
-                    let is_revocable = expects_reply && matches!(taken, Taken::Waits(_));
-                    let lease = Box::pin(self.pool.clone().finish_taking(taken));
-                    self.attachment = Attachment::Taking(Taking { is_revocable, lease });
+                    let is_revocable = expects_reply && matches!(taken, CheckoutRequest::Queued(_));
+                    let checkout = Box::pin(self.pool.clone().finish_checkout(taken));
+                    self.attachment = Attachment::Waiting(WaitingCheckout { is_revocable, checkout });
                     return Route::NotYet;
                 }
                 Err(error) => {
@@ -196,19 +198,19 @@ impl<U: ServerSocket> Pooling<U> {
                 }
             },
         }
-        if let Attachment::Taken(lease) = &self.attachment {
-            negotiation.set_upstream(lease.compressors());
+        if let Attachment::Ready(checkout) = &self.attachment {
+            negotiation.set_upstream(checkout.compressors());
         }
         self.note_sent(request.head, sharing, expects_reply);
         Route::Ready
     }
 
     /// Asks for a connection for a request of the client.
-    pub(in crate::proxy) fn take(&self, lane: Lane) -> Result<Taken<U>, TakeError> {
+    pub(in crate::proxy) fn take(&self, lane: Lane) -> Result<CheckoutRequest<U>, CheckoutError> {
         if self.login_ends.is_some_and(|ends| Instant::now() >= ends) {
-            return Err(TakeError::LoginNeeded);
+            return Err(CheckoutError::LoginNeeded);
         }
-        self.pool.take(lane)
+        self.pool.check_out(lane)
     }
 
     /// The connections that a request may use.
@@ -260,7 +262,7 @@ impl<U: ServerSocket> Pooling<U> {
     }
 
     /// The error of the request that waited for a connection.
-    pub(in crate::proxy) fn take_failure(&mut self) -> Option<TakeError> {
+    pub(in crate::proxy) fn take_failure(&mut self) -> Option<CheckoutError> {
         match std::mem::replace(&mut self.attachment, Attachment::Detached) {
             Attachment::Failed(error) => Some(error),
             other => {
@@ -272,31 +274,31 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Waits for the connection of the request that needs one. Ready without one at once if none waits.
     pub(in crate::proxy) fn poll_taking(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if let Attachment::Taking(taking) = &mut self.attachment {
-            let Poll::Ready(taken) = taking.lease.as_mut().poll(cx) else { return Poll::Pending };
-            self.attachment = taken.map_or_else(Attachment::Failed, Attachment::Taken);
+        if let Attachment::Waiting(taking) = &mut self.attachment {
+            let Poll::Ready(taken) = taking.checkout.as_mut().poll(cx) else { return Poll::Pending };
+            self.attachment = taken.map_or_else(Attachment::Failed, Attachment::Ready);
         }
         Poll::Ready(())
     }
 
     /// The socket of a connection that has just been taken.
     pub(in crate::proxy) fn install(&mut self, negotiation: &mut Negotiation) -> Option<U> {
-        let mut lease = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            Attachment::Taken(lease) => lease,
+        let mut checkout = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            Attachment::Ready(checkout) => checkout,
             other => {
                 self.attachment = other;
                 return None;
             }
         };
-        let PooledConnection { stream, details } = lease.take_out()?;
+        let PooledConnection { stream, details } = checkout.take_out()?;
         negotiation.set_upstream(&details.compressors);
-        self.attachment = Attachment::Attached(lease, details);
+        self.attachment = Attachment::Attached(checkout, details);
         Some(stream)
     }
 
-    /// The socket of a connection of this lease.
-    pub(in crate::proxy) fn attach(&mut self, lease: Lease<U>, negotiation: &mut Negotiation) -> Option<U> {
-        self.attachment = Attachment::Taken(lease);
+    /// The socket of a connection of this checkout.
+    pub(in crate::proxy) fn attach(&mut self, checkout: Checkout<U>, negotiation: &mut Negotiation) -> Option<U> {
+        self.attachment = Attachment::Ready(checkout);
         self.install(negotiation)
     }
 
@@ -318,8 +320,8 @@ impl<U: ServerSocket> Pooling<U> {
     /// Gives the connection back; nothing is in flight on it. A client with a connection of its own keeps it, and frees
     /// its place in the pool.
     pub(in crate::proxy) fn give_back(&mut self, stream: &mut Option<U>) {
-        let (mut lease, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            Attachment::Attached(lease, details) => (lease, details),
+        let (mut checkout, details) = match std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            Attachment::Attached(checkout, details) => (checkout, details),
             other => {
                 self.attachment = other;
                 return;
@@ -328,15 +330,15 @@ impl<U: ServerSocket> Pooling<U> {
         if self.is_shared()
             && let Some(stream) = stream.take()
         {
-            lease.put_back(PooledConnection { stream, details });
+            checkout.put_back(PooledConnection { stream, details });
         }
     }
 
     /// Gives the connection back for a while, before anything of the message was sent on it. Returns its lane; `None`:
     /// the client does not share connections.
     pub(in crate::proxy) fn lend_back(&mut self, stream: &mut Option<U>) -> Option<Lane> {
-        let Attachment::Attached(lease, _) = &self.attachment else { return None };
-        let lane = lease.lane();
+        let Attachment::Attached(checkout, _) = &self.attachment else { return None };
+        let lane = checkout.lane();
         if !self.is_shared() {
             return None;
         }
@@ -351,8 +353,8 @@ impl<U: ServerSocket> Pooling<U> {
 
     /// Leaves the connection, on which an operation may be in progress. It counts until `deadline` at most.
     pub(in crate::proxy) fn abandon(&mut self, stream: U, deadline: Instant) {
-        if let Attachment::Attached(lease, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
-            abandon(lease, PooledConnection { stream, details }, self.member.hello(), deadline);
+        if let Attachment::Attached(checkout, details) = std::mem::replace(&mut self.attachment, Attachment::Detached) {
+            abandon(checkout, PooledConnection { stream, details }, self.member.hello(), deadline);
         }
     }
 
@@ -367,8 +369,8 @@ impl<U: ServerSocket> std::fmt::Debug for Attachment<U> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Detached => "Detached",
-            Self::Taking(_) => "Taking",
-            Self::Taken(_) => "Taken",
+            Self::Waiting(_) => "Waiting",
+            Self::Ready(_) => "Ready",
             Self::Attached(..) => "Attached",
             Self::Failed(_) => "Failed",
         })

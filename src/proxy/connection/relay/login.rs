@@ -16,7 +16,7 @@ use crate::proxy::connection::packing::{header_of, pack};
 use crate::proxy::connection::pending_replies::ReplyAction;
 use crate::proxy::connection::pooling::login::Conversation;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::server_side::pool::TakeError;
+use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::open::{ask, identify};
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
@@ -95,10 +95,11 @@ where
             return Ok(None);
         }
         let pool = pooling.member().pool(Some(&user));
-        let taking = pool.clone().finish_taking(pool.take(Lane::Login)?);
-        let mut lease = self.while_connected(true, taking).await??;
-        let Some(connection) = lease.take_out() else { return Ok(None) };
-        let conversation = Conversation { pool, lease, connection, user, mechanism, transcript: Transcript::default() };
+        let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Login)?);
+        let mut checkout = self.while_connected(true, checkout).await??;
+        let Some(connection) = checkout.take_out() else { return Ok(None) };
+        let conversation =
+            Conversation { pool, checkout, connection, user, mechanism, transcript: Transcript::default() };
         self.step_login(conversation, start.request(6), &start.payload).await.map(Some)
     }
 
@@ -108,9 +109,9 @@ where
     /// [`End`]: among others, the login was given up because others waited. Drivers then connect again; an error that
     /// the server could have sent they would report to the application.
     async fn continue_login(&mut self, next: &Continue) -> Result<Option<Vec<u8>>, End> {
-        let parked = self.pooling.as_mut().and_then(|pooling| pooling.take_login());
-        let Some(parked) = parked else { return Ok(None) };
-        let Some(conversation) = parked.take() else { return Err(TakeError::LoginGivenUp.into()) };
+        let paused = self.pooling.as_mut().and_then(|pooling| pooling.take_login());
+        let Some(paused) = paused else { return Ok(None) };
+        let Some(conversation) = paused.take() else { return Err(CheckoutError::LoginGivenUp.into()) };
         self.step_login(conversation, next.request(7), &next.payload).await.map(Some)
     }
 
@@ -140,12 +141,12 @@ where
 
     /// The server has rejected the login. A new connection closes; one that had its user before must still have it.
     async fn fail_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
-        let Conversation { pool, mut lease, mut connection, user, .. } = conversation;
+        let Conversation { pool, mut checkout, mut connection, user, .. } = conversation;
         pool.counters().login_failed();
         if connection.details.is_ready {
             let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
             if let Ok(Some(_)) = found {
-                lease.put_back(connection);
+                checkout.put_back(connection);
             }
         }
         Ok(())
@@ -153,7 +154,7 @@ where
 
     /// The server has accepted the login: gives the client to the pool of its user.
     async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
-        let Conversation { pool, mut lease, mut connection, user, mechanism, transcript } = conversation;
+        let Conversation { pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
         let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
         let Some(found) = found.map_err(End::UpstreamError)? else {
             return Err(End::Rejected("the server has another user on the connection than the login named".to_owned()));
@@ -168,18 +169,18 @@ where
         let ends = identity.is_none().then(|| Instant::now() + settings.max_lifetime);
         if stored.is_some() && key.is_none() {
             // The password was changed after the server had accepted the proof.
-            return Err(End::LoginNeeded(TakeError::LoginNeeded));
+            return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
         }
         pool.counters().logged_in();
         let pool = if pool.note_login(identity.clone(), key.clone()) {
             connection.details.is_ready = true;
-            lease.put_back(connection);
+            checkout.put_back(connection);
             pool
         } else {
             let Some(pooling) = &self.pooling else { return Ok(()) };
             let pool = pooling.member().replace(&pool);
             if !pool.note_login(identity, key) {
-                return Err(End::LoginNeeded(TakeError::LoginNeeded));
+                return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
             }
             connection.details.is_ready = true;
             pool.adopt(connection);

@@ -155,13 +155,13 @@ where
     async fn ask_mechanisms(&mut self, user: &str) -> Result<Option<Vec<u8>>, End> {
         let Some(pooling) = &self.pooling else { return Ok(None) };
         let pool = pooling.member().pool(None);
-        let taking = pool.clone().finish_taking(pool.take(Lane::Continuation)?);
-        let mut lease = self.while_connected(true, taking).await??;
-        let Some(mut connection) = lease.take_out() else { return Ok(None) };
+        let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Continuation)?);
+        let mut checkout = self.while_connected(true, checkout).await??;
+        let Some(mut connection) = checkout.take_out() else { return Ok(None) };
         let question = mechanisms_question(1, user);
         let asking = ask(&mut connection.stream, &question);
         let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
-        lease.put_back(connection);
+        checkout.put_back(connection);
         Ok(Some(reply))
     }
 }

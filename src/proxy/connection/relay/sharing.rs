@@ -12,7 +12,7 @@ use crate::proxy::connection::framing::Request;
 use crate::proxy::connection::pooling::{BARRIER_ID, barrier};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::pool::queue::Lane;
-use crate::proxy::server_side::pool::{Lease, TakeError};
+use crate::proxy::server_side::pool::{Checkout, CheckoutError};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::wire::Header;
 
@@ -89,7 +89,7 @@ where
         &mut self,
         frame: &[u8],
         watched: bool,
-    ) -> Result<Option<TakeError>, End> {
+    ) -> Result<Option<CheckoutError>, End> {
         let Some(pooling) = &mut self.pooling else { return Ok(None) };
         if let Some(error) = pooling.take_failure() {
             return Ok(Some(error));
@@ -112,15 +112,15 @@ where
         &mut self,
         lane: Lane,
         watched: bool,
-    ) -> Result<Option<TakeError>, End> {
+    ) -> Result<Option<CheckoutError>, End> {
         let Some(pooling) = &self.pooling else { return Ok(None) };
         let (pool, taken) = match pooling.take(lane) {
             Ok(taken) => (pooling.pool().clone(), taken),
             Err(error) => return Ok(Some(error)),
         };
-        Ok(match self.while_connected(watched, pool.finish_taking(taken)).await? {
-            Ok(lease) => {
-                self.attach(lease);
+        Ok(match self.while_connected(watched, pool.finish_checkout(taken)).await? {
+            Ok(checkout) => {
+                self.attach(checkout);
                 None
             }
             Err(error) => Some(error),
@@ -133,9 +133,9 @@ where
         self.pooling.as_mut()?.lend_back(&mut self.server.stream)
     }
 
-    fn attach(&mut self, lease: Lease<U>) {
+    fn attach(&mut self, checkout: Checkout<U>) {
         if let Some(pooling) = &mut self.pooling {
-            self.server.stream = pooling.attach(lease, &mut self.negotiation);
+            self.server.stream = pooling.attach(checkout, &mut self.negotiation);
         }
     }
 
@@ -143,17 +143,21 @@ where
     ///
     /// # Errors
     /// [`End`] if the client must connect again.
-    pub(in crate::proxy) fn reject_without_connection(&self, error: TakeError, header: Header) -> Result<Vec<u8>, End> {
+    pub(in crate::proxy) fn reject_without_connection(
+        &self,
+        error: CheckoutError,
+        header: Header,
+    ) -> Result<Vec<u8>, End> {
         match error {
-            TakeError::Overloaded(_) => {
+            CheckoutError::Overloaded(_) => {
                 let text = format!("docward: {error}");
                 Ok(error_reply(header, code::INGRESS_REQUEST_RATE_LIMIT_EXCEEDED, &text, write_overload_labels))
             }
-            TakeError::Unreachable(_) => {
+            CheckoutError::Unreachable(_) => {
                 self.listener_context.process.members.recheck.notify_waiters();
                 Err(error.into())
             }
-            TakeError::LoginNeeded | TakeError::LoginGivenUp => Err(error.into()),
+            CheckoutError::LoginNeeded | CheckoutError::LoginGivenUp => Err(error.into()),
         }
     }
 }

@@ -5,14 +5,14 @@ use tokio::sync::watch::Receiver;
 use tokio::time::{Instant, timeout_at};
 
 use super::member::MemberHello;
-use super::{Lease, PooledConnection};
+use super::{Checkout, PooledConnection};
 use crate::proxy::transport::socket::ServerSocket;
 
 /// Closes the connection. Its slot stays taken until the server has closed it too, which it does when the operation has
 /// ended, or until the member does not answer: otherwise impatient clients could let operations accumulate on the server
 /// beyond the pool's size. At most until `deadline`: requests of other clients must get their turn.
 pub(in crate::proxy) fn abandon<S: ServerSocket>(
-    lease: Lease<S>,
+    checkout: Checkout<S>,
     mut connection: PooledConnection<S>,
     mut hello: Receiver<Option<MemberHello>>,
     deadline: Instant,
@@ -27,6 +27,6 @@ pub(in crate::proxy) fn abandon<S: ServerSocket>(
             _ = timeout_at(deadline, closed) => {}
             _ = hello.wait_for(Option::is_none) => {}
         }
-        drop((connection, lease));
+        drop((connection, checkout));
     });
 }

@@ -64,7 +64,7 @@ struct Idle<S> {
 /// A request that waits, and since when.
 #[derive(Debug)]
 struct PoolWaiter<S: ServerSocket> {
-    lease: oneshot::Sender<Lease<S>>,
+    checkout: oneshot::Sender<Checkout<S>>,
     since: Instant,
 }
 
@@ -78,11 +78,11 @@ pub(in crate::proxy) struct Pool<S: ServerSocket> {
     /// The user has changed. Its clients must log in again.
     is_replaced: AtomicBool,
     /// Logins whose clients must send the next message.
-    parked: Mutex<Vec<Weak<dyn Parked>>>,
+    waiting_logins: Mutex<Vec<Weak<dyn WaitingLogin>>>,
 }
 
 /// A login that waits for its client, and holds a connection meanwhile.
-pub(in crate::proxy) trait Parked: Send + Sync {
+pub(in crate::proxy) trait WaitingLogin: Send + Sync {
     /// Gives it up, and frees the connection, if it has waited for this long. Returns whether it still waits.
     fn give_up_after(&self, longest: Duration) -> bool;
 }
@@ -99,23 +99,23 @@ struct KnownLogin {
 
 /// The right of one request to a connection. Dropped without its connection it frees the slot of a closed one.
 #[derive(Debug)]
-pub(in crate::proxy) struct Lease<S: ServerSocket> {
+pub(in crate::proxy) struct Checkout<S: ServerSocket> {
     pool: Option<Arc<Pool<S>>>,
     lane: Lane,
     /// `None`: it must be opened, or is in use.
     connection: Option<PooledConnection<S>>,
 }
 
-/// The reply to a request for a connection.
+/// A request for a connection.
 #[derive(Debug)]
-pub(in crate::proxy) enum Taken<S: ServerSocket> {
-    Now(Lease<S>),
-    Waits(oneshot::Receiver<Lease<S>>),
+pub(in crate::proxy) enum CheckoutRequest<S: ServerSocket> {
+    Ready(Checkout<S>),
+    Queued(oneshot::Receiver<Checkout<S>>),
 }
 
 /// Why a request got no connection.
 #[derive(Debug, thiserror::Error)]
-pub(in crate::proxy) enum TakeError {
+pub(in crate::proxy) enum CheckoutError {
     #[error("no server connection became free within {0:?} (pool: max_wait)")]
     Overloaded(Duration),
     #[error("a server connection could not be opened: {0}")]
@@ -126,7 +126,7 @@ pub(in crate::proxy) enum TakeError {
     LoginGivenUp,
 }
 
-impl From<OpenError> for TakeError {
+impl From<OpenError> for CheckoutError {
     fn from(error: OpenError) -> Self {
         match error {
             OpenError::Io(error) => Self::Unreachable(error),
@@ -144,7 +144,7 @@ impl<S: ServerSocket> Pool<S> {
             queue: Mutex::new(queue),
             login: Mutex::default(),
             is_replaced: false.into(),
-            parked: Mutex::default(),
+            waiting_logins: Mutex::default(),
         })
     }
 
@@ -163,52 +163,55 @@ impl<S: ServerSocket> Pool<S> {
     /// Asks for a connection.
     ///
     /// # Errors
-    /// [`TakeError::LoginNeeded`]
-    pub(in crate::proxy) fn take(self: &Arc<Self>, lane: Lane) -> Result<Taken<S>, TakeError> {
+    /// [`CheckoutError::LoginNeeded`]
+    pub(in crate::proxy) fn check_out(self: &Arc<Self>, lane: Lane) -> Result<CheckoutRequest<S>, CheckoutError> {
         if self.is_replaced.load(Ordering::Acquire) {
-            return Err(TakeError::LoginNeeded);
+            return Err(CheckoutError::LoginNeeded);
         }
         let mut queue = self.lock();
         while let Some(grant) = queue.admit(lane) {
             match grant {
-                Grant::Open => return Ok(Taken::Now(self.lease(lane, None))),
+                Grant::Open => return Ok(CheckoutRequest::Ready(self.checkout(lane, None))),
                 Grant::Idle(mut idle) => {
                     if self.is_usable(&mut idle.connection) {
-                        return Ok(Taken::Now(self.lease(lane, Some(idle.connection))));
+                        return Ok(CheckoutRequest::Ready(self.checkout(lane, Some(idle.connection))));
                     }
                     queue.put_back(lane, None);
                 }
             }
         }
         if lane != Lane::Login && queue.is_stuck() {
-            return Err(TakeError::LoginNeeded);
+            return Err(CheckoutError::LoginNeeded);
         }
-        let (lease, receiver) = oneshot::channel();
-        queue.wait(lane, PoolWaiter { lease, since: Instant::now() });
-        Ok(Taken::Waits(receiver))
+        let (checkout, receiver) = oneshot::channel();
+        queue.wait(lane, PoolWaiter { checkout, since: Instant::now() });
+        Ok(CheckoutRequest::Queued(receiver))
     }
 
     /// Waits for a connection, and opens it if that is to be done.
     ///
     /// # Errors
-    /// [`TakeError`]
-    pub(in crate::proxy) async fn finish_taking(self: Arc<Self>, taken: Taken<S>) -> Result<Lease<S>, TakeError> {
+    /// [`CheckoutError`]
+    pub(in crate::proxy) async fn finish_checkout(
+        self: Arc<Self>,
+        taken: CheckoutRequest<S>,
+    ) -> Result<Checkout<S>, CheckoutError> {
         let max_wait = self.server.settings.max_wait;
-        let mut lease = match taken {
-            Taken::Now(lease) => lease,
-            Taken::Waits(receiver) => match timeout(max_wait, receiver).await {
-                Ok(lease) => lease.map_err(|_| TakeError::LoginNeeded)?,
+        let mut checkout = match taken {
+            CheckoutRequest::Ready(checkout) => checkout,
+            CheckoutRequest::Queued(receiver) => match timeout(max_wait, receiver).await {
+                Ok(checkout) => checkout.map_err(|_| CheckoutError::LoginNeeded)?,
                 Err(_) => {
                     self.server.counters.overloaded();
-                    return Err(TakeError::Overloaded(max_wait));
+                    return Err(CheckoutError::Overloaded(max_wait));
                 }
             },
         };
-        if lease.connection.as_mut().is_none_or(|connection| !self.is_usable(connection)) {
-            lease.connection = None;
-            lease.connection = Some(self.open(lease.lane).await?);
+        if checkout.connection.as_mut().is_none_or(|connection| !self.is_usable(connection)) {
+            checkout.connection = None;
+            checkout.connection = Some(self.open(checkout.lane).await?);
         }
-        Ok(lease)
+        Ok(checkout)
     }
 
     async fn open(&self, lane: Lane) -> Result<PooledConnection<S>, OpenError> {
@@ -260,10 +263,10 @@ impl<S: ServerSocket> Pool<S> {
     }
 
     /// Registers a login that waits for its client.
-    pub(in crate::proxy) fn park(&self, login: Weak<dyn Parked>) {
-        let mut parked = self.parked.lock().unwrap_or_else(PoisonError::into_inner);
-        parked.retain(|login| login.strong_count() > 0);
-        parked.push(login);
+    pub(in crate::proxy) fn add_waiting_login(&self, login: Weak<dyn WaitingLogin>) {
+        let mut waiting_logins = self.waiting_logins.lock().unwrap_or_else(PoisonError::into_inner);
+        waiting_logins.retain(|login| login.strong_count() > 0);
+        waiting_logins.push(login);
     }
 
     /// Gives up logins whose clients are slow, if other logins or transactions wait for a connection: each client may
@@ -276,11 +279,12 @@ impl<S: ServerSocket> Pool<S> {
         if !is_needed {
             return;
         }
-        let parked = std::mem::take(&mut *self.parked.lock().unwrap_or_else(PoisonError::into_inner));
-        let still =
-            parked.into_iter().filter(|login| login.upgrade().is_some_and(|login| login.give_up_after(LOGIN_PAUSE)));
+        let waiting_logins = std::mem::take(&mut *self.waiting_logins.lock().unwrap_or_else(PoisonError::into_inner));
+        let still = waiting_logins
+            .into_iter()
+            .filter(|login| login.upgrade().is_some_and(|login| login.give_up_after(LOGIN_PAUSE)));
         let mut still: Vec<_> = still.collect();
-        self.parked.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
+        self.waiting_logins.lock().unwrap_or_else(PoisonError::into_inner).append(&mut still);
     }
 
     /// Without a key, only logins of clients open connections.
@@ -312,7 +316,7 @@ impl<S: ServerSocket> Pool<S> {
         };
         let (closed, given_up) = {
             let mut queue = self.lock();
-            (queue.remove_idle(expired), queue.remove_waiting(|waiter| waiter.lease.is_closed()))
+            (queue.remove_idle(expired), queue.remove_waiting(|waiter| waiter.checkout.is_closed()))
         };
         drop((closed, given_up));
         self.give_up_slow_logins();
@@ -328,8 +332,8 @@ impl<S: ServerSocket> Pool<S> {
             && Pin::new(&mut connection.stream).poll_read(&mut context, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
-    fn lease(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) -> Lease<S> {
-        Lease { pool: Some(self.clone()), lane, connection }
+    fn checkout(self: &Arc<Self>, lane: Lane, connection: Option<PooledConnection<S>>) -> Checkout<S> {
+        Checkout { pool: Some(self.clone()), lane, connection }
     }
 
     /// Takes back a connection, or the slot of a closed one, and serves those who wait.
@@ -359,9 +363,9 @@ impl<S: ServerSocket> Pool<S> {
                 Grant::Open => None,
             };
             // The client is gone if it cannot be sent.
-            if let Err(mut lease) = waiter.lease.send(self.lease(lane, connection)) {
-                lease.pool = None;
-                returned = Some((lane, lease.connection.take()));
+            if let Err(mut checkout) = waiter.checkout.send(self.checkout(lane, connection)) {
+                checkout.pool = None;
+                returned = Some((lane, checkout.connection.take()));
             }
         }
     }
@@ -387,7 +391,7 @@ impl<S: ServerSocket> Pool<S> {
     }
 }
 
-impl<S: ServerSocket> Lease<S> {
+impl<S: ServerSocket> Checkout<S> {
     /// Whether it has a connection that needs not be opened first.
     pub(in crate::proxy) fn is_open(&self) -> bool {
         self.connection.is_some()
@@ -413,7 +417,7 @@ impl<S: ServerSocket> Lease<S> {
     }
 }
 
-impl<S: ServerSocket> Drop for Lease<S> {
+impl<S: ServerSocket> Drop for Checkout<S> {
     fn drop(&mut self) {
         if let Some(pool) = self.pool.take() {
             let connection = self.connection.take().filter(|connection| connection.details.is_ready);

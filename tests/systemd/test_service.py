@@ -161,10 +161,10 @@ def the_next_unit_takes_over():
 
 def docward_waits_for_late_name_servers():
     configure("listen: 127.0.0.1:27018\nupstream: mongodb+srv://cluster0.example.net/?tls=false\n")
-    run("systemctl stop dnsmasq-trial")
+    run("systemctl stop dnsmasq-test")
     run("systemctl restart docward", 1)
     assert state() == "activating"
-    run("systemctl start dnsmasq-trial")
+    run("systemctl start dnsmasq-test")
     wait_for(lambda: state() == "active", "its start", 60)
     client().admin.command("ping")
 
@@ -214,7 +214,7 @@ def stopping_waits_for_transactions():
     """Longer than systemd's default timeout."""
     configure(PLAIN + "drain_timeout: 30s\n")
     run("mkdir --parents /run/systemd/system/docward.service.d")
-    with setting("/run/systemd/system/docward.service.d/trial.conf", "[Service]\nTimeoutStopSec=2s\n"):
+    with setting("/run/systemd/system/docward.service.d/test.conf", "[Service]\nTimeoutStopSec=2s\n"):
         restart()
         connected = client()
         connected.shop.paid.insert_one({})
