@@ -21,7 +21,7 @@ use super::{
     AnyPattern, Applicability, Context, ExclusiveField, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection,
     Requirement, Unmatched, Verdict, Violation, applicability_for_content,
 };
-use crate::command::{Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Namespace, Operation, Statement, StatementKind, Update, code};
 use crate::config::keys::{AnyNumber, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, is_finite};
@@ -201,6 +201,16 @@ impl Pattern for Bounds {
         if self.has_room(stored, amount) {
             return Unmatched::Nothing;
         }
+        if let Some(kind) = self.field_kind(stored).filter(|kind| !kind.is_number()) {
+            return Unmatched::Reject(Rejection {
+                // The server's own code: the condition only prevented that it was reached.
+                code: code::TYPE_MISMATCH,
+                ..Rejection::new(
+                    format!("'{}' cannot be incremented: its stored value has type {}", self.field.value, kind.name()),
+                    format!("Set '{}' to a number {} first.", self.field.value, self.range()),
+                )
+            });
+        }
         Unmatched::Reject(Rejection::new(
             format!("this change would take '{}' out of range; it must be a number {}", self.field.value, self.range()),
             "Read the document again and use a smaller amount.",
@@ -347,6 +357,14 @@ impl Bounds {
             Ordering::Less => self.min.map(BoundAhead::Min),
             Ordering::Equal => None,
             Ordering::Greater => self.max.map(BoundAhead::Max),
+        }
+    }
+
+    /// Returns the type of the stored value; `None` if the field is missing.
+    fn field_kind(&self, stored: Document<'_>) -> Option<Kind> {
+        match self.field.value.lookup(stored) {
+            PathLookup::Found(value) => Some(value.kind),
+            PathLookup::Missing | PathLookup::Blocked(_) => None,
         }
     }
 

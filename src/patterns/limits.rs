@@ -145,6 +145,10 @@ impl Pattern for Limits {
             let array = limit.array.value.as_str();
             let expression = CowDocument::build(|w| write_item_count(w, array));
             measured.push(Measured { name: count_name(array), expression });
+            if let Some(position) = limit.position_without_room(update) {
+                let expression = CowDocument::build(|w| write_has_name(w, array, position));
+                measured.push(Measured { name: name_found(array), expression });
+            }
         }
         measured
     }
@@ -155,7 +159,10 @@ impl Pattern for Limits {
             return Unmatched::Nothing;
         };
         let full = self.items.iter().find_map(|limit| limit.exceeded_by(update, stored));
-        let rejection = full.or_else(|| self.too_long(stored));
+        let rejection = full.or_else(|| self.too_long(stored)).or_else(|| {
+            // The condition has mistaken a field's name for a position.
+            self.items.iter().find_map(|limit| limit.misread(update, stored))
+        });
         rejection.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
@@ -170,6 +177,10 @@ const GROWTH: &str = "_docward_growth";
 
 fn count_name(array: &str) -> String {
     format!("_docward_items_{}", array.replace('.', "/"))
+}
+
+fn name_found(array: &str) -> String {
+    format!("_docward_name_in_{}", array.replace('.', "/"))
 }
 
 impl Limits {
@@ -306,6 +317,28 @@ impl ItemLimit {
         })
     }
 
+    /// Returns the position in [`room`](Self::room), if the statement gets that condition.
+    fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
+        let Modification::Operators(operators) = update.modification.meaning() else { return None };
+        match items(operators.as_document(), &self.array.value) {
+            Items::Pushed { most: Some(most), .. } if most <= self.most => None,
+            Items::Pushed { by, .. } => Some(self.first_without_room(by)),
+            Items::Kept | Items::UpTo(_) | Items::AddedToSet(_) | Items::Unclear(_) => None,
+        }
+    }
+
+    /// Returns the rejection if a field in the stored array has the name of the position in the condition.
+    fn misread(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
+        let (array, position) = (self.array.value.as_str(), self.position_without_room(update)?);
+        let is_misread = stored.get(name_found(array)).and_then(Value::as_bool) == Some(true);
+        is_misread.then(|| {
+            Rejection::new(
+                format!("'{array}' contains a field named '{position}', which docward's condition takes for an item"),
+                format!("Store the items of '{array}' without fields named by numbers."),
+            )
+        })
+    }
+
     /// Returns the position that no array with room for `added` elements has.
     fn first_without_room(&self, added: usize) -> usize {
         self.most.saturating_sub(added)
@@ -374,6 +407,41 @@ fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {
 /// Writes `{$cond: [{$isArray: "$items"}, {$size: "$items"}, 0]}`.
 fn write_item_count(w: &mut Writer<'_>, array: &str) {
     if_array(w, array, |w, reference| w.string("$size", reference));
+}
+
+/// Writes whether the field is a document, or an array with one, that has a field with the name of the position.
+fn write_has_name(w: &mut Writer<'_>, array: &str, position: usize) {
+    let reference = format!("${array}");
+    w.array("$anyElementTrue", |a| {
+        a.nested(|w| {
+            w.nested("$map", |w| {
+                w.nested("input", |w| {
+                    w.array("$cond", |a| {
+                        a.nested(|w| w.string("$isArray", &reference));
+                        a.string(&reference);
+                        a.array(|a| a.string(&reference));
+                    });
+                });
+                w.nested("in", |w| {
+                    // The name of a field here: a path in an expression has no positions.
+                    w.array("$and", |a| {
+                        a.nested(|w| {
+                            w.array("$eq", |a| {
+                                a.nested(|w| w.string("$type", "$$this"));
+                                a.string("object");
+                            });
+                        });
+                        a.nested(|w| {
+                            w.array("$ne", |a| {
+                                a.nested(|w| w.string("$type", &format!("$$this.{position}")));
+                                a.string("missing");
+                            });
+                        });
+                    });
+                });
+            });
+        });
+    });
 }
 
 fn if_array(w: &mut Writer<'_>, array: &str, then: impl FnOnce(&mut Writer<'_>, &str)) {

@@ -243,6 +243,7 @@ async fn out_of_range_is_an_error_where_the_rule_says_so() {
     let views = views().await;
     let loud: Collection<Document> = views.collection("loud");
     views.store("loud", [doc! { "_id": 1, "n": 10 }, doc! { "_id": 2, "n": 1 }, doc! { "_id": 3, "n": "x" }]).await;
+    views.store("loud", [doc! { "_id": 5, "n": null }, doc! { "_id": 6, "n": [20] }]).await;
     let more = || doc! { "$inc": { "n": 1 } };
     for upsert in [false, true] {
         let error = loud.update_one(doc! { "_id": 1 }, more()).upsert(upsert).await.unwrap_err();
@@ -257,6 +258,10 @@ async fn out_of_range_is_an_error_where_the_rule_says_so() {
     assert_no_room(loud.update_one(doc! { "_id": 9 }, more()).await, "the document does not exist");
     assert_no_room(loud.update_one(doc! { "_id": 1, "x": 1 }, more()).await, "the document does not exist");
     assert_eq!(code(&loud.update_one(doc! { "_id": 3 }, more()).await.unwrap_err()), 14, "the server's own error");
+    for id in [3, 5, 6] {
+        let error = loud.update_one(doc! { "_id": id }, doc! { "$inc": { "n": -1 } }).await.unwrap_err();
+        assert_eq!(code(&error), 14, "{id}: {}", message(&error));
+    }
     let reply = views
         .run(doc! { "update": "loud", "ordered": false, "updates": [
             { "q": { "_id": 1 }, "u": more() }, { "q": { "_id": 2 }, "u": more() },
@@ -265,8 +270,12 @@ async fn out_of_range_is_an_error_where_the_rule_says_so() {
         .await
         .unwrap();
     assert_eq!((reply.get_i32("n").unwrap(), write_errors(&reply)), (2, vec![(0, 121)]), "{reply}");
-    let numbers: Vec<Bson> = views.stored("loud").await.iter().map(|d| d.get("n").unwrap().clone()).collect();
-    assert_eq!(numbers, [Bson::Int32(10), Bson::Int32(2), Bson::from("x"), Bson::Int32(1)]);
+    let mut stored = views.stored("loud").await;
+    stored.sort_by_key(|document| document.get_i32("_id").unwrap());
+    let numbers: Vec<Bson> = stored.iter().map(|d| d.get("n").unwrap().clone()).collect();
+    let untouched = [Bson::Null, Bson::from(vec![20])];
+    assert_eq!(numbers[..4], [Bson::Int32(10), Bson::Int32(2), Bson::from("x"), Bson::Int32(1)]);
+    assert_eq!(numbers[4..], untouched);
 }
 
 #[tokio::test]

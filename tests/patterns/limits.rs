@@ -327,3 +327,26 @@ async fn what_other_rules_add_counts() {
     assert!(stored.len() > 10 && longest <= 300, "{longest}");
     assert!(longest > 200, "{longest}");
 }
+
+#[tokio::test]
+async fn fields_named_by_numbers_are_no_silent_loss() {
+    let views = views().await;
+    let cases = [
+        // The condition takes the name for a position.
+        (Bson::from(vec![doc! { "2": 1 }]), 1, Some(121)),
+        (Bson::from(doc! { "2": 1 }), 1, Some(121)),
+        (Bson::from(vec![doc! { "2": 1 }]), 2, None),
+        (Bson::from(vec![Bson::from(vec![1, 2, 3])]), 1, None),
+        (Bson::from(doc! { "7": 1 }), 1, Some(2)),
+        (Bson::from("text"), 1, Some(2)),
+    ];
+    for (number, (items, pushed, code)) in (0..).zip(cases) {
+        let id = format!("named-{number}");
+        views.store("items", [doc! { "_id": &id, "i": items.clone() }]).await;
+        let values: Vec<i32> = (0..pushed).collect();
+        let change = doc! { "$push": { "i": { "$each": values } } };
+        let reply = views.run(update("items", doc! { "_id": id }, change, false)).await.unwrap();
+        let found = write_errors(&reply).first().map(|(_, code)| *code);
+        assert_eq!(found, code, "{items} {pushed}: {reply}");
+    }
+}
