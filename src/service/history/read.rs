@@ -7,7 +7,7 @@ use std::time::Duration;
 use bson::{Bson, RawDocumentBuf, Timestamp, doc};
 use mongodb::error::Error;
 use mongodb::{Client, Cursor};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use super::entries::{MAX, MIN, markers, raw, write_id};
 use super::label;
@@ -24,6 +24,8 @@ const WAIT: Duration = Duration::from_secs(15);
 /// second.
 const LIST_WAIT: Duration = Duration::from_secs(3);
 const PAUSE: Duration = Duration::from_millis(200);
+/// The longest wait for a reply. The driver has no such limit of its own for a server that stops replying.
+const REPLY_LIMIT: Duration = Duration::from_secs(15);
 
 /// One change of a document, or a time whose changes are not known.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -219,8 +221,7 @@ impl<'r> Reader<'r> {
     /// # Errors
     /// The server or network error as text.
     pub async fn at(&self, at: i64) -> Result<StateAt, String> {
-        let hello = self.client.database("admin").run_command(doc! {"hello": 1}).await;
-        let hello = hello.map_err(|error| self.describe(error))?;
+        let hello = self.result(self.client.database("admin").run_command(doc! {"hello": 1})).await?;
         let now = *hello.get_datetime("localTime").map_err(|error| error.to_string())?;
         if at > now.timestamp_millis() {
             let now = to_iso(now.timestamp_millis()).unwrap_or_default();
@@ -277,13 +278,20 @@ impl<'r> Reader<'r> {
     async fn markers(&self) -> Result<Vec<Marker>, String> {
         let command = doc! {"find": &self.history.into.name, "filter": markers(), "sort": {"_id": 1}};
         let database = self.client.database(&self.history.into.database);
-        let mut found = database.run_cursor_command(command).await.map_err(|error| self.describe(error))?;
+        let mut found = self.result(database.run_cursor_command(command)).await?;
         let mut markers = Vec::new();
-        while found.advance().await.map_err(|error| self.describe(error))? {
+        while self.result(found.advance()).await? {
             let marker = found.deserialize_current().map_err(|error| self.describe(error))?;
             markers.extend(Marker::from_document(&marker));
         }
         Ok(markers)
+    }
+
+    /// Returns the result of a call to the server, or the text of its error.
+    async fn result<T>(&self, call: impl IntoFuture<Output = Result<T, Error>>) -> Result<T, String> {
+        let replied = timeout(REPLY_LIMIT, call).await;
+        let no_reply = |_| format!("the server did not reply within {} s", REPLY_LIMIT.as_secs());
+        replied.map_err(no_reply)?.map_err(|error| self.describe(error))
     }
 
     /// The text of an error.
@@ -302,7 +310,7 @@ impl<'r> Reader<'r> {
         });
         let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
         let database = self.client.database(&self.history.of.database);
-        let reply = database.run_raw_command(command).await.map_err(|error| self.describe(error))?;
+        let reply = self.result(database.run_raw_command(command)).await?;
         let found = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
         let found = found.ok().and_then(|found| found.first()).and_then(Bson::as_document);
         let found = found.map(RawDocumentBuf::try_from).transpose().map_err(|error| error.to_string())?;
@@ -318,8 +326,7 @@ impl<'r> Reader<'r> {
         let leases = self.client.database("docward").collection::<bson::Document>("leases");
         let begun = Instant::now();
         loop {
-            let lease = leases.find_one(doc! {"_id": label(self.history)}).await;
-            let lease = lease.map_err(|error| self.describe(error))?;
+            let lease = self.result(leases.find_one(doc! {"_id": label(self.history)})).await?;
             let token = lease.as_ref().and_then(|lease| lease.get_document("tokens").ok()?.get("0"));
             let recorded = token.and_then(time_of);
             if recorded.zip(time).is_some_and(|(recorded, time)| recorded >= time) {
@@ -360,11 +367,11 @@ impl<'r> Reader<'r> {
         });
         let database = self.client.database(&self.history.into.database);
         let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
-        database.run_raw_cursor_command(command).await.map_err(|error| self.describe(error))
+        self.result(database.run_raw_cursor_command(command)).await
     }
 
     async fn next(&self, found: &mut Cursor<bson::Document>) -> Result<Option<StoredEntry>, String> {
-        let more = found.advance().await.map_err(|error| self.describe(error))?;
+        let more = self.result(found.advance()).await?;
         Ok(more.then(|| StoredEntry(found.current().to_owned())))
     }
 }

@@ -4,7 +4,7 @@ use std::process::{Command, Output};
 use std::time::Duration;
 
 use bson::{DateTime, Document, doc};
-use support::mongod::Mongod;
+use support::mongod::{Kind, Mongod};
 use support::process::docward_executable;
 
 use super::{kept, orders, rule, start};
@@ -198,4 +198,21 @@ fn a_deployment_that_is_down_is_one_line() {
     println!("{error}");
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("connection refused") && error.lines().count() == 1 && error.len() < 200, "{error}");
+}
+
+#[test]
+fn a_server_that_stops_replying_is_an_error() {
+    let mongod = Mongod::start(Kind::ReplicaSet);
+    mongod.command("d", doc! { "insert": "orders", "documents": [{ "_id": 1 }] });
+    let output = std::thread::scope(|scope| {
+        // Without a worker the list waits for some seconds, and asks the server meanwhile.
+        let listed = scope.spawn(|| history(&mongod, &rule("d", "enforce", "5"), &["d.orders", "1"]));
+        std::thread::sleep(Duration::from_millis(1500));
+        mongod.signal("STOP");
+        let output = listed.join().unwrap();
+        mongod.signal("CONT");
+        output
+    });
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.code() == Some(1) && error.contains("the server did not reply within 15 s"), "{error}");
 }
