@@ -51,7 +51,8 @@ impl Path {
 
     fn start(self, mongod: &Mongod, listen: &str) -> Option<Docward> {
         let docward = Docward::before(&format!("mongodb://{}/", mongod.address())).rules(&thousand_rules());
-        let docward = docward.listen(listen);
+        let service = format!("mongodb://app:secret@{}/?authSource=admin", mongod.address());
+        let docward = docward.listen(listen).argument("--service").argument(&service);
         match self {
             Self::Direct => None,
             Self::Docward => Some(docward.start()),
