@@ -42,7 +42,7 @@ codes! {
     EmptyFolder = "R0004",
     /// The file is too large or nested too deeply, or too many namespaces may overlap.
     TooLarge = "R0005",
-    /// The file uses YAML that docward does not support: anchors, aliases, merge keys, tags, several documents.
+    /// The file uses YAML that docward does not support: anchors, aliases, merge keys, custom tags, several documents.
     UnsupportedYaml = "R0006",
     /// Two rules have the same name.
     DuplicateName = "R0007",

@@ -171,7 +171,7 @@ impl<'a> ReadContext<'a> {
     }
 
     /// The whole number `node` of `key`, which must be in `range`.
-    pub(super) fn integer_in(&mut self, key: &str, node: &Node, range: &RangeInclusive<i64>) -> Option<Located<i64>> {
+    pub fn integer_in(&mut self, key: &str, node: &Node, range: &RangeInclusive<i64>) -> Option<Located<i64>> {
         let NodeValue::Integer(value) = node.value else {
             return self.wrong_type(key, node, "a whole number");
         };
@@ -211,7 +211,7 @@ impl<'a> ReadContext<'a> {
         if let Some(value) = parsed {
             return Some(Located { value, span: node.span });
         }
-        let mistake = wrong_type(node, &format!("`{key}` must be a duration"));
+        let mistake = wrong_type(node, &format!("`{key}` must be a duration above 0"));
         let help = "write a number and a unit (`ms`, `s`, `m`, `h`, `d`): `90s`, `5m`";
         self.push(mistake.help(help));
         None
@@ -225,7 +225,7 @@ impl<'a> ReadContext<'a> {
         if let Some(value) = parsed {
             return Some(Located { value, span: node.span });
         }
-        let mistake = wrong_type(node, &format!("`{key}` must be a size"));
+        let mistake = wrong_type(node, &format!("`{key}` must be a size above 0"));
         self.push(mistake.help("write a number and a unit (`B`, `KiB`, `MiB`): `64KiB`, `1MiB`"));
         None
     }

@@ -275,8 +275,16 @@ impl YamlMistake {
         }
     }
 
+    fn too_deep() -> Self {
+        let message = format!("more than {MAX_DEPTH} levels of nesting");
+        Self::new(Code::TooLarge, message, "check for unclosed brackets")
+    }
+
     fn of_syntax(error: &Error) -> Self {
         let message = serde_yaml::DefaultMessageFormatter.format_message(error);
+        if message.contains("recursion limit exceeded") {
+            return Self::too_deep();
+        }
         let help = match &*message {
             text if text.starts_with("mapping values are not allowed") => {
                 Some("quote text that contains `: `, or check the indentation")
@@ -293,11 +301,7 @@ impl YamlMistake {
         use serde_yaml::budget::BudgetBreach;
         match breach {
             BudgetBreach::Anchors { .. } | BudgetBreach::Aliases { .. } => Self::anchors(),
-            BudgetBreach::Depth { .. } => Self::new(
-                Code::TooLarge,
-                format!("more than {MAX_DEPTH} levels of nesting"),
-                "check for unclosed brackets",
-            ),
+            BudgetBreach::Depth { .. } => Self::too_deep(),
             _ => Self::new(Code::TooLarge, "the file has too many values", "split it into several files"),
         }
     }

@@ -201,13 +201,17 @@ fn changes_definitions(class: CommandClass) -> bool {
     class.defines() || class == CommandClass::RenameCollection
 }
 
-/// Whether a statement or command of this operation can have this shape.
+/// Whether a statement or command of this operation can have this shape: `deleteMany({})` for a statement, `drop` for
+/// another command.
 fn has_shape(operation: CommandClass, shape: &str) -> bool {
-    match shape.split('(').next().unwrap_or(shape) {
+    let of_command = |name: &str| operation_of_command(classify(name.as_bytes()), None) == Some(operation);
+    let Some((name, _)) = shape.split_once('(') else { return of_command(shape) };
+    match name {
         "insertOne" => operation == CommandClass::Insert,
         "updateOne" | "updateMany" | "replaceOne" | "findAndModify" => operation == CommandClass::Update,
         "deleteOne" | "deleteMany" | "findOneAndDelete" => operation == CommandClass::Delete,
-        name => operation_of_command(classify(name.as_bytes()), None) == Some(operation),
+        "find" | "count" | "distinct" | "aggregate" => of_command(name),
+        _ => false,
     }
 }
 

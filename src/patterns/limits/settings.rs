@@ -1,7 +1,7 @@
 //! Reads the settings of `limits`.
 
 use super::{ItemLimit, Limits};
-use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm, WholeNumber};
+use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
 
@@ -64,7 +64,7 @@ impl ReadValue for ItemLimits {
         }
         let read = |(key, value): &(crate::config::MappingKey, Node)| {
             let array = located_path(context, Located { value: key.text.clone(), span: key.span });
-            let most = WholeNumber(MOST_ITEMS).read(context, "each of `items`", value);
+            let most = context.integer_in(&format!("items.{}", key.text), value, &MOST_ITEMS);
             Some(ItemLimit { array: array?, most: usize::try_from(most?.value).ok()? })
         };
         // All pairs are read before the function returns, so that every error is reported.
