@@ -231,7 +231,11 @@ impl Sequence {
             (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep(update),
             (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
-            (None, Some(_)) if self.provided != Provided::Keep => self.only_stored(update, None),
+            (None, Some(_)) if self.provided != Provided::Keep => match self.keep_stored(update) {
+                Verdict::Rewrite(Rewrite { operation: Operation::Update(kept), .. }) => self.only_stored(&kept, None),
+                Verdict::Forward => self.only_stored(update, None),
+                other => other,
+            },
             (None, Some(value)) if self.is_id() => provides(value),
             (None, Some(value)) => match self.keep_stored(update) {
                 Verdict::Rewrite(rewrite) => Verdict::Provides(Some(self.inserting(rewrite.operation, value))),

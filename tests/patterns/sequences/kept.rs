@@ -27,6 +27,10 @@ async fn a_replacement_keeps_the_stored_number() {
         let before = through.find_one_and_replace(doc! { "_id": 1 }, doc! { "_id": 1, "y": 1 }).await.unwrap().unwrap();
         assert_eq!(before, doc! { "_id": 1, "x": "$no", "no": 4 });
         through.replace_one(doc! { "_id": 1, "no": 4 }, doc! { "y": 2, "no": 4 }).await.unwrap();
+        // An upsert whose filter has the number stores nothing else than the same statement without `upsert`.
+        through.replace_one(doc! { "no": 4 }, doc! { "y": 2 }).upsert(true).await.unwrap();
+        through.find_one_and_replace(doc! { "_id": 1, "no": 4 }, doc! { "y": 2 }).upsert(true).await.unwrap().unwrap();
+        assert_eq!(views.stored(collection).await[0], doc! { "_id": 1, "y": 2, "no": 4 });
         through.replace_one(doc! { "_id": 7 }, doc! { "y": 3 }).await.unwrap();
         through.replace_one(doc! { "_id": 1 }, doc! { "y": 2 }).await.unwrap();
         assert_eq!(views.stored(collection).await[0], doc! { "_id": 1, "y": 2, "no": 4 });
