@@ -1,6 +1,8 @@
 //! `defaults`: adds options to commands that do not set them.
 
-use super::number::sign;
+use std::cmp::Ordering;
+
+use super::number::{Bound, sign};
 use super::{Applicability, CommandVerdict, Pattern, WholeCommand};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
@@ -61,14 +63,46 @@ impl Pattern for Defaults {
     }
 }
 
-/// Returns whether the server treats the value as no limit: 0 and null.
+/// Returns whether the server treats the value as no limit: 0 and null. It rounds a Decimal128, and NaN to 0.
 pub(super) fn is_no_limit(max_time: Value<'_>) -> bool {
-    max_time.kind == Kind::Null || sign(max_time) == Some(std::cmp::Ordering::Equal)
+    let rounds_to_zero = || {
+        let (below, above) = (Bound::Integer(-1).compare(max_time), Bound::Integer(1).compare(max_time));
+        matches!(below, Some(Ordering::Greater) | None) && matches!(above, Some(Ordering::Less) | None)
+    };
+    max_time.kind == Kind::Null
+        || sign(max_time) == Some(Ordering::Equal)
+        || (max_time.kind == Kind::Decimal128 && rounds_to_zero())
 }
 
 impl Defaults {
     fn read_keys(reader: &mut MapReader<'_, '_, '_>) -> Option<Self> {
         let max_time = reader.get(&MAX_TIME)?;
         Some(Self { max_time: max_time.value as i32 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc, raw::RawDocumentBuf};
+
+    use super::*;
+    use crate::document::Document;
+
+    #[test]
+    fn what_the_server_rounds_to_zero_is_no_limit() {
+        let decimal = |text: &str| Bson::Decimal128(text.parse().unwrap());
+        let check = |value: Bson| {
+            let raw = RawDocumentBuf::try_from(&doc! {"v": value}).unwrap().into_bytes();
+            is_no_limit(Document::parse(&raw).unwrap().get("v").unwrap())
+        };
+        let (zero, one) = (Bson::Int32(0), Bson::Int64(1));
+        for value in
+            [zero, Bson::Null, Bson::Double(-0.0), decimal("0E+3"), decimal("0.4"), decimal("-0.4"), decimal("NaN")]
+        {
+            assert!(check(value.clone()), "{value}");
+        }
+        for value in [one, decimal("1.0"), decimal("Infinity"), Bson::Double(0.4), Bson::from("0")] {
+            assert!(!check(value.clone()), "{value}");
+        }
     }
 }

@@ -3,6 +3,7 @@
 //! Examples: a delete with an empty filter deletes every document; a query without maxTimeMS can run for hours; a drop
 //! removes the collection with its indexes.
 
+use super::filter::has_no_condition;
 use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejection, Verdict, WholeCommand, defaults};
 use crate::command::shape::{shape, statement_shape};
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
@@ -252,8 +253,8 @@ impl Deny {
             // `evaluate_command` checks it.
             (DenyCondition::Without(_), _) => false,
             (DenyCondition::Shape(denied), _) => statement_shape(statement) == *denied,
-            (DenyCondition::FilterEmpty, Operation::Update(update)) => update.filter.as_document().is_empty(),
-            (DenyCondition::FilterEmpty, Operation::Delete(delete)) => delete.filter.as_document().is_empty(),
+            (DenyCondition::FilterEmpty, Operation::Update(update)) => has_no_condition(update.filter.as_document()),
+            (DenyCondition::FilterEmpty, Operation::Delete(delete)) => has_no_condition(delete.filter.as_document()),
             (DenyCondition::Multi, Operation::Update(update)) => update.multi,
             (DenyCondition::Multi, Operation::Delete(delete)) => delete.multi,
             (DenyCondition::FilterEmpty | DenyCondition::Multi, Operation::Insert(_)) => false,
@@ -302,7 +303,7 @@ fn is_filter_empty(command: &WholeCommand<'_>) -> bool {
         CommandClass::Find => body.get("filter"),
         _ => body.get("query"),
     };
-    filter.and_then(Value::as_document).is_none_or(Document::is_empty)
+    filter.and_then(Value::as_document).is_none_or(has_no_condition)
 }
 
 /// Fields of a read command whose operators the server evaluates.

@@ -1,4 +1,4 @@
-//! Adds conditions to filters.
+//! Conditions of filters: whether there are any, and adding one.
 
 use crate::command::Update;
 use crate::document::{CowDocument, Document, Value, Writer, edit};
@@ -23,6 +23,32 @@ pub(super) fn narrowed<'a>(
     })
 }
 
+/// Filters can nest as deep as documents. Below this depth everything counts as a condition.
+const MAX_DEPTH: usize = 100;
+
+/// Returns whether the filter matches every document because it has no condition: it is empty, or has only comments,
+/// `$and` of such filters, and `$or` with one of them. mongod treats these as an empty filter
+/// (`MatchExpression::isTriviallyTrue`; seen on 6.0).
+pub(super) fn has_no_condition(filter: Document<'_>) -> bool {
+    has_no_condition_at(filter, 0)
+}
+
+fn has_no_condition_at(filter: Document<'_>, depth: usize) -> bool {
+    depth <= MAX_DEPTH
+        && filter.elements().all(|element| {
+            let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values();
+            let is_trivial =
+                |branch: Value<'_>| branch.as_document().is_some_and(|branch| has_no_condition_at(branch, depth + 1));
+            match element.key {
+                b"$comment" | b"$alwaysTrue" => true,
+                b"$and" => branches().all(is_trivial),
+                b"$or" => branches().any(is_trivial),
+                b"$expr" => element.value.as_flag() == Some(true),
+                _ => false,
+            }
+        })
+}
+
 /// Returns an update with another filter and modification.
 pub(super) fn remade<'a>(
     update: &Update<'a>,
@@ -43,6 +69,32 @@ mod tests {
 
     fn bytes(document: bson::Document) -> Vec<u8> {
         RawDocumentBuf::try_from(&document).unwrap().into_bytes()
+    }
+
+    #[test]
+    fn filters_without_a_condition_are_found() {
+        let check = |filter: bson::Document| has_no_condition(Document::parse(&bytes(filter)).unwrap());
+        for filter in [
+            doc! {},
+            doc! {"$comment": "nightly"},
+            doc! {"$and": [{}, {"$comment": 1}]},
+            doc! {"$or": [{"a": 1}, {"$and": [{}]}]},
+            doc! {"$alwaysTrue": 1},
+            doc! {"$expr": true},
+        ] {
+            assert!(check(filter.clone()), "{filter}");
+        }
+        for filter in [
+            doc! {"a": 1},
+            doc! {"$comment": "nightly", "a": 1},
+            doc! {"$and": [{}, {"a": 1}]},
+            doc! {"$or": [{"a": 1}]},
+            doc! {"$nor": [{}]},
+            doc! {"$expr": false},
+            doc! {"$expr": {"$eq": ["$a", 1]}},
+        ] {
+            assert!(!check(filter.clone()), "{filter}");
+        }
     }
 
     #[test]
