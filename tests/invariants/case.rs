@@ -116,15 +116,23 @@ impl Step {
         flag(&self.command) || updates.into_iter().any(flag)
     }
 
-    /// The same with only one statement of a batch.
-    pub(super) fn only(&self, index: usize) -> Step {
+    /// The same with only these statements of a batch.
+    pub(super) fn only(&self, indexes: &[usize]) -> Step {
         let mut step = self.clone();
         for name in ["documents", "updates", "deletes"] {
             if let Ok(list) = step.command.get_array_mut(name) {
-                *list = list.get(index).cloned().into_iter().collect();
+                *list = indexes.iter().filter_map(|index| list.get(*index)).cloned().collect();
             }
         }
         step
+    }
+
+    /// The indexes of the statements that are executed although these are rejected: the first rejected one ends an
+    /// ordered batch.
+    pub(super) fn remaining(&self, rejected: &[usize]) -> Vec<usize> {
+        let is_before_all = |index: usize| rejected.iter().all(|at| index < *at);
+        let is_executed = |index: &usize| is_before_all(*index) || !self.ordered() && !rejected.contains(index);
+        (0..self.statements().len()).filter(is_executed).collect()
     }
 }
 

@@ -101,20 +101,20 @@ pub(super) fn findings(
     let rejections = rejections(reply);
     let errors = (errors(reply), errors(direct_reply));
     if !rejections.is_empty() {
-        if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
-            found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
-        }
-        let rejected: Vec<i32> = rejections.iter().map(|rejection| rejection.index).collect();
+        let rejected: Vec<usize> = rejections.iter().filter_map(|one| usize::try_from(one.index).ok()).collect();
+        let first = rejections[0].pattern.clone();
         let is_documented = |rejection: &Rejection| {
             let statement = usize::try_from(rejection.index).ok().and_then(|index| statements.get(index));
             statement.is_some_and(|statement| allowed::rejects(rules, statement, &rejection.pattern, &rejection.reason))
         };
         let unknown: Vec<Rejection> = rejections.into_iter().filter(|r| !is_documented(r)).collect();
-        let first = unknown.first().filter(|first| {
+        let needless = unknown.first().filter(|first| {
             rejected_without_need(rules, step, &rejected, first.index, outcome, both_sides, collection)
         });
-        found.extend(first.map(Rejection::finding));
-        return found;
+        if let Some(needless) = needless {
+            return vec![needless.finding()];
+        }
+        return remaining(rules, step, &rejected, &first, outcome, both_sides, collection);
     }
     if errors.1.is_empty() && outcome_inserts(rules, outcome, &statements) {
         found.push(Finding::new("differs", &names(rules), "it inserted beside a document that it matches"));
@@ -148,6 +148,56 @@ pub(super) fn findings(
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// What is wrong with the other statements of a command of which these are rejected: the command without the rejected
+/// statements must have the direct effect.
+fn remaining(
+    rules: &[Rule],
+    step: &Step,
+    rejected: &[usize],
+    pattern: &str,
+    outcome: &Outcome,
+    both_sides: &mut BothSides,
+    collection: &str,
+) -> Vec<Finding> {
+    let kept = step.remaining(rejected);
+    // The rejection aborts the transaction.
+    if kept.is_empty() || step.session == Session::Transaction {
+        let changed = differs(&[], &outcome.before, &outcome.stored);
+        let what = "a rejected statement has changed something";
+        return changed.then(|| Finding::new("broken", pattern, what)).into_iter().collect();
+    }
+    let others = step.only(&kept);
+    let (direct, directly_stored) = both_sides.directly(collection, &outcome.before, &others);
+    let reply = outcome.through.reply.as_ref().map(|reply| without_rejections(reply, &kept));
+    let outcome = Outcome {
+        before: outcome.before.clone(),
+        direct,
+        directly_stored,
+        through: Answer { reply, ..outcome.through.clone() },
+        stored: outcome.stored.clone(),
+    };
+    findings(rules, &others, &outcome, both_sides, collection)
+}
+
+/// The reply as it would be to a command with only the `kept` statements.
+fn without_rejections(reply: &Document, kept: &[usize]) -> Document {
+    let mut reply = reply.clone();
+    for name in ["writeErrors", "upserted"] {
+        let Ok(entries) = reply.get_array_mut(name) else { continue };
+        entries.retain(|entry| !entry.as_document().is_some_and(is_rejection));
+        for entry in entries.iter_mut().filter_map(Bson::as_document_mut) {
+            // An entry of a statement that must not be executed gets an index that no direct reply has.
+            let index = entry.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
+            let position = kept.iter().position(|kept| Some(*kept) == index);
+            entry.insert("index", position.map_or(-2, |position| position as i32));
+        }
+        if entries.is_empty() {
+            reply.remove(name);
+        }
+    }
+    reply
 }
 
 /// The documents from one rule's point of view: fields that other patterns write are not protected fields of
@@ -200,7 +250,7 @@ fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -
 fn rejected_without_need(
     rules: &[Rule],
     step: &Step,
-    rejected: &[i32],
+    rejected: &[usize],
     index: i32,
     outcome: &Outcome,
     both_sides: &mut BothSides,
@@ -208,8 +258,8 @@ fn rejected_without_need(
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
-    for at in (0..=index).filter(|at| *at == index || !rejected.contains(&(*at as i32))) {
-        let single = step.only(at);
+    for at in (0..=index).filter(|at| *at == index || !rejected.contains(at)) {
+        let single = step.only(&[at]);
         let (answer, after) = both_sides.directly(collection, &before, &single);
         let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
         if failed && at < index && !step.ordered() {
@@ -239,7 +289,7 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, both_sides: &mut 
     let together = keeps(rules, step, &outcome.before, &outcome.directly_stored);
     together
         && (0..count).all(|index| {
-            let mut single = step.only(index);
+            let mut single = step.only(&[index]);
             single.session = Session::None;
             let (_, after) = both_sides.directly(collection, &before, &single);
             let kept = keeps(rules, &single, &before, &after);
@@ -354,11 +404,13 @@ fn rejections(reply: &Document) -> Vec<Rejection> {
     let read = |error: &Document| {
         let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
         let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
-        matches!(error.get_i32("code"), Ok(121)).then(|| Rejection {
-            index: error.get_i32("index").unwrap_or(0),
-            pattern: text("pattern"),
-            reason: text("reason"),
-        })
+        Some(Rejection { index: error.get_i32("index").unwrap_or(0), pattern: text("pattern"), reason: text("reason") })
     };
-    std::iter::once(reply).chain(errors).filter_map(read).collect()
+    std::iter::once(reply).chain(errors).filter(|error| is_rejection(error)).filter_map(read).collect()
+}
+
+/// Whether it is an error of docward's own, as a reply or as an entry of `writeErrors`.
+fn is_rejection(error: &Document) -> bool {
+    let has_reason = error.get_document("errInfo").is_ok_and(|info| info.contains_key("docward"));
+    has_reason && matches!(error.get_i32("code"), Ok(121))
 }
