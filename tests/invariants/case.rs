@@ -12,8 +12,23 @@ pub(super) enum Session {
     None,
     /// With a `txnNumber`, as drivers send retryable writes.
     Retryable,
-    /// Starts a transaction, which is committed after it.
-    Transaction,
+    /// In a transaction, which the first of several such steps in succession starts.
+    Transaction(End),
+}
+
+/// What follows a command in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The next step, in the same transaction.
+    More,
+    Commit,
+    Abort,
+}
+
+impl Session {
+    pub(super) fn in_transaction(self) -> bool {
+        matches!(self, Session::Transaction(_))
+    }
 }
 
 /// One command; the sender sets its first field's value to the collection.
@@ -28,6 +43,18 @@ pub(super) struct Case {
     pub(super) rules: Vec<Rule>,
     pub(super) stored: Vec<Document>,
     pub(super) steps: Vec<Step>,
+}
+
+impl Case {
+    /// A step as it is sent: a transaction without a further step is committed.
+    pub(super) fn step(&self, index: usize) -> Step {
+        let mut step = self.steps[index].clone();
+        let goes_on = self.steps.get(index + 1).is_some_and(|next| next.session.in_transaction());
+        if step.session == Session::Transaction(End::More) && !goes_on {
+            step.session = Session::Transaction(End::Commit);
+        }
+        step
+    }
 }
 
 /// One write of a command, as the server counts them.
@@ -262,11 +289,13 @@ impl std::fmt::Display for Case {
             writeln!(f, "    {}", rule.settings())?;
         }
         writeln!(f, "  stored:{}", show::documents(&self.stored))?;
-        for step in &self.steps {
+        for step in (0..self.steps.len()).map(|index| self.step(index)) {
             let session = match step.session {
                 Session::None => "",
                 Session::Retryable => " (with a txnNumber)",
-                Session::Transaction => " (in a transaction, then commit)",
+                Session::Transaction(End::More) => " (in a transaction)",
+                Session::Transaction(End::Commit) => " (in a transaction, then commit)",
+                Session::Transaction(End::Abort) => " (in a transaction, then abort)",
             };
             writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
         }

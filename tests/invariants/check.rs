@@ -70,6 +70,34 @@ impl Rejection {
     }
 }
 
+/// Whether the command, or one of its statements, failed.
+pub(super) fn fails(outcome: &Outcome) -> bool {
+    outcome.through.reply.as_ref().is_none_or(|reply| !errors(reply).is_empty())
+}
+
+/// What is wrong with a command in a transaction that an earlier error has aborted.
+pub(super) fn findings_after_abort(outcome: &Outcome) -> Vec<Finding> {
+    const NO_SUCH_TRANSACTION: i32 = 251;
+    if let Some(leak) = uncommitted_change(outcome) {
+        return vec![leak];
+    }
+    let Some(reply) = &outcome.through.reply else {
+        return vec![Finding::new("closed", "", "docward closed the connection")];
+    };
+    let errors = codes(&errors(reply));
+    let is_known = !errors.is_empty() && (errors.contains(&NO_SUCH_TRANSACTION) || !rejections(reply).is_empty());
+    let finding =
+        || Finding::new("errors differ", "", format!("in an aborted transaction {errors:?} instead of [251]"));
+    (!is_known).then(finding).into_iter().collect()
+}
+
+/// A change by a transaction that is open, was aborted, or could not be committed.
+fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
+    let before = outcome.uncommitted.as_ref()?;
+    let changed = differs(&[], before, &outcome.visible);
+    changed.then(|| Finding::new("broken", "", "a transaction that is not committed has changed something"))
+}
+
 /// Everything that is wrong with one step.
 pub(super) fn findings(
     rules: &[Rule],
@@ -85,7 +113,7 @@ pub(super) fn findings(
         let through = Change { before: &before, after: &after, statements: &statements, reply };
         Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
     });
-    let mut found: Vec<Finding> = broken.collect();
+    let mut found: Vec<Finding> = broken.chain(uncommitted_change(outcome)).collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
     }
@@ -138,7 +166,7 @@ pub(super) fn findings(
             return found;
         }
     }
-    let is_split = step.session == Session::Transaction && rules.iter().any(|rule| rule.splits(&outcome.before));
+    let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
     // Statements with a condition are sent one at a time, before the others of an unordered batch.
     let is_reordered = !step.ordered()
         && statements.len() > 1
@@ -163,7 +191,7 @@ fn remaining(
 ) -> Vec<Finding> {
     let kept = step.remaining(rejected);
     // The rejection aborts the transaction.
-    if kept.is_empty() || step.session == Session::Transaction {
+    if kept.is_empty() || step.session.in_transaction() {
         let changed = differs(&[], &outcome.before, &outcome.stored);
         let what = "a rejected statement has changed something";
         return changed.then(|| Finding::new("broken", pattern, what)).into_iter().collect();
@@ -171,13 +199,8 @@ fn remaining(
     let others = step.only(&kept);
     let (direct, directly_stored) = both_sides.directly(collection, &outcome.before, &others);
     let reply = outcome.through.reply.as_ref().map(|reply| without_rejections(reply, &kept));
-    let outcome = Outcome {
-        before: outcome.before.clone(),
-        direct,
-        directly_stored,
-        through: Answer { reply, ..outcome.through.clone() },
-        stored: outcome.stored.clone(),
-    };
+    let outcome =
+        Outcome { direct, directly_stored, through: Answer { reply, ..outcome.through.clone() }, ..outcome.clone() };
     findings(rules, &others, &outcome, both_sides, collection)
 }
 

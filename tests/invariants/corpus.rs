@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 
-use super::case::{Session, Step, insert, plain, update, upsert};
+use super::case::{End, Session, Step, insert, plain, update, upsert};
 use super::lab::{PROTECTED, server};
 use super::rules::can_load;
 use super::show;
@@ -83,7 +83,7 @@ fn is(seen: &Seen, field: &str, value: impl Into<Bson>) -> bool {
 }
 
 fn transaction(step: Step) -> Step {
-    Step { session: Session::Transaction, ..step }
+    Step { session: Session::Transaction(End::Commit), ..step }
 }
 
 fn find_and_modify(query: Document, update: Document) -> Step {
@@ -1438,7 +1438,7 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
     for (number, step) in entry.steps.iter().enumerate() {
         let mut command = step.to(collection);
         let session = doc! { "lsid": super::lab::fresh_session(), "txnNumber": number as i64 + 1, "autocommit": false };
-        let in_transaction = step.session == Session::Transaction;
+        let in_transaction = step.session.in_transaction();
         if in_transaction {
             command.extend(session.clone());
             command.insert("startTransaction", true);

@@ -29,7 +29,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use case::Case;
+use case::{Case, End, Session};
 use check::Finding;
 use dice::Dice;
 use follow::Follower;
@@ -55,20 +55,29 @@ impl Run<'_> {
     /// Returns the findings of the first step that has any.
     fn case(&mut self, case: &Case) -> Vec<Finding> {
         let mut stored = case.stored.clone();
+        self.both_sides.abort_open();
         self.both_sides.store(self.collection, &stored);
         if case.rules.iter().any(|rule| rule.counter()) {
             self.both_sides.begin_counting(self.collection);
         }
-        for (index, step) in case.steps.iter().enumerate() {
+        let mut is_aborted = false;
+        for index in 0..case.steps.len() {
+            let step = case.step(index);
             if index > 0 {
                 self.both_sides.store(self.collection, &stored);
             }
-            let outcome = self.both_sides.run(self.collection, &stored, step);
-            let found = check::findings(&case.rules, step, &outcome, self.both_sides, self.collection);
+            let outcome = self.both_sides.run(self.collection, &stored, &step);
+            let found = if is_aborted {
+                check::findings_after_abort(&outcome)
+            } else {
+                check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
+            };
             if !found.is_empty() {
                 return found;
             }
-            stored = outcome.stored;
+            let is_open = step.session == Session::Transaction(End::More);
+            is_aborted = is_open && (is_aborted || check::fails(&outcome));
+            stored = if is_open { outcome.stored } else { outcome.visible };
         }
         Vec::new()
     }
