@@ -140,6 +140,19 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
 }
 
+/// Whether the reply to a retry may be an error: docward does not know the reply of a transaction of its own that was committed, if
+/// that depends on the documents.
+pub(super) fn loses_reply(rules: &[Rule], retry: &[i32]) -> bool {
+    const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
+    rules.iter().any(|rule| rule.name() == "tree") && retry.contains(&INCOMPLETE_TRANSACTION_HISTORY)
+}
+
+/// Whether a retry may report a document as modified that the statement itself left unchanged: of a transaction of its own docward
+/// knows only that it was committed.
+pub(super) fn forgets_modified(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| rule.name() == "tree")
+}
+
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 
@@ -150,6 +163,10 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
     let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
     // Limits of `timestamps`: a pipeline has another error than the operator.
     let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
+    // `provided` of `sequence`: docward removes the operator that writes the number, or the upsert becomes an update.
+    let not_written = rules.iter().any(|rule| matches!(rule, Rule::Sequence(rule) if rule.provided != "keep"))
+        && through.is_empty()
+        && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
     // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
     // document; a push goes to another bucket, and a claim sets its own time.
     let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
@@ -171,6 +188,7 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
         && through.iter().all(|(_, code)| *code == 66)
         && direct.iter().all(|(_, code)| *code == 11000);
     by_pipeline
+        || not_written
         || another_id
         || stored_first
         || unreached

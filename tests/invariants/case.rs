@@ -12,6 +12,8 @@ pub(super) enum Session {
     None,
     /// With a `txnNumber`, as drivers send retryable writes.
     Retryable,
+    /// The same, sent twice, as after a lost reply.
+    Resent,
     /// In a transaction, which the first of several such steps in succession starts.
     Transaction(End),
 }
@@ -26,6 +28,10 @@ pub(super) enum End {
 }
 
 impl Session {
+    pub(super) fn is_retryable(self) -> bool {
+        matches!(self, Session::Retryable | Session::Resent)
+    }
+
     pub(super) fn in_transaction(self) -> bool {
         matches!(self, Session::Transaction(_))
     }
@@ -293,6 +299,7 @@ impl std::fmt::Display for Case {
             let session = match step.session {
                 Session::None => "",
                 Session::Retryable => " (with a txnNumber)",
+                Session::Resent => " (with a txnNumber, sent twice)",
                 Session::Transaction(End::More) => " (in a transaction)",
                 Session::Transaction(End::Commit) => " (in a transaction, then commit)",
                 Session::Transaction(End::Abort) => " (in a transaction, then abort)",

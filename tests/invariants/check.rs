@@ -98,6 +98,52 @@ fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
     changed.then(|| Finding::new("broken", "", "a transaction that is not committed has changed something"))
 }
 
+/// A retryable write that is sent again is not executed again, and has the same reply, unless this differs directly too:
+/// the server executes a statement again that failed or changed nothing.
+fn changed_by_retry(rules: &[Rule], outcome: &Outcome) -> Option<Finding> {
+    let again = outcome.again.as_ref()?;
+    let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
+        && !differs(&[], &outcome.directly_stored, &again.directly_stored);
+    if !repeats_directly {
+        return None;
+    }
+    if differs(&[], &outcome.stored, &again.stored) {
+        return Some(Finding::new("broken", "", "a retry has changed something"));
+    }
+    if again.through.as_ref().is_some_and(|reply| allowed::loses_reply(rules, &codes(&errors(reply)))) {
+        return None;
+    }
+    let through = |reply: Option<&Document>| {
+        let mut reply = reply.cloned();
+        if allowed::forgets_modified(rules) {
+            reply.as_mut().and_then(|reply| reply.remove("nModified"));
+        }
+        without_times(reply.as_ref())
+    };
+    let (first, second) = (through(outcome.through.reply.as_ref()), through(again.through.as_ref()));
+    let what = || format!("the reply to a retry {{is {second} instead of {first}}}");
+    (first != second).then(|| Finding::new("differs", "", what()))
+}
+
+/// The reply without the fields that every reply has anew, the one that tells a retry, and docward's texts, some of
+/// which contain the time.
+fn without_times(reply: Option<&Document>) -> String {
+    let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };
+    for name in ["$clusterTime", "operationTime", "electionId", "opTime", "retriedStmtIds", "retriedStmtId"] {
+        reply.remove(name);
+    }
+    let without_text = |error: &mut Document| {
+        if is_rejection(error) {
+            error.remove("errmsg");
+            error.remove("errInfo");
+        }
+    };
+    without_text(&mut reply);
+    let entries = reply.get_array_mut("writeErrors").into_iter().flatten();
+    entries.filter_map(Bson::as_document_mut).for_each(without_text);
+    show::document(&reply)
+}
+
 /// Everything that is wrong with one step.
 pub(super) fn findings(
     rules: &[Rule],
@@ -113,7 +159,8 @@ pub(super) fn findings(
         let through = Change { before: &before, after: &after, statements: &statements, reply };
         Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
     });
-    let mut found: Vec<Finding> = broken.chain(uncommitted_change(outcome)).collect();
+    let mut found: Vec<Finding> =
+        broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, outcome)).collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
     }
@@ -199,8 +246,8 @@ fn remaining(
     let others = step.only(&kept);
     let (direct, directly_stored) = both_sides.directly(collection, &outcome.before, &others);
     let reply = outcome.through.reply.as_ref().map(|reply| without_rejections(reply, &kept));
-    let outcome =
-        Outcome { direct, directly_stored, through: Answer { reply, ..outcome.through.clone() }, ..outcome.clone() };
+    let through = Answer { reply, ..outcome.through.clone() };
+    let outcome = Outcome { direct, directly_stored, through, again: None, ..outcome.clone() };
     findings(rules, &others, &outcome, both_sides, collection)
 }
 

@@ -135,6 +135,16 @@ fn sequences() -> Vec<Entry> {
             holds: |seen| seen.code() == 40 && seen.nothing_stored(),
         },
         Entry {
+            name: "sequence: an upsert that renames a missing field to the number",
+            rules: &[
+                "sequence: { field: no, counter: COLLECTION, collection: counters, on_upsert: true, provided: replace }",
+            ],
+            stored: vec![],
+            steps: vec![upsert(doc! {}, doc! { "$rename": { "a": "no" } })],
+            must: "is rejected by the rule, not by mongod",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",
             rules: &[SEQUENCE_INSIDE],
             stored: vec![],

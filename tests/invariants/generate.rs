@@ -158,13 +158,14 @@ impl<'a> Generator<'a> {
             command.insert("maxTimeMS", 60_000);
         }
         let session = match self.dice.below(24) {
-            0 | 1 => Session::Retryable,
-            2..5 => Session::Transaction(End::Commit),
+            0 => Session::Retryable,
+            1 | 2 => Session::Resent,
+            3..6 => Session::Transaction(End::Commit),
             _ => Session::None,
         };
         let mut step = Step { command, session };
         // Drivers send no transaction number with statements on many documents.
-        if session == Session::Retryable && step.statements().iter().any(|statement| statement.multi) {
+        if session.is_retryable() && step.statements().iter().any(|statement| statement.multi) {
             step.session = Session::None;
         }
         step

@@ -76,6 +76,16 @@ pub(super) struct Outcome {
     pub(super) visible: Vec<Document>,
     /// What they read before the transaction, if that has not been committed.
     pub(super) uncommitted: Option<Vec<Document>>,
+    pub(super) again: Option<Again>,
+}
+
+/// The result of a retryable write that is sent a second time.
+#[derive(Clone)]
+pub(super) struct Again {
+    pub(super) direct: Option<Document>,
+    pub(super) directly_stored: Vec<Document>,
+    pub(super) through: Option<Document>,
+    pub(super) stored: Vec<Document>,
 }
 
 impl Lab {
@@ -133,7 +143,7 @@ impl Side {
         let mut command = step.to(collection);
         if step.session != Session::None {
             let starts = step.session.in_transaction() && !self.in_transaction;
-            self.transactions += i64::from(starts || step.session == Session::Retryable);
+            self.transactions += i64::from(starts || step.session.is_retryable());
             self.in_transaction = step.session.in_transaction();
             command.extend(self.number());
             if starts {
@@ -143,6 +153,13 @@ impl Side {
         let began = Instant::now();
         let reply = self.exchange(self.database, command);
         Answer { reply, commit: None, took: began.elapsed() }
+    }
+
+    /// Sends the command once more with the number of the last one, as a driver that has received no reply.
+    fn send_again(&mut self, collection: &str, step: &Step) -> Option<Document> {
+        let mut command = step.to(collection);
+        command.extend(self.number());
+        self.exchange(self.database, command)
     }
 
     /// The fields that assign a command to the session and the transaction.
@@ -254,13 +271,25 @@ impl BothSides {
                     self.through.abort();
                 }
             }
-            Session::None | Session::Retryable => {}
+            Session::None | Session::Retryable | Session::Resent => {}
         }
         let visible = self.stored_at(PROTECTED, collection);
         let is_committed = !step.session.in_transaction() || through.commit.as_ref().is_some_and(ok);
         let stored = stored.unwrap_or_else(|| if is_committed { visible.clone() } else { before.to_vec() });
         let uncommitted = (!is_committed).then(|| self.begun.clone());
-        Outcome { before: before.to_vec(), direct, directly_stored, through, stored, visible, uncommitted }
+        let again = (step.session == Session::Resent).then(|| self.again(collection, step));
+        let visible = again.as_ref().map_or(visible, |again| again.stored.clone());
+        let before = before.to_vec();
+        Outcome { before, direct, directly_stored, through, stored, visible, uncommitted, again }
+    }
+
+    fn again(&mut self, collection: &str, step: &Step) -> Again {
+        Again {
+            direct: self.direct.send_again(collection, step),
+            directly_stored: self.stored_at(PLAIN, collection),
+            through: self.through.send_again(collection, step),
+            stored: self.stored_at(PROTECTED, collection),
+        }
     }
 
     /// The result of a command without docward; the documents on docward's side stay.
@@ -278,7 +307,7 @@ impl BothSides {
                 self.direct.abort();
                 return (answer, stored);
             }
-            Session::None | Session::Retryable => {}
+            Session::None | Session::Retryable | Session::Resent => {}
         }
         (answer, self.stored_at(PLAIN, collection))
     }
