@@ -140,17 +140,24 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
 }
 
-/// Whether the reply to a retry may be an error: docward does not know the reply of a transaction of its own that was committed, if
-/// that depends on the documents.
-pub(super) fn loses_reply(rules: &[Rule], retry: &[i32]) -> bool {
+/// Whether the reply to a retry may be an error, of which these are the codes and the reasons. docward does not know
+/// the reply of its own transaction that was committed, if that depends on the documents. A number for a retry cannot
+/// be reserved if the first command has used the last one.
+pub(super) fn loses_reply(rules: &[Rule], codes: &[i32], reasons: &[String]) -> bool {
     const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
-    rules.iter().any(|rule| rule.name() == "tree") && retry.contains(&INCOMPLETE_TRANSACTION_HISTORY)
+    rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY)
+        || reasons.iter().any(|reason| reason.contains("is at its end"))
 }
 
 /// Whether a retry may report a document as modified that the statement itself left unchanged: of a transaction of its own docward
 /// knows only that it was committed.
 pub(super) fn forgets_modified(rules: &[Rule]) -> bool {
-    rules.iter().any(|rule| rule.name() == "tree")
+    rules.iter().any(has_transactions)
+}
+
+/// Whether docward executes statements in transactions of its own.
+fn has_transactions(rule: &Rule) -> bool {
+    rule.name() == "tree" || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
 }
 
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
@@ -158,7 +165,13 @@ const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 
 /// Whether errors through docward may differ from the direct ones; each error is an index and a code. `has_effect` is
 /// whether a single statement changed the only stored document through docward, or inserted one.
-pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)], has_effect: bool) -> bool {
+pub(super) fn fails(
+    rules: &[Rule],
+    statements: &[Statement],
+    through: &[(i32, i32)],
+    direct: &[(i32, i32)],
+    has_effect: bool,
+) -> bool {
     let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
     let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
     // Limits of `timestamps`: a pipeline has another error than the operator.
@@ -166,7 +179,15 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
     // `provided` of `sequence`: docward removes the operator that writes the number, or the upsert becomes an update.
     let not_written = rules.iter().any(|rule| matches!(rule, Rule::Sequence(rule) if rule.provided != "keep"))
         && through.is_empty()
-        && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
+        && direct.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 11000);
+    // A replacing upsert inserts the number of its filter, which another document may have: the unique index rejects it.
+    let inserts_pinned = |rule: &Rule| {
+        let Rule::Sequence(rule) = rule else { return false };
+        let replaces = |statement: &Statement| statement.replacement().is_some() && statement.queries(rule.field);
+        rule.optimistic && statements.iter().any(replaces)
+    };
+    let number_is_taken =
+        rules.iter().any(inserts_pinned) && through.iter().all(|(_, code)| *code == 11000) && direct.is_empty();
     // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
     // document; a push goes to another bucket, and a claim sets its own time.
     let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
@@ -189,6 +210,7 @@ pub(super) fn fails(rules: &[Rule], through: &[(i32, i32)], direct: &[(i32, i32)
         && direct.iter().all(|(_, code)| *code == 11000);
     by_pipeline
         || not_written
+        || number_is_taken
         || another_id
         || stored_first
         || unreached

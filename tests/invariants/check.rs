@@ -110,7 +110,11 @@ fn changed_by_retry(rules: &[Rule], outcome: &Outcome) -> Option<Finding> {
     if differs(&[], &outcome.stored, &again.stored) {
         return Some(Finding::new("broken", "", "a retry has changed something"));
     }
-    if again.through.as_ref().is_some_and(|reply| allowed::loses_reply(rules, &codes(&errors(reply)))) {
+    let loses_reply = |reply: &Document| {
+        let reasons: Vec<String> = rejections(reply).into_iter().map(|rejection| rejection.reason).collect();
+        allowed::loses_reply(rules, &codes(&errors(reply)), &reasons)
+    };
+    if again.through.as_ref().is_some_and(loses_reply) {
         return None;
     }
     let through = |reply: Option<&Document>| {
@@ -198,7 +202,7 @@ pub(super) fn findings(
     let has_effect = matches!(&statements[..], [statement] if !statement.multi)
         && outcome.before.len() < 2
         && differs(rules, &outcome.before, &outcome.stored);
-    if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1, has_effect) {
+    if errors.0 != errors.1 && !allowed::fails(rules, &statements, &errors.0, &errors.1, has_effect) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         let is_expected =

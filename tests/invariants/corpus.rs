@@ -86,6 +86,10 @@ fn transaction(step: Step) -> Step {
     Step { session: Session::Transaction(End::Commit), ..step }
 }
 
+fn resent(step: Step) -> Step {
+    Step { session: Session::Resent, ..step }
+}
+
 fn find_and_modify(query: Document, update: Document) -> Step {
     plain(doc! { "findAndModify": "c", "query": query, "update": update })
 }
@@ -764,6 +768,14 @@ fn soon_a_duplicate(seen: &Seen) -> bool {
 fn trees() -> Vec<Entry> {
     vec![
         Entry {
+            name: "tree: a retry of an upsert that inserted a document, with a limit",
+            rules: &[TREE, "limits: { items: { messages: 5 } }"],
+            stored: vec![],
+            steps: vec![resent(upsert(doc! { "_id": 1 }, doc! { "$push": { "messages": 1 } }))],
+            must: "does not say that a document matched",
+            holds: |seen| seen.code() == 217 && is(seen, "messages", vec![1]),
+        },
+        Entry {
             name: "tree: a replacement with another _id",
             rules: &["tree: { path: path, parent: parent, on_delete: cascade }"],
             stored: vec![doc! { "_id": 1, "path": null }],
@@ -1117,6 +1129,20 @@ fn counts_are_true(seen: &Seen) -> bool {
 fn buckets() -> Vec<Entry> {
     vec![
         Entry {
+            name: "bucket: an insert with a duplicate key of a unique index",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "note": 5 }],
+            steps: vec![
+                plain(doc! {
+                    "createIndexes": "c",
+                    "indexes": [{ "key": { "note": 1 }, "name": "note", "unique": true }],
+                }),
+                insert(vec![doc! { "_id": 2, "note": 5 }]),
+            ],
+            must: "has the server's error: it opens no bucket",
+            holds: |seen| seen.code() == 11000 && seen.stored.len() == 1,
+        },
+        Entry {
             name: "bucket: a push whose filter pins a version that is not stored any more",
             rules: &[CHECK, BUCKET],
             stored: vec![doc! { "_id": 1, "sku": "x", "version": 4, "messages": [1], "count": 1 }],
@@ -1452,6 +1478,13 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
         if in_transaction {
             command.extend(session.clone());
             command.insert("startTransaction", true);
+        }
+        if step.session.is_retryable() {
+            command.extend(session.clone());
+            command.remove("autocommit");
+        }
+        if step.session == Session::Resent {
+            replies.push(through.command(PROTECTED, command.clone()));
         }
         let began = Instant::now();
         let mut reply = through.try_command(PROTECTED, command, TIMEOUT).unwrap_or_default();

@@ -76,7 +76,7 @@ impl<'a> Generator<'a> {
                 format!("{path}.$[e]")
             }
             4 => match path.split_once('.') {
-                Some((outer, rest)) => format!("{outer}.0.{rest}"),
+                Some((outer, rest)) => format!("{outer}.{}.{rest}", self.dice.pick(&["0", "0", "1", "$", "$[]"])),
                 None => path,
             },
             _ => path,

@@ -98,9 +98,13 @@ impl Lab {
         // A collection that has just been created cannot be used in a transaction at once.
         let mut client = Client::connect(&server().address());
         client.command(PROTECTED, doc! { "create": "counters" });
-        for (collection, _) in &sets {
+        for (collection, rules) in &sets {
             for database in [PROTECTED, PLAIN] {
                 client.command(database, doc! { "create": collection });
+                for field in rules.iter().filter_map(|rule| rule.unique()) {
+                    let reply = client.command(database, unique_index(collection, field));
+                    assert!(ok(&reply), "{reply}");
+                }
             }
         }
         let docward = Docward::before(&server().uri()).rules(&rule_file(&borrowed));
@@ -208,6 +212,13 @@ impl Side {
         }
         reply
     }
+}
+
+/// Creates an index that omits documents without the field.
+fn unique_index(collection: &str, field: &str) -> Document {
+    let numbered = doc! { field: { "$exists": true } };
+    let index = doc! { "key": { field: 1 }, "name": format!("unique {field}"), "unique": true, "partialFilterExpression": numbered };
+    doc! { "createIndexes": collection, "indexes": [index] }
 }
 
 /// The documents of a reply to `find`.
