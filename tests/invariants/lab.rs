@@ -16,7 +16,7 @@ use support::proxy::Docward;
 use support::raw::Client;
 
 pub(super) const PROTECTED: &str = "protected";
-const PLAIN: &str = "plain";
+pub(super) const PLAIN: &str = "plain";
 
 /// The mongod of this process; it acknowledges writes before they are on disk, which makes it several times faster.
 pub(super) fn server() -> &'static Mongod {
@@ -109,6 +109,10 @@ impl Lab {
         }
         let docward = Docward::before(&server().uri()).rules(&rule_file(&borrowed));
         Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.docward.address()
     }
 
     pub(super) fn both_sides(&self) -> BothSides {

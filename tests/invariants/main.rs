@@ -13,6 +13,7 @@ mod allowed;
 mod case;
 mod check;
 mod corpus;
+mod definitions;
 mod dice;
 mod explained;
 mod follow;
@@ -110,6 +111,13 @@ fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
 }
 
+/// The seed of the first round. The short run uses the same seeds each time; the long run finds new cases.
+fn first_seed() -> u64 {
+    let milliseconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let is_short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
+    variable("DOCWARD_INVARIANTS_SEED").unwrap_or_else(|| if is_short { 1 } else { milliseconds() % 1_000_000 })
+}
+
 /// The sets of rules of a round.
 fn sets(seed: u64) -> Vec<Vec<rules::Rule>> {
     let mut dice = Dice::new(seed);
@@ -181,11 +189,8 @@ const SHORT: u64 = 2500;
 #[test]
 fn generated_statements_keep_every_promise() {
     let seconds = variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(15);
-    let days = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
-    // The short run uses the same seeds each time; the long run finds new cases.
-    let short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
-    let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(if short { 1 } else { days % 1_000_000 });
-    let limit = if short { SHORT } else { u64::MAX };
+    let first = first_seed();
+    let limit = variable("DOCWARD_INVARIANTS_SECONDS").map_or(SHORT, |_| u64::MAX);
     eprintln!("invariants: {seconds} s, DOCWARD_INVARIANTS_SEED={first}");
     let book = Book::default();
     lab::server();
