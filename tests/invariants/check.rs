@@ -100,8 +100,13 @@ fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
 
 /// A retryable write that is sent again is not executed again, and has the same reply, unless this differs directly too:
 /// the server executes a statement again that failed or changed nothing.
-fn changed_by_retry(rules: &[Rule], outcome: &Outcome) -> Option<Finding> {
+fn changed_by_retry(rules: &[Rule], is_single: bool, outcome: &Outcome) -> Option<Finding> {
     let again = outcome.again.as_ref()?;
+    // A statement that a rule rejected is evaluated again, after the others of its batch.
+    let is_rejected = |reply: &Document| !rejections(reply).is_empty();
+    if !is_single && outcome.through.reply.as_ref().is_some_and(is_rejected) {
+        return None;
+    }
     let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
         && !differs(&[], &outcome.directly_stored, &again.directly_stored);
     if !repeats_directly {
@@ -129,18 +134,16 @@ fn changed_by_retry(rules: &[Rule], outcome: &Outcome) -> Option<Finding> {
     (first != second).then(|| Finding::new("differs", "", what()))
 }
 
-/// The reply without the fields that every reply has anew, the one that tells a retry, and docward's texts, some of
-/// which contain the time.
+/// The reply without the fields that every reply has anew, the one that tells a retry, and the texts of errors, some of
+/// which contain the time or a reserved number.
 fn without_times(reply: Option<&Document>) -> String {
     let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };
     for name in ["$clusterTime", "operationTime", "electionId", "opTime", "retriedStmtIds", "retriedStmtId"] {
         reply.remove(name);
     }
     let without_text = |error: &mut Document| {
-        if is_rejection(error) {
-            error.remove("errmsg");
-            error.remove("errInfo");
-        }
+        error.remove("errmsg");
+        error.remove("errInfo");
     };
     without_text(&mut reply);
     let entries = reply.get_array_mut("writeErrors").into_iter().flatten();
@@ -163,8 +166,10 @@ pub(super) fn findings(
         let through = Change { before: &before, after: &after, statements: &statements, reply };
         Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
     });
-    let mut found: Vec<Finding> =
-        broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, outcome)).collect();
+    let mut found: Vec<Finding> = broken
+        .chain(uncommitted_change(outcome))
+        .chain(changed_by_retry(rules, statements.len() == 1, outcome))
+        .collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
     }

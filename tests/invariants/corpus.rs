@@ -1250,6 +1250,17 @@ fn beside_an_odd_value(document: &Document) -> bool {
 fn timestamps() -> Vec<Entry> {
     vec![
         Entry {
+            name: "timestamps: an operator that removes the _id",
+            rules: &["timestamps: { source: at, per: document }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![find_and_modify(
+                doc! { "_id": 1 },
+                doc! { "$set": { "at": date(PAST) }, "$unset": { "_id": "" } },
+            )],
+            must: "fails with error 66, as by mongod",
+            holds: |seen| seen.code() == 66 && seen.one() == doc! { "_id": 1 },
+        },
+        Entry {
             name: "timestamps: an upsert pins a timestamp",
             rules: &[TIMESTAMPS],
             stored: vec![],
