@@ -346,7 +346,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 }
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
-                if rule.pattern.explains_errors() {
+                if rule.pattern.explains_errors(&self.statement) {
                     self.explained_by = Some(rule);
                 }
                 if checks_match && !self.unmatched.iter().any(|known| known.id == rule.id) {

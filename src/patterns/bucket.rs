@@ -136,8 +136,9 @@ impl Pattern for Bucket {
         }
     }
 
-    fn explains_errors(&self) -> bool {
-        true
+    /// Only a push opens another bucket; the duplicate key of an insert is the client's own.
+    fn explains_errors(&self, rewritten: &Statement<'_>) -> bool {
+        rewritten.is_upsert()
     }
 
     /// Explains a duplicate key: a unique index on the owner's fields allows only one bucket.

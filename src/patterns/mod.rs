@@ -382,9 +382,10 @@ pub trait Pattern {
         Unmatched::Nothing
     }
 
-    /// Returns whether the server can fail a statement because of this rule's rewriting. If so,
+    /// Returns whether the server can fail a statement because of this rule's rewriting of it. If so,
     /// [`explain`](Self::explain) is called.
-    fn explains_errors(&self) -> bool {
+    fn explains_errors(&self, rewritten: &Statement<'_>) -> bool {
+        let _ = rewritten;
         false
     }
 

@@ -377,8 +377,10 @@ impl Sequence {
             },
             _ => return self.unclear(),
         };
-        let around = |(_, path, _): (&[u8], &[u8], Value<'_>)| match touch(self.field(), path) {
+        let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
             PathOverlap::Apart => false,
+            // The target of a `$rename` cannot be removed without its source.
+            PathOverlap::Exact if is_rename_target(write) => true,
             PathOverlap::Exact => self.provided != Provided::Replace && !self.replace_generated,
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };

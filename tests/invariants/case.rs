@@ -12,8 +12,29 @@ pub(super) enum Session {
     None,
     /// With a `txnNumber`, as drivers send retryable writes.
     Retryable,
-    /// Starts a transaction, which is committed after it.
-    Transaction,
+    /// The same, sent twice, as after a lost reply.
+    Resent,
+    /// In a transaction, which the first of several such steps in succession starts.
+    Transaction(End),
+}
+
+/// What follows a command in a transaction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The next step, in the same transaction.
+    More,
+    Commit,
+    Abort,
+}
+
+impl Session {
+    pub(super) fn is_retryable(self) -> bool {
+        matches!(self, Session::Retryable | Session::Resent)
+    }
+
+    pub(super) fn in_transaction(self) -> bool {
+        matches!(self, Session::Transaction(_))
+    }
 }
 
 /// One command; the sender sets its first field's value to the collection.
@@ -28,6 +49,18 @@ pub(super) struct Case {
     pub(super) rules: Vec<Rule>,
     pub(super) stored: Vec<Document>,
     pub(super) steps: Vec<Step>,
+}
+
+impl Case {
+    /// A step as it is sent: a transaction without a further step is committed.
+    pub(super) fn step(&self, index: usize) -> Step {
+        let mut step = self.steps[index].clone();
+        let goes_on = self.steps.get(index + 1).is_some_and(|next| next.session.in_transaction());
+        if step.session == Session::Transaction(End::More) && !goes_on {
+            step.session = Session::Transaction(End::Commit);
+        }
+        step
+    }
 }
 
 /// One write of a command, as the server counts them.
@@ -116,15 +149,23 @@ impl Step {
         flag(&self.command) || updates.into_iter().any(flag)
     }
 
-    /// The same with only one statement of a batch.
-    pub(super) fn only(&self, index: usize) -> Step {
+    /// The same with only these statements of a batch.
+    pub(super) fn only(&self, indexes: &[usize]) -> Step {
         let mut step = self.clone();
         for name in ["documents", "updates", "deletes"] {
             if let Ok(list) = step.command.get_array_mut(name) {
-                *list = list.get(index).cloned().into_iter().collect();
+                *list = indexes.iter().filter_map(|index| list.get(*index)).cloned().collect();
             }
         }
         step
+    }
+
+    /// The indexes of the statements that are executed although these are rejected: the first rejected one ends an
+    /// ordered batch.
+    pub(super) fn remaining(&self, rejected: &[usize]) -> Vec<usize> {
+        let is_before_all = |index: usize| rejected.iter().all(|at| index < *at);
+        let is_executed = |index: &usize| is_before_all(*index) || !self.ordered() && !rejected.contains(index);
+        (0..self.statements().len()).filter(is_executed).collect()
     }
 }
 
@@ -254,11 +295,14 @@ impl std::fmt::Display for Case {
             writeln!(f, "    {}", rule.settings())?;
         }
         writeln!(f, "  stored:{}", show::documents(&self.stored))?;
-        for step in &self.steps {
+        for step in (0..self.steps.len()).map(|index| self.step(index)) {
             let session = match step.session {
                 Session::None => "",
                 Session::Retryable => " (with a txnNumber)",
-                Session::Transaction => " (in a transaction, then commit)",
+                Session::Resent => " (with a txnNumber, sent twice)",
+                Session::Transaction(End::More) => " (in a transaction)",
+                Session::Transaction(End::Commit) => " (in a transaction, then commit)",
+                Session::Transaction(End::Abort) => " (in a transaction, then abort)",
             };
             writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
         }

@@ -70,6 +70,87 @@ impl Rejection {
     }
 }
 
+/// Whether the command, or one of its statements, failed.
+pub(super) fn fails(outcome: &Outcome) -> bool {
+    outcome.through.reply.as_ref().is_none_or(|reply| !errors(reply).is_empty())
+}
+
+/// What is wrong with a command in a transaction that an earlier error has aborted.
+pub(super) fn findings_after_abort(outcome: &Outcome) -> Vec<Finding> {
+    const NO_SUCH_TRANSACTION: i32 = 251;
+    if let Some(leak) = uncommitted_change(outcome) {
+        return vec![leak];
+    }
+    let Some(reply) = &outcome.through.reply else {
+        return vec![Finding::new("closed", "", "docward closed the connection")];
+    };
+    let errors = codes(&errors(reply));
+    let is_known = !errors.is_empty() && (errors.contains(&NO_SUCH_TRANSACTION) || !rejections(reply).is_empty());
+    let finding =
+        || Finding::new("errors differ", "", format!("in an aborted transaction {errors:?} instead of [251]"));
+    (!is_known).then(finding).into_iter().collect()
+}
+
+/// A change by a transaction that is open, was aborted, or could not be committed.
+fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
+    let before = outcome.uncommitted.as_ref()?;
+    let changed = differs(&[], before, &outcome.visible);
+    changed.then(|| Finding::new("broken", "", "a transaction that is not committed has changed something"))
+}
+
+/// A retryable write that is sent again is not executed again, and has the same reply, unless this differs directly too:
+/// the server executes a statement again that failed or changed nothing.
+fn changed_by_retry(rules: &[Rule], is_single: bool, outcome: &Outcome) -> Option<Finding> {
+    let again = outcome.again.as_ref()?;
+    // A statement that a rule rejected is evaluated again, after the others of its batch.
+    let is_rejected = |reply: &Document| !rejections(reply).is_empty();
+    if !is_single && outcome.through.reply.as_ref().is_some_and(is_rejected) {
+        return None;
+    }
+    let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
+        && !differs(&[], &outcome.directly_stored, &again.directly_stored);
+    if !repeats_directly {
+        return None;
+    }
+    if differs(&[], &outcome.stored, &again.stored) {
+        return Some(Finding::new("broken", "", "a retry has changed something"));
+    }
+    let loses_reply = |reply: &Document| {
+        let reasons: Vec<String> = rejections(reply).into_iter().map(|rejection| rejection.reason).collect();
+        allowed::loses_reply(rules, &codes(&errors(reply)), &reasons)
+    };
+    if again.through.as_ref().is_some_and(loses_reply) {
+        return None;
+    }
+    let through = |reply: Option<&Document>| {
+        let mut reply = reply.cloned();
+        if allowed::forgets_modified(rules) {
+            reply.as_mut().and_then(|reply| reply.remove("nModified"));
+        }
+        without_times(reply.as_ref())
+    };
+    let (first, second) = (through(outcome.through.reply.as_ref()), through(again.through.as_ref()));
+    let what = || format!("the reply to a retry {{is {second} instead of {first}}}");
+    (first != second).then(|| Finding::new("differs", "", what()))
+}
+
+/// The reply without the fields that every reply has anew, the one that tells a retry, and the texts of errors, some of
+/// which contain the time or a reserved number.
+fn without_times(reply: Option<&Document>) -> String {
+    let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };
+    for name in ["$clusterTime", "operationTime", "electionId", "opTime", "retriedStmtIds", "retriedStmtId"] {
+        reply.remove(name);
+    }
+    let without_text = |error: &mut Document| {
+        error.remove("errmsg");
+        error.remove("errInfo");
+    };
+    without_text(&mut reply);
+    let entries = reply.get_array_mut("writeErrors").into_iter().flatten();
+    entries.filter_map(Bson::as_document_mut).for_each(without_text);
+    show::document(&reply)
+}
+
 /// Everything that is wrong with one step.
 pub(super) fn findings(
     rules: &[Rule],
@@ -85,7 +166,10 @@ pub(super) fn findings(
         let through = Change { before: &before, after: &after, statements: &statements, reply };
         Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
     });
-    let mut found: Vec<Finding> = broken.collect();
+    let mut found: Vec<Finding> = broken
+        .chain(uncommitted_change(outcome))
+        .chain(changed_by_retry(rules, statements.len() == 1, outcome))
+        .collect();
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
     }
@@ -101,20 +185,20 @@ pub(super) fn findings(
     let rejections = rejections(reply);
     let errors = (errors(reply), errors(direct_reply));
     if !rejections.is_empty() {
-        if statements.len() == 1 && differs(&[], &outcome.before, &outcome.stored) {
-            found.push(Finding::new("broken", &rejections[0].pattern, "a rejected statement has changed something"));
-        }
-        let rejected: Vec<i32> = rejections.iter().map(|rejection| rejection.index).collect();
+        let rejected: Vec<usize> = rejections.iter().filter_map(|one| usize::try_from(one.index).ok()).collect();
+        let first = rejections[0].pattern.clone();
         let is_documented = |rejection: &Rejection| {
             let statement = usize::try_from(rejection.index).ok().and_then(|index| statements.get(index));
             statement.is_some_and(|statement| allowed::rejects(rules, statement, &rejection.pattern, &rejection.reason))
         };
         let unknown: Vec<Rejection> = rejections.into_iter().filter(|r| !is_documented(r)).collect();
-        let first = unknown.first().filter(|first| {
+        let needless = unknown.first().filter(|first| {
             rejected_without_need(rules, step, &rejected, first.index, outcome, both_sides, collection)
         });
-        found.extend(first.map(Rejection::finding));
-        return found;
+        if let Some(needless) = needless {
+            return vec![needless.finding()];
+        }
+        return remaining(rules, step, &rejected, &first, outcome, both_sides, collection);
     }
     if errors.1.is_empty() && outcome_inserts(rules, outcome, &statements) {
         found.push(Finding::new("differs", &names(rules), "it inserted beside a document that it matches"));
@@ -123,7 +207,7 @@ pub(super) fn findings(
     let has_effect = matches!(&statements[..], [statement] if !statement.multi)
         && outcome.before.len() < 2
         && differs(rules, &outcome.before, &outcome.stored);
-    if errors.0 != errors.1 && !allowed::fails(rules, &errors.0, &errors.1, has_effect) {
+    if errors.0 != errors.1 && !allowed::fails(rules, &statements, &errors.0, &errors.1, has_effect) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         let is_expected =
@@ -138,7 +222,7 @@ pub(super) fn findings(
             return found;
         }
     }
-    let is_split = step.session == Session::Transaction && rules.iter().any(|rule| rule.splits(&outcome.before));
+    let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
     // Statements with a condition are sent one at a time, before the others of an unordered batch.
     let is_reordered = !step.ordered()
         && statements.len() > 1
@@ -148,6 +232,51 @@ pub(super) fn findings(
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// What is wrong with the other statements of a command of which these are rejected: the command without the rejected
+/// statements must have the direct effect.
+fn remaining(
+    rules: &[Rule],
+    step: &Step,
+    rejected: &[usize],
+    pattern: &str,
+    outcome: &Outcome,
+    both_sides: &mut BothSides,
+    collection: &str,
+) -> Vec<Finding> {
+    let kept = step.remaining(rejected);
+    // The rejection aborts the transaction.
+    if kept.is_empty() || step.session.in_transaction() {
+        let changed = differs(&[], &outcome.before, &outcome.stored);
+        let what = "a rejected statement has changed something";
+        return changed.then(|| Finding::new("broken", pattern, what)).into_iter().collect();
+    }
+    let others = step.only(&kept);
+    let (direct, directly_stored) = both_sides.directly(collection, &outcome.before, &others);
+    let reply = outcome.through.reply.as_ref().map(|reply| without_rejections(reply, &kept));
+    let through = Answer { reply, ..outcome.through.clone() };
+    let outcome = Outcome { direct, directly_stored, through, again: None, ..outcome.clone() };
+    findings(rules, &others, &outcome, both_sides, collection)
+}
+
+/// The reply as it would be to a command with only the `kept` statements.
+fn without_rejections(reply: &Document, kept: &[usize]) -> Document {
+    let mut reply = reply.clone();
+    for name in ["writeErrors", "upserted"] {
+        let Ok(entries) = reply.get_array_mut(name) else { continue };
+        entries.retain(|entry| !entry.as_document().is_some_and(is_rejection));
+        for entry in entries.iter_mut().filter_map(Bson::as_document_mut) {
+            // An entry of a statement that must not be executed gets an index that no direct reply has.
+            let index = entry.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
+            let position = kept.iter().position(|kept| Some(*kept) == index);
+            entry.insert("index", position.map_or(-2, |position| position as i32));
+        }
+        if entries.is_empty() {
+            reply.remove(name);
+        }
+    }
+    reply
 }
 
 /// The documents from one rule's point of view: fields that other patterns write are not protected fields of
@@ -200,7 +329,7 @@ fn keeps(rules: &[Rule], step: &Step, before: &[Document], after: &[Document]) -
 fn rejected_without_need(
     rules: &[Rule],
     step: &Step,
-    rejected: &[i32],
+    rejected: &[usize],
     index: i32,
     outcome: &Outcome,
     both_sides: &mut BothSides,
@@ -208,8 +337,8 @@ fn rejected_without_need(
 ) -> bool {
     let index = usize::try_from(index).unwrap_or(0);
     let mut before = outcome.before.clone();
-    for at in (0..=index).filter(|at| *at == index || !rejected.contains(&(*at as i32))) {
-        let single = step.only(at);
+    for at in (0..=index).filter(|at| *at == index || !rejected.contains(at)) {
+        let single = step.only(&[at]);
         let (answer, after) = both_sides.directly(collection, &before, &single);
         let failed = answer.reply.is_none_or(|reply| !errors(&reply).is_empty());
         if failed && at < index && !step.ordered() {
@@ -239,7 +368,7 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, both_sides: &mut 
     let together = keeps(rules, step, &outcome.before, &outcome.directly_stored);
     together
         && (0..count).all(|index| {
-            let mut single = step.only(index);
+            let mut single = step.only(&[index]);
             single.session = Session::None;
             let (_, after) = both_sides.directly(collection, &before, &single);
             let kept = keeps(rules, &single, &before, &after);
@@ -354,11 +483,13 @@ fn rejections(reply: &Document) -> Vec<Rejection> {
     let read = |error: &Document| {
         let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
         let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
-        matches!(error.get_i32("code"), Ok(121)).then(|| Rejection {
-            index: error.get_i32("index").unwrap_or(0),
-            pattern: text("pattern"),
-            reason: text("reason"),
-        })
+        Some(Rejection { index: error.get_i32("index").unwrap_or(0), pattern: text("pattern"), reason: text("reason") })
     };
-    std::iter::once(reply).chain(errors).filter_map(read).collect()
+    std::iter::once(reply).chain(errors).filter(|error| is_rejection(error)).filter_map(read).collect()
+}
+
+/// Whether it is an error of docward's own, as a reply or as an entry of `writeErrors`.
+fn is_rejection(error: &Document) -> bool {
+    let has_reason = error.get_document("errInfo").is_ok_and(|info| info.contains_key("docward"));
+    has_reason && matches!(error.get_i32("code"), Ok(121))
 }

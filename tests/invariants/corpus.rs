@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use bson::{Bson, Document, doc};
 
-use super::case::{Session, Step, insert, plain, update, upsert};
+use super::case::{End, Session, Step, insert, plain, update, upsert};
 use super::lab::{PROTECTED, server};
 use super::rules::can_load;
 use super::show;
@@ -83,7 +83,11 @@ fn is(seen: &Seen, field: &str, value: impl Into<Bson>) -> bool {
 }
 
 fn transaction(step: Step) -> Step {
-    Step { session: Session::Transaction, ..step }
+    Step { session: Session::Transaction(End::Commit), ..step }
+}
+
+fn resent(step: Step) -> Step {
+    Step { session: Session::Resent, ..step }
 }
 
 fn find_and_modify(query: Document, update: Document) -> Step {
@@ -133,6 +137,16 @@ fn sequences() -> Vec<Entry> {
             steps: vec![upsert(doc! {}, doc! { "$push": { "no": {} }, "$set": { "no": 2 } })],
             must: "fails with error 40",
             holds: |seen| seen.code() == 40 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "sequence: an upsert that renames a missing field to the number",
+            rules: &[
+                "sequence: { field: no, counter: COLLECTION, collection: counters, on_upsert: true, provided: replace }",
+            ],
+            stored: vec![],
+            steps: vec![upsert(doc! {}, doc! { "$rename": { "a": "no" } })],
+            must: "is rejected by the rule, not by mongod",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         },
         Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",
@@ -754,6 +768,14 @@ fn soon_a_duplicate(seen: &Seen) -> bool {
 fn trees() -> Vec<Entry> {
     vec![
         Entry {
+            name: "tree: a retry of an upsert that inserted a document, with a limit",
+            rules: &[TREE, "limits: { items: { messages: 5 } }"],
+            stored: vec![],
+            steps: vec![resent(upsert(doc! { "_id": 1 }, doc! { "$push": { "messages": 1 } }))],
+            must: "does not say that a document matched",
+            holds: |seen| seen.code() == 217 && is(seen, "messages", vec![1]),
+        },
+        Entry {
             name: "tree: a replacement with another _id",
             rules: &["tree: { path: path, parent: parent, on_delete: cascade }"],
             stored: vec![doc! { "_id": 1, "path": null }],
@@ -1107,6 +1129,20 @@ fn counts_are_true(seen: &Seen) -> bool {
 fn buckets() -> Vec<Entry> {
     vec![
         Entry {
+            name: "bucket: an insert with a duplicate key of a unique index",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "note": 5 }],
+            steps: vec![
+                plain(doc! {
+                    "createIndexes": "c",
+                    "indexes": [{ "key": { "note": 1 }, "name": "note", "unique": true }],
+                }),
+                insert(vec![doc! { "_id": 2, "note": 5 }]),
+            ],
+            must: "has the server's error: it opens no bucket",
+            holds: |seen| seen.code() == 11000 && seen.stored.len() == 1,
+        },
+        Entry {
             name: "bucket: a push whose filter pins a version that is not stored any more",
             rules: &[CHECK, BUCKET],
             stored: vec![doc! { "_id": 1, "sku": "x", "version": 4, "messages": [1], "count": 1 }],
@@ -1213,6 +1249,17 @@ fn beside_an_odd_value(document: &Document) -> bool {
 
 fn timestamps() -> Vec<Entry> {
     vec![
+        Entry {
+            name: "timestamps: an operator that removes the _id",
+            rules: &["timestamps: { source: at, per: document }"],
+            stored: vec![doc! { "_id": 1 }],
+            steps: vec![find_and_modify(
+                doc! { "_id": 1 },
+                doc! { "$set": { "at": date(PAST) }, "$unset": { "_id": "" } },
+            )],
+            must: "fails with error 66, as by mongod",
+            holds: |seen| seen.code() == 66 && seen.one() == doc! { "_id": 1 },
+        },
         Entry {
             name: "timestamps: an upsert pins a timestamp",
             rules: &[TIMESTAMPS],
@@ -1438,10 +1485,17 @@ fn run(entry: &Entry, collection: &str, docward: &Docward) -> Seen {
     for (number, step) in entry.steps.iter().enumerate() {
         let mut command = step.to(collection);
         let session = doc! { "lsid": super::lab::fresh_session(), "txnNumber": number as i64 + 1, "autocommit": false };
-        let in_transaction = step.session == Session::Transaction;
+        let in_transaction = step.session.in_transaction();
         if in_transaction {
             command.extend(session.clone());
             command.insert("startTransaction", true);
+        }
+        if step.session.is_retryable() {
+            command.extend(session.clone());
+            command.remove("autocommit");
+        }
+        if step.session == Session::Resent {
+            replies.push(through.command(PROTECTED, command.clone()));
         }
         let began = Instant::now();
         let mut reply = through.try_command(PROTECTED, command, TIMEOUT).unwrap_or_default();

@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document, Regex, doc};
 
-use super::case::{Case, Session, Step, first};
+use super::case::{Case, End, Session, Step, first};
 use super::dice::Dice;
 use super::rules::{Rule, load};
 use super::values::{PATHS, any, at, fitting, id, put, small_number, take};
@@ -28,7 +28,12 @@ pub(super) fn case(dice: &mut Dice, rules: &[Rule]) -> Case {
     for _ in 0..count {
         // Several workers claim in turn, and devices send every write twice.
         let again = steps.last().filter(|_| generator.dice.percent(25)).cloned();
-        steps.push(again.unwrap_or_else(|| generator.step()));
+        let step = again.unwrap_or_else(|| generator.step());
+        if step.session.in_transaction() {
+            steps.extend(generator.transaction(step));
+        } else {
+            steps.push(step);
+        }
     }
     Case { rules: rules.to_vec(), stored, steps }
 }
@@ -71,7 +76,7 @@ impl<'a> Generator<'a> {
                 format!("{path}.$[e]")
             }
             4 => match path.split_once('.') {
-                Some((outer, rest)) => format!("{outer}.0.{rest}"),
+                Some((outer, rest)) => format!("{outer}.{}.{rest}", self.dice.pick(&["0", "0", "1", "$", "$[]"])),
                 None => path,
             },
             _ => path,
@@ -152,17 +157,29 @@ impl<'a> Generator<'a> {
         if self.dice.percent(3) {
             command.insert("maxTimeMS", 60_000);
         }
-        let session = match self.dice.below(12) {
+        let session = match self.dice.below(24) {
             0 => Session::Retryable,
-            1 => Session::Transaction,
+            1 | 2 => Session::Resent,
+            3..6 => Session::Transaction(End::Commit),
             _ => Session::None,
         };
         let mut step = Step { command, session };
         // Drivers send no transaction number with statements on many documents.
-        if session == Session::Retryable && step.statements().iter().any(|statement| statement.multi) {
+        if session.is_retryable() && step.statements().iter().any(|statement| statement.multi) {
             step.session = Session::None;
         }
         step
+    }
+
+    /// One to three commands in one transaction.
+    fn transaction(&mut self, first: Step) -> Vec<Step> {
+        let others = self.dice.pick(&[0, 0, 1, 1, 2]);
+        let mut steps = vec![first];
+        steps.extend((0..others).map(|_| self.step()));
+        steps.iter_mut().for_each(|step| step.session = Session::Transaction(End::More));
+        let end = if self.dice.percent(25) { End::Abort } else { End::Commit };
+        steps[others].session = Session::Transaction(end);
+        steps
     }
 
     fn batch(&mut self, mut element: impl FnMut(&mut Self) -> Document) -> Vec<Document> {

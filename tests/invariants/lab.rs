@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
-use super::case::{Session, Step};
+use super::case::{End, Session, Step};
 use super::follow::into;
 use super::rules::{Rule, rule_file};
 use support::driver::ok;
@@ -16,7 +16,7 @@ use support::proxy::Docward;
 use support::raw::Client;
 
 pub(super) const PROTECTED: &str = "protected";
-const PLAIN: &str = "plain";
+pub(super) const PLAIN: &str = "plain";
 
 /// The mongod of this process; it acknowledges writes before they are on disk, which makes it several times faster.
 pub(super) fn server() -> &'static Mongod {
@@ -41,6 +41,8 @@ pub(super) struct BothSides {
     direct: Side,
     through: Side,
     store: Client,
+    /// The documents before the transaction that is open through docward.
+    begun: Vec<Document>,
 }
 
 struct Side {
@@ -48,6 +50,7 @@ struct Side {
     client: Client,
     session: Bson,
     transactions: i64,
+    in_transaction: bool,
     database: &'static str,
 }
 
@@ -60,12 +63,28 @@ pub(super) struct Answer {
     pub(super) took: Duration,
 }
 
-/// The result of one command on both sides, from the same documents.
+/// The result of one command on both sides, from the same documents. A command in a transaction has those before and
+/// after it that this transaction reads.
+#[derive(Clone)]
 pub(super) struct Outcome {
     pub(super) before: Vec<Document>,
     pub(super) direct: Answer,
     pub(super) directly_stored: Vec<Document>,
     pub(super) through: Answer,
+    pub(super) stored: Vec<Document>,
+    /// What other clients read on docward's side afterwards.
+    pub(super) visible: Vec<Document>,
+    /// What they read before the transaction, if that has not been committed.
+    pub(super) uncommitted: Option<Vec<Document>>,
+    pub(super) again: Option<Again>,
+}
+
+/// The result of a retryable write that is sent a second time.
+#[derive(Clone)]
+pub(super) struct Again {
+    pub(super) direct: Option<Document>,
+    pub(super) directly_stored: Vec<Document>,
+    pub(super) through: Option<Document>,
     pub(super) stored: Vec<Document>,
 }
 
@@ -79,13 +98,21 @@ impl Lab {
         // A collection that has just been created cannot be used in a transaction at once.
         let mut client = Client::connect(&server().address());
         client.command(PROTECTED, doc! { "create": "counters" });
-        for (collection, _) in &sets {
+        for (collection, rules) in &sets {
             for database in [PROTECTED, PLAIN] {
                 client.command(database, doc! { "create": collection });
+                for field in rules.iter().filter_map(|rule| rule.unique()) {
+                    let reply = client.command(database, unique_index(collection, field));
+                    assert!(ok(&reply), "{reply}");
+                }
             }
         }
         let docward = Docward::before(&server().uri()).rules(&rule_file(&borrowed));
         Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
+    }
+
+    pub(super) fn address(&self) -> String {
+        self.docward.address()
     }
 
     pub(super) fn both_sides(&self) -> BothSides {
@@ -93,6 +120,7 @@ impl Lab {
             direct: Side::new(server().address(), PLAIN),
             through: Side::new(self.docward.address(), PROTECTED),
             store: Client::connect(&server().address()),
+            begun: Vec::new(),
         }
     }
 }
@@ -114,36 +142,69 @@ impl Drop for Lab {
 
 impl Side {
     fn new(address: String, database: &'static str) -> Side {
-        Side { client: Client::connect(&address), address, session: fresh_session(), transactions: 0, database }
+        let client = Client::connect(&address);
+        Side { client, address, session: fresh_session(), transactions: 0, in_transaction: false, database }
     }
 
+    /// Sends the command; a transaction stays open.
     fn send(&mut self, collection: &str, step: &Step) -> Answer {
         let mut command = step.to(collection);
+        if step.session != Session::None {
+            let starts = step.session.in_transaction() && !self.in_transaction;
+            self.transactions += i64::from(starts || step.session.is_retryable());
+            self.in_transaction = step.session.in_transaction();
+            command.extend(self.number());
+            if starts {
+                command.insert("startTransaction", true);
+            }
+        }
         let began = Instant::now();
-        if step.session == Session::None {
-            let reply = self.exchange(self.database, command);
-            return Answer { reply, commit: None, took: began.elapsed() };
-        }
-        self.transactions += 1;
-        let number = doc! { "lsid": self.session.clone(), "txnNumber": self.transactions };
-        command.extend(number.clone());
-        if step.session == Session::Retryable {
-            let reply = self.exchange(self.database, command);
-            return Answer { reply, commit: None, took: began.elapsed() };
-        }
-        command.extend(doc! { "autocommit": false, "startTransaction": true });
         let reply = self.exchange(self.database, command);
-        let mut end = doc! { "commitTransaction": 1 };
-        end.extend(number.clone());
-        end.insert("autocommit", false);
-        let commit = self.exchange("admin", end);
-        if commit.as_ref().is_none_or(|reply| !ok(reply)) {
-            let mut end = doc! { "abortTransaction": 1 };
-            end.extend(number);
-            end.insert("autocommit", false);
-            self.exchange("admin", end);
+        Answer { reply, commit: None, took: began.elapsed() }
+    }
+
+    /// Sends the command once more with the number of the last one, as a driver that has received no reply.
+    fn send_again(&mut self, collection: &str, step: &Step) -> Option<Document> {
+        let mut command = step.to(collection);
+        command.extend(self.number());
+        self.exchange(self.database, command)
+    }
+
+    /// The fields that assign a command to the session and the transaction.
+    fn number(&self) -> Document {
+        let mut number = doc! { "lsid": self.session.clone(), "txnNumber": self.transactions };
+        if self.in_transaction {
+            number.insert("autocommit", false);
         }
-        Answer { reply, commit, took: began.elapsed() }
+        number
+    }
+
+    /// Sends a command that ends the transaction.
+    fn end(&mut self, name: &str) -> Option<Document> {
+        let mut end = doc! { name: 1 };
+        end.extend(self.number());
+        self.exchange("admin", end)
+    }
+
+    fn abort(&mut self) {
+        self.end("abortTransaction");
+        self.in_transaction = false;
+    }
+
+    fn commit(&mut self) -> Option<Document> {
+        let commit = self.end("commitTransaction");
+        if commit.as_ref().is_none_or(|reply| !ok(reply)) {
+            self.end("abortTransaction");
+        }
+        self.in_transaction = false;
+        commit
+    }
+
+    /// The documents that its transaction reads; `None` if the transaction was aborted.
+    fn reads(&mut self, collection: &str) -> Option<Vec<Document>> {
+        let mut find = doc! { "find": collection, "batchSize": 1000 };
+        find.extend(self.number());
+        self.exchange(self.database, find).filter(ok).map(|reply| documents(&reply))
     }
 
     fn exchange(&mut self, database: &str, command: Document) -> Option<Document> {
@@ -151,16 +212,39 @@ impl Side {
         if reply.is_none() {
             self.client = Client::connect(&self.address);
             self.session = fresh_session();
+            self.in_transaction = false;
         }
         reply
     }
 }
 
+/// Creates an index that omits documents without the field.
+fn unique_index(collection: &str, field: &str) -> Document {
+    let numbered = doc! { field: { "$exists": true } };
+    let index = doc! { "key": { field: 1 }, "name": format!("unique {field}"), "unique": true, "partialFilterExpression": numbered };
+    doc! { "createIndexes": collection, "indexes": [index] }
+}
+
+/// The documents of a reply to `find`.
+fn documents(reply: &Document) -> Vec<Document> {
+    let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
+    batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
+}
+
 impl BothSides {
-    /// Replaces both sides' collections with these documents.
+    /// Replaces both sides' collections with these documents. While a transaction is open through docward, it replaces only the other
+    /// side's.
     pub(super) fn store(&mut self, collection: &str, documents: &[Document]) {
-        for database in [PROTECTED, PLAIN] {
-            self.store_at(database, collection, documents);
+        if !self.through.in_transaction {
+            self.store_at(PROTECTED, collection, documents);
+        }
+        self.store_at(PLAIN, collection, documents);
+    }
+
+    /// Aborts the transaction of a case that ended early.
+    pub(super) fn abort_open(&mut self) {
+        if self.through.in_transaction {
+            self.through.abort();
         }
     }
 
@@ -181,21 +265,44 @@ impl BothSides {
     }
 
     fn stored_at(&mut self, database: &str, collection: &str) -> Vec<Document> {
-        let reply = self.store.command(database, doc! { "find": collection, "batchSize": 1000 });
-        let batch = reply.get_document("cursor").unwrap().get_array("firstBatch").unwrap();
-        batch.iter().map(|document| document.as_document().unwrap().clone()).collect()
+        documents(&self.store.command(database, doc! { "find": collection, "batchSize": 1000 }))
     }
 
     /// Sends the command on both sides. Both sides must store the same documents before; giving `before` of the
-    /// result to the next call restores that.
+    /// result to the next call restores that. Each command of a transaction through docward is a transaction of its own
+    /// on the other side.
     pub(super) fn run(&mut self, collection: &str, before: &[Document], step: &Step) -> Outcome {
-        let direct = self.direct.send(collection, step);
-        let through = self.through.send(collection, step);
-        Outcome {
-            before: before.to_vec(),
-            direct,
+        let (direct, directly_stored) = self.run_directly(collection, before, step);
+        if !self.through.in_transaction {
+            self.begun = before.to_vec();
+        }
+        let mut through = self.through.send(collection, step);
+        let mut stored = None;
+        match step.session {
+            Session::Transaction(End::Commit) => through.commit = self.through.commit(),
+            Session::Transaction(end) => {
+                stored = self.through.reads(collection);
+                if end == End::Abort {
+                    self.through.abort();
+                }
+            }
+            Session::None | Session::Retryable | Session::Resent => {}
+        }
+        let visible = self.stored_at(PROTECTED, collection);
+        let is_committed = !step.session.in_transaction() || through.commit.as_ref().is_some_and(ok);
+        let stored = stored.unwrap_or_else(|| if is_committed { visible.clone() } else { before.to_vec() });
+        let uncommitted = (!is_committed).then(|| self.begun.clone());
+        let again = (step.session == Session::Resent).then(|| self.again(collection, step));
+        let visible = again.as_ref().map_or(visible, |again| again.stored.clone());
+        let before = before.to_vec();
+        Outcome { before, direct, directly_stored, through, stored, visible, uncommitted, again }
+    }
+
+    fn again(&mut self, collection: &str, step: &Step) -> Again {
+        Again {
+            direct: self.direct.send_again(collection, step),
             directly_stored: self.stored_at(PLAIN, collection),
-            through,
+            through: self.through.send_again(collection, step),
             stored: self.stored_at(PROTECTED, collection),
         }
     }
@@ -203,7 +310,20 @@ impl BothSides {
     /// The result of a command without docward; the documents on docward's side stay.
     pub(super) fn directly(&mut self, collection: &str, before: &[Document], step: &Step) -> (Answer, Vec<Document>) {
         self.store_at(PLAIN, collection, before);
-        let answer = self.direct.send(collection, step);
+        self.run_directly(collection, before, step)
+    }
+
+    fn run_directly(&mut self, collection: &str, before: &[Document], step: &Step) -> (Answer, Vec<Document>) {
+        let mut answer = self.direct.send(collection, step);
+        match step.session {
+            Session::Transaction(End::Commit) => answer.commit = self.direct.commit(),
+            Session::Transaction(_) => {
+                let stored = self.direct.reads(collection).unwrap_or_else(|| before.to_vec());
+                self.direct.abort();
+                return (answer, stored);
+            }
+            Session::None | Session::Retryable | Session::Resent => {}
+        }
         (answer, self.stored_at(PLAIN, collection))
     }
 }

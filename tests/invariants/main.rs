@@ -13,6 +13,7 @@ mod allowed;
 mod case;
 mod check;
 mod corpus;
+mod definitions;
 mod dice;
 mod explained;
 mod follow;
@@ -29,7 +30,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use case::Case;
+use case::{Case, End, Session};
 use check::Finding;
 use dice::Dice;
 use follow::Follower;
@@ -55,20 +56,29 @@ impl Run<'_> {
     /// Returns the findings of the first step that has any.
     fn case(&mut self, case: &Case) -> Vec<Finding> {
         let mut stored = case.stored.clone();
+        self.both_sides.abort_open();
         self.both_sides.store(self.collection, &stored);
         if case.rules.iter().any(|rule| rule.counter()) {
             self.both_sides.begin_counting(self.collection);
         }
-        for (index, step) in case.steps.iter().enumerate() {
+        let mut is_aborted = false;
+        for index in 0..case.steps.len() {
+            let step = case.step(index);
             if index > 0 {
                 self.both_sides.store(self.collection, &stored);
             }
-            let outcome = self.both_sides.run(self.collection, &stored, step);
-            let found = check::findings(&case.rules, step, &outcome, self.both_sides, self.collection);
+            let outcome = self.both_sides.run(self.collection, &stored, &step);
+            let found = if is_aborted {
+                check::findings_after_abort(&outcome)
+            } else {
+                check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
+            };
             if !found.is_empty() {
                 return found;
             }
-            stored = outcome.stored;
+            let is_open = step.session == Session::Transaction(End::More);
+            is_aborted = is_open && (is_aborted || check::fails(&outcome));
+            stored = if is_open { outcome.stored } else { outcome.visible };
         }
         Vec::new()
     }
@@ -99,6 +109,13 @@ impl Book {
 
 fn variable(name: &str) -> Option<u64> {
     std::env::var(name).ok().map(|text| text.parse().unwrap_or_else(|_| panic!("{name} is no number: {text}")))
+}
+
+/// The seed of the first round. The short run uses the same seeds each time; the long run finds new cases.
+fn first_seed() -> u64 {
+    let milliseconds = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
+    let is_short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
+    variable("DOCWARD_INVARIANTS_SEED").unwrap_or_else(|| if is_short { 1 } else { milliseconds() % 1_000_000 })
 }
 
 /// The sets of rules of a round.
@@ -172,11 +189,8 @@ const SHORT: u64 = 2500;
 #[test]
 fn generated_statements_keep_every_promise() {
     let seconds = variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(15);
-    let days = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap().as_millis() as u64;
-    // The short run uses the same seeds each time; the long run finds new cases.
-    let short = variable("DOCWARD_INVARIANTS_SECONDS").is_none();
-    let first = variable("DOCWARD_INVARIANTS_SEED").unwrap_or(if short { 1 } else { days % 1_000_000 });
-    let limit = if short { SHORT } else { u64::MAX };
+    let first = first_seed();
+    let limit = variable("DOCWARD_INVARIANTS_SECONDS").map_or(SHORT, |_| u64::MAX);
     eprintln!("invariants: {seconds} s, DOCWARD_INVARIANTS_SEED={first}");
     let book = Book::default();
     lab::server();

@@ -67,6 +67,11 @@ pub(super) trait Promise {
         false
     }
 
+    /// The field that has a unique index on both sides.
+    fn unique(&self) -> Option<&str> {
+        None
+    }
+
     /// Whether it counts in `protected.counters`, by the collection's name.
     fn counter(&self) -> bool {
         false
@@ -125,7 +130,7 @@ impl Rule {
     pub(super) fn random(dice: &mut Dice) -> Rule {
         let chosen = chosen_pattern();
         loop {
-            let rule = match dice.below(114) {
+            let rule = match dice.below(116) {
                 0..10 => Rule::Bounds(Bounds::random(dice)),
                 10..20 => Rule::Together(Together::random(dice)),
                 20..32 => Rule::Replacement(Replacement::random(dice)),
@@ -137,10 +142,10 @@ impl Rule {
                 85..95 => Rule::Limits(Limits::random(dice)),
                 95..105 => Rule::SchemaVersion(SchemaVersion::random(dice)),
                 // Each has its own worker.
-                105 => Rule::Copies(Copies),
-                106..109 => Rule::Deny(Deny::random(dice)),
-                109 => Rule::Defaults(Defaults),
-                110..113 => Rule::Throttle(Throttle::random(dice)),
+                105..108 => Rule::Copies(Copies::random(dice)),
+                108..111 => Rule::Deny(Deny::random(dice)),
+                111 => Rule::Defaults(Defaults),
+                112..115 => Rule::Throttle(Throttle::random(dice)),
                 // Each has its own worker.
                 _ => Rule::History(History),
             };

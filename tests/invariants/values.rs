@@ -136,6 +136,14 @@ fn nested(dice: &mut Dice, depth: usize) -> Document {
     (0..dice.below(4)).map(|_| (dice.pick(&KEYS).to_owned(), any(dice, depth))).collect()
 }
 
+fn reference(dice: &mut Dice) -> Bson {
+    let mut reference = doc! { "id": id(dice) };
+    if dice.percent(80) {
+        reference.insert("name", "Ada");
+    }
+    reference.into()
+}
+
 /// A value that usually fits the field's name.
 pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
     if dice.percent(15) {
@@ -157,7 +165,8 @@ pub(super) fn fitting(dice: &mut Dice, path: &str) -> Bson {
         "messages" => Bson::Array((0..dice.below(6)).map(|_| small_number(dice)).collect()),
         "parent" | "_id" | "ref.id" => id(dice),
         "path" => dice.pick(&[Bson::Null, ",1,".into(), ",1,2,".into(), ",3,".into(), "1".into(), ",".into()]),
-        "ref" => Bson::Document(doc! { "id": id(dice), "name": "Ada" }),
+        "ref" if dice.percent(40) => Bson::Array((0..dice.below(3)).map(|_| reference(dice)).collect()),
+        "ref" => reference(dice),
         "sku" | "ref.name" => dice.pick(&["x", "y", "X"]).into(),
         _ => any(dice, 2),
     }

@@ -8,7 +8,7 @@ use super::transaction::{
     AttemptEnd, AttemptResult, RestartReason, TransactionAttempt, error_code, is_over, last, parse,
 };
 use super::{BatchJob, commands};
-use crate::command::{Operation, code, error_reply};
+use crate::command::{code, error_reply};
 use crate::document::OwnedValue;
 use crate::patterns::Rejection;
 
@@ -39,8 +39,8 @@ impl<'f> BatchJob<'f> {
                 AttemptResult::Break(ending) => return ending,
             };
             if reply.is_ok() {
-                let repeatable = self.command.session().txn_number.is_some()
-                    && self.remembered_reply(&transaction.statement.operation).is_some();
+                let repeatable =
+                    self.command.session().txn_number.is_some() && self.remembered_reply(transaction.index).is_some();
                 let applied = commands::with_write_concern_error(&applied, &reply, repeatable).unwrap_or(applied);
                 return AttemptEnd::Reply(applied);
             }
@@ -75,7 +75,7 @@ impl<'f> BatchJob<'f> {
             AttemptResult::Break(ending) => return ending,
         }
         // Commits again to wait for the client's write concern, which may not be satisfied yet.
-        match self.remembered_reply(&transaction.statement.operation) {
+        match self.remembered_reply(transaction.index) {
             Some(reply) => self.commit(transaction, reply, port).await,
             None => {
                 let rejection = Rejection {
@@ -88,8 +88,10 @@ impl<'f> BatchJob<'f> {
         }
     }
 
-    fn remembered_reply(&self, operation: &Operation<'_>) -> Option<Vec<u8>> {
-        commands::remembered_reply(&self.command, self.batch.form, operation)
+    /// The statement after all rules decides: what a procedure narrowed to an update may have inserted a document.
+    fn remembered_reply(&self, index: usize) -> Option<Vec<u8>> {
+        let statement = &self.evaluated.get(index)?.statement;
+        commands::remembered_reply(&self.command, self.batch.form, &statement.operation)
     }
 
     pub(super) async fn abort(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptResult {

@@ -115,7 +115,8 @@ impl Timestamps {
             };
             let change = match operator {
                 b"$set" => put(NewValue::Value(value)),
-                b"$unset" => put(NewValue::Nothing),
+                // A pipeline that removes `_id` is ignored; the operator is an error.
+                b"$unset" if path != b"_id" => put(NewValue::Nothing),
                 b"$currentDate" if sets_a_date(value) => put(NewValue::Now),
                 _ if protected => return Ok(Err(not_a_register_write(operator, path))),
                 b"$inc" => match value.kind {

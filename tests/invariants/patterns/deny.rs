@@ -10,6 +10,8 @@ use super::super::rules::{Change, Promise};
 pub(in super::super) struct Deny {
     pub(in super::super) operations: Vec<&'static str>,
     pub(in super::super) when: Option<&'static str>,
+    /// `unsupported: allow`.
+    pub(in super::super) allows_unsupported: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -17,6 +19,7 @@ pub(in super::super) struct Defaults;
 
 /// As the decision log prints it.
 const DELETES_ALL: &str = "{ shape: 'deleteMany({})' }";
+const WITHOUT_COMMENT: &str = "{ without: comment }";
 
 impl Deny {
     pub(in super::super) fn random(dice: &mut Dice) -> Deny {
@@ -29,7 +32,24 @@ impl Deny {
             2 => Some("{ uses: [$where, $function] }"),
             _ => Some("{ filter: empty }"),
         };
-        Deny { operations, when }
+        Deny { operations, when, allows_unsupported: false }
+    }
+
+    /// A rule that denies some of the commands that define collections and indexes.
+    pub(in super::super) fn of_definitions(dice: &mut Dice) -> Deny {
+        const ALL: [&str; 6] = ["create", "collMod", "createIndexes", "drop", "dropIndexes", "renameCollection"];
+        let mut operations: Vec<&'static str> = ALL.into_iter().filter(|_| dice.percent(40)).collect();
+        if operations.is_empty() {
+            operations.push("drop");
+        }
+        let when = dice.percent(25).then_some(WITHOUT_COMMENT);
+        Deny { operations, when, allows_unsupported: dice.percent(60) }
+    }
+
+    /// Whether it denies a command that is not a statement.
+    pub(in super::super) fn denies_command(&self, operation: &str, command: &Document) -> bool {
+        let applies = self.when.is_none() || self.when == Some(WITHOUT_COMMENT) && !command.contains_key("comment");
+        self.operations.contains(&operation) && applies
     }
 
     fn denies(&self, statement: &Statement) -> bool {
@@ -57,7 +77,8 @@ impl Promise for Deny {
 
     fn settings(&self) -> String {
         let when = self.when.map(|when| format!(", when: {when}")).unwrap_or_default();
-        format!("deny: {{ operations: [{}]{when} }}", self.operations.join(", "))
+        let unsupported = if self.allows_unsupported { ", unsupported: allow" } else { "" };
+        format!("deny: {{ operations: [{}]{when} }}{unsupported}", self.operations.join(", "))
     }
 
     fn fields(&self) -> Vec<String> {

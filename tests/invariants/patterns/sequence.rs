@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document};
 
-use super::super::case::{Kind, Statement};
+use super::super::case::{Kind, Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::show;
@@ -25,6 +25,7 @@ fn same_number(one: Option<&Bson>, other: Option<&Bson>) -> bool {
 pub(in super::super) struct Sequence {
     pub(in super::super) field: &'static str,
     pub(in super::super) on_upsert: bool,
+    pub(in super::super) optimistic: bool,
     /// `provided`: what happens to a number that a client sets.
     pub(in super::super) provided: &'static str,
 }
@@ -33,12 +34,12 @@ impl Sequence {
     pub(in super::super) fn random(dice: &mut Dice) -> Sequence {
         let field = dice.pick(&["no", "no", "no", "a.n", "c.d"]);
         let provided = dice.pick(&["keep", "keep", "keep", "reject", "replace"]);
-        Sequence { field, on_upsert: dice.percent(65), provided }
+        Sequence { field, on_upsert: dice.percent(65), optimistic: dice.percent(25), provided }
     }
 
     /// Whether the client itself sets the number, or may.
     fn has_own_number(&self, statement: &Statement) -> bool {
-        let outer = super::super::case::first(self.field);
+        let outer = first(self.field);
         let held = |document: &Document| {
             at(document, self.field).is_some() || document.get(outer).is_some_and(|held| held.as_document().is_none())
         };
@@ -64,10 +65,11 @@ impl Promise for Sequence {
 
     fn settings(&self) -> String {
         let upserts = if self.on_upsert { ", on_upsert: true" } else { "" };
-        format!(
-            "sequence: {{ field: {}, counter: COLLECTION, collection: counters, start: after_max{upserts}, provided: {} }}",
-            self.field, self.provided
-        )
+        let counter = match self.optimistic {
+            true => "strategy: optimistic",
+            false => "counter: COLLECTION, collection: counters, start: after_max",
+        };
+        format!("sequence: {{ field: {}, {counter}{upserts}, provided: {} }}", self.field, self.provided)
     }
 
     fn fields(&self) -> Vec<String> {
@@ -79,6 +81,15 @@ impl Promise for Sequence {
             take(document, self.field);
         } else {
             put(document, self.field, Bson::Int32(1 + dice.below(200) as i32));
+        }
+    }
+
+    /// The unique index allows one document with each number; only the first document may have another value.
+    fn tidy_all(&self, _: &mut Dice, documents: &mut [Document]) {
+        const BASE: i32 = 500;
+        for (index, document) in documents.iter_mut().enumerate().skip(1).filter(|_| self.optimistic) {
+            document.remove(first(self.field));
+            put(document, self.field, Bson::Int32(BASE + index as i32));
         }
     }
 
@@ -136,6 +147,10 @@ impl Promise for Sequence {
     }
 
     fn counter(&self) -> bool {
-        true
+        !self.optimistic
+    }
+
+    fn unique(&self) -> Option<&str> {
+        self.optimistic.then_some(self.field)
     }
 }
