@@ -152,6 +152,16 @@ impl<'a> Statement<'a> {
         Some(self.with(Operation::Update(Update { modification, ..update.clone() })))
     }
 
+    /// Returns whether every server rejects the client's update before it looks for documents: it mixes operators with
+    /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`).
+    pub fn is_malformed(&self) -> bool {
+        let Operation::Update(Update { modification: Modification::Operators(operators), .. }) = &self.operation else {
+            return false;
+        };
+        let mut operators = operators.as_document().elements();
+        operators.any(|element| !element.key.starts_with(b"$") || element.value.as_document().is_none())
+    }
+
     /// Returns the same statement without the conditions of rules.
     pub fn without_conditions(&self) -> Self {
         match &self.operation {

@@ -126,6 +126,12 @@ impl<'f> BatchJob<'f> {
             if self.missing_maximum(&group).is_some() && !Box::pin(self.find_maxima(&mut group, port)).await? {
                 continue;
             }
+            if let [index] = *group.statements.as_slice()
+                && self.has_unknown_cause(index)
+                && !Box::pin(self.find_cause(&group, index, port)).await?
+            {
+                continue;
+            }
             let reply = match group.statements.as_slice() {
                 [index] if self.has_procedure(*index) => match Box::pin(self.transact(*index, &group, port)).await? {
                     Some(reply) => reply,

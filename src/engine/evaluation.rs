@@ -10,7 +10,7 @@ use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
 use super::{ClientState, Now};
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
-use crate::document::Path;
+use crate::document::{CowDocument, Path};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
@@ -36,7 +36,7 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) counted_by: Option<&'r Rule>,
     /// The rule whose increment was dropped, and the operation with the increment.
     /// Boxed like the next two: a batch may have 100,000 statements, and few need it.
-    pub(super) uncounted: Option<Box<(&'r Rule, Operation<'a>)>>,
+    pub(super) uncounted: Option<Box<UncountedStatement<'r, 'a>>>,
     /// Set when the statement is rejected if its filter matches a document.
     pub(super) only_new: Option<Box<RejectedBy<'r>>>,
     /// With `only_new`: a later rule rejects the statement, whether or not its filter matches.
@@ -271,6 +271,10 @@ fn evaluate_statement<'r, 'a>(
         attempts: 0,
         contention_aborts: 0,
     };
+    if evaluated.statement.is_malformed() {
+        // Sent as it is, so that the server rejects it: a rewriting could drop the part that makes it invalid.
+        return evaluated;
+    }
     // A pipeline that only sets constants is evaluated as the equivalent operators.
     let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));
     for (rule, enforcement) in applicable_rules {
@@ -287,6 +291,15 @@ fn evaluate_statement<'r, 'a>(
         evaluated.statement = original;
     }
     evaluated
+}
+
+/// How a statement was sent before the server failed its increment.
+#[derive(Debug)]
+pub(super) struct UncountedStatement<'r, 'a> {
+    pub(super) rule: &'r Rule,
+    pub(super) counted: Operation<'a>,
+    /// The server's error, until it is known that the increment has caused it.
+    pub(super) error: Option<CowDocument<'static>>,
 }
 
 impl<'r, 'a> Evaluated<'r, 'a> {

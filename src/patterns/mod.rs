@@ -301,6 +301,12 @@ pub trait Pattern {
         Verdict::Forward
     }
 
+    /// Returns the kind of the stored value that a [`Verdict::Counted`] increments.
+    fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
+        let _ = stored;
+        StoredKind::Number
+    }
+
     /// Returns the statement of [`Verdict::Counted`] for documents whose field is of this kind only; `None` if there
     /// are no such documents.
     fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {

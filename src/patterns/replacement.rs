@@ -217,6 +217,10 @@ impl Pattern for Replacement {
         counting::counting(update, self.version_field.as_ref()?, stored)
     }
 
+    fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
+        self.version_field.as_ref().map_or(StoredKind::Number, |version| counting::stored_kind(stored, version))
+    }
+
     fn version(&self) -> Option<&Path> {
         self.version_field.as_ref()
     }

@@ -2,6 +2,7 @@
 
 mod counting;
 mod limits;
+mod reported;
 
 use std::time::{Duration, Instant};
 
@@ -114,6 +115,7 @@ fn entries() -> Vec<Entry> {
         together(),
         buckets(),
         limits::entries(),
+        reported::entries(),
         timestamps(),
         others(),
     ]

@@ -26,7 +26,7 @@ pub(super) const FILTER_ERRORS: [i32; 4] = [2, 9, 14, 51091];
 const MAX_ATTEMPTS: u32 = 16;
 
 /// The result of a match check: a document that the client's own filter matches.
-struct MatchedDocument(Option<CowDocument<'static>>);
+pub(super) struct MatchedDocument(Option<CowDocument<'static>>);
 
 impl MatchedDocument {
     /// `None` if the reply cannot be parsed.
@@ -35,7 +35,7 @@ impl MatchedDocument {
         Some(Self(first.map(|document| CowDocument::from_writer(document.as_bytes().to_vec()))))
     }
 
-    fn document(&self) -> Option<Document<'_>> {
+    pub(super) fn document(&self) -> Option<Document<'_>> {
         self.0.as_ref().map(CowDocument::as_document)
     }
 }
@@ -83,7 +83,8 @@ impl<'f> BatchJob<'f> {
     /// Checks what the filter of a group's statement matches, before the statement may insert.
     pub(super) async fn check_before_insert(&mut self, group: Group, port: &Port) -> Flow {
         let Some(index) = group.statements.first().copied() else { return Flow::Continue(()) };
-        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
+        let fields = self.evaluated.get(index).map(Evaluated::checked_fields).unwrap_or_default();
+        let Some(found) = self.find_match(&group, index, &fields, port).await? else { return Flow::Continue(()) };
         match (found.document(), self.evaluated.get(index)) {
             (Some(_), Some(Evaluated { only_new: Some(rejected), .. }))
             | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
@@ -98,7 +99,8 @@ impl<'f> BatchJob<'f> {
     /// `reply` is the reply to the statement.
     pub(super) async fn check_after(&mut self, group: Group, index: usize, reply: Vec<u8>, port: &Port) -> Flow {
         let group = Group { next_numbers: Vec::new(), ..group };
-        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
+        let fields = self.evaluated.get(index).map(Evaluated::checked_fields).unwrap_or_default();
+        let Some(found) = self.find_match(&group, index, &fields, port).await? else { return Flow::Continue(()) };
         let stored = found.document();
         let rejected_later =
             self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned());
@@ -131,10 +133,15 @@ impl<'f> BatchJob<'f> {
     }
 
     /// Finds a document that the statement's own filter matches. Returns `None` if the statement has failed.
-    async fn find_match(&mut self, group: &Group, index: usize, port: &Port) -> Flow<Option<MatchedDocument>> {
+    pub(super) async fn find_match(
+        &mut self,
+        group: &Group,
+        index: usize,
+        fields: &[&str],
+        port: &Port,
+    ) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
-        let message =
-            self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields(), &evaluated.measured());
+        let message = self.commands(None).matching(&evaluated.statement, fields, &evaluated.measured());
         self.transaction_begun = true;
         let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };

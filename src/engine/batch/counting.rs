@@ -7,10 +7,11 @@
 //! documents.
 
 use super::group::CountingResult;
-use super::{BatchJob, Group, UpsertStage};
+use super::{BatchJob, Flow, Group, Port, UpsertStage};
 use crate::command::{Operation, Reply, Statement, code};
-use crate::document::{Document, Value};
+use crate::document::{CowDocument, Document, Value};
 use crate::effect::equality;
+use crate::engine::evaluation::UncountedStatement;
 use crate::engine::merge;
 use crate::patterns::StoredKind;
 
@@ -110,24 +111,53 @@ impl BatchJob<'_> {
             Some(code::PATH_NOT_VIABLE) => StoredKind::Unreachable,
             _ => return false,
         };
-        if self.counts_by_kind(index) || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {
+        // Such a group has only its insert left.
+        let is_counted_by_kind = self.counts_by_kind(index) && group.stage != UpsertStage::Insert;
+        if is_counted_by_kind || self.command.session().in_transaction || group.attempts >= MAX_COUNTS {
             return false;
         }
         let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
         let Some(rule) = evaluated.counted_by.take() else { return false };
         let Some(operation) = rule.pattern.counting(&evaluated.statement, stored) else { return false };
         let uncounted = evaluated.statement.with(operation);
-        let counted = std::mem::replace(&mut evaluated.statement, uncounted);
-        evaluated.uncounted = Some(Box::new((rule, counted.operation)));
+        let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
+        let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));
+        evaluated.uncounted = Some(Box::new(UncountedStatement { rule, counted, error }));
         true
+    }
+
+    /// Whether the server failed the statement, and it is not known yet that the increment has caused this.
+    pub(super) fn has_unknown_cause(&self, index: usize) -> bool {
+        let uncounted = self.evaluated.get(index).and_then(|evaluated| evaluated.uncounted.as_ref());
+        uncounted.is_some_and(|uncounted| uncounted.error.is_some())
+    }
+
+    /// Looks whether the increment has caused the server's error: then the document that the statement selects has a
+    /// value that cannot be incremented. Otherwise the error is the statement's own, and the client gets it: without
+    /// the increment the statement would select another document. Returns whether the statement is sent again.
+    pub(super) async fn find_cause(&mut self, group: &Group, index: usize, port: &Port) -> Flow<bool> {
+        let Some(rule) = self.evaluated.get(index).and_then(|one| one.uncounted.as_ref()).map(|one| one.rule) else {
+            return Flow::Continue(true);
+        };
+        let Some(found) = self.find_match(group, index, &rule.pattern.checked_fields(), port).await? else {
+            return Flow::Continue(false);
+        };
+        let is_cause = found.document().is_none_or(|stored| rule.pattern.stored_kind(stored) != StoredKind::Number);
+        let uncounted = self.evaluated.get_mut(index).and_then(|evaluated| evaluated.uncounted.as_mut());
+        let Some(error) = uncounted.and_then(|uncounted| uncounted.error.take()) else { return Flow::Continue(true) };
+        if !is_cause {
+            self.merged.fail(index, error.as_document());
+            self.stopped |= self.stops_on_error();
+        }
+        Flow::Continue(is_cause)
     }
 
     /// Returns a group with the increment again, after the stored value has become a number.
     pub(super) fn count_again(&mut self, group: &Group) -> Option<Group> {
         let index = *group.statements.first()?;
         let evaluated = self.evaluated.get_mut(index)?;
-        let (rule, operation) = *evaluated.uncounted.take()?;
-        evaluated.statement = evaluated.statement.with(operation);
+        let UncountedStatement { rule, counted, .. } = *evaluated.uncounted.take()?;
+        evaluated.statement = evaluated.statement.with(counted);
         evaluated.counted_by = Some(rule);
         Some(Group { attempts: group.attempts + 1, ..self.group_alone(index) })
     }

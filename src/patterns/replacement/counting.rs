@@ -4,7 +4,7 @@
 
 use super::{blocked, cannot_be_set, next_version};
 use crate::command::{Modification, Operation, Pipeline, Update};
-use crate::document::{CowDocument, Document, Element, Kind, Path, Value, Writer};
+use crate::document::{CowDocument, Document, Element, Kind, Path, PathLookup, Value, Writer};
 use crate::effect::{equality, pins_inside, touched};
 use crate::patterns::{Rejection, StoredKind, Verdict};
 
@@ -171,6 +171,18 @@ pub(super) fn counting<'a>(update: &Update<'a>, version_field: &Path, stored: St
         });
     }));
     Some(Operation::Update(update))
+}
+
+/// Returns the kind of the version of a stored document.
+pub(super) fn stored_kind(stored: Document<'_>, version_field: &Path) -> StoredKind {
+    match version_field.lookup(stored) {
+        PathLookup::Missing => StoredKind::Number,
+        PathLookup::Found(version) if version.kind.is_number() && version.as_raw_i64() != Some(i64::MAX) => {
+            StoredKind::Number
+        }
+        PathLookup::Found(_) => StoredKind::Other,
+        PathLookup::Blocked(_) => StoredKind::Unreachable,
+    }
 }
 
 /// Returns the operators without the `$inc` of the version.

@@ -1,0 +1,58 @@
+//! Statements that a tester with the documentation only found: each broke a promise or differed from the server.
+
+use super::*;
+
+const VERSIONED: &str = "replacement: { policy: check_version, version: v }";
+const STAMPED: &str = "timestamps: { source: s, type: long, per: document, store: lm }";
+const FIELDS: &str = "timestamps: { source: s, type: long, fields: [a, b, m.x], store: lm }";
+
+fn unchanged(stored: Document) -> impl Fn(&Seen, i32) -> bool {
+    move |seen, code| seen.code() == code && seen.stored == [stored.clone()]
+}
+
+pub(super) fn entries() -> Vec<Entry> {
+    let mixed = || update(doc! { "_id": 1 }, doc! { "$set": { "a": 5, "s": 2_i64 }, "status": "done" });
+    let stored = || vec![doc! { "_id": 1, "a": 1 }];
+    let mut entries = Vec::new();
+    for rule in [STAMPED, FIELDS, VERSIONED] {
+        entries.push(Entry {
+            name: "an update that mixes operators and fields",
+            rules: match rule {
+                STAMPED => &[STAMPED],
+                FIELDS => &[FIELDS],
+                _ => &[VERSIONED],
+            },
+            stored: stored(),
+            steps: vec![mixed()],
+            must: "fails as without a rule",
+            holds: |seen| unchanged(doc! { "_id": 1, "a": 1 })(seen, 9),
+        });
+    }
+    entries.push(Entry {
+        name: "an operator without a document",
+        rules: &[FIELDS],
+        stored: stored(),
+        steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "a": 5, "s": 2_i64 }, "$inc": 5 })],
+        must: "fails as without a rule",
+        holds: |seen| unchanged(doc! { "_id": 1, "a": 1 })(seen, 9),
+    });
+    entries.push(Entry {
+        name: "versions: an error of the client's own operator",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "t": 5, "v": 1 }, doc! { "_id": 3, "v": "uuid" }],
+        steps: vec![update(doc! {}, doc! { "$push": { "t": 1 } })],
+        must: "reaches the client, and no other document is updated",
+        holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
+    });
+    entries.push(Entry {
+        name: "versions: an upsert of many whose filter pins the version to null",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "v": 5 }],
+        steps: vec![plain(doc! { "update": "c", "updates": [
+            { "q": { "k": 1, "v": null }, "u": { "$set": { "a": 1 } }, "upsert": true, "multi": true },
+        ] })],
+        must: "inserts",
+        holds: |seen| seen.code() == 0 && seen.stored.len() == 2,
+    });
+    entries
+}
