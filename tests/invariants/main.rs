@@ -68,11 +68,12 @@ impl Run<'_> {
                 self.both_sides.store(self.collection, &stored);
             }
             let outcome = self.both_sides.run(self.collection, &stored, &step);
-            let found = if is_aborted {
+            let mut found = if is_aborted {
                 check::findings_after_abort(&outcome)
             } else {
                 check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
             };
+            found.retain(|finding| !allowed::is_computed(finding, &case.rules, &case.steps[..index]));
             if !found.is_empty() {
                 return found;
             }

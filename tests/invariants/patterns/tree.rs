@@ -138,9 +138,12 @@ impl Promise for Tree {
                 || after.get(PATH).is_none() && !removed
                 || path(after).is_ok() && path(after) == rightful(after, direct.after)
         });
-        // A node whose path was removed gets it back, so that a later statement may match it by its path.
-        let finds_by_path = |statement: &Statement| super::super::show::document(&statement.filter).contains(PATH);
-        if direct.statements.iter().skip(1).any(finds_by_path) {
+        // A node whose path was removed gets it back, so that a later statement may match it by its path, or rename it.
+        let uses_path = |statement: &Statement| {
+            let in_filter = super::super::show::document(&statement.filter).contains(PATH);
+            in_filter || statement.writes().iter().any(|(operator, path, _)| operator == "$rename" && path == PATH)
+        };
+        if direct.statements.iter().skip(1).any(uses_path) {
             return false;
         }
         wrong(direct.before).is_none() && parents && usual && own_paths
