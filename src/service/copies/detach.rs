@@ -21,6 +21,8 @@ use crate::service::worker::Stop;
 const BATCH: usize = 500;
 /// Attempts of a transaction that conflicts with others.
 const MAX_ATTEMPTS: u32 = 50;
+/// The same for several documents. Alone, each of them has fewer conflicts.
+const MAX_BATCH_ATTEMPTS: u32 = 5;
 /// The pause before the first retry; later ones are longer.
 const PAUSE: Duration = Duration::from_millis(5);
 
@@ -30,6 +32,8 @@ enum DetachResult {
     Done(u64),
     /// The server rejects a change, for instance because of a validator.
     Rejected(Reply),
+    /// Several documents conflict with other writes again and again.
+    Conflicts,
 }
 
 impl Repairer<'_> {
@@ -66,13 +70,15 @@ impl Repairer<'_> {
         match self.detach_in_transaction(entry, id, copies).await? {
             DetachResult::Done(changed) => return Ok(changed),
             DetachResult::Rejected(error) if copies.len() == 1 => self.log_rejected(entry, &error),
-            DetachResult::Rejected(_) => {}
+            DetachResult::Rejected(_) | DetachResult::Conflicts => {}
         }
         let mut changed = 0;
         for copy in copies.iter().filter(|_| copies.len() > 1) {
             match self.detach_in_transaction(entry, id, std::slice::from_ref(copy)).await? {
                 DetachResult::Done(one) => changed += one,
                 DetachResult::Rejected(error) => self.log_rejected(entry, &error),
+                // A single document ends with an error.
+                DetachResult::Conflicts => {}
             }
         }
         Ok(changed)
@@ -91,10 +97,16 @@ impl Repairer<'_> {
                 Ok(end) => return Ok(end),
                 Err(error) => error,
             };
+            // The driver keeps a failed transaction open, and the session starts no other one beside it. The server has
+            // aborted it already or will do so, so the result does not matter.
+            let _ = session.abort_transaction().await;
             // Removing a reference twice changes nothing.
             let again = error.contains_label(TRANSIENT_TRANSACTION_ERROR)
                 || error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
             attempts += 1;
+            if again && copies.len() > 1 && attempts == MAX_BATCH_ATTEMPTS {
+                return Ok(DetachResult::Conflicts);
+            }
             if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
                     ErrorKind::Command(command) if !again && !is_passing(&error) => {

@@ -321,3 +321,39 @@ async fn reject_uses_the_privileges_of_the_client() {
     assert_eq!(all(&direct, "hobbies").await, [hobby(1)]);
     assert_eq!(all(&direct, "people").await, [doc! {"_id": 1}, doc! {"_id": 3, "hobbies": []}]);
 }
+
+/// A removal that meets a write conflict is repeated in a new transaction at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn unset_removes_references_while_others_write_the_same_documents() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let originals: Vec<i32> = (1..=10).collect();
+    let referring =
+        (1..=40).map(|id| doc! {"_id": id, "hobbies": originals.iter().map(|id| element(*id)).collect::<Vec<_>>()});
+    store(&direct, &originals, &referring.collect::<Vec<_>>()).await;
+    let docward = Docward::start(mongod, &rule(direct.name(), ", on_delete: unset"));
+    docward.wait_for_log(CHECKED);
+    let people = direct.collection::<Document>("people");
+    let writers: Vec<_> = (0..3)
+        .map(|_| {
+            let people = people.clone();
+            tokio::spawn(async move {
+                loop {
+                    let _ = people.update_many(doc! {}, doc! {"$inc": {"count": 1}}).await;
+                }
+            })
+        })
+        .collect();
+    for id in originals {
+        direct.collection::<Document>("hobbies").delete_one(doc! {"_id": id}).await.unwrap();
+    }
+    let deadline = Instant::now() + WITHIN;
+    while people.count_documents(doc! {"hobbies.id": {"$exists": true}}).await.unwrap() > 0 {
+        assert!(Instant::now() < deadline, "references remain");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    writers.iter().for_each(tokio::task::JoinHandle::abort);
+    let interrupted: Vec<String> =
+        docward.log().into_iter().filter(|line| line.contains("not kept consistent")).collect();
+    assert!(interrupted.is_empty(), "{interrupted:#?}");
+}
