@@ -14,7 +14,7 @@ use crate::document::{CowDocument, Path};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
-use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Verdict};
+use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Unmatched, Verdict};
 use crate::rules::{Mode, Rule, RuleSet, Unsupported};
 
 /// A statement and the result of its evaluation.
@@ -354,10 +354,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 self.brings_number.extend(NumberRule::new(rule));
             }
             Verdict::Rewrite(Rewrite { operation, checks_match, no_effect }) => {
+                let rewritten = self.statement.with(operation);
+                // An earlier rule allows only the insert, and this one none: the statement cannot have an effect.
+                if self.only_new.is_some()
+                    && !rewritten.is_upsert()
+                    && let Unmatched::Reject(rejection) = rule.pattern.unmatched(&rewritten, None)
+                {
+                    self.rejected_later = Some(Box::new(RejectedBy::new(rule, rejection)));
+                    return;
+                }
                 if checks_match || no_effect.is_some() {
                     self.watch(rule, no_effect, Some(outcomes));
                 }
-                self.statement = self.statement.with(operation);
+                self.statement = rewritten;
                 self.changed_by = Some(rule);
                 if rule.pattern.explains_errors(&self.statement) {
                     self.explained_by = Some(rule);

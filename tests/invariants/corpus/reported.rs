@@ -54,5 +54,29 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "inserts",
         holds: |seen| seen.code() == 0 && seen.stored.len() == 2,
     });
+    for (name, rules, document) in [
+        (
+            "an upsert with a number of its own, beside replacement",
+            &["sequence: { field: no, counter: a, provided: reject }", "replacement: { policy: reject }"][..],
+            doc! { "no": 9, "a": 2 },
+        ),
+        (
+            "an upsert with an _id that the sequence assigns, beside replacement",
+            &[
+                "sequence: { field: _id, counter: a, on_upsert: true, provided: reject }",
+                "replacement: { policy: reject }",
+            ],
+            doc! { "a": 2 },
+        ),
+    ] {
+        entries.push(Entry {
+            name,
+            rules,
+            stored: Vec::new(),
+            steps: vec![upsert(doc! { "_id": 2 }, document)],
+            must: "is rejected, not lost",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        });
+    }
     entries
 }
