@@ -211,10 +211,8 @@ impl<'f> BatchJob<'f> {
                 together.push(index);
                 continue;
             }
-            // In an unordered batch, too, a node's parent may come before it. Statements before an insert must not
-            // see what it inserts.
-            let inserts = self.evaluated.get(index).is_some_and(|evaluated| evaluated.statement.is_upsert());
-            if (self.stops_on_error() || self.has_procedure(index) || inserts) && !together.is_empty() {
+            // The server executes an unordered batch in its order, too.
+            if !together.is_empty() {
                 groups.push_back(Group::new(std::mem::take(&mut together)));
             }
             groups.push_back(self.group_alone(index));

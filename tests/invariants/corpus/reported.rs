@@ -78,5 +78,28 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         });
     }
+    entries.push(Entry {
+        name: "an unordered batch keeps its order",
+        rules: &["limits: { document: 200B }"],
+        stored: Vec::new(),
+        steps: vec![plain(doc! { "update": "c", "ordered": false, "updates": [
+            { "q": { "_id": 3 }, "u": { "$set": { "s": "xx" } }, "upsert": true },
+            { "q": { "_id": 3 }, "u": { "s": "y", "a": 2 } },
+            { "q": {}, "u": { "$set": { "ev": 2, "a": 1 } } },
+        ] })],
+        must: "has the result of the server",
+        holds: |seen| seen.n() == 3 && seen.stored == [doc! { "_id": 3, "s": "y", "a": 1, "ev": 2 }],
+    });
+    entries.push(Entry {
+        name: "an unordered batch keeps its order beside an upsert",
+        rules: &["schema_version: { field: v, current: 3, minimum: 2 }"],
+        stored: Vec::new(),
+        steps: vec![plain(doc! { "update": "c", "ordered": false, "updates": [
+            { "q": { "_id": 2, "v": { "$in": [2, 3] } }, "u": { "$set": { "v": 3, "a": 0 } }, "upsert": true, "multi": true },
+            { "q": { "a": 0 }, "u": { "$set": { "n": 0, "v": 3 } }, "multi": true },
+        ] })],
+        must: "has the result of the server",
+        holds: |seen| seen.n() == 2 && seen.stored == [doc! { "_id": 2, "v": 3, "a": 0, "n": 0 }],
+    });
     entries
 }
