@@ -379,8 +379,8 @@ impl Sequence {
         };
         let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
             PathOverlap::Apart => false,
-            // The target of a `$rename` cannot be removed without its source.
-            PathOverlap::Exact if is_rename_target(write) => true,
+            // One field of a `$rename` cannot be removed without the other.
+            PathOverlap::Exact if write.0 == b"$rename" => true,
             PathOverlap::Exact => self.provided != Provided::Replace && !self.replace_generated,
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };

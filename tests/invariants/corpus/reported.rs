@@ -3,7 +3,7 @@
 use super::*;
 
 const VERSIONED: &str = "replacement: { policy: check_version, version: v }";
-const STAMPED: &str = "timestamps: { source: s, type: long, per: document, store: lm }";
+const WHOLE: &str = "timestamps: { source: s, type: long, per: document, store: lm }";
 const FIELDS: &str = "timestamps: { source: s, type: long, fields: [a, b, m.x], store: lm }";
 
 fn unchanged(stored: Document) -> impl Fn(&Seen, i32) -> bool {
@@ -14,11 +14,11 @@ pub(super) fn entries() -> Vec<Entry> {
     let mixed = || update(doc! { "_id": 1 }, doc! { "$set": { "a": 5, "s": 2_i64 }, "status": "done" });
     let stored = || vec![doc! { "_id": 1, "a": 1 }];
     let mut entries = Vec::new();
-    for rule in [STAMPED, FIELDS, VERSIONED] {
+    for rule in [WHOLE, FIELDS, VERSIONED] {
         entries.push(Entry {
             name: "an update that mixes operators and fields",
             rules: match rule {
-                STAMPED => &[STAMPED],
+                WHOLE => &[WHOLE],
                 FIELDS => &[FIELDS],
                 _ => &[VERSIONED],
             },
