@@ -18,7 +18,7 @@ use super::output::{PrintResult, print, print_line};
 use super::progress::Lines;
 use super::typed::Unquoted;
 use super::{Format, logging, values};
-use crate::config::{Code, Diagnostic, Report};
+use crate::config::{Code, Diagnostic, Report, SettingsErrors};
 use crate::document::Document;
 use crate::engine::incompatible_rules;
 use crate::patterns::Backfill;
@@ -62,7 +62,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     let mut findings = Findings::default();
     let settings = findings.settings(arguments.config.as_deref());
     let rules = findings.rules(&[&*arguments.paths, &*settings.rules].concat());
-    if let (Some(config), Some(rules)) = (arguments.config.as_deref(), &rules) {
+    // Of a file with mistakes it is not known what it means.
+    let config = arguments.config.as_deref().filter(|_| !findings.config_failed);
+    if let (Some(config), Some(rules)) = (config, &rules) {
         for notice in notices(&settings, rules, Some(config)) {
             logging::note(&format!("warning: {notice}"));
         }
@@ -89,21 +91,23 @@ struct Findings {
     reports: Vec<Report>,
     /// There was an error, not only warnings.
     failed: bool,
+    /// The configuration file has mistakes.
+    config_failed: bool,
 }
 
 impl Findings {
-    /// Reads the configuration file and loads its certificates.
+    /// Reads the configuration file and loads its certificates. Of a file with mistakes only the paths of rules are used.
     fn settings(&mut self, config: Option<&Path>) -> ConfigFile {
-        match config.map(ConfigFile::read_file).transpose() {
+        match config.map(ConfigFile::read_in_part).transpose() {
             Ok(settings) => {
                 let settings = settings.unwrap_or_default();
                 self.failed |= !(certificates_load(&settings) & admin_is_safe(&settings));
                 settings
             }
-            Err(report) => {
-                self.failed = true;
+            Err(SettingsErrors { report, partial }) => {
+                (self.failed, self.config_failed) = (true, true);
                 self.reports.push(report);
-                ConfigFile::default()
+                ConfigFile { rules: partial.unwrap_or_default().rules, ..ConfigFile::default() }
             }
         }
     }

@@ -15,7 +15,9 @@ use super::machine;
 use super::pool::PoolKeys;
 use super::values::{self, AdminAddress, MemberEntry};
 use crate::admin;
-use crate::config::{Code, Located, MapReader, MappingKey, Node, NodeValue, Report, read_file, read_settings};
+use crate::config::{
+    Code, Located, MapReader, MappingKey, Node, NodeValue, Report, SettingsErrors, read_file, read_settings,
+};
 use crate::otlp::Endpoint;
 use crate::proxy::{LimitSettings, ListenerFiles};
 use crate::secret::Secret;
@@ -104,6 +106,14 @@ impl ConfigFile {
     /// # Errors
     /// Every mistake in the file, with its location.
     pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
+        Self::read_in_part(path).map_err(|errors| errors.report)
+    }
+
+    /// Reads the file at `path` as `read_file` does.
+    ///
+    /// # Errors
+    /// Every mistake in the file, and what could be read in spite of them.
+    pub(super) fn read_in_part(path: &Path) -> Result<Self, SettingsErrors<Self>> {
         let folder = path.parent().unwrap_or(Path::new(""));
         read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
     }

@@ -36,7 +36,7 @@ pub(crate) use namespace::{Rank, is_server_collection, is_server_database};
 pub use node::{Located, MappingKey, Node, NodeValue, Number};
 pub use reader::MapReader;
 pub(crate) use reader::unknown_key;
-pub use settings::read_settings;
+pub use settings::{SettingsErrors, read_settings};
 pub use source::{FileId, Location, Source, Sources, Span};
 pub use yaml::MAX_FILE_BYTES;
 pub(crate) use yaml::parse;

@@ -11,6 +11,14 @@ use super::node::NodeValue;
 use super::reader::MapReader;
 use super::yaml;
 
+/// The mistakes in a file of settings.
+#[derive(Debug)]
+pub struct SettingsErrors<T> {
+    pub report: Report,
+    /// What could be read in spite of them; `None` if the file is not a mapping.
+    pub partial: Option<T>,
+}
+
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
 ///
 /// # Errors
@@ -19,7 +27,7 @@ pub fn read_settings<T>(
     path: &Path,
     public: &'static [&'static str],
     read: impl FnOnce(&mut MapReader<'_, '_, '_>) -> T,
-) -> Result<T, Report> {
+) -> Result<T, SettingsErrors<T>> {
     let (sources, mut found) = FileReader::settings(path, public);
     let mut settings = None;
     if let (Some(file), true) = (sources.files().next(), found.is_empty()) {
@@ -40,6 +48,6 @@ pub fn read_settings<T>(
     let report = Report::new(found, sources);
     match settings {
         Some(settings) if !report.has_errors() => Ok(settings),
-        _ => Err(report),
+        partial => Err(SettingsErrors { report, partial }),
     }
 }

@@ -69,6 +69,12 @@ fn check_reads_the_files_that_the_configuration_names() {
     let output = docward(&["check", "--config", &path, "--format", "json"]);
     let list: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!((&list[0]["line"], &list[0]["column"]), (&1.into(), &1.into()), "{list}");
+    // The rules are read in spite of a mistake elsewhere.
+    assert!(list[1]["file"].as_str().is_some_and(|file| file.ends_with("bad.yaml")), "{list}");
+    let (_folder, path) = folder("listn: x\nrules: [good.yaml]\n");
+    let output = docward(&["check", "--config", &path]);
+    let shown = text(&output.stderr);
+    assert!(output.status.code() == Some(1) && !shown.contains("there are no rules"), "{shown}");
     let missing = docward(&["check", "--config", "/no/such/docward.yaml"]);
     assert!(text(&missing.stderr).contains("no such file"));
 }
