@@ -16,7 +16,7 @@ use super::yaml;
 pub struct SettingsErrors<T> {
     pub report: Report,
     /// What could be read in spite of them; `None` if the file is not a mapping.
-    pub partial: Option<T>,
+    pub partial: Option<Box<T>>,
 }
 
 /// Reads the one mapping in the file at `path`; an empty file is an empty mapping.
@@ -48,6 +48,6 @@ pub fn read_settings<T>(
     let report = Report::new(found, sources);
     match settings {
         Some(settings) if !report.has_errors() => Ok(settings),
-        partial => Err(SettingsErrors { report, partial }),
+        partial => Err(SettingsErrors { report, partial: partial.map(Box::new) }),
     }
 }
