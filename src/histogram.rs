@@ -40,7 +40,7 @@ pub struct Histogram {
 
 /// A snapshot of a histogram. It is not atomic: the buckets and the sum may be from slightly different times.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Reading {
+pub struct HistogramSnapshot {
     /// Counts by bucket, not cumulative; see [`BOUNDS`].
     pub buckets: [u64; BUCKETS],
     /// Sum of the durations in nanoseconds.
@@ -62,14 +62,14 @@ impl Histogram {
     }
 
     #[must_use]
-    pub fn snapshot(&self) -> Reading {
-        let mut reading = Reading { sum: self.sum.load(Ordering::Relaxed), ..Reading::default() };
+    pub fn snapshot(&self) -> HistogramSnapshot {
+        let mut reading = HistogramSnapshot { sum: self.sum.load(Ordering::Relaxed), ..HistogramSnapshot::default() };
         reading.buckets.iter_mut().zip(&self.buckets).for_each(|(read, count)| *read = count.load(Ordering::Relaxed));
         reading
     }
 }
 
-impl Reading {
+impl HistogramSnapshot {
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.iter().sum()

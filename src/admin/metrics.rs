@@ -15,7 +15,7 @@ use prometheus_client::encoding::{DescriptorEncoder, text};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::page::{Page, write_count};
+use super::openmetrics::{MetricsWriter, write_count};
 use super::process::Process;
 use super::{Loads, ResponseData, SpanCounts, error, health};
 use crate::proxy::{LiveRule, MemoryUse, PermitStatus, PoolStatus, ProcessPhase};
@@ -48,66 +48,71 @@ impl fmt::Debug for ResponseData {
 
 impl Collector for ResponseData {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
-        self.process(&mut page)?;
-        self.rules(&mut page)?;
-        self.reloads(&mut page)?;
-        self.certificates(&mut page)?;
-        self.members(&mut page)?;
-        self.connections(&mut page)?;
-        self.pools(&mut page)?;
-        self.permits(&mut page)?;
-        self.messages(&mut page)?;
-        self.lookups(&mut page)?;
-        self.workers(&mut page)?;
-        self.spans(&mut page)
+        let mut metrics = MetricsWriter(encoder);
+        self.process(&mut metrics)?;
+        self.rules(&mut metrics)?;
+        self.reloads(&mut metrics)?;
+        self.certificates(&mut metrics)?;
+        self.members(&mut metrics)?;
+        self.connections(&mut metrics)?;
+        self.pools(&mut metrics)?;
+        self.permits(&mut metrics)?;
+        self.messages(&mut metrics)?;
+        self.lookups(&mut metrics)?;
+        self.workers(&mut metrics)?;
+        self.spans(&mut metrics)
     }
 }
 
 impl ResponseData {
-    fn process(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn process(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let version = [("version", env!("CARGO_PKG_VERSION"))];
-        page.family(("build", "docward's version", None), MetricType::Info, |family| family.encode_info(&version))?;
-        page.time("start", "When this process started", self.started)?;
+        metrics
+            .family(("build", "docward's version", None), MetricType::Info, |family| family.encode_info(&version))?;
+        metrics.time("start", "When this process started", self.started)?;
         let ready = f64::from(u8::from(health::reasons(self).is_empty()));
-        page.gauge("ready", "1 if /readyz reports ready", ready)?;
+        metrics.gauge("ready", "1 if /readyz reports ready", ready)?;
         let draining = matches!(*self.observer.phase().borrow(), ProcessPhase::Draining | ProcessPhase::HandedOver);
-        page.gauge("draining", "1 if this process drains its connections", f64::from(u8::from(draining)))
+        metrics.gauge("draining", "1 if this process drains its connections", f64::from(u8::from(draining)))
     }
 
-    fn rules(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn rules(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let (set, report) = self.observer.report();
         let verdicts = verdicts(&report);
         let labelled =
             verdicts.iter().map(|((rule, verdict), count)| ([("rule", *rule), ("verdict", *verdict)], *count));
-        page.counters("rule_statements", "Statements by rule and verdict", labelled)?;
+        metrics.counters("rule_statements", "Statements by rule and verdict", labelled)?;
         let mut modes: BTreeMap<&str, u64> = ["enforce", "shadow", "disabled"].map(|mode| (mode, 0)).into();
         for rule in report.iter().filter(|rule| rule.loaded) {
             *modes.entry(rule.written.mode).or_default() += 1;
         }
-        page.gauges("rules", "Loaded rules by mode", modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)))?;
+        metrics.gauges(
+            "rules",
+            "Loaded rules by mode",
+            modes.into_iter().map(|(mode, count)| ([("mode", mode)], count)),
+        )?;
         let overridden = set.rules().iter().filter_map(|rule| {
             let found = rule.mode_override.as_ref()?;
             Some(([("rule", rule.name.value.as_str()), ("mode", found.mode.as_str())], 1))
         });
-        page.gauges("rule_mode_overrides", "1 for a rule whose mode is overridden", overridden)?;
+        metrics.gauges("rule_mode_overrides", "1 for a rule whose mode is overridden", overridden)?;
         let hash = [("hash", set.hash().to_string())];
-        page.family(("rule_set", "The active rule set", None), MetricType::Info, |family| family.encode_info(&hash))
+        metrics.family(("rule_set", "The active rule set", None), MetricType::Info, |family| family.encode_info(&hash))
     }
 
-    fn reloads(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn reloads(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let Loads { loaded, failed, loaded_at, tried_at, last_error } = &*self.admin_context.loads();
         let outcomes = [([("outcome", "loaded")], *loaded), ([("outcome", "failed")], *failed)];
-        page.counters("reloads", "Reloads of rules or certificates", outcomes)?;
+        metrics.counters("reloads", "Reloads of rules or certificates", outcomes)?;
         let successful = f64::from(u8::from(last_error.is_none()));
-        page.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
-        page.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
-        page.time("rules_loaded", "When the active rules and certificates were loaded", *loaded_at)
+        metrics.gauge("last_reload_successful", "0 if the last reload failed", successful)?;
+        metrics.time("last_reload", "When the last reload was tried, successful or not", *tried_at)?;
+        metrics.time("rules_loaded", "When the active rules and certificates were loaded", *loaded_at)
     }
 
-    fn certificates(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn certificates(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let certificates = self.admin_context.certificates();
-        page.family(
+        metrics.family(
             ("certificate_expiry_timestamp", "When docward's own certificates expire", Some(&Unit::Seconds)),
             MetricType::Gauge,
             |family| {
@@ -118,15 +123,15 @@ impl ResponseData {
         )
     }
 
-    fn members(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn members(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let members = self.observer.members();
         let up = members.iter().map(|member| ([("member", member.name.as_str())], u64::from(member.answers)));
-        page.gauges("member_up", "1 for a member that replies", up)?;
+        metrics.gauges("member_up", "1 for a member that replies", up)?;
         let primary = members
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
-        page.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
-        page.family(
+        metrics.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
+        metrics.family(
             ("member_lag", "How far a secondary is behind the primary", Some(&Unit::Seconds)),
             MetricType::Gauge,
             |family| {
@@ -137,43 +142,47 @@ impl ResponseData {
             },
         )?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
-        page.gauges("member_connections", "Client connections through the member's listener", open)
+        metrics.gauges("member_connections", "Client connections through the member's listener", open)
     }
 
-    fn connections(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn connections(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let counts = self.observer.connection_counts();
-        page.gauge("connections_open", "Client connections", self.observer.connections() as f64)?;
-        page.counter("connections_relayed", "Client connections that got a server connection", counts.accepted)?;
+        metrics.gauge("connections_open", "Client connections", self.observer.connections() as f64)?;
+        metrics.counter("connections_relayed", "Client connections that got a server connection", counts.accepted)?;
         let by = |reasons: Vec<(&'static str, u64)>| {
             reasons.into_iter().map(|(reason, count)| ([("reason", reason)], count))
         };
-        page.counters("connections_refused", "Client connections that were closed before that", by(counts.refused))?;
-        page.counters("connections_ended", "Ended client connections by reason", by(counts.ended))?;
+        metrics.counters(
+            "connections_refused",
+            "Client connections that were closed before that",
+            by(counts.refused),
+        )?;
+        metrics.counters("connections_ended", "Ended client connections by reason", by(counts.ended))?;
         let MemoryUse { limit, used, waits } = self.observer.memory();
         let bytes = [([("of", "limit")], limit as u64), ([("of", "use")], used as u64)];
-        page.gauges("large_messages_memory_bytes", "Memory for large messages: the limit and its use", bytes)?;
-        page.counter("large_messages_waited", "Large messages that waited for memory", waits)
+        metrics.gauges("large_messages_memory_bytes", "Memory for large messages: the limit and its use", bytes)?;
+        metrics.counter("large_messages_waited", "Large messages that waited for memory", waits)
     }
 
-    fn pools(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn pools(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let pools = self.observer.pools();
         let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
         let connections = pools.iter().flat_map(|pool| {
             let shared = [("active", count(pool.active)), ("idle", count(pool.idle))].into_iter();
             shared.map(|(state, count)| ([("member", pool.member.as_str()), ("state", state)], count))
         });
-        page.gauges("pool_connections", "Server connections that clients share", connections)?;
+        metrics.gauges("pool_connections", "Server connections that clients share", connections)?;
         let pinned = pools.iter().flat_map(|pool| {
             let by_reason = pool.pinned.iter();
             by_reason.map(|(reason, count)| ([("member", pool.member.as_str()), ("reason", *reason)], *count))
         });
-        page.gauges("pool_pinned_connections", "Server connections of one client each, beside the pools", pinned)?;
+        metrics.gauges("pool_pinned_connections", "Server connections of one client each, beside the pools", pinned)?;
         let by_member = |value: fn(&PoolStatus) -> u64| {
             pools.iter().map(move |pool| ([("member", pool.member.as_str())], value(pool)))
         };
         let waiting = by_member(|pool| u64::try_from(pool.waiting).unwrap_or(u64::MAX));
-        page.gauges("pool_waiting_requests", "Requests that wait for a server connection", waiting)?;
-        page.family(
+        metrics.gauges("pool_waiting_requests", "Requests that wait for a server connection", waiting)?;
+        metrics.family(
             ("pool_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
             MetricType::Gauge,
             |family| {
@@ -183,25 +192,25 @@ impl ResponseData {
                 })
             },
         )?;
-        page.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
-        page.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
+        metrics.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
+        metrics.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
         let rejected = by_member(|pool| pool.overloaded);
-        page.counters("pool_rejected_requests", "Requests rejected because they waited too long", rejected)?;
+        metrics.counters("pool_rejected_requests", "Requests rejected because they waited too long", rejected)?;
         let logins = pools.iter().flat_map(|pool| {
             let by_outcome = pool.logins.iter();
             by_outcome.map(|(outcome, count)| ([("member", pool.member.as_str()), ("outcome", *outcome)], *count))
         });
-        page.counters("pool_logins", "Logins on connections of pools", logins)
+        metrics.counters("pool_logins", "Logins on connections of pools", logins)
     }
 
-    fn permits(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn permits(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let permits = self.observer.permits(0);
         let by_rule = |value: fn(&PermitStatus) -> u64| {
             permits.iter().map(move |one| ([("rule", one.rule.as_str())], value(one)))
         };
-        page.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
-        page.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
-        page.family(
+        metrics.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
+        metrics.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
+        metrics.family(
             ("throttle_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
             MetricType::Gauge,
             |family| {
@@ -216,47 +225,47 @@ impl ResponseData {
                 counts(one).map(|(mode, count)| ([("rule", one.rule.as_str()), ("mode", mode)], count))
             })
         };
-        page.counters("throttle_waited", "Commands that waited for a permit", by_mode(|one| one.waited))?;
+        metrics.counters("throttle_waited", "Commands that waited for a permit", by_mode(|one| one.waited))?;
         let rejected = by_mode(|one| one.rejected);
-        page.counters("throttle_rejected", "Commands rejected because they waited too long for a permit", rejected)
+        metrics.counters("throttle_rejected", "Commands rejected because they waited too long for a permit", rejected)
     }
 
-    fn messages(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn messages(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let measures = self.observer.measures().unwrap_or_default();
         let bytes = [([("from", "clients")], measures.from_clients), ([("from", "upstream")], measures.from_upstream)];
-        page.family(("received", "Bytes read", Some(&Unit::Bytes)), MetricType::Counter, |family| {
+        metrics.family(("received", "Bytes read", Some(&Unit::Bytes)), MetricType::Counter, |family| {
             bytes.iter().try_for_each(|(labels, count)| write_count(&mut family.encode_family(labels)?, *count))
         })?;
         let own = measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.own));
-        page.durations("command_own", "Time in docward for a command and its reply", own)?;
+        metrics.durations("command_own", "Time in docward for a command and its reply", own)?;
         let upstream =
             measures.commands.iter().map(|(command, measured)| ([("command", *command)], &measured.upstream));
-        page.durations("command_upstream", "Time until the first byte of the server's reply to a command", upstream)
+        metrics.durations("command_upstream", "Time until the first byte of the server's reply to a command", upstream)
     }
 
-    fn lookups(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn lookups(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let lookups = self.observer.measures().unwrap_or_default().lookups;
         let latencies = lookups.iter().map(|(kind, measured)| ([("kind", *kind)], &measured.latency));
-        page.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
+        metrics.durations("lookup", "Time that messages waited for lookups of rules", latencies)?;
         let failures = lookups.iter().flat_map(|(kind, measured)| {
             let labels = |outcome| [("kind", *kind), ("outcome", outcome)];
             [(labels("permanent"), measured.permanent), (labels("unavailable"), measured.unavailable)]
         });
-        page.counters("lookup_failures", "Failed lookups", failures)?;
+        metrics.counters("lookup_failures", "Failed lookups", failures)?;
         let reservations = self.observer.reservations();
-        page.duration("lease", "Round trips to reserve blocks of numbers", &reservations.latency)?;
-        page.counter("lease_failures", "Failed round trips to reserve blocks of numbers", reservations.failed)?;
-        page.counter("leased_numbers", "Numbers reserved in counters", reservations.numbers)
+        metrics.duration("lease", "Round trips to reserve blocks of numbers", &reservations.latency)?;
+        metrics.counter("lease_failures", "Failed round trips to reserve blocks of numbers", reservations.failed)?;
+        metrics.counter("leased_numbers", "Numbers reserved in counters", reservations.numbers)
     }
 
-    fn workers(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn workers(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let workers = self.observer.workers();
         let works = workers.iter().map(|worker| {
             let works = matches!(worker.state, WorkerState::Works { .. });
             ([("rule", worker.rule.as_str()), ("pattern", worker.pattern)], u64::from(works))
         });
-        page.gauges("worker", "1 for a rule whose background work this process does", works)?;
-        page.family(
+        metrics.gauges("worker", "1 for a rule whose background work this process does", works)?;
+        metrics.family(
             ("worker_lag", "Time since the last change that the worker has processed", Some(&Unit::Seconds)),
             MetricType::Gauge,
             |family| {
@@ -271,16 +280,20 @@ impl ResponseData {
         let by_rule = |value: fn(&WorkerStatus) -> u64| {
             workers.iter().map(move |worker| ([("rule", worker.rule.as_str())], value(worker)))
         };
-        page.counters("worker_changes", "Changes that the worker has processed", by_rule(|worker| worker.changes))?;
+        metrics.counters(
+            "worker_changes",
+            "Changes that the worker has processed",
+            by_rule(|worker| worker.changes),
+        )?;
         let unknown = workers.iter().filter_map(|worker| Some(([("rule", worker.rule.as_str())], worker.unknown?)));
-        page.counters("history_unknown", "Changes whose previous state is not known", unknown)
+        metrics.counters("history_unknown", "Changes whose previous state is not known", unknown)
     }
 
-    fn spans(&self, page: &mut Page<'_>) -> fmt::Result {
+    fn spans(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let SpanCounts { sent, failed, dropped } = self.admin_context.spans();
         let outcomes = [("sent", sent), ("failed", failed), ("dropped", dropped)];
         let labelled = outcomes.map(|(outcome, count)| ([("outcome", outcome)], count));
-        page.counters("spans", "Spans for the OpenTelemetry collector", labelled)
+        metrics.counters("spans", "Spans for the OpenTelemetry collector", labelled)
     }
 }
 

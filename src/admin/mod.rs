@@ -12,7 +12,7 @@ mod explain;
 mod health;
 mod metrics;
 mod modes;
-mod page;
+mod openmetrics;
 mod process;
 mod routes;
 mod rules;

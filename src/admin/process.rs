@@ -8,7 +8,7 @@ use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use super::page::Page;
+use super::openmetrics::MetricsWriter;
 
 /// Reads `/proc` at each scrape. A value that cannot be read has no series.
 #[derive(Debug)]
@@ -58,11 +58,11 @@ fn open_files() -> Option<usize> {
 
 impl Collector for Process {
     fn encode(&self, encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let mut page = Page(encoder);
+        let mut metrics = MetricsWriter(encoder);
         let stat = Stat::read_proc();
         if let Some(seconds) = stat.as_ref().and_then(Stat::cpu_seconds) {
             let name = ("process_cpu", "Processor time of the user and the system", Some(&Unit::Seconds));
-            page.family(name, MetricType::Counter, |family| {
+            metrics.family(name, MetricType::Counter, |family| {
                 family.encode_counter::<prometheus_client::encoding::NoLabelSet, _, f64>(&seconds, None)
             })?;
         }
@@ -77,18 +77,18 @@ impl Collector for Process {
         for (name, help, bytes) in memory {
             if let Some(bytes) = bytes {
                 let name = (name, help, Some(&Unit::Bytes));
-                page.family(name, MetricType::Gauge, |family| family.encode_gauge(&(bytes as f64)))?;
+                metrics.family(name, MetricType::Gauge, |family| family.encode_gauge(&(bytes as f64)))?;
             }
         }
         if let Some(started) = stat.as_ref().and_then(Stat::started) {
             let name = ("process_start_time", "When the process started", Some(&Unit::Seconds));
-            page.family(name, MetricType::Gauge, |family| family.encode_gauge(&started))?;
+            metrics.family(name, MetricType::Gauge, |family| family.encode_gauge(&started))?;
         }
         if let Some(open) = open_files() {
-            page.gauge("process_open_fds", "Open file descriptors", open as f64)?;
+            metrics.gauge("process_open_fds", "Open file descriptors", open as f64)?;
         }
         if let Ok((limit, _)) = rlimit::Resource::NOFILE.get() {
-            page.gauge("process_max_fds", "Limit of open file descriptors", limit as f64)?;
+            metrics.gauge("process_max_fds", "Limit of open file descriptors", limit as f64)?;
         }
         Ok(())
     }

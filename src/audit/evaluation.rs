@@ -1,8 +1,8 @@
 //! Evaluates recorded commands with rules: a dry run of each statement, as if it were sent now. What earlier statements
 //! have stored decides whether the condition that a rule adds would have matched.
 
+use super::known_documents::KnownDocuments;
 use super::recorded::{Client, Hidden, REST_UNKNOWN, RecordedCommand, RecordedContent};
-use super::stored::KnownDocuments;
 use super::tally::{AuditTally, CountedEffect, ExampleText, RuleEffect};
 use super::target::{CommandTarget, evaluates_statement, kinds_of_class, target};
 use super::write::{AuditedWrite, WriteAction};

@@ -2,7 +2,7 @@
 
 use std::cmp::Ordering;
 
-use super::stored::{FieldKnowledge, KnownDocument};
+use super::known_documents::{FieldKnowledge, KnownDocument};
 use super::write::has_operators;
 use crate::document::{Document, Element, Kind, Value, compare_numbers};
 

@@ -12,13 +12,13 @@ mod evaluation;
 mod reply_summary;
 
 mod habits;
+mod known_documents;
 pub mod log;
 mod matching;
 pub mod profile;
 mod proposal;
 mod recorded;
 pub mod report;
-mod stored;
 mod tally;
 mod target;
 #[cfg(test)]

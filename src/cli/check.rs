@@ -12,7 +12,7 @@ use clap::Args;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::notices::notices;
 use super::output::{PrintResult, print, print_line};
 use super::progress::Lines;

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::runtime::Builder;
 
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::config::{MAX_FILE_BYTES, Report, read_file};

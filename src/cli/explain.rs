@@ -13,7 +13,7 @@ use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use serde_json::json;
 
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::difference::difference;
 use super::output::{print, print_line};
 use super::{EXIT_USAGE, Format, fail, load_rules, logging, words};

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::admin_client::{self, AdminRequest, HttpReply};
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::output::print;
 use super::{fail, values};
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use super::config::{ConfigFile, TlsKeys};
+use super::config_file::{ConfigFile, TlsKeys};
 use super::values;
 
 /// The heading of the TLS flags in the help.

@@ -9,7 +9,7 @@ mod audit;
 mod backfill;
 mod check;
 mod completions;
-mod config;
+mod config_file;
 mod connection;
 mod difference;
 mod explain;

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tokio::runtime::Builder;
 
 use super::admin_client::{self, AdminRequest, HttpReply};
-use super::config::{AdminKeys, ConfigFile};
+use super::config_file::{AdminKeys, ConfigFile};
 use super::connection::{ConnectionOptions, exit_code};
 use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};

@@ -4,7 +4,7 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use crate::rules::{Mode, RuleSet};
 
 /// The permission bit that lets every user read a file.

@@ -16,7 +16,7 @@ use tokio::runtime::Builder;
 use tokio::signal::unix::{SignalKind, signal};
 
 use self::file::{CaptureFile, CaptureLimits, WriteResult};
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::connection::{DeploymentOptions, start};
 use super::listening::ListenOptions;
 use super::output::print_line;

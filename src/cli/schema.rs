@@ -24,7 +24,7 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::config::ConfigFile;
+    use super::super::config_file::ConfigFile;
     use super::CONFIG;
 
     fn reads(file: &Value) -> Result<(), String> {

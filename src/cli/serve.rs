@@ -18,7 +18,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::oneshot;
 
 use super::active_rules::ActiveRules;
-use super::config::{AdminKeys, ConfigFile, LimitKeys};
+use super::config_file::{AdminKeys, ConfigFile, LimitKeys};
 use super::connection::{ConnectionOptions, exit_code, start};
 use super::listening::ListenOptions;
 use super::live_report;

@@ -12,7 +12,7 @@ use tokio::runtime::Handle;
 use tokio::time::Instant;
 
 use super::active_rules::ActiveRules;
-use super::config::ConfigFile;
+use super::config_file::ConfigFile;
 use super::explain::{ExplainInput, milliseconds_now};
 use super::mode::{ModeChange, ModeResult};
 use super::reload::Expiry;

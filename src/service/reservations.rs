@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::histogram::{Histogram, Reading};
+use crate::histogram::{Histogram, HistogramSnapshot};
 
 /// Measurements of all counters of `sequence` rules together.
 #[derive(Debug, Default)]
@@ -17,7 +17,7 @@ pub(super) struct ReservationMeter {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ReservationCounts {
     /// The duration of each round trip, including failed ones.
-    pub latency: Reading,
+    pub latency: HistogramSnapshot,
     /// Numbers reserved.
     pub numbers: u64,
     /// Round trips that failed.

@@ -19,9 +19,9 @@ pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;
 use super::evaluation::Part;
+use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::recorded::{RecordedCommand, RecordedContent, fnv_hash};
 use super::shape;
-use super::stored::{FieldKnowledge, KnownDocument, KnownDocuments};
 use super::tally::{CountedEffect, ExampleText, RuleEffect, RuleTally};
 use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
-use crate::audit::stored;
+use crate::audit::known_documents;
 use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind, Value};
 
@@ -92,7 +92,7 @@ impl NumberHabits {
             let counted = self.counted.entry(field.to_owned()).or_default();
             seen.count(&mut counted.evidence);
             counted.down += u64::from(set < stored);
-            let key = stored::key(seen.namespace, id);
+            let key = known_documents::key(seen.namespace, id);
             if counted.per_document.len() < MAX_DOCUMENTS || counted.per_document.contains_key(&key) {
                 let count = counted.per_document.entry(key).or_default();
                 *count += 1;

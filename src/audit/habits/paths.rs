@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
-use crate::audit::stored::{self, FieldKnowledge};
+use crate::audit::known_documents::{self, FieldKnowledge};
 use crate::audit::write::AuditedWrite;
 use crate::document::{Document, Kind, Value};
 
@@ -44,7 +44,7 @@ impl Paths {
             let Some((parent, form)) = with_parent.next().or_else(only_path) else { continue };
             let id = document.get(parent).filter(|id| id.kind != Kind::Null);
             if let Some(id) = id.filter(|_| self.parents.len() < MAX_DOCUMENTS) {
-                self.parents.insert(stored::key(seen.namespace, id));
+                self.parents.insert(known_documents::key(seen.namespace, id));
             }
             let key = (field.to_owned(), parent.to_owned());
             if self.found.len() >= MAX_FIELDS && !self.found.contains_key(&key) {
@@ -85,7 +85,7 @@ impl Paths {
     /// Counts a delete. Under a rule, a node with children cannot be deleted.
     pub(super) fn delete(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         let is_full = self.parents.len() >= MAX_DOCUMENTS;
-        let is_leaf = |id| !is_full && !self.parents.contains(&stored::key(seen.namespace, id));
+        let is_leaf = |id| !is_full && !self.parents.contains(&known_documents::key(seen.namespace, id));
         if write.id().is_some_and(is_leaf) {
             return;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::{Fingerprint, Reloadable};
 use crate::cli::active_rules::ActiveRules;
-use crate::cli::config::ConfigFile;
+use crate::cli::config_file::ConfigFile;
 use crate::cli::connection::ConnectionOptions;
 use crate::config::Report;
 use crate::rules::RuleSet;

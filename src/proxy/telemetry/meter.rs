@@ -12,7 +12,7 @@ use std::time::Instant;
 use crate::command::{CommandName, command_names};
 use crate::document;
 use crate::engine::lookup::{Lookup, LookupError, LookupResult};
-use crate::histogram::{Histogram, Reading};
+use crate::histogram::{Histogram, HistogramSnapshot};
 use crate::proxy::telemetry::moment::Moment;
 use crate::proxy::telemetry::sharded::Sharded;
 use crate::proxy::telemetry::slowest::{Slowest, StatementSender};
@@ -79,15 +79,15 @@ pub struct Measures {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct CommandMeasures {
     /// Time from reading a message's last byte to sending it, for the request and the beginning of its reply together.
-    pub own: Reading,
+    pub own: HistogramSnapshot,
     /// Time until the server's reply begins; if a message became several, the sum.
-    pub upstream: Reading,
+    pub upstream: HistogramSnapshot,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LookupMeasures {
     /// Of all lookups.
-    pub latency: Reading,
+    pub latency: HistogramSnapshot,
     /// Permanent errors: a retry fails too until somebody fixes the cause.
     pub permanent: u64,
     /// No server answered, or there is no primary.

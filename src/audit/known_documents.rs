@@ -9,13 +9,13 @@ use super::recorded::fnv_hash;
 use super::write::{AuditedWrite, WriteAction, id_of};
 use crate::document::{Document, Element, Kind, OwnedValue, Path, PathLookup, Value, edit};
 
-/// The most documents known of one collection; then the oldest are forgotten.
+/// The most documents known of one collection; then the oldest are dropped.
 const MAX_DOCUMENTS: usize = 5000;
 /// The longest document that is kept, in bytes.
 const MAX_LENGTH: usize = 16 << 10;
 /// The deepest path that is followed.
 const MAX_DEPTH: usize = 8;
-/// The most bytes of all documents; then all are forgotten.
+/// The most bytes of all documents; then all are dropped.
 const MAX_BYTES: usize = 64 << 20;
 /// The most collections with known documents.
 const MAX_COLLECTIONS: usize = 1000;
@@ -106,7 +106,7 @@ impl<'s> KnownDocument<'s> {
     }
 }
 
-/// Identifies a document. Numbers of one value are one `_id`.
+/// Identifies a document. Numerically equal `_id`s have the same key, as in MongoDB.
 pub(super) fn key(namespace: &str, id: Value<'_>) -> u64 {
     let number = id.as_integer().filter(|_| id.kind.is_number()).map(i64::to_le_bytes);
     let bytes = number.as_ref().map_or(id.bytes, |bytes| bytes.as_slice());
@@ -134,7 +134,7 @@ impl KnownDocuments {
         })
     }
 
-    /// Remembers what a find or aggregate of a connection reads: a document, or any documents of the collection.
+    /// Records what a find or aggregate of a connection reads: a document, or any documents of the collection.
     pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
@@ -172,12 +172,12 @@ impl KnownDocuments {
         }
     }
 
-    /// Forgets the documents of a collection, which a write of unknown content may have changed.
+    /// Drops the documents of a collection, which a write of unknown content may have changed.
     pub(super) fn forget(&mut self, namespace: &str) {
         self.collections.remove(namespace);
     }
 
-    /// Carries out a write of a connection. `is_single`: its command has no other statement, so the reply belongs to it.
+    /// Applies a write of a connection. `is_single`: its command has no other statement, so the reply belongs to it.
     pub(super) fn apply(
         &mut self,
         namespace: &str,

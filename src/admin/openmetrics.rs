@@ -7,14 +7,14 @@ use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, MetricEncod
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Unit;
 
-use crate::histogram::{BOUNDS, Reading};
+use crate::histogram::{BOUNDS, HistogramSnapshot};
 
 const NANOSECONDS: f64 = 1e9;
 
 /// Writes one metric family after the other.
-pub(super) struct Page<'e>(pub(super) DescriptorEncoder<'e>);
+pub(super) struct MetricsWriter<'e>(pub(super) DescriptorEncoder<'e>);
 
-impl Page<'_> {
+impl MetricsWriter<'_> {
     pub(super) fn family(
         &mut self,
         (name, help, unit): (&str, &str, Option<&Unit>),
@@ -64,7 +64,7 @@ impl Page<'_> {
     }
 
     /// `name` is without `_seconds`.
-    pub(super) fn duration(&mut self, name: &str, help: &str, reading: &Reading) -> fmt::Result {
+    pub(super) fn duration(&mut self, name: &str, help: &str, reading: &HistogramSnapshot) -> fmt::Result {
         self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
             write_histogram(family, reading)
         })
@@ -75,7 +75,7 @@ impl Page<'_> {
         &mut self,
         name: &str,
         help: &str,
-        readings: impl IntoIterator<Item = (L, &'r Reading)>,
+        readings: impl IntoIterator<Item = (L, &'r HistogramSnapshot)>,
     ) -> fmt::Result {
         self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
             let mut readings = readings.into_iter();
@@ -88,7 +88,7 @@ pub(super) fn write_count(out: &mut MetricEncoder<'_>, count: u64) -> fmt::Resul
     out.encode_counter::<NoLabelSet, _, f64>(&count, None)
 }
 
-fn write_histogram(out: &mut MetricEncoder<'_>, reading: &Reading) -> fmt::Result {
+fn write_histogram(out: &mut MetricEncoder<'_>, reading: &HistogramSnapshot) -> fmt::Result {
     let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOSECONDS).chain([f64::INFINITY]);
     let buckets: Vec<(f64, u64)> = bounds.zip(reading.buckets).collect();
     out.encode_histogram::<NoLabelSet>(reading.sum as f64 / NANOSECONDS, reading.count(), &buckets, None)
