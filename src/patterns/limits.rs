@@ -433,7 +433,7 @@ fn write_has_name(w: &mut Writer<'_>, array: &str, position: usize) {
                         });
                         a.nested(|w| {
                             w.array("$ne", |a| {
-                                a.nested(|w| w.string("$type", &format!("$$this.{position}")));
+                                a.nested(|w| w.string("$type", format!("$$this.{position}")));
                                 a.string("missing");
                             });
                         });

@@ -27,7 +27,9 @@ use crate::command::{Conditions, Modification, Namespace, Operation, Statement, 
 use crate::config::keys::Declaration;
 use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
-use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
+use crate::effect::{
+    self, Change, ImageValue, PathOverlap, is_rename_source, is_rename_target, pins_inside, touch, touched,
+};
 use settings::Provided;
 pub use settings::Sequence;
 pub use start::{Origin, SequenceStart, SharedStart};
@@ -393,9 +395,13 @@ impl Sequence {
             },
             _ => return self.unclear(),
         };
-        let around = |(_, path, _): (&[u8], &[u8], Value<'_>)| match touch(self.field(), path) {
-            // An operator on the field itself changes a stored document; the insert gets the number instead.
-            PathOverlap::Apart | PathOverlap::Exact => false,
+        let filter = update.filter.as_document();
+        let pins = || effect::equality(filter, self.field().as_str()).is_some() || pins_inside(filter, self.field());
+        let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
+            PathOverlap::Apart => false,
+            // An operator on the field itself changes a stored document, and is left out of the insert. Without a
+            // `$rename` the insert would lose the value that the filter gives to the field.
+            PathOverlap::Exact => is_rename_source(write) && pins(),
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         if !touched(operators).any(around) {

@@ -39,7 +39,8 @@ fn an_unordered_batch_continues_and_errors_have_the_clients_indexes() {
     let (sent_body, sent) = documents(&sent);
     assert_eq!(sent, [set(1)]);
     assert_eq!(sent_body.get_array("stmtIds").unwrap(), &vec![1.into()]);
-    let errors = doc! {"n": 0, "nModified": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "dup"}], "ok": 1.0};
+    let errors =
+        doc! {"n": 0, "nModified": 0, "writeErrors": [{"index": 0, "code": 11000, "errmsg": "dup"}], "ok": 1.0};
     let Step::Exchange(sent) = next(&mut plan, Input::Reply(replies(errors)), &mut client_state) else {
         panic!("it stops at the error")
     };

@@ -12,9 +12,10 @@ pub(super) const MALFORMED: &str = "its user name, its password or an option's v
                                     special characters: @ as %40, : as %3A, / as %2F, ? as %3F, % as %25";
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
 const NO_SCHEME: &str = "it must begin with mongodb:// or mongodb+srv://";
-const NO_HOSTS: &str = "its hosts cannot be read; write mongodb://USER:PASSWORD@HOST:PORT/?OPTIONS, and in the user name \
-                        and the password percent-encode special characters: @ as %40, : as %3A, / as %2F, ? as %3F, \
-                        % as %25";
+/// Contains no scheme: what follows one, up to an `@`, is hidden when a message is printed.
+const NO_HOSTS: &str = "its hosts cannot be read: each is HOST or HOST:PORT, and a port is a number up to 65535; in the \
+                        user name and the password percent-encode special characters: @ as %40, : as %3A, / as %2F, \
+                        ? as %3F, % as %25";
 /// Options whose values are shown in messages: they cannot contain secrets.
 const PUBLIC_OPTIONS: [&str; 33] = [
     "authmechanism",

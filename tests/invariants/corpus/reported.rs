@@ -3,7 +3,7 @@
 use super::*;
 
 const VERSIONED: &str = "replacement: { policy: check_version, version: v }";
-const STAMPED: &str = "timestamps: { source: s, type: long, per: document, store: lm }";
+const WHOLE: &str = "timestamps: { source: s, type: long, per: document, store: lm }";
 const FIELDS: &str = "timestamps: { source: s, type: long, fields: [a, b, m.x], store: lm }";
 
 fn unchanged(stored: Document) -> impl Fn(&Seen, i32) -> bool {
@@ -14,11 +14,11 @@ pub(super) fn entries() -> Vec<Entry> {
     let mixed = || update(doc! { "_id": 1 }, doc! { "$set": { "a": 5, "s": 2_i64 }, "status": "done" });
     let stored = || vec![doc! { "_id": 1, "a": 1 }];
     let mut entries = Vec::new();
-    for rule in [STAMPED, FIELDS, VERSIONED] {
+    for rule in [WHOLE, FIELDS, VERSIONED] {
         entries.push(Entry {
             name: "an update that mixes operators and fields",
             rules: match rule {
-                STAMPED => &[STAMPED],
+                WHOLE => &[WHOLE],
                 FIELDS => &[FIELDS],
                 _ => &[VERSIONED],
             },
@@ -41,6 +41,25 @@ pub(super) fn entries() -> Vec<Entry> {
         rules: &[VERSIONED],
         stored: vec![doc! { "_id": 1, "t": 5, "v": 1 }, doc! { "_id": 3, "v": "uuid" }],
         steps: vec![update(doc! {}, doc! { "$push": { "t": 1 } })],
+        must: "reaches the client, and no other document is updated",
+        holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
+    });
+    entries.push(Entry {
+        name: "versions: an error of the client's own operator, in a findAndModify",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "t": 5, "v": 1 }, doc! { "_id": 3, "v": "uuid" }],
+        steps: vec![find_and_modify(doc! {}, doc! { "$push": { "t": 1 } })],
+        must: "reaches the client, and no other document is updated",
+        holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
+    });
+    entries.push(Entry {
+        name: "versions: an error of the client's own operator, and an index on the version",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "t": 5, "v": "b" }, doc! { "_id": 3, "v": "a" }],
+        steps: vec![
+            plain(doc! { "createIndexes": "c", "indexes": [{ "key": { "v": 1 }, "name": "v" }] }),
+            update(doc! {}, doc! { "$push": { "t": 1 } }),
+        ],
         must: "reaches the client, and no other document is updated",
         holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
     });

@@ -114,6 +114,16 @@ fn inserted_documents() -> Vec<Entry> {
             }
         }
     }
+    for filter in [doc! { "no": 5 }, doc! { "no.x": 5 }] {
+        entries.push(Entry {
+            name: "sequence: an upsert that moves the number of its filter elsewhere",
+            rules: &[REPLACE_UPSERT],
+            stored: Vec::new(),
+            steps: vec![upsert(filter, doc! { "$rename": { "no": "b" } })],
+            must: "is rejected, and does not lose the value",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        });
+    }
     entries.push(Entry {
         name: "sequence: an upsert that writes the number, resent after it has inserted",
         rules: &[REPLACE_UPSERT],
