@@ -224,7 +224,7 @@ impl<'f> BatchJob<'f> {
     }
 
     fn group_alone(&self, index: usize) -> Group {
-        let stage = match self.is_conditional_upsert(index) {
+        let stage = match self.is_staged_upsert(index) {
             // A driver sends a write again if its reply was lost, so the server may have a record of it.
             true if !self.is_only_new(index) || self.command.session().is_retryable_write() => UpsertStage::Update,
             _ if self.is_only_new(index) => UpsertStage::CheckMatch,
@@ -236,7 +236,7 @@ impl<'f> BatchJob<'f> {
     /// Its match count matters, or it may have to be repeated and the command cannot be split elsewhere.
     fn goes_alone(&self, index: usize) -> bool {
         self.checks_match(index)
-            || self.is_conditional_upsert(index)
+            || self.is_staged_upsert(index)
             || self.has_procedure(index)
             || self.counts_by_kind(index)
             || (self.batch.form != WriteForm::Insert && self.optimistic_rules(index).next().is_some())
@@ -251,9 +251,7 @@ impl<'f> BatchJob<'f> {
                 && evaluated.counted_by.is_none()
         };
         let alone = |index| {
-            self.checks_match(index)
-                || self.is_conditional_upsert(index)
-                || self.optimistic_rules(index).next().is_some()
+            self.checks_match(index) || self.is_staged_upsert(index) || self.optimistic_rules(index).next().is_some()
         };
         self.evaluated.iter().all(plain) && !(0..self.evaluated.len()).any(alone)
     }
@@ -292,9 +290,13 @@ impl<'f> BatchJob<'f> {
 
     /// Returns a statement in the form in which a group sends it. Takes its numbers from `numbers`.
     fn as_sent(&self, index: usize, group: &Group, numbers: &mut [(RuleId, i64)]) -> Option<Cow<'_, Statement<'f>>> {
-        let mut statement = Cow::Borrowed(&self.evaluated.get(index)?.statement);
+        let evaluated = self.evaluated.get(index)?;
+        let mut statement = match group.stage {
+            UpsertStage::Insert => evaluated.inserting(),
+            _ => Cow::Borrowed(&evaluated.statement),
+        };
         // Each attempt assigns its numbers to the original statements.
-        for rule in self.optimistic_rules(index) {
+        for rule in self.optimistic_rules_of(group, index) {
             if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
                 statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, *next)));
                 // After the largest number there is one more attempt, which reports that no number is left.

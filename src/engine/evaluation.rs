@@ -1,6 +1,7 @@
 //! Evaluates statements. Each statement passes through the rules of its namespace in phase order; each rule sees the
 //! statement as the previous rule left it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -43,6 +44,8 @@ pub(super) struct Evaluated<'r, 'a> {
     pub(super) rejected_later: Option<Box<RejectedBy<'r>>>,
     /// The rules that assign a number.
     pub(super) numbered_by: SmallVec<[NumberRule<'r>; 1]>,
+    /// The numbers that the statement gets only when it inserts.
+    pub(super) numbers_on_insert: Vec<(NumberRule<'r>, i64)>,
     /// The rules that the statement must still satisfy once the number is assigned.
     pub(super) must_hold: SmallVec<[&'r Rule; 1]>,
     /// The rules that must not issue the number that the statement itself contains.
@@ -265,6 +268,7 @@ fn evaluate_statement<'r, 'a>(
         only_new: None,
         rejected_later: None,
         numbered_by: SmallVec::new(),
+        numbers_on_insert: Vec::new(),
         must_hold: SmallVec::new(),
         brings_number: SmallVec::new(),
         procedures: SmallVec::new(),
@@ -392,7 +396,11 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.statement = self.statement.with(operation);
                 }
                 self.changed_by = Some(rule);
-                self.numbered_by.extend(NumberRule::new(rule));
+                let numbered = NumberRule::new(rule);
+                // A stored document may get the client's own number.
+                self.brings_number
+                    .extend(numbered.filter(|rule| rule.numbers.inserts_apart(&self.statement.operation)));
+                self.numbered_by.extend(numbered);
             }
             Verdict::Needs(procedure) => {
                 if let Some(no_effect) = procedure.no_effect() {
@@ -490,9 +498,28 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
     }
 
+    /// Assigns a number to the statement, or only to its insert.
+    pub(super) fn assign(&mut self, rule: NumberRule<'r>, number: i64) {
+        if rule.numbers.inserts_apart(&self.statement.operation) {
+            self.numbers_on_insert.push((rule, number));
+        } else {
+            self.statement = self.statement.with(rule.numbers.assign(&self.statement.operation, number));
+        }
+    }
+
+    /// The statement with all its numbers, as an upsert sends it to insert.
+    pub(super) fn inserting(&self) -> Cow<'_, Statement<'a>> {
+        let assigned = |statement: Cow<'_, Statement<'a>>, (rule, number): &(NumberRule<'_>, i64)| {
+            Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, *number)))
+        };
+        self.numbers_on_insert.iter().fold(Cow::Borrowed(&self.statement), assigned)
+    }
+
     /// Checks the statement with the assigned number against the rules that it satisfied without.
     pub(super) fn check_number(&mut self, namespace: Namespace<'_>, outcomes: &mut RuleOutcomes) {
-        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&self.statement).err()?)));
+        let numbered = self.inserting();
+        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&numbered).err()?)));
+        drop(numbered);
         if let Some((rule, broken)) = broken {
             self.reject_broken(rule, broken, namespace, outcomes);
         }

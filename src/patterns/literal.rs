@@ -1,5 +1,6 @@
 //! Writes a replacement document as an expression of a pipeline.
 
+use super::Rejection;
 use crate::document::{Document, Element, Kind, Value, ValueSlot};
 
 /// Writes the document that the server would store. In a replacement, but not in a pipeline, the server sets empty
@@ -18,6 +19,14 @@ pub(super) fn write(slot: ValueSlot<'_>, document: Document<'_>) {
             a.nested(|w| empty().for_each(|field| w.string(field.key, "$$CLUSTER_TIME")));
         });
     });
+}
+
+/// Returns the rejection of a replacement with a field whose name begins with `$`. The server stores such a field by a
+/// pipeline, but not by a replacement of a stored document (52, DollarPrefixedFieldName).
+pub(super) fn operator_field(document: Document<'_>) -> Option<Rejection> {
+    let field = document.elements().find(|field| field.key.starts_with(b"$"))?;
+    let name = String::from_utf8_lossy(field.key);
+    Some(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."))
 }
 
 /// Returns whether the server replaces the value with the current time.

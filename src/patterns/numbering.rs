@@ -42,6 +42,10 @@ pub trait Numbering: Debug + Sync {
     /// Returns the whole numbers that the statement may store, besides those that the rule assigns.
     fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers;
 
+    /// Returns whether only the insert of an upsert may get the number: the operation writes the field of a stored
+    /// document itself, and [`assign`](Self::assign) would drop that.
+    fn inserts_apart(&self, operation: &Operation<'_>) -> bool;
+
     /// Returns the operation with `number` in the field.
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a>;
 }

@@ -15,6 +15,7 @@ mod shared;
 mod start;
 
 use super::filter::remade;
+use super::literal;
 use super::numbering::Numbering;
 pub use super::numbering::Strategy;
 use super::stored_data::{Backfill, DataCheck, Search, any, is_absent, is_number, not};
@@ -26,7 +27,9 @@ use crate::command::{Conditions, Modification, Namespace, Operation, Statement, 
 use crate::config::keys::Declaration;
 use crate::config::{Located, NamespaceGlob, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, Path, PathLookup, Value, edit};
-use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
+use crate::effect::{
+    self, Change, ImageValue, PathOverlap, is_rename_source, is_rename_target, pins_inside, touch, touched,
+};
 use settings::Provided;
 pub use settings::Sequence;
 pub use start::{Origin, SequenceStart, SharedStart};
@@ -227,7 +230,7 @@ impl Sequence {
             PathLookup::Missing => None,
         };
         let pinned = effect::equality(update.filter.as_document(), self.field().as_str()).filter(|_| update.upsert);
-        match (own, pinned) {
+        let verdict = match (own, pinned) {
             (Some(value), _) if self.is_replaced(value) && pinned.is_none() => self.keep(update),
             (Some(value), _) if self.provided == Provided::Keep => provides(value),
             (Some(value), _) => self.only_stored(update, Some(value)),
@@ -242,6 +245,12 @@ impl Sequence {
                 other => other,
             },
             (None, None) => self.keep(update),
+        };
+        match (verdict, literal::operator_field(document)) {
+            (verdict @ (Verdict::Forward | Verdict::Provides(None) | Verdict::Reject(_)), _) | (verdict, None) => {
+                verdict
+            }
+            (_, Some(rejection)) => Verdict::Reject(rejection),
         }
     }
 
@@ -285,31 +294,40 @@ impl Sequence {
         Verdict::Rewrite(Rewrite { operation, checks_match: true, no_effect: None })
     }
 
-    /// Evaluates a replacement that another rule turned into operators. It keeps the stored number too: neither null
-    /// nor a document around the number removes it.
+    /// Evaluates a replacement that another rule turned into operators. It keeps the stored number too: neither null,
+    /// nor a number that is replaced, nor a document around the number changes it.
     fn evaluate_merged<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
-        let is_erased = match effect::change(operation, self.field()) {
-            Change::Set(value) => self.is_no_number(value),
-            Change::Removed => true,
-            _ => false,
+        let (own, is_erased) = match effect::change(operation, self.field()) {
+            Change::Set(value) if self.is_no_number(value) => (None, true),
+            Change::Set(value) if !self.is_id() => (Some(value), false),
+            Change::Removed => (None, true),
+            _ => (None, false),
         };
         let Modification::Operators(operators) = &update.modification else {
             return self.evaluate_update(operation, update);
         };
-        if !is_erased {
-            return self.evaluate_update(operation, update);
+        let is_replaced = own.is_some_and(|own| self.is_replaced(own));
+        if let Some(own) = own.filter(|_| self.provided == Provided::Reject && !is_replaced) {
+            return self.only_stored(update, Some(own));
         }
         let modification = match kept::set_around(operators.as_document(), self.field()) {
-            Some(PathLookup::Blocked(kind)) => return self.no_room(kind),
-            Some(_) => kept::setting_around(&update.modification, self.field()),
-            None => kept::without_set(operators.as_document(), self.field()).map(Modification::Operators),
+            Some(PathLookup::Blocked(kind)) if is_erased => return self.no_room(kind),
+            Some(_) if is_erased => kept::setting_around(&update.modification, self.field()),
+            None if is_erased || is_replaced => {
+                kept::without_set(operators.as_document(), self.field()).map(Modification::Operators)
+            }
+            _ => None,
         };
         let verdict = self.evaluate_update(operation, update);
         let Some(modification) = modification else { return verdict };
-        let operation = Operation::Update(Update { modification, ..update.clone() });
+        let with = |update: &Update<'a>| Operation::Update(Update { modification, ..update.clone() });
         match verdict {
-            Verdict::Forward => Verdict::rewrite(operation),
-            Verdict::Provides(None) => Verdict::Provides(Some(operation)),
+            Verdict::Forward => Verdict::rewrite(with(update)),
+            Verdict::Provides(None) => Verdict::Provides(Some(with(update))),
+            Verdict::Number(None) => Verdict::Number(Some(with(update))),
+            Verdict::Rewrite(Rewrite { operation: Operation::Update(stored), checks_match, no_effect }) => {
+                Verdict::Rewrite(Rewrite { operation: with(&stored), checks_match, no_effect })
+            }
             other => other,
         }
     }
@@ -377,11 +395,13 @@ impl Sequence {
             },
             _ => return self.unclear(),
         };
+        let filter = update.filter.as_document();
+        let pins = || effect::equality(filter, self.field().as_str()).is_some() || pins_inside(filter, self.field());
         let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
             PathOverlap::Apart => false,
-            // One field of a `$rename` cannot be removed without the other.
-            PathOverlap::Exact if write.0 == b"$rename" => true,
-            PathOverlap::Exact => self.provided != Provided::Replace && !self.replace_generated,
+            // An operator on the field itself changes a stored document, and is left out of the insert. Without a
+            // `$rename` the insert would lose the value that the filter gives to the field.
+            PathOverlap::Exact => is_rename_source(write) && pins(),
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         if !touched(operators).any(around) {

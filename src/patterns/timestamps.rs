@@ -30,6 +30,7 @@ mod touches;
 mod writes;
 
 use super::filter::remade;
+use super::literal;
 use super::stored_data::DataCheck;
 use super::{
     Applicability, CommandVerdict, Context, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, Verdict,
@@ -246,9 +247,8 @@ impl Timestamps {
                  rule with `policy: merge` turns them into $set.)",
             ));
         }
-        if let Some(field) = document.elements().find(|field| field.key.starts_with(b"$")) {
-            let name = String::from_utf8_lossy(field.key);
-            return Err(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."));
+        if let Some(rejection) = literal::operator_field(document) {
+            return Err(rejection);
         }
         self.pinned(update, |_| true)?;
         // The document may have been read with the timestamp, so the source has priority.

@@ -79,6 +79,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     // The document has no place for the number.
     ("sequence", "cannot be set: a field on its path"),
     ("sequence", "is at its end"),
+    ("sequence", "begins with $"),
     // Limits of `on_upsert` with a nested field: operators other than $set on the enclosing document.
     ("sequence", "so docward cannot set the number"),
     // Limits: one node per move; _ids of one type, without the separator; no collation.

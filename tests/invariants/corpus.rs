@@ -3,6 +3,7 @@
 mod counting;
 mod limits;
 mod reported;
+mod upserts;
 
 use std::time::{Duration, Instant};
 
@@ -116,6 +117,7 @@ fn entries() -> Vec<Entry> {
         buckets(),
         limits::entries(),
         reported::entries(),
+        upserts::entries(),
         timestamps(),
         others(),
     ]
@@ -147,8 +149,8 @@ fn sequences() -> Vec<Entry> {
             ],
             stored: vec![],
             steps: vec![upsert(doc! {}, doc! { "$rename": { "a": "no" } })],
-            must: "is rejected by the rule, not by mongod",
-            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+            must: "inserts a document with a number of the sequence",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 1 && seen.numbered("no"),
         },
         Entry {
             name: "sequence: a replacing upsert keeps what is beside the number",

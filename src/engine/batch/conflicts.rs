@@ -49,12 +49,15 @@ impl<'f> BatchJob<'f> {
         self.evaluated.get(index).is_some_and(checks)
     }
 
-    /// Whether the statement is an upsert with conditions, which must distinguish a missing document from one that
-    /// fails a condition. The server rejects an upsert whose filter has `$expr`, whatever it matches.
-    pub(super) fn is_conditional_upsert(&self, index: usize) -> bool {
-        let operation = self.evaluated.get(index).map(|evaluated| &evaluated.statement.operation);
-        matches!(operation, Some(Operation::Update(update))
-            if update.upsert && !update.conditions.is_empty() && !uses_expr(update.filter.as_document()))
+    /// Whether the statement is an upsert that is sent in stages. With conditions it must distinguish a missing document
+    /// from one that fails a condition. With a number for the insert only it must know whether it inserts. The server
+    /// rejects an upsert whose filter has `$expr`, whatever it matches.
+    pub(super) fn is_staged_upsert(&self, index: usize) -> bool {
+        let Some(evaluated) = self.evaluated.get(index) else { return false };
+        let Operation::Update(update) = &evaluated.statement.operation else { return false };
+        let differs =
+            || evaluated.numbered_by.iter().any(|rule| rule.numbers.inserts_apart(&evaluated.statement.operation));
+        update.upsert && (!update.conditions.is_empty() || differs()) && !uses_expr(update.filter.as_document())
     }
 
     /// Returns the statement whose reply requires a match check, if it does.

@@ -143,8 +143,15 @@ impl BatchJob<'_> {
             return Flow::Continue(false);
         };
         let is_cause = found.document().is_none_or(|stored| rule.pattern.stored_kind(stored) != StoredKind::Number);
-        let uncounted = self.evaluated.get_mut(index).and_then(|evaluated| evaluated.uncounted.as_mut());
-        let Some(error) = uncounted.and_then(|uncounted| uncounted.error.take()) else { return Flow::Continue(true) };
+        let Some(evaluated) = self.evaluated.get_mut(index) else { return Flow::Continue(true) };
+        let error = evaluated.uncounted.as_mut().and_then(|uncounted| uncounted.error.take());
+        let Some(error) = error else { return Flow::Continue(true) };
+        if let Some(id) = found.document().and_then(|stored| stored.get("_id"))
+            && let Operation::Update(update) = &mut evaluated.statement.operation
+        {
+            // With the condition on the version, another index may be used, which finds another document first.
+            update.conditions.push(CowDocument::build(|w| w.nested("_id", |w| w.value("$eq", id))));
+        }
         if !is_cause {
             self.merged.fail(index, error.as_document());
             self.stopped |= self.stops_on_error();

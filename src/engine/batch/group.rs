@@ -24,8 +24,8 @@ pub(super) struct Group {
     pub(super) matched: bool,
 }
 
-/// How to send a group's upsert with conditions. If a document exists that does not satisfy the conditions, a plain
-/// upsert would insert a second one or collide with it.
+/// How to send a group's upsert with conditions, or with a number that only an inserted document gets. If a document
+/// exists that does not satisfy the conditions, a plain upsert would insert a second one or collide with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum UpsertStage {
     /// Unchanged.

@@ -11,7 +11,7 @@ use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, CounterDemand};
+use super::{BatchJob, CounterDemand, UpsertStage};
 use crate::document::Document;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::Strategy;
@@ -109,8 +109,7 @@ impl<'f> BatchJob<'f> {
                 Ok(numbers) => {
                     for (index, number) in statements.into_iter().zip(numbers) {
                         let Some(evaluated) = self.evaluated.get_mut(index) else { continue };
-                        let statement = &evaluated.statement;
-                        evaluated.statement = statement.with(rule.numbers.assign(&statement.operation, number));
+                        evaluated.assign(rule, number);
                         port.outcomes(|outcomes| evaluated.check_number(*namespace, outcomes));
                     }
                 }
@@ -138,6 +137,20 @@ impl<'f> BatchJob<'f> {
         numbered_by.unwrap_or_default().iter().copied().filter(|rule| !is_counted(rule))
     }
 
+    /// The optimistic sequences whose numbers a statement contains when this group sends it.
+    pub(super) fn optimistic_rules_of(
+        &self,
+        group: &Group,
+        index: usize,
+    ) -> impl Iterator<Item = NumberRule<'f>> + use<'_, 'f> {
+        let evaluated = self.evaluated.get(index);
+        let updates = group.stage == UpsertStage::Update;
+        self.optimistic_rules(index).filter(move |rule| {
+            let inserts_apart = |one: &Evaluated<'_, '_>| rule.numbers.inserts_apart(&one.statement.operation);
+            !(updates && evaluated.is_some_and(inserts_apart))
+        })
+    }
+
     /// Finds the next numbers of a group's optimistic sequences. Returns false if its statements are rejected instead.
     pub(super) async fn find_maxima(&mut self, group: &mut Group, port: &Port) -> Flow<bool> {
         while let Some((index, rule)) = self.missing_maximum(group) {
@@ -163,7 +176,7 @@ impl<'f> BatchJob<'f> {
     pub(super) fn missing_maximum(&self, group: &Group) -> Option<(usize, NumberRule<'f>)> {
         let is_missing = |rule: &NumberRule<'f>| !group.next_numbers.iter().any(|(known, _)| *known == rule.rule.id);
         group.statements.iter().find_map(|index| {
-            let rule = self.optimistic_rules(*index).find(is_missing)?;
+            let rule = self.optimistic_rules_of(group, *index).find(is_missing)?;
             Some((*index, rule))
         })
     }
@@ -204,7 +217,8 @@ impl<'f> BatchJob<'f> {
         if self.command.session().in_transaction || group.attempts >= MAX_ATTEMPTS {
             return None;
         }
-        let rule = self.optimistic_rules(*index).find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
+        let mut rules = self.optimistic_rules_of(group, *index);
+        let rule = rules.find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
         let number = allocation::taken_number(rule.numbers.field(), *error);
         Some((*position, number.map(|number| (rule.rule.id, number))))
     }

@@ -3,8 +3,8 @@
 use super::kept;
 use super::{Sequence, SequenceStart};
 use crate::command::{Insert, Modification, Namespace, Operation};
-use crate::document::{CowDocument, Document, OwnedValue, Path, Value, edit};
-use crate::effect::{self, Change, ImageValue};
+use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer, edit};
+use crate::effect::{self, Change, ImageValue, PathOverlap, touch, touched};
 use crate::patterns::filter::remade;
 use crate::patterns::numbering::{Counter, NumberRequest, Numbering, ProvidedNumbers, Strategy};
 
@@ -60,6 +60,15 @@ impl Numbering for Sequence {
         numbers
     }
 
+    fn inserts_apart(&self, operation: &Operation<'_>) -> bool {
+        let Operation::Update(update) = operation else { return false };
+        let Modification::Operators(operators) = update.modification.meaning() else { return false };
+        let on_stored = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
+            operator != b"$setOnInsert" && touch(self.field(), path) == PathOverlap::Exact
+        };
+        update.upsert && touched(operators.as_document()).any(on_stored)
+    }
+
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {
         match operation {
             Operation::Insert(insert) => {
@@ -99,23 +108,29 @@ impl Sequence {
     /// Returns the operators with `number` in `$setOnInsert` and without other operators on the field.
     fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
         let path = self.field().as_str();
-        let others = |fields: Document<'_>, w: &mut crate::document::Writer<'_>| {
-            fields.elements().filter(|field| field.key != path.as_bytes()).for_each(|field| w.element(field));
+        let is_other = |operator: &[u8], field: &Element<'_>| {
+            let is_target = operator == b"$rename" && field.value.as_str() == Some(path);
+            field.key != path.as_bytes() && !is_target
         };
-        let has_others = |fields: Document<'_>| {
-            fields.first().is_none() || fields.elements().any(|field| field.key != path.as_bytes())
+        let others = |operator: &[u8], fields: Document<'_>, w: &mut Writer<'_>| {
+            fields.elements().filter(|field| is_other(operator, field)).for_each(|field| w.element(field));
+        };
+        let has_others = |operator: &[u8], fields: Document<'_>| {
+            fields.first().is_none() || fields.elements().any(|field| is_other(operator, &field))
         };
         CowDocument::build(|w| {
             for operator in operators.elements().filter(|operator| operator.key != b"$setOnInsert") {
                 match operator.value.as_document() {
-                    Some(fields) if has_others(fields) => w.nested(operator.key, |w| others(fields, w)),
+                    Some(fields) if has_others(operator.key, fields) => {
+                        w.nested(operator.key, |w| others(operator.key, fields, w));
+                    }
                     Some(_) => {}
                     None => w.element(operator),
                 }
             }
             w.nested("$setOnInsert", |w| {
                 let on_insert = operators.get("$setOnInsert").and_then(Value::as_document).unwrap_or(Document::EMPTY);
-                others(on_insert, w);
+                others(b"$setOnInsert", on_insert, w);
                 w.integer(path, number);
             });
         })

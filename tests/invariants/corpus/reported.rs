@@ -45,6 +45,25 @@ pub(super) fn entries() -> Vec<Entry> {
         holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
     });
     entries.push(Entry {
+        name: "versions: an error of the client's own operator, in a findAndModify",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "t": 5, "v": 1 }, doc! { "_id": 3, "v": "uuid" }],
+        steps: vec![find_and_modify(doc! {}, doc! { "$push": { "t": 1 } })],
+        must: "reaches the client, and no other document is updated",
+        holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
+    });
+    entries.push(Entry {
+        name: "versions: an error of the client's own operator, and an index on the version",
+        rules: &[VERSIONED],
+        stored: vec![doc! { "_id": 1, "t": 5, "v": "b" }, doc! { "_id": 3, "v": "a" }],
+        steps: vec![
+            plain(doc! { "createIndexes": "c", "indexes": [{ "key": { "v": 1 }, "name": "v" }] }),
+            update(doc! {}, doc! { "$push": { "t": 1 } }),
+        ],
+        must: "reaches the client, and no other document is updated",
+        holds: |seen| seen.code() == 2 && seen.stored.iter().all(|one| one.get_array("t").is_err()),
+    });
+    entries.push(Entry {
         name: "versions: an upsert of many whose filter pins the version to null",
         rules: &[VERSIONED],
         stored: vec![doc! { "_id": 1, "v": 5 }],
