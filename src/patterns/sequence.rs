@@ -399,7 +399,7 @@ impl Sequence {
         let pins = || effect::equality(filter, self.field().as_str()).is_some() || pins_inside(filter, self.field());
         let around = |write: (&[u8], &[u8], Value<'_>)| match touch(self.field(), write.1) {
             PathOverlap::Apart => false,
-            // An operator on the field itself changes a stored document, and is left out of the insert. Without a
+            // An operator on the field itself changes a stored document, and is omitted of the insert. Without a
             // `$rename` the insert would lose the value that the filter gives to the field.
             PathOverlap::Exact => is_rename_source(write) && pins(),
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
