@@ -64,9 +64,9 @@ impl MetricsWriter<'_> {
     }
 
     /// `name` is without `_seconds`.
-    pub(super) fn duration(&mut self, name: &str, help: &str, reading: &HistogramSnapshot) -> fmt::Result {
+    pub(super) fn duration(&mut self, name: &str, help: &str, snapshot: &HistogramSnapshot) -> fmt::Result {
         self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
-            write_histogram(family, reading)
+            write_histogram(family, snapshot)
         })
     }
 
@@ -75,11 +75,11 @@ impl MetricsWriter<'_> {
         &mut self,
         name: &str,
         help: &str,
-        readings: impl IntoIterator<Item = (L, &'r HistogramSnapshot)>,
+        snapshots: impl IntoIterator<Item = (L, &'r HistogramSnapshot)>,
     ) -> fmt::Result {
         self.family((name, help, Some(&Unit::Seconds)), MetricType::Histogram, |family| {
-            let mut readings = readings.into_iter();
-            readings.try_for_each(|(labels, reading)| write_histogram(&mut family.encode_family(&labels)?, reading))
+            let mut snapshots = snapshots.into_iter();
+            snapshots.try_for_each(|(labels, snapshot)| write_histogram(&mut family.encode_family(&labels)?, snapshot))
         })
     }
 }
@@ -88,8 +88,8 @@ pub(super) fn write_count(out: &mut MetricEncoder<'_>, count: u64) -> fmt::Resul
     out.encode_counter::<NoLabelSet, _, f64>(&count, None)
 }
 
-fn write_histogram(out: &mut MetricEncoder<'_>, reading: &HistogramSnapshot) -> fmt::Result {
+fn write_histogram(out: &mut MetricEncoder<'_>, snapshot: &HistogramSnapshot) -> fmt::Result {
     let bounds = BOUNDS.iter().map(|bound| *bound as f64 / NANOSECONDS).chain([f64::INFINITY]);
-    let buckets: Vec<(f64, u64)> = bounds.zip(reading.buckets).collect();
-    out.encode_histogram::<NoLabelSet>(reading.sum as f64 / NANOSECONDS, reading.count(), &buckets, None)
+    let buckets: Vec<(f64, u64)> = bounds.zip(snapshot.buckets).collect();
+    out.encode_histogram::<NoLabelSet>(snapshot.sum as f64 / NANOSECONDS, snapshot.count(), &buckets, None)
 }

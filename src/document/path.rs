@@ -57,7 +57,7 @@ impl Path {
 
     /// Returns whether a write to one of the two paths changes a value at the other.
     pub fn overlaps(&self, other: &[u8]) -> bool {
-        self.covers(other) || self.is_below(other)
+        paths_overlap(self.text.as_bytes(), other)
     }
 
     /// Looks up the path in nested documents. It does not enter arrays.
@@ -75,6 +75,11 @@ impl Path {
 /// Returns whether the dotted path `inner` is `outer` or below it.
 pub fn is_at_or_below(inner: &[u8], outer: &[u8]) -> bool {
     inner.strip_prefix(outer).is_some_and(|rest| rest.first().is_none_or(|next| *next == b'.'))
+}
+
+/// Returns whether both dotted paths are one, or one is inside the other.
+pub fn paths_overlap(one: &[u8], other: &[u8]) -> bool {
+    is_at_or_below(one, other) || is_at_or_below(other, one)
 }
 
 impl std::fmt::Display for Path {

@@ -12,7 +12,9 @@ use std::cmp::Ordering;
 use smallvec::SmallVec;
 
 use super::operators::look_below;
-use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below};
+use crate::document::{
+    Document, Element, Kind, Path, PathLookup, Value, compare_numbers, is_at_or_below, paths_overlap,
+};
 
 /// A path that the filter requires to have one value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +29,7 @@ pub(super) struct PinnedPath<'f> {
 impl PinnedPath<'_> {
     /// Returns whether both are on one path or one is inside the other.
     pub(super) fn overlaps(&self, other: &Self) -> bool {
-        is_at_or_below(self.path, other.path) || is_at_or_below(other.path, self.path)
+        paths_overlap(self.path, other.path)
     }
 
     /// Returns whether two different values of one path may be equal for the server.

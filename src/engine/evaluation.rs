@@ -310,7 +310,9 @@ impl<'r, 'a> Evaluated<'r, 'a> {
     /// The fields that rules need from a document that does not satisfy the statement's conditions.
     pub(super) fn checked_fields(&self) -> Vec<&'r str> {
         let mut fields = Vec::new();
-        for field in self.unmatched.iter().flat_map(|rule| rule.pattern.checked_fields()) {
+        let uncounted = self.uncounted.iter().map(|uncounted| uncounted.rule);
+        let rules = self.unmatched.iter().copied().chain(uncounted);
+        for field in rules.flat_map(|rule| rule.pattern.checked_fields()) {
             // The server rejects a projection of a field together with one of its subfields.
             let root = |path: &'r str| path.split('.').next().unwrap_or(path);
             if !fields.contains(&root(field)) {

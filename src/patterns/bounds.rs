@@ -201,7 +201,9 @@ impl Pattern for Bounds {
         if self.has_room(stored, amount) {
             return Unmatched::Nothing;
         }
-        if let Some(kind) = self.field_kind(stored).filter(|kind| !kind.is_number()) {
+        if let PathLookup::Found(Value { kind, .. }) = self.field.value.lookup(stored)
+            && !kind.is_number()
+        {
             return Unmatched::Reject(Rejection {
                 // The server's own code: the condition only prevented that it was reached.
                 code: code::TYPE_MISMATCH,
@@ -357,14 +359,6 @@ impl Bounds {
             Ordering::Less => self.min.map(BoundAhead::Min),
             Ordering::Equal => None,
             Ordering::Greater => self.max.map(BoundAhead::Max),
-        }
-    }
-
-    /// Returns the type of the stored value; `None` if the field is missing.
-    fn field_kind(&self, stored: Document<'_>) -> Option<Kind> {
-        match self.field.value.lookup(stored) {
-            PathLookup::Found(value) => Some(value.kind),
-            PathLookup::Missing | PathLookup::Blocked(_) => None,
         }
     }
 

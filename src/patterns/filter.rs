@@ -23,30 +23,22 @@ pub(super) fn narrowed<'a>(
     })
 }
 
-/// Filters can nest as deep as documents. Below this depth everything counts as a condition.
-const MAX_DEPTH: usize = 100;
-
 /// Returns whether the filter matches every document because it has no condition: it is empty, or has only comments,
 /// `$and` of such filters, and `$or` with one of them. mongod treats these as an empty filter
-/// (`MatchExpression::isTriviallyTrue`; seen on 6.0).
+/// (`MatchExpression::isTriviallyTrue`; seen on 6.0). The depth of checked documents bounds the recursion
+/// ([`MAX_DEPTH`](crate::document::MAX_DEPTH)).
 pub(super) fn has_no_condition(filter: Document<'_>) -> bool {
-    has_no_condition_at(filter, 0)
-}
-
-fn has_no_condition_at(filter: Document<'_>, depth: usize) -> bool {
-    depth <= MAX_DEPTH
-        && filter.elements().all(|element| {
-            let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values();
-            let is_trivial =
-                |branch: Value<'_>| branch.as_document().is_some_and(|branch| has_no_condition_at(branch, depth + 1));
-            match element.key {
-                b"$comment" | b"$alwaysTrue" => true,
-                b"$and" => branches().all(is_trivial),
-                b"$or" => branches().any(is_trivial),
-                b"$expr" => element.value.as_flag() == Some(true),
-                _ => false,
-            }
-        })
+    filter.elements().all(|element| {
+        let branches = || element.value.as_array().unwrap_or(Document::EMPTY).values();
+        let is_trivial = |branch: Value<'_>| branch.as_document().is_some_and(has_no_condition);
+        match element.key {
+            b"$comment" | b"$alwaysTrue" => true,
+            b"$and" => branches().all(is_trivial),
+            b"$or" => branches().any(is_trivial),
+            b"$expr" => element.value.as_flag() == Some(true),
+            _ => false,
+        }
+    })
 }
 
 /// Returns an update with another filter and modification.

@@ -24,7 +24,7 @@ use super::{
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
-use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
+use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
 use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, item_count, items};
 use crate::text::counted;
 
@@ -298,10 +298,8 @@ impl ItemLimit {
     fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
         let Modification::Operators(operators) = update.modification.meaning() else { return None };
         let added = match items(operators.as_document(), &self.array.value) {
-            Items::Pushed { most: Some(most), .. } if most <= self.most => return None,
-            Items::Pushed { by, .. } => by,
             Items::AddedToSet(added) => added.count(),
-            Items::Kept | Items::UpTo(_) | Items::Unclear(_) => return None,
+            other => self.pushed(&other)?,
         };
         let array = self.array.value.as_str();
         let count = usize::try_from(stored.get(count_name(array)).and_then(Value::as_whole)?).ok()?;
@@ -320,9 +318,15 @@ impl ItemLimit {
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
         let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        match items(operators.as_document(), &self.array.value) {
-            Items::Pushed { most: Some(most), .. } if most <= self.most => None,
-            Items::Pushed { by, .. } => Some(self.first_without_room(by)),
+        let pushed = self.pushed(&items(operators.as_document(), &self.array.value));
+        pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
+    }
+
+    /// Returns how many elements are pushed, if the result can be too long.
+    fn pushed(&self, items: &Items<'_>) -> Option<usize> {
+        match items {
+            Items::Pushed { most: Some(most), .. } if *most <= self.most => None,
+            Items::Pushed { by, .. } => Some(*by),
             Items::Kept | Items::UpTo(_) | Items::AddedToSet(_) | Items::Unclear(_) => None,
         }
     }
@@ -406,21 +410,16 @@ fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {
 
 /// Writes `{$cond: [{$isArray: "$items"}, {$size: "$items"}, 0]}`.
 fn write_item_count(w: &mut Writer<'_>, array: &str) {
-    if_array(w, array, |w, reference| w.string("$size", reference));
+    if_array(w, array, |a, items| a.nested(|w| w.string("$size", items)), |a, _| a.int32(0));
 }
 
 /// Writes whether the field is a document, or an array with one, that has a field with the name of the position.
 fn write_has_name(w: &mut Writer<'_>, array: &str, position: usize) {
-    let reference = format!("${array}");
     w.array("$anyElementTrue", |a| {
         a.nested(|w| {
             w.nested("$map", |w| {
                 w.nested("input", |w| {
-                    w.array("$cond", |a| {
-                        a.nested(|w| w.string("$isArray", &reference));
-                        a.string(&reference);
-                        a.array(|a| a.string(&reference));
-                    });
+                    if_array(w, array, |a, items| a.string(items), |a, value| a.array(|a| a.string(value)));
                 });
                 w.nested("in", |w| {
                     // The name of a field here: a path in an expression has no positions.
@@ -444,28 +443,27 @@ fn write_has_name(w: &mut Writer<'_>, array: &str, position: usize) {
     });
 }
 
-fn if_array(w: &mut Writer<'_>, array: &str, then: impl FnOnce(&mut Writer<'_>, &str)) {
+/// Writes one of two expressions, with a reference to the field: for an array, and for any other value or none.
+fn if_array(
+    w: &mut Writer<'_>,
+    array: &str,
+    then: impl FnOnce(&mut ArrayWriter<'_>, &str),
+    otherwise: impl FnOnce(&mut ArrayWriter<'_>, &str),
+) {
     let reference = format!("${array}");
     w.array("$cond", |a| {
         a.nested(|w| w.string("$isArray", &reference));
-        a.nested(|w| then(w, &reference));
-        a.int32(0);
+        then(a, &reference);
+        otherwise(a, &reference);
     });
 }
 
 /// Writes the values that the array does not contain. Like `$addToSet`, `$setDifference` adds equal ones once.
 fn write_new_items(w: &mut Writer<'_>, array: &str, added: AddedValues<'_>) {
-    let reference = format!("${array}");
     w.array("$setDifference", |a| {
         a.nested(|w| {
             w.array("$literal", |a| added.values().for_each(|value| a.value(value)));
         });
-        a.nested(|w| {
-            w.array("$cond", |a| {
-                a.nested(|w| w.string("$isArray", &reference));
-                a.string(&reference);
-                a.array(|_| {});
-            });
-        });
+        a.nested(|w| if_array(w, array, |a, items| a.string(items), |a, _| a.array(|_| {})));
     });
 }

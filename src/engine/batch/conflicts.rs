@@ -86,8 +86,7 @@ impl<'f> BatchJob<'f> {
     /// Checks what the filter of a group's statement matches, before the statement may insert.
     pub(super) async fn check_before_insert(&mut self, group: Group, port: &Port) -> Flow {
         let Some(index) = group.statements.first().copied() else { return Flow::Continue(()) };
-        let fields = self.evaluated.get(index).map(Evaluated::checked_fields).unwrap_or_default();
-        let Some(found) = self.find_match(&group, index, &fields, port).await? else { return Flow::Continue(()) };
+        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
         match (found.document(), self.evaluated.get(index)) {
             (Some(_), Some(Evaluated { only_new: Some(rejected), .. }))
             | (None, Some(Evaluated { rejected_later: Some(rejected), .. })) => {
@@ -102,8 +101,7 @@ impl<'f> BatchJob<'f> {
     /// `reply` is the reply to the statement.
     pub(super) async fn check_after(&mut self, group: Group, index: usize, reply: Vec<u8>, port: &Port) -> Flow {
         let group = Group { next_numbers: Vec::new(), ..group };
-        let fields = self.evaluated.get(index).map(Evaluated::checked_fields).unwrap_or_default();
-        let Some(found) = self.find_match(&group, index, &fields, port).await? else { return Flow::Continue(()) };
+        let Some(found) = self.find_match(&group, index, port).await? else { return Flow::Continue(()) };
         let stored = found.document();
         let rejected_later =
             self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned());
@@ -140,11 +138,11 @@ impl<'f> BatchJob<'f> {
         &mut self,
         group: &Group,
         index: usize,
-        fields: &[&str],
         port: &Port,
     ) -> Flow<Option<MatchedDocument>> {
         let Some(evaluated) = self.evaluated.get(index) else { return Flow::Continue(None) };
-        let message = self.commands(None).matching(&evaluated.statement, fields, &evaluated.measured());
+        let message =
+            self.commands(None).matching(&evaluated.statement, &evaluated.checked_fields(), &evaluated.measured());
         self.transaction_begun = true;
         let frame = port.exchange_for(CommandPurpose::MatchCheck, message).await;
         let Ok(reply) = Reply::parse(&frame) else { return close("the server's reply to a find cannot be parsed") };

@@ -136,27 +136,22 @@ impl BatchJob<'_> {
     /// value that cannot be incremented. Otherwise the error is the statement's own, and the client gets it: without
     /// the increment the statement would select another document. Returns whether the statement is sent again.
     pub(super) async fn find_cause(&mut self, group: &Group, index: usize, port: &Port) -> Flow<bool> {
-        let Some(rule) = self.evaluated.get(index).and_then(|one| one.uncounted.as_ref()).map(|one| one.rule) else {
-            return Flow::Continue(true);
-        };
-        let Some(found) = self.find_match(group, index, &rule.pattern.checked_fields(), port).await? else {
-            return Flow::Continue(false);
-        };
-        let is_cause = found.document().is_none_or(|stored| rule.pattern.stored_kind(stored) != StoredKind::Number);
+        let Some(found) = self.find_match(group, index, port).await? else { return Flow::Continue(false) };
         let Some(evaluated) = self.evaluated.get_mut(index) else { return Flow::Continue(true) };
-        let error = evaluated.uncounted.as_mut().and_then(|uncounted| uncounted.error.take());
-        let Some(error) = error else { return Flow::Continue(true) };
-        if let Some(id) = found.document().and_then(|stored| stored.get("_id"))
-            && let Operation::Update(update) = &mut evaluated.statement.operation
-        {
+        let Some(uncounted) = &mut evaluated.uncounted else { return Flow::Continue(true) };
+        let error = uncounted.error.take();
+        // If there is no document, the increment failed in the one that the upsert would insert.
+        let Some(stored) = found.document() else { return Flow::Continue(true) };
+        if uncounted.rule.pattern.stored_kind(stored) == StoredKind::Number {
+            error.iter().for_each(|error| self.merged.fail(index, error.as_document()));
+            self.stopped |= self.stops_on_error();
+            return Flow::Continue(false);
+        }
+        if let (Some(id), Operation::Update(update)) = (stored.get("_id"), &mut evaluated.statement.operation) {
             // With the condition on the version, another index may be used, which finds another document first.
             update.conditions.push(CowDocument::build(|w| w.nested("_id", |w| w.value("$eq", id))));
         }
-        if !is_cause {
-            self.merged.fail(index, error.as_document());
-            self.stopped |= self.stops_on_error();
-        }
-        Flow::Continue(is_cause)
+        Flow::Continue(true)
     }
 
     /// Returns a group with the increment again, after the stored value has become a number.

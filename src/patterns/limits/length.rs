@@ -199,22 +199,25 @@ fn write_positional_terms(a: &mut ArrayWriter<'_>, growth: &Growth<'_>) {
         });
     } else if let Some(number) = position(part.as_bytes()).filter(|number| *number > 0) {
         a.nested(|w| {
-            if_array(w, array, |w, reference| {
-                w.array("$multiply", |a| {
-                    write_number(a, element_length(part.len()));
-                    a.nested(|w| {
-                        w.array("$max", |a| {
-                            a.int32(0);
-                            a.nested(|w| {
-                                w.array("$subtract", |a| {
-                                    write_number(a, number);
-                                    a.nested(|w| w.string("$size", reference));
+            let missing = |a: &mut ArrayWriter<'_>, items: &str| {
+                a.nested(|w| {
+                    w.array("$multiply", |a| {
+                        write_number(a, element_length(part.len()));
+                        a.nested(|w| {
+                            w.array("$max", |a| {
+                                a.int32(0);
+                                a.nested(|w| {
+                                    w.array("$subtract", |a| {
+                                        write_number(a, number);
+                                        a.nested(|w| w.string("$size", items));
+                                    });
                                 });
                             });
                         });
                     });
                 });
-            });
+            };
+            if_array(w, array, missing, |a, _| a.int32(0));
         });
     }
 }

@@ -4,7 +4,7 @@ use super::kept;
 use super::{Sequence, SequenceStart};
 use crate::command::{Insert, Modification, Namespace, Operation};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer, edit};
-use crate::effect::{self, Change, ImageValue, PathOverlap, touch, touched};
+use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
 use crate::patterns::filter::remade;
 use crate::patterns::numbering::{Counter, NumberRequest, Numbering, ProvidedNumbers, Strategy};
 
@@ -109,8 +109,7 @@ impl Sequence {
     fn with_set_on_insert<'a>(&self, operators: Document<'_>, number: i64) -> CowDocument<'a> {
         let path = self.field().as_str();
         let is_other = |operator: &[u8], field: &Element<'_>| {
-            let is_target = operator == b"$rename" && field.value.as_str() == Some(path);
-            field.key != path.as_bytes() && !is_target
+            field.key != path.as_bytes() && !is_rename_target((operator, path.as_bytes(), field.value))
         };
         let others = |operator: &[u8], fields: Document<'_>, w: &mut Writer<'_>| {
             fields.elements().filter(|field| is_other(operator, field)).for_each(|field| w.element(field));

@@ -30,10 +30,9 @@ const PAUSE: Duration = Duration::from_millis(5);
 enum DetachResult {
     /// Number of documents changed; zero if the original exists again.
     Done(u64),
-    /// The server rejects a change, for instance because of a validator.
+    /// The server rejects a change, for instance because of a validator. Of several documents: each must be tried alone,
+    /// also if they conflict with other writes again and again.
     Rejected(Reply),
-    /// Several documents conflict with other writes again and again.
-    Conflicts,
 }
 
 impl Repairer<'_> {
@@ -70,15 +69,13 @@ impl Repairer<'_> {
         match self.detach_in_transaction(entry, id, copies).await? {
             DetachResult::Done(changed) => return Ok(changed),
             DetachResult::Rejected(error) if copies.len() == 1 => self.log_rejected(entry, &error),
-            DetachResult::Rejected(_) | DetachResult::Conflicts => {}
+            DetachResult::Rejected(_) => {}
         }
         let mut changed = 0;
         for copy in copies.iter().filter(|_| copies.len() > 1) {
             match self.detach_in_transaction(entry, id, std::slice::from_ref(copy)).await? {
                 DetachResult::Done(one) => changed += one,
                 DetachResult::Rejected(error) => self.log_rejected(entry, &error),
-                // A single document ends with an error.
-                DetachResult::Conflicts => {}
             }
         }
         Ok(changed)
@@ -105,7 +102,7 @@ impl Repairer<'_> {
                 || error.contains_label(UNKNOWN_TRANSACTION_COMMIT_RESULT);
             attempts += 1;
             if again && copies.len() > 1 && attempts == MAX_BATCH_ATTEMPTS {
-                return Ok(DetachResult::Conflicts);
+                return Ok(DetachResult::Rejected(doc! {"errmsg": error.to_string()}));
             }
             if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
