@@ -3,7 +3,7 @@
 //!
 //! Sockets and the clock are excluded; `compare/` measures those.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should say so at once")]
+#![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should fail at once")]
 
 use std::hint::black_box;
 

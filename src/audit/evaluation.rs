@@ -38,8 +38,8 @@ impl<'r> Audit<'r> {
 
     /// Whether rules can match such a command, see [`CommandFilter`](super::CommandFilter).
     #[must_use]
-    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        self.evaluation.wants(namespace, class, command)
+    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        self.evaluation.is_relevant(namespace, class, command)
     }
 
     /// Counts one command.
@@ -120,7 +120,7 @@ impl<'r> TrafficEvaluation<'r> {
         Self { rules, enforced, tally, confirmed: vec![0; rules.rules().len()] }
     }
 
-    pub(super) fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+    pub(super) fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         match class {
             CommandClass::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
             CommandClass::Explain | CommandClass::BulkWrite | CommandClass::DropDatabase => return true,

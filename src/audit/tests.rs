@@ -186,7 +186,9 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     let mut audit = Audit::new(&rules);
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
-        reader.parse_line(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
+        reader
+            .parse_line(line.as_bytes(), &|ns, class, command| audit.is_relevant(ns, class, command), &mut out)
+            .unwrap();
     }
     reader.finish(&mut out);
     out.iter().for_each(|recorded| audit.take(recorded));

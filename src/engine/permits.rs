@@ -1,6 +1,6 @@
 //! The permits that a message needs before it is sent, by rules with the pattern `throttle`.
 //!
-//! The engine says which rules limit a message, and under which key. The caller grants permits, keeps them until the
+//! The engine determines which rules limit a message, and under which key. The caller grants permits, keeps them until the
 //! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
 //! killCursors), and transactions after their first statement.
 

@@ -1,6 +1,6 @@
 //! Numbers that a rule assigns to statements before they are sent.
 //!
-//! A pattern only says where its numbers come from and how a statement gets one. It does not know batches: the engine
+//! A pattern only describes where its numbers come from and how a statement gets one. It does not know batches: the engine
 //! collects what the statements of a message need, requests all of it at once, and calls [`Numbering::assign`] in the
 //! order of the statements.
 

@@ -2,7 +2,7 @@
 //!
 //! A report of one application sends thousands of queries, and the requests of all others wait behind them. With a rule
 //! each application has so many permits. A command takes one before it is sent and returns it after its last reply;
-//! commands beyond them wait in order of arrival. The pattern only says which permits a command needs:
+//! commands beyond them wait in order of arrival. The pattern only determines which permits a command needs:
 //! `crate::engine::permits` asks for them, and `crate::proxy` keeps them.
 
 use std::num::NonZeroU32;

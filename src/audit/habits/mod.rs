@@ -144,7 +144,7 @@ impl SeenWrite<'_> {
 impl Habits {
     /// Whether a command is relevant: it reads or writes application data.
     #[must_use]
-    pub fn wants(namespace: Namespace<'_>, class: CommandClass) -> bool {
+    pub fn is_relevant(namespace: Namespace<'_>, class: CommandClass) -> bool {
         let is_relevant = matches!(
             class,
             CommandClass::Insert
@@ -190,7 +190,7 @@ impl HabitCounts {
             return;
         };
         let class = classify(first.key);
-        if !Habits::wants(Namespace { database, collection }, class) {
+        if !Habits::is_relevant(Namespace { database, collection }, class) {
             return;
         }
         let namespace = format!("{database}.{collection}");

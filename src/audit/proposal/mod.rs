@@ -178,8 +178,9 @@ pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<u64>)>);
 impl CandidateEvaluation<'_> {
     /// Whether a candidate can match such a command, or it shows what is stored.
     #[must_use]
-    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        Habits::wants(namespace, class) || self.evaluations.iter().any(|one| one.wants(namespace, class, command))
+    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        Habits::is_relevant(namespace, class)
+            || self.evaluations.iter().any(|one| one.is_relevant(namespace, class, command))
     }
 
     /// Counts one command.
@@ -190,7 +191,7 @@ impl CandidateEvaluation<'_> {
                 Part::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
                 Part::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
-                        if Habits::wants(namespace, class) && class != CommandClass::Aggregate =>
+                        if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
                     {
                         Some(namespace.to_string())
                     }

@@ -13,7 +13,7 @@ pub struct OwnHello {
     pub request_id: i32,
     /// It is an OP_QUERY, so the reply is an OP_REPLY.
     pub is_query: bool,
-    /// It uses an older name (isMaster), so the reply says `ismaster`.
+    /// It uses an older name (isMaster), so the reply has `ismaster`.
     pub is_legacy: bool,
     /// The client asks whether the server knows `hello`.
     pub hello_ok: bool,
