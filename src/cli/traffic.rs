@@ -15,7 +15,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::entries::{FileKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
-use crate::audit::report::ReportSource;
+use crate::audit::report::TrafficFile;
 use crate::audit::{RecordedCommand, Unreadable, profile};
 use crate::command::{CommandClass, Namespace};
 
@@ -46,12 +46,12 @@ type Faults = Vec<(u64, Option<String>)>;
 ///
 /// # Errors
 /// A file cannot be opened or read, or its kind is unknown.
-pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<ReportSource>)> {
+pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<TrafficFile>)> {
     let progress = progress(files)?;
     let (consumer, faults, mut sources) = std::thread::scope(|scope| {
         let (queue, batches) = sync_channel(QUEUE);
         let running = scope.spawn(move || work(consumer, &batches, files.len()));
-        let read: Result<Vec<ReportSource>> = files
+        let read: Result<Vec<TrafficFile>> = files
             .iter()
             .enumerate()
             .map(|(source, path)| {
@@ -89,7 +89,7 @@ fn read_file(
     path: &Path,
     queue: &SyncSender<EntryBatch>,
     progress: &ProgressBar,
-) -> Result<ReportSource> {
+) -> Result<TrafficFile> {
     let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
     let kind = entries.kind;
     let mut batch = Vec::new();

@@ -5,9 +5,9 @@
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::ClientState;
+use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::decision::{Incoming, Undecided, reject_command, require_users};
 use super::definitions::evaluates_in;
-use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;

@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use super::ClientState;
+use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::read_users;
 use super::decision::{Incoming, reject_command};
-use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::explain::explained;
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};

@@ -53,7 +53,7 @@ pub trait Numbering: Debug + Sync {
 /// A request for numbers of a counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumberRequest {
-    pub counter: Counter,
+    pub counter: CounterId,
     /// The count of numbers that the message needs.
     pub count: u32,
     /// Numbers that the message already contains; the service does not issue them any more.
@@ -65,7 +65,7 @@ pub struct NumberRequest {
 
 /// The counter document `{_id: id, seq: last number issued}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Counter {
+pub struct CounterId {
     pub database: String,
     pub collection: String,
     pub id: String,

@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::{Applicability, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
-    self, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm,
-    ValueForm, WholeNumber,
+    self, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT,
+    TextSchema, ValueSchema, WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 
@@ -127,9 +127,9 @@ impl Throttle {
 #[derive(Clone, Copy, Debug)]
 struct Rate;
 
-impl DescribeForm for Rate {
-    fn form(&self) -> ValueForm {
-        ValueForm::Text(TextForm::matching("^0*[1-9][0-9]{0,6}/s$"))
+impl DescribeSchema for Rate {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Text(TextSchema::matching("^0*[1-9][0-9]{0,6}/s$"))
     }
 }
 

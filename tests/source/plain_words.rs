@@ -217,6 +217,21 @@ fn exceptions_are_needed() {
     }
 }
 
+/// A name in the vocabulary that the code no longer has misleads more than none.
+#[test]
+fn the_vocabulary_names_what_the_code_has() {
+    let architecture = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("ARCHITECTURE.md")).unwrap();
+    let vocabulary = architecture.split("## Vocabulary").nth(1).unwrap().split("\n## ").next().unwrap();
+    let quoted = vocabulary.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_type = |name: &&str| name.starts_with(char::is_uppercase) && name.chars().all(char::is_alphanumeric);
+    let names: Vec<&str> = quoted.flat_map(|path| path.split("::")).filter(is_type).collect();
+    assert!(names.len() > 10, "{names:?}");
+    let code: Vec<String> = sources().into_iter().map(|(_, text)| text).collect();
+    let has = |name: &str| code.iter().any(|text| text.split(|c: char| !c.is_alphanumeric()).any(|word| word == name));
+    let missing: Vec<_> = names.into_iter().filter(|name| !has(name)).collect();
+    assert!(missing.is_empty(), "not in the code: {missing:?}");
+}
+
 /// `OwedReplies::next_stamp` is `owed`, `replies`, `next`, `stamp`.
 #[test]
 fn names_are_split_into_words() {

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use self::verdict::CandidateEffect;
-use super::evaluation::{Part, TrafficEvaluation};
+use super::evaluation::{AuditedCommand, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
 use super::recorded::RecordedCommand;
 use super::tally::AuditTally;
 use super::target::target;
 use crate::command::{CommandClass, Namespace};
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::rules::RuleSet;
 use crate::text::one_line;
 
@@ -186,10 +186,10 @@ impl CandidateEvaluation<'_> {
     /// Counts one command.
     pub fn take(&mut self, recorded: &RecordedCommand) {
         let Self { evaluations, by_namespace, stored } = self;
-        stored.follow(recorded, |part, stored| {
+        stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
-                Part::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
-                Part::Command(command) => match target(command.as_document()) {
+                AuditedCommand::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
+                AuditedCommand::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
                         if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
                     {
@@ -352,7 +352,7 @@ fn comment(out: &mut String, indentation: &str, line: &str) {
 
 fn load(rules: &str) -> Option<RuleSet> {
     let text = format!("{OPENING}{rules}");
-    RuleSet::from_sources(vec![Source { name: "suggest".to_owned(), text }]).ok()
+    RuleSet::from_sources(vec![SourceFile { name: "suggest".to_owned(), text }]).ok()
 }
 
 /// `orders-replacement`

@@ -1,6 +1,7 @@
 //! docward's own reply to a client's hello, made of the member's last reply to docward's monitor.
 
-use super::{HandshakeError, negotiation, unwrapped};
+use super::request::unwrapped;
+use super::{HandshakeError, negotiation};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};

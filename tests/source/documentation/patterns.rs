@@ -8,7 +8,7 @@ use super::{blocks, root};
 const SECTIONS: [(&str, &[&str]); 6] = [
     ("Keys", &["| key | type | required or default | meaning |"]),
     ("Before and after", &["|---|---|"]),
-    ("What the application sees", &["code", "`insertedId`", "docward"]),
+    ("What the application sees", &["code", "`insertedId`"]),
     ("What you need", &["index", "documents", "user"]),
     ("Limits", &["- "]),
     ("Adopt it, and go back", &["`mode: shadow`", "audit", "To go back, "]),
@@ -30,8 +30,8 @@ fn faults(name: &str, page: &str) -> Vec<String> {
     let Some(problem) = first.strip_prefix(&format!("# {name}\n\n**The problem.** ")) else {
         return vec!["it does not begin with its name and the problem".to_owned()];
     };
-    let problem = problem.split("\n\n").next().unwrap().split(" Examples: ").next().unwrap();
-    let sentences = problem.split_whitespace().filter(|word| word.ends_with(['.', ':', ';'])).count();
+    let problem = problem.split("\n\n").next().unwrap().split("Examples:").next().unwrap();
+    let sentences = problem.split_whitespace().filter(|word| word.ends_with('.')).count();
     if sentences > MAX_SENTENCES {
         faults.push(format!("the problem has {sentences} sentences"));
     }
