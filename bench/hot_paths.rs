@@ -3,13 +3,13 @@
 //!
 //! Sockets and the clock are excluded; `compare/` measures those.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should say so at once")]
+#![allow(clippy::unwrap_used, reason = "a benchmark whose preparation fails should fail at once")]
 
 use std::hint::black_box;
 
 use bson::{Document, doc};
 use docward::command::{Command, WriteBatch, WriteForm};
-use docward::config::Source;
+use docward::config::SourceFile;
 use docward::engine::lookup::{Lookup, LookupResult};
 use docward::engine::{ClientState, Input, Now, Plan, Privileges, Step, Triage, triage};
 use docward::rules::RuleSet;
@@ -111,7 +111,7 @@ fn person() -> Document {
 }
 
 fn rule_set(texts: &[String]) -> RuleSet {
-    let source = |text: &String| Source { name: "bench.yaml".to_owned(), text: text.clone() };
+    let source = |text: &String| SourceFile { name: "bench.yaml".to_owned(), text: text.clone() };
     RuleSet::from_sources(texts.iter().filter(|text| !text.is_empty()).map(source).collect()).unwrap()
 }
 

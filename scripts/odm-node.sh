@@ -13,7 +13,7 @@ if [[ -d "$environment" ]]; then
 fi
 
 begin npm-odm
-say "installing the ODMs for Node (once)"
+report "installing the ODMs for Node (once)"
 mkdir "$scratch/environment"
 cp "$packages" "$scratch/environment"
 npm_install "$scratch/environment"

@@ -17,7 +17,7 @@ needs_pip
 
 begin pymongo-suite
 
-say "fetching the source of pymongo $version (about 3 MB, once)"
+report "fetching the source of pymongo $version (about 3 MB, once)"
 pip_download "$scratch" --no-binary pymongo "pymongo==$version" ||
     fail "pip could not download pymongo==$version, see above"
 

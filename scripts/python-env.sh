@@ -24,7 +24,7 @@ begin python
 
 # The environment has no pip, because ensurepip is a separate package in Debian; the pip outside installs into it. It
 # does not depend on its own path as long as modules run with `python -m`, so it can be renamed when it is complete.
-say "making a Python environment for the tests (once)"
+report "making a Python environment for the tests (once)"
 python3 -m venv --without-pip "$scratch/environment" >&2 ||
     fail "python3 -m venv failed, see above (on Debian: apt-get install python3-venv)"
 packages=$("$scratch/environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')

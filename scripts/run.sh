@@ -35,7 +35,7 @@ introduce() {
 TEXT
 }
 
-say() { printf 'run.sh: %s\n' "$*" >&2; }
+report() { printf 'run.sh: %s\n' "$*" >&2; }
 
 free_port() {
     python3 - "$1" <<'PYTHON'
@@ -86,7 +86,7 @@ mongod_port=$(free_port 27017)
 docward_port=$(free_port 27018)
 
 # setsid: the terminal's Ctrl-C reaches only this script, so that cleanup controls the order.
-say "starting mongod on 127.0.0.1:$mongod_port"
+report "starting mongod on 127.0.0.1:$mongod_port"
 setsid "$mongod" --replSet rs0 --bind_ip 127.0.0.1 --port "$mongod_port" --dbpath "$scratch/data" \
     --logpath "$scratch/mongod.log" --nounixsocket --wiredTigerCacheSizeGB 0.25 --oplogSize 256 \
     </dev/null >/dev/null &
@@ -117,19 +117,19 @@ while True:
     time.sleep(0.05)
 PYTHON
 then
-    say "mongod did not become a primary; the end of its log:"
+    report "mongod did not become a primary; the end of its log:"
     tail -n 20 "$scratch/mongod.log" >&2 || true
     exit 1
 fi
 
-say "starting docward on 127.0.0.1:$docward_port"
+report "starting docward on 127.0.0.1:$docward_port"
 setsid "$docward" serve --listen "127.0.0.1:$docward_port" \
     --upstream "mongodb://127.0.0.1:$mongod_port/?replicaSet=rs0" --rules rules/ \
     </dev/null >"$scratch/docward.out" &
 docward_pid=$!
 until grep -q '^listening on ' "$scratch/docward.out"; do
     if ! kill -0 "$docward_pid" 2>/dev/null; then
-        say "docward did not start, see above"
+        report "docward did not start, see above"
         exit 1
     fi
     sleep 0.1
@@ -138,7 +138,7 @@ done
 introduce "127.0.0.1:$docward_port"
 
 wait -n "$mongod_pid" "$docward_pid" || true
-kill -0 "$docward_pid" 2>/dev/null || { say "docward stopped, see above"; exit 1; }
-say "mongod stopped; the end of its log:"
+kill -0 "$docward_pid" 2>/dev/null || { report "docward stopped, see above"; exit 1; }
+report "mongod stopped; the end of its log:"
 tail -n 20 "$scratch/mongod.log" >&2
 exit 1

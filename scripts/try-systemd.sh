@@ -5,9 +5,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-say() { printf 'try-systemd.sh: %s\n' "$*" >&2; }
+report() { printf 'try-systemd.sh: %s\n' "$*" >&2; }
 skip() {
-    say "skipped: $*"
+    report "skipped: $*"
     exit
 }
 
@@ -42,7 +42,7 @@ trap 'exit 129' HUP
 
 mkdir -p "$cache"
 if [[ ! -e "$debian" ]]; then
-    say "unpacking Debian 12 (once)"
+    report "unpacking Debian 12 (once)"
     mmdebstrap --quiet --format=tar --variant=minbase --include="$packages" bookworm "$debian.$$"
     mv "$debian.$$" "$debian"
 fi
@@ -99,7 +99,7 @@ booted || skip "systemd did not come up within a minute: $(tail -n 1 "$scratch/c
 
 inside systemctl start mongod-test dnsmasq-test
 if ! inside python3 /opt/test/test_service.py /opt/test/docward-{1,2}.deb; then
-    say "the end of the journal:"
+    report "the end of the journal:"
     inside journalctl --no-pager --lines 60 --output short-precise >&2
     exit 1
 fi

@@ -21,6 +21,7 @@ pub mod config;
 pub mod document;
 pub mod effect;
 pub mod engine;
+mod fnv;
 pub mod histogram;
 #[cfg(feature = "io")]
 pub mod otlp;

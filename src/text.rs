@@ -31,7 +31,7 @@ pub(crate) fn io_reason(error: &io::Error) -> String {
         | ErrorKind::HostUnreachable
         | ErrorKind::NetworkUnreachable
         | ErrorKind::TimedOut
-            // An error that docward or a library made says more.
+            // An error that docward or a library made contains more.
             if error.raw_os_error().is_some() || kind == ErrorKind::TimedOut =>
         {
             kind.to_string()

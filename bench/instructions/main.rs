@@ -102,7 +102,7 @@ fn compare(counts: &[(&str, f64)]) -> Result<ExitCode> {
         println!("{count:>10.0} {change:>10} {}{name}", if worse { "SLOWER " } else { "" });
     }
     if slower {
-        eprintln!("slower than bench/instructions/expected.txt says; if that is wanted: make instructions STORE=1");
+        eprintln!("more than bench/instructions/expected.txt has; if that is intended: make instructions STORE=1");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)

@@ -14,7 +14,7 @@ pub mod traffic;
 
 use bson::RawDocument;
 use docward::command::{Command, EncodeOptions, Reply, StatementPart, WriteBatch, WriteForm, classify};
-use docward::config::{Report, Source};
+use docward::config::{Report, SourceFile};
 use docward::document::{Document, Kind, Path, Value, edit, peek};
 use docward::engine::handshake::negotiation::Negotiation;
 use docward::engine::handshake::{AddressMap, HelloReply, Presentation, rewrite_request};
@@ -156,5 +156,5 @@ pub fn rules(bytes: &[u8]) {
 }
 
 pub fn load(text: &str) -> Result<RuleSet, Report> {
-    RuleSet::from_sources(vec![Source { name: "rules.yaml".into(), text: text.into() }])
+    RuleSet::from_sources(vec![SourceFile { name: "rules.yaml".into(), text: text.into() }])
 }

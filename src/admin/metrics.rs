@@ -42,7 +42,7 @@ fn scrape(sources: &ResponseData) -> Response {
 
 impl fmt::Debug for ResponseData {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sources").field("settings", &self.settings).finish_non_exhaustive()
+        f.debug_struct("SourceFiles").field("settings", &self.settings).finish_non_exhaustive()
     }
 }
 
@@ -112,15 +112,8 @@ impl ResponseData {
 
     fn certificates(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
         let certificates = self.admin_context.certificates();
-        metrics.family(
-            ("certificate_expiry_timestamp", "When docward's own certificates expire", Some(&Unit::Seconds)),
-            MetricType::Gauge,
-            |family| {
-                certificates
-                    .iter()
-                    .try_for_each(|(side, end)| family.encode_family(&[("side", *side)])?.encode_gauge(&(*end as f64)))
-            },
-        )
+        let ends = certificates.iter().map(|(side, end)| ([("side", *side)], *end as f64));
+        metrics.seconds("certificate_expiry_timestamp", "When docward's own certificates expire", ends)
     }
 
     fn members(&self, metrics: &mut MetricsWriter<'_>) -> fmt::Result {
@@ -131,16 +124,10 @@ impl ResponseData {
             .iter()
             .map(|member| ([("member", member.name.as_str())], u64::from(member.role == Some("primary"))));
         metrics.gauges("member_primary", "1 for a member that reports to be primary", primary)?;
-        metrics.family(
-            ("member_lag", "How far a secondary is behind the primary", Some(&Unit::Seconds)),
-            MetricType::Gauge,
-            |family| {
-                let known = members.iter().filter_map(|member| Some((member.name.as_str(), member.lag?)));
-                known.into_iter().try_for_each(|(member, lag)| {
-                    family.encode_family(&[("member", member)])?.encode_gauge(&(lag as f64 / MILLISECONDS))
-                })
-            },
-        )?;
+        let lag = members
+            .iter()
+            .filter_map(|member| Some(([("member", member.name.as_str())], member.lag? as f64 / MILLISECONDS)));
+        metrics.seconds("member_lag", "How far a secondary is behind the primary", lag)?;
         let open = members.iter().map(|member| ([("member", member.name.as_str())], member.connections as u64));
         metrics.gauges("member_connections", "Client connections through the member's listener", open)
     }
@@ -182,16 +169,8 @@ impl ResponseData {
         };
         let waiting = by_member(|pool| u64::try_from(pool.waiting).unwrap_or(u64::MAX));
         metrics.gauges("pool_waiting_requests", "Requests that wait for a server connection", waiting)?;
-        metrics.family(
-            ("pool_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
-            MetricType::Gauge,
-            |family| {
-                pools.iter().try_for_each(|pool| {
-                    let labels = [("member", pool.member.as_str())];
-                    family.encode_family(&labels)?.encode_gauge(&pool.oldest_wait.as_secs_f64())
-                })
-            },
-        )?;
+        let oldest = pools.iter().map(|pool| ([("member", pool.member.as_str())], pool.oldest_wait.as_secs_f64()));
+        metrics.seconds("pool_oldest_wait", "How long the oldest of them has waited", oldest)?;
         metrics.counters("pool_opened", "Server connections opened for pools", by_member(|pool| pool.opened))?;
         metrics.counters("pool_closed", "Server connections that left their pools", by_member(|pool| pool.closed))?;
         let rejected = by_member(|pool| pool.overloaded);
@@ -210,16 +189,8 @@ impl ResponseData {
         };
         metrics.gauges("throttle_held_permits", "Commands in progress that hold a permit", by_rule(|one| one.held))?;
         metrics.gauges("throttle_waiting", "Commands that wait for a permit", by_rule(|one| one.waiting))?;
-        metrics.family(
-            ("throttle_oldest_wait", "How long the oldest of them has waited", Some(&Unit::Seconds)),
-            MetricType::Gauge,
-            |family| {
-                permits.iter().try_for_each(|one| {
-                    let labels = [("rule", one.rule.as_str())];
-                    family.encode_family(&labels)?.encode_gauge(&one.oldest_wait.as_secs_f64())
-                })
-            },
-        )?;
+        let oldest = permits.iter().map(|one| ([("rule", one.rule.as_str())], one.oldest_wait.as_secs_f64()));
+        metrics.seconds("throttle_oldest_wait", "How long the oldest of them has waited", oldest)?;
         let by_mode = |counts: fn(&PermitStatus) -> [(&'static str, u64); 2]| {
             permits.iter().flat_map(move |one| {
                 counts(one).map(|(mode, count)| ([("rule", one.rule.as_str()), ("mode", mode)], count))
@@ -265,18 +236,11 @@ impl ResponseData {
             ([("rule", worker.rule.as_str()), ("pattern", worker.pattern)], u64::from(works))
         });
         metrics.gauges("worker", "1 for a rule whose background work this process does", works)?;
-        metrics.family(
-            ("worker_lag", "Time since the last change that the worker has processed", Some(&Unit::Seconds)),
-            MetricType::Gauge,
-            |family| {
-                workers.iter().try_for_each(|worker| match worker.state {
-                    WorkerState::Works { lag } => {
-                        family.encode_family(&[("rule", worker.rule.as_str())])?.encode_gauge(&lag.as_secs_f64())
-                    }
-                    WorkerState::Waits | WorkerState::Fails(_) => Ok(()),
-                })
-            },
-        )?;
+        let lag = workers.iter().filter_map(|worker| match worker.state {
+            WorkerState::Works { lag } => Some(([("rule", worker.rule.as_str())], lag.as_secs_f64())),
+            WorkerState::Waits | WorkerState::Fails(_) => None,
+        });
+        metrics.seconds("worker_lag", "Time since the last change that the worker has processed", lag)?;
         let by_rule = |value: fn(&WorkerStatus) -> u64| {
             workers.iter().map(move |worker| ([("rule", worker.rule.as_str())], value(worker)))
         };

@@ -48,6 +48,18 @@ impl MetricsWriter<'_> {
         })
     }
 
+    /// Gauges of durations; `name` is without `_seconds`.
+    pub(super) fn seconds<L: EncodeLabelSet>(
+        &mut self,
+        name: &str,
+        help: &str,
+        values: impl IntoIterator<Item = (L, f64)>,
+    ) -> fmt::Result {
+        self.family((name, help, Some(&Unit::Seconds)), MetricType::Gauge, |family| {
+            values.into_iter().try_for_each(|(labels, value)| family.encode_family(&labels)?.encode_gauge(&value))
+        })
+    }
+
     pub(super) fn counter(&mut self, name: &str, help: &str, count: u64) -> fmt::Result {
         self.family((name, help, None), MetricType::Counter, |family| write_count(family, count))
     }

@@ -38,15 +38,15 @@ impl<'r> Audit<'r> {
 
     /// Whether rules can match such a command, see [`CommandFilter`](super::CommandFilter).
     #[must_use]
-    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        self.evaluation.wants(namespace, class, command)
+    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        self.evaluation.is_relevant(namespace, class, command)
     }
 
     /// Counts one command.
     pub fn take(&mut self, recorded: &RecordedCommand) {
         self.evaluation.count_command(recorded);
         let evaluation = &mut self.evaluation;
-        self.stored.follow(recorded, |part, stored| evaluation.take(part, recorded, stored));
+        self.stored.evaluate_and_apply(recorded, |part, stored| evaluation.take(part, recorded, stored));
     }
 
     /// The counts.
@@ -58,17 +58,21 @@ impl<'r> Audit<'r> {
 
 /// A command with at most one statement, or what is known of a hidden one.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Part<'c> {
+pub(super) enum AuditedCommand<'c> {
     Command(&'c CowDocument<'static>),
     Hidden(&'c Hidden),
 }
 
 impl KnownDocuments {
     /// Calls `evaluate` with each statement of a command, and then carries the statement out.
-    pub(super) fn follow(&mut self, recorded: &RecordedCommand, mut evaluate: impl FnMut(Part<'_>, &Self)) {
+    pub(super) fn evaluate_and_apply(
+        &mut self,
+        recorded: &RecordedCommand,
+        mut evaluate: impl FnMut(AuditedCommand<'_>, &Self),
+    ) {
         let command = match &recorded.content {
             RecordedContent::Hidden(hidden) => {
-                evaluate(Part::Hidden(hidden), self);
+                evaluate(AuditedCommand::Hidden(hidden), self);
                 if hidden.class != CommandClass::Insert {
                     self.forget(&format!("{}.{}", hidden.database, hidden.collection));
                 }
@@ -78,11 +82,11 @@ impl KnownDocuments {
         };
         let mut each = statements(command.as_document()).peekable();
         if each.peek().is_none() {
-            evaluate(Part::Command(command), self);
+            evaluate(AuditedCommand::Command(command), self);
             return self.carry_out(command.as_document(), recorded, true);
         }
         for one in each {
-            evaluate(Part::Command(&one), self);
+            evaluate(AuditedCommand::Command(&one), self);
             self.carry_out(one.as_document(), recorded, false);
         }
     }
@@ -120,7 +124,7 @@ impl<'r> TrafficEvaluation<'r> {
         Self { rules, enforced, tally, confirmed: vec![0; rules.rules().len()] }
     }
 
-    pub(super) fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+    pub(super) fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
         match class {
             CommandClass::Aggregate if has(command, b"$out") || has(command, b"$merge") => return true,
             CommandClass::Explain | CommandClass::BulkWrite | CommandClass::DropDatabase => return true,
@@ -137,10 +141,10 @@ impl<'r> TrafficEvaluation<'r> {
         self.tally.users_unknown |= recorded.client.users.is_none();
     }
 
-    pub(super) fn take(&mut self, part: Part<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
-        match part {
-            Part::Command(command) => self.statement(command, recorded, stored),
-            Part::Hidden(hidden) => self.hidden(hidden, &recorded.client),
+    pub(super) fn take(&mut self, command: AuditedCommand<'_>, recorded: &RecordedCommand, stored: &KnownDocuments) {
+        match command {
+            AuditedCommand::Command(command) => self.statement(command, recorded, stored),
+            AuditedCommand::Hidden(hidden) => self.hidden(hidden, &recorded.client),
         }
     }
 
@@ -241,8 +245,8 @@ impl<'r> TrafficEvaluation<'r> {
         let has_outcome = |rule: &Rule| dry_run.outcomes.iter().any(|outcome| outcome.rule == rule.id);
         // Later rules do not evaluate a rejected statement.
         let rejecting = dry_run.outcomes.iter().find(|outcome| outcome.kind == OutcomeKind::Reject);
-        let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.phase());
-        let is_evaluated = |rule: &Rule| last.is_none_or(|last| rule.pattern.phase() <= last);
+        let last = rejecting.map(|outcome| rules.rule(outcome.rule).pattern.evaluation_order());
+        let is_evaluated = |rule: &Rule| last.is_none_or(|last| rule.pattern.evaluation_order() <= last);
         let passed_by = |rule: &&Rule| {
             evaluates_statement(rule, namespace, class, kind) && is_evaluated(rule) && !has_outcome(rule)
         };

@@ -5,9 +5,9 @@ use std::collections::{HashMap, HashSet, VecDeque};
 
 use super::ReplySummary;
 use super::matching::matches;
-use super::recorded::fnv_hash;
 use super::write::{AuditedWrite, WriteAction, id_of};
 use crate::document::{Document, Element, Kind, OwnedValue, Path, PathLookup, Value, edit};
+use crate::fnv::hash_of;
 
 /// The most documents known of one collection; then the oldest are dropped.
 const MAX_DOCUMENTS: usize = 5000;
@@ -110,7 +110,7 @@ impl<'s> KnownDocument<'s> {
 pub(super) fn key(namespace: &str, id: Value<'_>) -> u64 {
     let number = id.as_integer().filter(|_| id.kind.is_number()).map(i64::to_le_bytes);
     let bytes = number.as_ref().map_or(id.bytes, |bytes| bytes.as_slice());
-    fnv_hash(&[namespace.as_bytes(), &[0, u8::from(number.is_some())], bytes].concat())
+    hash_of(&[namespace.as_bytes(), &[0, u8::from(number.is_some())], bytes].concat())
 }
 
 impl KnownDocuments {
@@ -138,7 +138,7 @@ impl KnownDocuments {
     pub(super) fn note_read(&mut self, namespace: &str, command: Document<'_>, connection: u64) {
         self.tick += 1;
         let filter = command.get("filter").and_then(Value::as_document);
-        let key = filter.and_then(id_of).map_or_else(|| fnv_hash(namespace.as_bytes()), |id| key(namespace, id));
+        let key = filter.and_then(id_of).map_or_else(|| hash_of(namespace.as_bytes()), |id| key(namespace, id));
         if self.reads.len() >= MAX_READERS && !self.reads.contains_key(&connection) {
             self.reads.clear();
         }
@@ -161,7 +161,7 @@ impl KnownDocuments {
     pub(super) fn is_changed_since_read(&self, namespace: &str, filter: Document<'_>, connection: u64) -> bool {
         let Some(known) = self.selected(namespace, filter) else { return false };
         let Some(changed) = known.document.changed else { return false };
-        let collection = fnv_hash(namespace.as_bytes());
+        let collection = hash_of(namespace.as_bytes());
         let reads = self.reads.get(&connection);
         // A read of other documents of the collection may have returned this one too.
         let other = reads.and_then(|reads| reads.iter().rev().find(|(read, _)| *read == collection));

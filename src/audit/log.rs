@@ -13,11 +13,12 @@ use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, fnv_hash,
-    head, hidden, joined, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
+    joined, statement,
 };
 use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;
+use crate::fnv::hash_of;
 use crate::shell;
 
 /// The most statements of one command held until its COMMAND line arrives; a longer batch is released in parts.
@@ -108,7 +109,7 @@ impl LogReader {
         let line: LogLine<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
         let Some((namespace, command)) = Namespace::parse(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
         let read = LineContent {
-            client: Client { app: line.attr.app, users: None, connection: fnv_hash(line.ctx.as_bytes()) },
+            client: Client { app: line.attr.app, users: None, connection: hash_of(line.ctx.as_bytes()) },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),
             took: line.attr.took,
             namespace,

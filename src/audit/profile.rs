@@ -9,11 +9,12 @@ use serde_json::value::RawValue;
 
 use super::log::milliseconds;
 use super::recorded::{
-    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, fnv_hash,
-    head, hidden, joined, statement,
+    Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
+    joined, statement,
 };
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document};
+use crate::fnv::hash_of;
 use crate::shell;
 
 #[derive(Deserialize)]
@@ -73,7 +74,7 @@ pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<Recorde
         }
     };
     let users = entry.users.map(|users| users.into_iter().map(|user| (user.db, user.user)).collect());
-    let client = Client { app: entry.app, users, connection: fnv_hash(entry.client.unwrap_or_default().as_bytes()) };
+    let client = Client { app: entry.app, users, connection: hash_of(entry.client.unwrap_or_default().as_bytes()) };
     out.push(RecordedCommand {
         client,
         milliseconds: entry.ts.as_ref().and_then(date),

@@ -168,9 +168,3 @@ pub(super) fn head(json: &str) -> Option<(CommandClass, Option<&str>)> {
     let target = value.strip_prefix('"').and_then(|text| text.split_once('"')).map(|(target, _)| target);
     Some((classify(name.as_bytes()), target))
 }
-
-/// The 64-bit FNV-1a hash of `name`, the same in every run.
-pub(super) fn fnv_hash(name: &[u8]) -> u64 {
-    let mix = |hash: u64, byte: &u8| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-    name.iter().fold(0xcbf2_9ce4_8422_2325, mix)
-}

@@ -14,7 +14,7 @@ const SHOWN: usize = 5;
 
 /// A file that was read.
 #[derive(Debug, Clone, Default)]
-pub struct ReportSource {
+pub struct TrafficFile {
     pub name: String,
     /// "mongod log", "system.profile", "capture"
     pub kind: &'static str,
@@ -25,7 +25,7 @@ pub struct ReportSource {
     pub note: Option<String>,
 }
 
-impl ReportSource {
+impl TrafficFile {
     /// "2 entries cannot be read"; `None` if all can be.
     #[must_use]
     pub fn unreadable(&self) -> Option<String> {
@@ -39,9 +39,9 @@ impl ReportSource {
 
 /// `{sources, from, to, commands, rules, notes}`
 #[must_use]
-pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> Value {
+pub fn to_json(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> Value {
     let time = |milliseconds: i64| bson::DateTime::from_millis(milliseconds).try_to_rfc3339_string().ok();
-    let source = |source: &ReportSource| {
+    let source = |source: &TrafficFile| {
         json!({
             "file": source.name,
             "kind": source.kind,
@@ -73,7 +73,7 @@ fn rule_json(rule: &Rule, tally: &RuleTally) -> Value {
 
 /// The table, then the applications and examples of each rule.
 #[must_use]
-pub fn to_text(tally: &AuditTally, rules: &RuleSet, sources: &[ReportSource]) -> String {
+pub fn to_text(tally: &AuditTally, rules: &RuleSet, sources: &[TrafficFile]) -> String {
     let mut out = String::new();
     for source in sources {
         let unreadable = source.unreadable().map(|text| format!(", {text}")).unwrap_or_default();

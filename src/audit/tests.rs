@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::log::LogReader;
 use super::*;
 use crate::command::{CommandClass, Namespace};
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::document::Document;
 use crate::rules::RuleSet;
 use crate::shell::render_unbroken;
@@ -177,7 +177,7 @@ fn a_record_is_read_as_it_was_written() {
 
 fn rules(pattern: &str) -> RuleSet {
     let text = format!("version: 1\nrules:\n  - name: r\n    namespace: d.c\n    {pattern}\n");
-    RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text }]).unwrap()
+    RuleSet::from_sources(vec![SourceFile { name: "r.yaml".to_owned(), text }]).unwrap()
 }
 
 /// The counts of a rule for a log: rejected, rewritten, cannot tell, passed.
@@ -186,7 +186,9 @@ fn counts(pattern: &str, lines: &[String]) -> (u64, u64, u64, u64) {
     let mut audit = Audit::new(&rules);
     let (mut reader, mut out) = (LogReader::default(), Vec::new());
     for line in lines {
-        reader.parse_line(line.as_bytes(), &|ns, class, command| audit.wants(ns, class, command), &mut out).unwrap();
+        reader
+            .parse_line(line.as_bytes(), &|ns, class, command| audit.is_relevant(ns, class, command), &mut out)
+            .unwrap();
     }
     reader.finish(&mut out);
     out.iter().for_each(|recorded| audit.take(recorded));
@@ -333,7 +335,7 @@ fn proposed_for(traffic: &[RecordedCommand]) -> String {
         proposal.remove_breaking(tally);
     }
     let text = proposal.to_text(&["a.log".to_owned()]);
-    let loaded = RuleSet::from_sources(vec![Source { name: "s.yaml".to_owned(), text: text.clone() }]);
+    let loaded = RuleSet::from_sources(vec![SourceFile { name: "s.yaml".to_owned(), text: text.clone() }]);
     assert!(loaded.is_ok() || text.contains("No rule proposed"), "{text}\n{}", loaded.unwrap_err());
     text
 }

@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, TrafficWorker};
+use super::traffic::{self, TrafficConsumer};
 use super::{Format, fail, load_rules};
 use crate::audit::{Audit, RecordedCommand, report};
 use crate::command::{CommandClass, Namespace};
@@ -44,9 +44,9 @@ pub(super) fn run(arguments: &Arguments) -> ExitCode {
     print(text.as_bytes()).into()
 }
 
-impl TrafficWorker for Audit<'_> {
-    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        Audit::wants(self, namespace, class, command)
+impl TrafficConsumer for Audit<'_> {
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        Audit::is_relevant(self, namespace, class, command)
     }
 
     fn take(&mut self, recorded: &RecordedCommand) {

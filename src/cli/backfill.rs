@@ -26,7 +26,7 @@ pub struct Arguments {
 /// Exits with 0 if everything was set that can be set; with 1 if the server rejected a write or cannot be used.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let Arguments { rule, dry_run, connection } = arguments;
-    connection.run_for(&rule, &rule, dry_run, async |job| {
+    connection.run_for(&rule, &rule, dry_run, async |input| {
         let (mut steps, mut rejected) = (0, 0);
         let mut shown = Lines::default();
         let report = |filled: &Filled| {
@@ -35,15 +35,15 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
             rejected += filled.rejected;
         };
         let progress = |progress: &_| shown.show(progress);
-        let done = backfill(&job.service, &job.rules, job.rule(), job.dry_run, report, progress).await;
+        let done = backfill(&input.service, &input.rules, input.rule(), input.dry_run, report, progress).await;
         match done {
             Err(text) => return fail(&text, 1),
             Ok(()) if rejected > 0 => return fail("the server rejected some writes", 1),
             Ok(()) => {}
         }
-        match (steps, job.dry_run) {
+        match (steps, input.dry_run) {
             (0, _) => {
-                let pattern = job.rule().pattern.name();
+                let pattern = input.rule().pattern.name();
                 let nothing = "needs nothing of stored documents that docward can set";
                 print_line(&format!("nothing to set: a rule of the pattern `{pattern}` {nothing}")).into()
             }

@@ -47,7 +47,7 @@ pub(super) struct DeploymentOptions {
 
 impl DeploymentOptions {
     /// Combines the flags with `file`; flags take precedence.
-    pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
+    pub(super) fn with_defaults_from(self, file: ConfigFile) -> ConfigFile {
         ConfigFile { upstream: self.upstream.or(file.upstream), resolver: self.resolver.or(file.resolver), ..file }
     }
 }
@@ -67,7 +67,7 @@ impl ConnectionOptions {
     /// Every mistake in the file.
     pub(super) fn settings(&self) -> Result<ConfigFile, Report> {
         let file = self.config.as_deref().map(ConfigFile::read_file).transpose()?.unwrap_or_default();
-        Ok(self.deployment.clone().over(ConfigFile {
+        Ok(self.deployment.clone().with_defaults_from(ConfigFile {
             service: self.service.clone().or(file.service),
             rules: if self.rules.is_empty() { file.rules } else { self.rules.clone() },
             ..file
@@ -119,7 +119,7 @@ pub(super) fn start(
 
 /// The flags of a subcommand that processes the documents of one rule.
 #[derive(Debug, Args)]
-pub struct OneRule {
+pub struct OneRuleArguments {
     /// Name of the rule; its mode does not matter.
     #[arg(long = "rule", value_name = "NAME")]
     name: String,
@@ -131,16 +131,16 @@ pub struct OneRule {
 }
 
 /// The input of such a subcommand.
-pub(super) struct Job {
+pub(super) struct OneRuleInput {
     pub(super) rules: Arc<RuleSet>,
     pub(super) rule: RuleId,
     pub(super) service: MongoService,
     pub(super) dry_run: bool,
 }
 
-impl OneRule {
+impl OneRuleArguments {
     /// Finds the rule, connects, and runs `work`.
-    pub(super) fn run(self, work: impl AsyncFnOnce(Job) -> ExitCode) -> ExitCode {
+    pub(super) fn run(self, work: impl AsyncFnOnce(OneRuleInput) -> ExitCode) -> ExitCode {
         let Self { name, dry_run, connection } = self;
         connection.run_for(&name, &format!("--rule {name}"), dry_run, work)
     }
@@ -153,19 +153,19 @@ impl ConnectionOptions {
         name: &str,
         typed: &str,
         dry_run: bool,
-        work: impl AsyncFnOnce(Job) -> ExitCode,
+        work: impl AsyncFnOnce(OneRuleInput) -> ExitCode,
     ) -> ExitCode {
         self.run(async |rules, service| {
             let found = rules.rules().iter().find(|rule| rule.name.value == name).map(|rule| rule.id);
             match found {
-                Some(rule) => work(Job { rules, rule, service, dry_run }).await,
+                Some(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
                 None => fail(&format!("{typed}: no rule in --rules has this name"), EXIT_USAGE),
             }
         })
     }
 }
 
-impl Job {
+impl OneRuleInput {
     pub(super) fn rule(&self) -> &Rule {
         self.rules.rule(self.rule)
     }

@@ -40,7 +40,7 @@ struct Tls {
 
 impl ListenOptions {
     /// Combines the flags with `file`; flags take precedence.
-    pub(super) fn over(self, file: ConfigFile) -> ConfigFile {
+    pub(super) fn with_defaults_from(self, file: ConfigFile) -> ConfigFile {
         let Self { listen, advertise, tls: Tls { tls_certificate, tls_key, tls_client_ca } } = self;
         ConfigFile {
             listen: listen.or(file.listen),

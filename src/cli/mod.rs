@@ -96,11 +96,11 @@ pub enum CliCommand {
     /// Send recorded traffic to a deployment, and report latencies, errors and differences.
     Replay(Box<replay::Arguments>),
     /// Repair the copies of a `copies` rule that differ from their originals.
-    Repair(connection::OneRule),
+    Repair(connection::OneRuleArguments),
     /// Set what a rule needs in documents that are stored already.
     Backfill(backfill::Arguments),
     /// Remove the timestamps of a `timestamps` rule, so that the next write wins.
-    ResetClock(connection::OneRule),
+    ResetClock(connection::OneRuleArguments),
     /// Show the history of a document, or the document as it was at a time.
     History(history::Arguments),
     /// Override the mode of a rule for a limited time, or list the overrides.

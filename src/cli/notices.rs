@@ -59,12 +59,12 @@ fn readable_secrets(settings: &ConfigFile, config: Option<&Path>) -> Vec<String>
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use crate::config::SourceFile;
     use crate::secret::Secret;
     use crate::service::ConnectionString;
 
     fn rules(text: &str) -> RuleSet {
-        RuleSet::from_sources(vec![Source { name: "r.yaml".into(), text: text.into() }]).unwrap()
+        RuleSet::from_sources(vec![SourceFile { name: "r.yaml".into(), text: text.into() }]).unwrap()
     }
 
     fn found(settings: &ConfigFile, rules: &RuleSet, config: Option<&Path>) -> String {

@@ -60,7 +60,7 @@ pub(super) struct PoolArguments {
 
 impl PoolArguments {
     /// The settings of the flags, otherwise of the file.
-    pub(super) fn over(&self, file: PoolKeys) -> PoolKeys {
+    pub(super) fn with_defaults_from(&self, file: PoolKeys) -> PoolKeys {
         PoolKeys {
             is_on: file.is_on || self.pool_size.is_some(),
             size: self.pool_size.or(file.size),

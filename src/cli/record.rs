@@ -65,7 +65,7 @@ pub(super) fn run(arguments: Arguments) -> ExitCode {
         Ok(capture) => capture,
         Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
     };
-    let settings = listening.over(deployment.over(ConfigFile::default()));
+    let settings = listening.with_defaults_from(deployment.with_defaults_from(ConfigFile::default()));
     start(Ok(settings), Builder::new_multi_thread(), async |settings, _| {
         raise_file_limit(None);
         match record(settings, capture).await {
@@ -100,7 +100,7 @@ async fn record(settings: ConfigFile, mut capture: CaptureFile) -> Result<(Recor
     let recorder = Arc::new(ArcSwap::from_pointee(Recorder::new(sink.clone())));
     let proxy = Proxy::open(config, Vec::new(), recorder, Arc::new(service)).await?;
     announce(&proxy, None)?;
-    describe(&mut capture, &upstream, resolver).await?;
+    record_servers(&mut capture, &upstream, resolver).await?;
     let writer = std::thread::spawn({
         let counts = counts.clone();
         move || write_all(capture, &records, &counts)
@@ -121,11 +121,15 @@ async fn record(settings: ConfigFile, mut capture: CaptureFile) -> Result<(Recor
 }
 
 /// Names the recorded servers in the capture, so that `replay` can recognise them. Without a reply they are not named.
-async fn describe(capture: &mut CaptureFile, upstream: &ConnectionString, resolver: Option<SocketAddr>) -> Result<()> {
+async fn record_servers(
+    capture: &mut CaptureFile,
+    upstream: &ConnectionString,
+    resolver: Option<SocketAddr>,
+) -> Result<()> {
     let Ok(target) = ReplayTarget::parse(upstream, resolver).await else { return Ok(()) };
     let Ok(servers) = target.identity().await else { return Ok(()) };
     let servers: Vec<String> = servers.into_iter().collect();
-    Ok(capture.describe(&servers_record(&servers))?)
+    Ok(capture.add_to_header(&servers_record(&servers))?)
 }
 
 /// Writes records until the queue ends. Flushes whenever the queue is empty, so that the file then ends with a record.

@@ -5,7 +5,7 @@
 
 use std::process::ExitCode;
 
-use super::connection::OneRule;
+use super::connection::OneRuleArguments;
 use super::fail;
 use super::output::print_line;
 use super::progress::Lines;
@@ -14,11 +14,11 @@ use crate::service::copies::repair::{self, RepairEvent};
 use crate::shell::value_text;
 
 /// Exits with 0 if all copies were checked and, without `--dry-run`, every stale one was repaired; else with 1.
-pub(super) fn run(arguments: OneRule) -> ExitCode {
-    arguments.run(async |job| {
-        let rule = job.rule();
+pub(super) fn run(arguments: OneRuleArguments) -> ExitCode {
+    arguments.run(async |input| {
+        let rule = input.rule();
         let AnyPattern::Copies(copies) = &rule.pattern else {
-            return job.wrong_pattern("repair works only on `copies` rules");
+            return input.wrong_pattern("repair works only on `copies` rules");
         };
         let name = &rule.name.value;
         let mut shown = Lines::default();
@@ -29,9 +29,9 @@ pub(super) fn run(arguments: OneRule) -> ExitCode {
             }
             RepairEvent::Progress { counts, .. } => shown.show(format_args!("{name}: {counts} so far")),
         };
-        match repair::run(&job.service, name, copies, job.dry_run, report).await {
+        match repair::run(&input.service, name, copies, input.dry_run, report).await {
             Ok(counts) => {
-                let note = if job.dry_run { " (dry run: nothing was changed)" } else { "" };
+                let note = if input.dry_run { " (dry run: nothing was changed)" } else { "" };
                 let printed = print_line(&format!("{name}: {counts}{note}"));
                 if counts.rejected == 0 { printed.into() } else { fail("some stale copies could not be repaired", 1) }
             }

@@ -14,7 +14,7 @@ use clap::Args;
 use tokio::runtime::Builder;
 
 use self::progress::ProgressDisplay;
-use self::source::ActionSource;
+use self::source::ActionReader;
 use super::output::print;
 use super::typed::Unquoted;
 use super::{EXIT_USAGE, Format, fail, logging, values};
@@ -112,7 +112,7 @@ impl<E: Into<anyhow::Error>> From<E> for ReplayFailure {
 }
 
 async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
-    let survey = ActionSource::open(&arguments.files, HashMap::new()).await?.survey().await?;
+    let survey = ActionReader::open(&arguments.files, HashMap::new()).await?.survey().await?;
     let total = survey.recorded().commands;
     if total == 0 {
         return Err(ReplayFailure::Usage("the files contain no command that can be replayed".to_owned()));
@@ -154,7 +154,7 @@ async fn check_deployment(
 }
 
 /// Prints what will be done.
-fn announce(arguments: &Arguments, survey: &ActionSource, players: &[Player]) {
+fn announce(arguments: &Arguments, survey: &ActionReader, players: &[Player]) {
     let Recorded { commands, connections, .. } = survey.recorded();
     let targets: Vec<&str> = players.iter().map(|player| player.target().name()).collect();
     let seconds = survey.recorded().seconds();
@@ -176,7 +176,7 @@ fn announce(arguments: &Arguments, survey: &ActionSource, players: &[Player]) {
 /// One target with its actions.
 struct PlayedTarget {
     player: Player,
-    source: ActionSource,
+    source: ActionReader,
     ended: bool,
 }
 
@@ -189,14 +189,14 @@ struct Replay {
 }
 
 impl Replay {
-    async fn open(arguments: &Arguments, players: Vec<Player>, survey: &ActionSource) -> Result<Self> {
+    async fn open(arguments: &Arguments, players: Vec<Player>, survey: &ActionReader) -> Result<Self> {
         let total = survey.recorded().commands;
         let shown = ProgressDisplay::start(total * players.len() as u64, players.iter().map(Player::watch).collect());
         let mut targets = Vec::new();
         for player in players {
             targets.push(PlayedTarget {
                 player,
-                source: ActionSource::open(&arguments.files, survey.planner().ends()).await?,
+                source: ActionReader::open(&arguments.files, survey.planner().ends()).await?,
                 ended: false,
             });
         }
@@ -232,7 +232,7 @@ impl Replay {
         mut self,
         arguments: &Arguments,
         stopped: Option<String>,
-        survey: &ActionSource,
+        survey: &ActionReader,
     ) -> Result<ReplayReport> {
         self.shown.end();
         for PlayedTarget { player, source, .. } in &mut self.targets {

@@ -172,7 +172,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
         limits,
         pool,
     } = arguments;
-    let file = listening.over(connection.settings()?);
+    let file = listening.with_defaults_from(connection.settings()?);
     Ok(ConfigFile {
         members: if members.is_empty() { file.members } else { members.into_iter().collect() },
         admin: AdminKeys {
@@ -187,7 +187,7 @@ fn settings(arguments: Arguments) -> Result<ConfigFile, Report> {
             handshake_timeout: limits.handshake_timeout.or(file.limits.handshake_timeout),
             memory: limits.memory.or(file.limits.memory),
         },
-        pool: pool.over(file.pool),
+        pool: pool.with_defaults_from(file.pool),
         query_listen: query_listen.or(file.query_listen),
         drain_timeout: drain_timeout.or(file.drain_timeout),
         log_documents: log_documents || file.log_documents,

@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::Args;
 
 use super::output::print;
-use super::traffic::{self, TrafficWorker};
+use super::traffic::{self, TrafficConsumer};
 use super::{fail, logging};
 use crate::audit::{Audit, CandidateEvaluation, CandidateRules, Habits, RecordedCommand};
 use crate::command::{CommandClass, Namespace};
@@ -57,9 +57,9 @@ fn proposal(files: &[PathBuf]) -> Result<String> {
     Ok(proposal.to_text(&names))
 }
 
-impl TrafficWorker for Habits {
-    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
-        Habits::wants(namespace, class)
+impl TrafficConsumer for Habits {
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, _command: &[u8]) -> bool {
+        Habits::is_relevant(namespace, class)
     }
 
     fn take(&mut self, recorded: &RecordedCommand) {
@@ -67,9 +67,9 @@ impl TrafficWorker for Habits {
     }
 }
 
-impl TrafficWorker for CandidateEvaluation<'_> {
-    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        CandidateEvaluation::wants(self, namespace, class, command)
+impl TrafficConsumer for CandidateEvaluation<'_> {
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        CandidateEvaluation::is_relevant(self, namespace, class, command)
     }
 
     fn take(&mut self, recorded: &RecordedCommand) {

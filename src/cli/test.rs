@@ -13,7 +13,7 @@ use serde_json::json;
 use super::difference::difference;
 use super::output::print_line;
 use super::{EXIT_USAGE, Format, load_rules, logging, words};
-use crate::config::{Location, Report, Sources};
+use crate::config::{Location, Report, SourceFiles};
 use crate::document::CowDocument;
 use crate::engine::{DryRun, DryRunOutcome, Now, dry_run};
 use crate::rules::RuleSet;
@@ -105,7 +105,7 @@ fn show(report: &Report) -> ExitCode {
 }
 
 /// The rules that a test file tests: those it names, or all in its folder.
-fn rules_of(file: &TestFile, sources: &Sources) -> Vec<PathBuf> {
+fn rules_of(file: &TestFile, sources: &SourceFiles) -> Vec<PathBuf> {
     let folder = Path::new(sources.name(file.file)).parent().unwrap_or(Path::new(""));
     let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
     match file.rules.is_empty() {
@@ -116,7 +116,12 @@ fn rules_of(file: &TestFile, sources: &Sources) -> Vec<PathBuf> {
 
 /// # Errors
 /// A command that cannot be parsed. Loading the rules has already reported those.
-fn run_test(test: &RuleTest, rules: &RuleSet, rule: Option<String>, sources: &Sources) -> Result<Completed, Report> {
+fn run_test(
+    test: &RuleTest,
+    rules: &RuleSet,
+    rule: Option<String>,
+    sources: &SourceFiles,
+) -> Result<Completed, Report> {
     let location = sources.location(test.span);
     let now = test.at.map_or(ARRIVAL, |at| at.timestamp_millis());
     let read = |text: &str| {

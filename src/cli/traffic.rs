@@ -15,19 +15,19 @@ use indicatif::{ProgressBar, ProgressStyle};
 use self::entries::{FileKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
-use crate::audit::report::ReportSource;
+use crate::audit::report::TrafficFile;
 use crate::audit::{RecordedCommand, Unreadable, profile};
 use crate::command::{CommandClass, Namespace};
 
 /// The size of a batch in bytes.
 const BATCH: usize = 256 * 1024;
-/// The most batches in the queue of the worker.
+/// The most batches in the queue of the consumer.
 const QUEUE: usize = 4;
 
 /// Processes recorded commands.
-pub(super) trait TrafficWorker: Send {
+pub(super) trait TrafficConsumer: Send {
     /// See [`crate::audit::CommandFilter`].
-    fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
+    fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool;
 
     fn take(&mut self, recorded: &RecordedCommand);
 }
@@ -42,16 +42,16 @@ struct EntryBatch {
 /// For each file, the number of unreadable entries and the error of the first one.
 type Faults = Vec<(u64, Option<String>)>;
 
-/// Reads the files with the worker; returns the worker and the files' properties.
+/// Reads the files with the consumer; returns the consumer and the files' properties.
 ///
 /// # Errors
 /// A file cannot be opened or read, or its kind is unknown.
-pub(super) fn read_files<W: TrafficWorker>(files: &[PathBuf], worker: W) -> Result<(W, Vec<ReportSource>)> {
+pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<TrafficFile>)> {
     let progress = progress(files)?;
-    let (worker, faults, mut sources) = std::thread::scope(|scope| {
+    let (consumer, faults, mut sources) = std::thread::scope(|scope| {
         let (queue, batches) = sync_channel(QUEUE);
-        let running = scope.spawn(move || work(worker, &batches, files.len()));
-        let read: Result<Vec<ReportSource>> = files
+        let running = scope.spawn(move || work(consumer, &batches, files.len()));
+        let read: Result<Vec<TrafficFile>> = files
             .iter()
             .enumerate()
             .map(|(source, path)| {
@@ -61,15 +61,15 @@ pub(super) fn read_files<W: TrafficWorker>(files: &[PathBuf], worker: W) -> Resu
         drop(queue);
         let done = running.join();
         let sources = read?;
-        let (worker, faults) = done.ok().context("the worker thread failed; its error is above")?;
-        anyhow::Ok((worker, faults, sources))
+        let (consumer, faults) = done.ok().context("the worker thread failed; its error is above")?;
+        anyhow::Ok((consumer, faults, sources))
     })?;
     progress.finish_and_clear();
     for (source, (count, first)) in sources.iter_mut().zip(faults) {
         source.unreadable += count;
         source.note = source.note.take().or(first);
     }
-    Ok((worker, sources))
+    Ok((consumer, sources))
 }
 
 /// A progress bar, visible only on a terminal.
@@ -89,7 +89,7 @@ fn read_file(
     path: &Path,
     queue: &SyncSender<EntryBatch>,
     progress: &ProgressBar,
-) -> Result<ReportSource> {
+) -> Result<TrafficFile> {
     let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
     let kind = entries.kind;
     let mut batch = Vec::new();
@@ -114,8 +114,8 @@ fn read_file(
     Ok(found)
 }
 
-/// Runs the worker until the traffic ends.
-fn work<W: TrafficWorker>(mut worker: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
+/// Runs the consumer until the traffic ends.
+fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
     let mut faults: Faults = vec![(0, None); sources];
     let (mut logs, mut captures) = (LogReader::default(), CaptureReader::default());
     let mut current = None;
@@ -136,20 +136,21 @@ fn work<W: TrafficWorker>(mut worker: W, batches: &Receiver<EntryBatch>, sources
         while !rest.is_empty() {
             let (entry, after) = split(rest, batch.kind);
             rest = after;
-            let wanted = |namespace: Namespace<'_>, class, command: &[u8]| worker.wants(namespace, class, command);
+            let wanted =
+                |namespace: Namespace<'_>, class, command: &[u8]| consumer.is_relevant(namespace, class, command);
             let read = match batch.kind {
                 FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
                 FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut out),
                 FileKind::Capture => captures.parse_record(entry, &wanted, &mut out),
             };
             read.err().into_iter().for_each(&mut fault);
-            out.drain(..).for_each(|recorded| worker.take(&recorded));
+            out.drain(..).for_each(|recorded| consumer.take(&recorded));
         }
     }
     logs.finish(&mut out);
     captures.finish(&mut out);
-    out.iter().for_each(|recorded| worker.take(recorded));
-    (worker, faults)
+    out.iter().for_each(|recorded| consumer.take(recorded));
+    (consumer, faults)
 }
 
 /// The first entry of a batch, and the rest.

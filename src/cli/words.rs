@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use crate::config::{Code, Diagnostic, Report, Source, Sources, Span};
+use crate::config::{Code, Diagnostic, Report, SourceFile, SourceFiles, Span};
 use crate::document::CowDocument;
 use crate::engine::lookup::Maximum;
 use crate::engine::step::PermitRequest;
@@ -20,7 +20,7 @@ pub(super) fn client_state(app: Option<&str>, user: Option<&str>) -> ClientState
 
 /// A syntax error in a command, as a report. `name` replaces the file name.
 pub(super) fn report(error: &ShellError, name: &str, text: &str) -> Report {
-    let sources = Sources::new(vec![Source { name: name.to_owned(), text: text.to_owned() }]);
+    let sources = SourceFiles::new(vec![SourceFile { name: name.to_owned(), text: text.to_owned() }]);
     let offset = |at: usize| u32::try_from(at).unwrap_or(u32::MAX);
     let span = sources.files().next().map(|file| Span::new(file, offset(error.span.start), offset(error.span.end)));
     let diagnostic = span.map(|span| {

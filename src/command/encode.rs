@@ -154,7 +154,7 @@ impl<'a> WriteBatch<'a> {
                 (EncodedPart::Part(EncodeOptions { own: Some(_), .. }), key) if SESSION_FIELDS.contains(&key) => false,
                 (EncodedPart::Part(_), b"stmtIds") => false,
                 (EncodedPart::Part(_), b"stmtId") => self.form == WriteForm::FindAndModify,
-                // docward must know the result of a part, even if the client does not want it.
+                // docward must know the result of a part, even if the client does not request it.
                 (EncodedPart::Part(_), b"writeConcern") => !is_unacknowledged(element.value),
                 (EncodedPart::Part(options), b"ordered") => !options.ordered,
                 // The server accepts both only in the first command of a transaction.

@@ -158,7 +158,7 @@ fn outside_session(client: &Command<'_>, database: &str, write: impl FnOnce(&mut
 }
 
 /// Returns the first message on a connection of a pool. It names docward as the application, because requests of many
-/// clients use the connection. `helloOk`: as for current drivers, the server's errors say "not primary", and not "not
+/// clients use the connection. `helloOk`: as for current drivers, the server's errors contain "not primary", and not "not
 /// master".
 #[must_use]
 pub fn pool_hello(request_id: i32, compressors: &[Compressor]) -> Vec<u8> {

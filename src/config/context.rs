@@ -123,7 +123,7 @@ impl<'a> ReadContext<'a> {
             return Some(*value);
         }
         let known = || words.iter().map(|(word, _)| *word);
-        if let Some(new) = renamed::word(&text.value, known()) {
+        if let Some(new) = renamed::new_word(&text.value, known()) {
             let message = format!("`{}` has a new name", text.value);
             self.push(Diagnostic::error(Code::UnknownWord, text.span, message).note(format!("write `{new}`")));
             return None;

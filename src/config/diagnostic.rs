@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use super::code::Code;
 use super::shown;
-use super::source::{FileId, Sources, Span};
+use super::source::{FileId, SourceFiles, Span};
 
 /// How bad it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -131,13 +131,13 @@ pub struct Report {
     /// Sorted by file and location.
     pub diagnostics: Vec<Diagnostic>,
     /// The texts that the diagnostics point into.
-    pub sources: Sources,
+    pub sources: SourceFiles,
 }
 
 impl Report {
     /// Sorts `diagnostics` by location and hides the secrets of `sources` in them.
     #[must_use]
-    pub fn new(mut diagnostics: Vec<Diagnostic>, sources: Sources) -> Self {
+    pub fn new(mut diagnostics: Vec<Diagnostic>, sources: SourceFiles) -> Self {
         let files: BTreeSet<FileId> = diagnostics.iter().map(|one| one.location.file()).collect();
         for file in files {
             let here = diagnostics.iter_mut().filter(|one| one.location.file() == file);

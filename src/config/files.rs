@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use super::code::Code;
 use super::diagnostic::{Diagnostic, DiagnosticLocation};
 use super::shown::TextKind;
-use super::source::{FileId, Source, Sources};
+use super::source::{FileId, SourceFile, SourceFiles};
 use super::yaml;
 
 /// How deep folders are searched. Bounds the search when a link points to a parent folder.
@@ -19,7 +19,7 @@ const MAX_FOLDERS: usize = 16;
 /// Reads files into sources, each file once.
 #[derive(Default)]
 pub(crate) struct FileReader {
-    sources: Vec<Source>,
+    sources: Vec<SourceFile>,
     found: Vec<Diagnostic>,
     /// Files already read, by their real path.
     seen: HashSet<PathBuf>,
@@ -47,15 +47,15 @@ impl FileReader {
     }
 
     /// The texts of rule files or test files, and the mistakes found while reading them.
-    pub(crate) fn finish(self) -> (Sources, Vec<Diagnostic>) {
-        (Sources::of_kind(self.sources, TextKind::Rules), self.found)
+    pub(crate) fn finish(self) -> (SourceFiles, Vec<Diagnostic>) {
+        (SourceFiles::of_kind(self.sources, TextKind::Rules), self.found)
     }
 
     /// Reads one settings file. Reports show only the values of the top-level keys in `public`.
-    pub(super) fn settings(path: &Path, public: &'static [&'static str]) -> (Sources, Vec<Diagnostic>) {
+    pub(super) fn settings(path: &Path, public: &'static [&'static str]) -> (SourceFiles, Vec<Diagnostic>) {
         let mut reader = Self::default();
         reader.file(path);
-        (Sources::of_kind(reader.sources, TextKind::Settings(public)), reader.found)
+        (SourceFiles::of_kind(reader.sources, TextKind::Settings(public)), reader.found)
     }
 
     fn file(&mut self, path: &Path) {
@@ -91,7 +91,7 @@ impl FileReader {
     fn source(&mut self, path: &Path, text: String) -> FileId {
         let file = FileId(u32::try_from(self.sources.len()).unwrap_or(u32::MAX));
         let name = path.display().to_string();
-        self.sources.push(Source { name, text });
+        self.sources.push(SourceFile { name, text });
         file
     }
 }

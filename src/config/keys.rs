@@ -46,14 +46,14 @@ impl Keys {
 pub struct Declaration {
     /// A sentence.
     pub meaning: &'static str,
-    pub form: ValueForm,
+    pub schema: ValueSchema,
     /// A correct value, shown if the value has another type.
     pub example: &'static str,
 }
 
 impl Declaration {
     pub const fn mapping(keys: &'static Keys) -> Self {
-        Self { meaning: keys.meaning, form: ValueForm::Mapping(keys), example: "{}" }
+        Self { meaning: keys.meaning, schema: ValueSchema::Mapping(keys), example: "{}" }
     }
 
     #[must_use]
@@ -153,10 +153,10 @@ pub trait DeclaredKey {
     fn presence(&self) -> Presence;
     fn meaning(&self) -> &'static str;
     fn examples(&self) -> &'static [&'static str];
-    fn form(&self) -> ValueForm;
+    fn schema(&self) -> ValueSchema;
 }
 
-impl<K: DescribeForm> DeclaredKey for Setting<K> {
+impl<K: DescribeSchema> DeclaredKey for Setting<K> {
     fn name(&self) -> &'static str {
         self.name
     }
@@ -173,15 +173,15 @@ impl<K: DescribeForm> DeclaredKey for Setting<K> {
         self.examples
     }
 
-    fn form(&self) -> ValueForm {
-        self.kind.form()
+    fn schema(&self) -> ValueSchema {
+        self.kind.schema()
     }
 }
 
-/// The form of values, as a schema describes it.
+/// What values a key has: the reader, the JSON Schema and `docs/keys.md` are made from it.
 #[derive(Clone)]
-pub enum ValueForm {
-    Text(TextForm),
+pub enum ValueSchema {
+    Text(TextSchema),
     /// A whole number; `i64::MIN` and `i64::MAX` are no limits.
     Whole(RangeInclusive<i64>),
     Number,
@@ -190,29 +190,29 @@ pub enum ValueForm {
     Constant(DeclaredScalar),
     /// One of these words, each with its meaning.
     Words(Vec<(&'static str, &'static str)>),
-    /// A form with a name.
-    Shared(&'static NamedForm),
+    /// A schema with a name.
+    Shared(&'static NamedSchema),
     /// One value, or a list of them.
-    OneOrMore(Box<ValueForm>),
-    AnyOf(Vec<ValueForm>),
-    /// Exactly one of these forms matches.
-    OneOf(Vec<ValueForm>),
+    OneOrMore(Box<ValueSchema>),
+    AnyOf(Vec<ValueSchema>),
+    /// Exactly one of these schemas matches.
+    OneOf(Vec<ValueSchema>),
     List {
-        items: Box<ValueForm>,
+        items: Box<ValueSchema>,
         at_least: usize,
         distinct: bool,
     },
     Mapping(&'static Keys),
-    /// A mapping with any keys of one form and values of another, at least one.
+    /// A mapping with any keys of one schema and values of another, at least one.
     Pairs {
-        names: &'static NamedForm,
-        values: Box<ValueForm>,
+        names: &'static NamedSchema,
+        values: Box<ValueSchema>,
     },
 }
 
-/// A form of texts. A text without a pattern must not be empty.
+/// The schema of a text. A text without a pattern must not be empty.
 #[derive(Clone, Copy, Debug)]
-pub struct TextForm {
+pub struct TextSchema {
     /// A regular expression that JSON Schema and Rust share.
     pub pattern: Option<&'static str>,
     pub longest: Option<usize>,
@@ -221,7 +221,7 @@ pub struct TextForm {
     pub format: Option<&'static str>,
 }
 
-impl TextForm {
+impl TextSchema {
     pub const ANY: Self = Self { pattern: None, longest: None, other_than: None, format: None };
 
     pub const fn matching(pattern: &'static str) -> Self {
@@ -229,22 +229,22 @@ impl TextForm {
     }
 }
 
-/// A form with a name that several keys share.
-pub struct NamedForm {
+/// A schema with a name that several keys share.
+pub struct NamedSchema {
     /// The name in the schema's `$defs`.
     pub name: &'static str,
     /// May be empty.
     pub meaning: &'static str,
-    pub form: fn() -> ValueForm,
+    pub schema: fn() -> ValueSchema,
 }
 
-/// Values whose form can be described.
-pub trait DescribeForm {
-    fn form(&self) -> ValueForm;
+/// Values that have a schema.
+pub trait DescribeSchema {
+    fn schema(&self) -> ValueSchema;
 }
 
 /// Values that can be read.
-pub trait ReadValue: DescribeForm {
+pub trait ReadValue: DescribeSchema {
     type Value;
 
     /// Reads the value `node` of `key`, and reports what is wrong with it.
@@ -253,14 +253,14 @@ pub trait ReadValue: DescribeForm {
 
 /// A text.
 #[derive(Clone, Copy, Debug)]
-pub struct Text(pub TextForm);
+pub struct Text(pub TextSchema);
 
 /// Any text that is not empty.
-pub const TEXT: Text = Text(TextForm::ANY);
+pub const TEXT: Text = Text(TextSchema::ANY);
 
-impl DescribeForm for Text {
-    fn form(&self) -> ValueForm {
-        ValueForm::Text(self.0)
+impl DescribeSchema for Text {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Text(self.0)
     }
 }
 
@@ -273,13 +273,13 @@ impl ReadValue for Text {
     }
 }
 
-/// A text of a form with a name.
+/// A text of a schema with a name.
 #[derive(Clone, Copy)]
-pub struct SharedText(pub &'static NamedForm);
+pub struct SharedText(pub &'static NamedSchema);
 
-impl DescribeForm for SharedText {
-    fn form(&self) -> ValueForm {
-        ValueForm::Shared(self.0)
+impl DescribeSchema for SharedText {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(self.0)
     }
 }
 
@@ -295,13 +295,13 @@ impl ReadValue for SharedText {
 #[derive(Clone, Copy, Debug)]
 pub struct TextOrList<S>(pub S);
 
-impl<S: DescribeForm> DescribeForm for TextOrList<S> {
-    fn form(&self) -> ValueForm {
-        ValueForm::OneOrMore(Box::new(self.0.form()))
+impl<S: DescribeSchema> DescribeSchema for TextOrList<S> {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::OneOrMore(Box::new(self.0.schema()))
     }
 }
 
-impl<S: DescribeForm> ReadValue for TextOrList<S> {
+impl<S: DescribeSchema> ReadValue for TextOrList<S> {
     type Value = Vec<Located<String>>;
 
     fn read(&self, context: &mut ReadContext<'_>, key: &'static str, node: &Node) -> Option<Self::Value> {
@@ -313,11 +313,11 @@ impl<S: DescribeForm> ReadValue for TextOrList<S> {
 #[derive(Clone, Copy, Debug)]
 pub struct Keywords<T: 'static>(pub &'static [(&'static str, T, &'static str)]);
 
-impl<T> DescribeForm for Keywords<T> {
-    fn form(&self) -> ValueForm {
+impl<T> DescribeSchema for Keywords<T> {
+    fn schema(&self) -> ValueSchema {
         match self.0 {
-            [(word, _, "")] => ValueForm::Constant(DeclaredScalar::Text(word)),
-            words => ValueForm::Words(words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect()),
+            [(word, _, "")] => ValueSchema::Constant(DeclaredScalar::Text(word)),
+            words => ValueSchema::Words(words.iter().map(|(word, _, meaning)| (*word, *meaning)).collect()),
         }
     }
 }
@@ -335,9 +335,9 @@ impl<T: Copy> ReadValue for Keywords<T> {
 #[derive(Clone, Debug)]
 pub struct WholeNumber(pub RangeInclusive<i64>);
 
-impl DescribeForm for WholeNumber {
-    fn form(&self) -> ValueForm {
-        ValueForm::Whole(self.0.clone())
+impl DescribeSchema for WholeNumber {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Whole(self.0.clone())
     }
 }
 
@@ -353,9 +353,9 @@ impl ReadValue for WholeNumber {
 #[derive(Clone, Copy, Debug)]
 pub struct AnyNumber;
 
-impl DescribeForm for AnyNumber {
-    fn form(&self) -> ValueForm {
-        ValueForm::Number
+impl DescribeSchema for AnyNumber {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Number
     }
 }
 
@@ -371,9 +371,9 @@ impl ReadValue for AnyNumber {
 #[derive(Clone, Copy, Debug)]
 pub struct Boolean;
 
-impl DescribeForm for Boolean {
-    fn form(&self) -> ValueForm {
-        ValueForm::Boolean
+impl DescribeSchema for Boolean {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Boolean
     }
 }
 
@@ -389,15 +389,15 @@ impl ReadValue for Boolean {
 #[derive(Clone, Copy, Debug)]
 pub struct Duration;
 
-const DURATION: NamedForm = NamedForm {
+const DURATION: NamedSchema = NamedSchema {
     name: "duration",
     meaning: "",
-    form: || ValueForm::Text(TextForm::matching("^0*[1-9][0-9]*(ms|s|m|h|d)$")),
+    schema: || ValueSchema::Text(TextSchema::matching("^0*[1-9][0-9]*(ms|s|m|h|d)$")),
 };
 
-impl DescribeForm for Duration {
-    fn form(&self) -> ValueForm {
-        ValueForm::Shared(&DURATION)
+impl DescribeSchema for Duration {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&DURATION)
     }
 }
 
@@ -413,15 +413,15 @@ impl ReadValue for Duration {
 #[derive(Clone, Copy, Debug)]
 pub struct Size;
 
-const SIZE: NamedForm = NamedForm {
+const SIZE: NamedSchema = NamedSchema {
     name: "size",
     meaning: "",
-    form: || ValueForm::Text(TextForm::matching("^0*[1-9][0-9]* *(B|KiB|MiB|GiB)$")),
+    schema: || ValueSchema::Text(TextSchema::matching("^0*[1-9][0-9]* *(B|KiB|MiB|GiB)$")),
 };
 
-impl DescribeForm for Size {
-    fn form(&self) -> ValueForm {
-        ValueForm::Shared(&SIZE)
+impl DescribeSchema for Size {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&SIZE)
     }
 }
 
@@ -437,21 +437,21 @@ impl ReadValue for Size {
 #[derive(Clone, Copy)]
 pub struct Mapping(pub &'static Keys);
 
-impl DescribeForm for Mapping {
-    fn form(&self) -> ValueForm {
-        ValueForm::Mapping(self.0)
+impl DescribeSchema for Mapping {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Mapping(self.0)
     }
 }
 
 /// A list of values; [`MapReader::list`](super::MapReader::list) reads it.
 #[derive(Clone, Copy)]
 pub struct ValueList {
-    pub items: &'static NamedForm,
+    pub items: &'static NamedSchema,
     pub at_least: usize,
 }
 
-impl DescribeForm for ValueList {
-    fn form(&self) -> ValueForm {
-        ValueForm::List { items: Box::new(ValueForm::Shared(self.items)), at_least: self.at_least, distinct: false }
+impl DescribeSchema for ValueList {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::List { items: Box::new(ValueSchema::Shared(self.items)), at_least: self.at_least, distinct: false }
     }
 }

@@ -37,6 +37,6 @@ pub use node::{Located, MappingKey, Node, NodeValue, Number};
 pub use reader::MapReader;
 pub(crate) use reader::unknown_key;
 pub use settings::{SettingsErrors, read_settings};
-pub use source::{FileId, Location, Source, Sources, Span};
+pub use source::{FileId, Location, SourceFile, SourceFiles, Span};
 pub use yaml::MAX_FILE_BYTES;
 pub(crate) use yaml::parse;

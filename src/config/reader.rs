@@ -248,7 +248,7 @@ fn unknown<'n>(entries: &'n [(MappingKey, Node)], allowed: &[&'static str]) -> i
 
 /// The diagnostic for a key that is not one of `allowed`.
 pub(crate) fn unknown_key(key: &MappingKey, allowed: &[&'static str]) -> Diagnostic {
-    if let Some(new) = renamed::key(&key.text, allowed) {
+    if let Some(new) = renamed::new_key(&key.text, allowed) {
         let message = format!("`{}` has a new name", key.text);
         return Diagnostic::error(Code::UnknownKey, key.span, message).note(format!("write `{new}`"));
     }

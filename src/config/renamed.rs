@@ -17,12 +17,12 @@ const KEYS: &[(&str, &str, &str)] = &[
 const WORDS: &[(&str, &str)] = &[("guard", "check_version"), ("guard", "add_condition")];
 
 /// The replacement of the key `old` in a mapping that takes the keys `allowed`.
-pub(crate) fn key(old: &str, allowed: &[&str]) -> Option<&'static str> {
+pub(crate) fn new_key(old: &str, allowed: &[&str]) -> Option<&'static str> {
     let found = KEYS.iter().find(|(name, beside, _)| *name == old && allowed.contains(beside));
     found.map(|(_, _, new)| *new)
 }
 
 /// The one of the `allowed` words that replaces `old`.
-pub(crate) fn word(old: &str, mut allowed: impl Iterator<Item = &'static str>) -> Option<&'static str> {
+pub(crate) fn new_word(old: &str, mut allowed: impl Iterator<Item = &'static str>) -> Option<&'static str> {
     allowed.find(|new| WORDS.contains(&(old, *new)))
 }

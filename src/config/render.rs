@@ -10,7 +10,7 @@ use annotate_snippets::{AnnotationKind, Element, Group, Level, Origin, Renderer,
 use serde_json::json;
 
 use super::diagnostic::{Diagnostic, DiagnosticLocation, Report, Severity};
-use super::source::{FileId, Sources, Span, Window};
+use super::source::{FileId, SourceFiles, Span, Window};
 use crate::secret::redact;
 
 impl Report {
@@ -74,7 +74,7 @@ fn files(diagnostic: &Diagnostic) -> impl Iterator<Item = FileId> {
 
 /// The texts that source lines are printed from.
 struct ShownSources<'a> {
-    sources: &'a Sources,
+    sources: &'a SourceFiles,
     /// With secrets hidden.
     texts: BTreeMap<FileId, String>,
 }
@@ -160,7 +160,7 @@ fn snippet<'a>(marks: &[Mark<'a>], shown: &'a ShownSources<'_>) -> Element<'a> {
         .into()
 }
 
-fn to_json(diagnostic: &Diagnostic, sources: &Sources) -> serde_json::Value {
+fn to_json(diagnostic: &Diagnostic, sources: &SourceFiles) -> serde_json::Value {
     let location = match diagnostic.location {
         DiagnosticLocation::At(span) => Some(sources.location(span)),
         DiagnosticLocation::File(_) => None,

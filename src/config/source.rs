@@ -11,14 +11,14 @@ use super::shown::{self, TextKind};
 
 /// One rule file as read: a name for diagnostics (its path) and its text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Source {
+pub struct SourceFile {
     /// The name shown in diagnostics, usually the path as the user gave it.
     pub name: String,
     /// The whole text.
     pub text: String,
 }
 
-/// Which of the loaded sources: an index into [`Sources`].
+/// Which of the loaded sources: an index into [`SourceFiles`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
@@ -60,7 +60,7 @@ impl fmt::Display for Location {
 
 /// All sources of one load; cheap to clone.
 #[derive(Clone, Debug, Default)]
-pub struct Sources(Arc<[IndexedSource]>);
+pub struct SourceFiles(Arc<[IndexedSource]>);
 
 #[derive(Debug)]
 struct IndexedSource {
@@ -72,16 +72,16 @@ struct IndexedSource {
     kind: TextKind,
 }
 
-impl Sources {
+impl SourceFiles {
     /// Indexes the lines of `sources`, whose order gives each its [`FileId`].
     #[must_use]
-    pub fn new(sources: Vec<Source>) -> Self {
+    pub fn new(sources: Vec<SourceFile>) -> Self {
         Self::of_kind(sources, TextKind::Text)
     }
 
     /// Like [`Self::new`], for files of `kind`, parts of which may not be printed.
     #[must_use]
-    pub(crate) fn of_kind(sources: Vec<Source>, kind: TextKind) -> Self {
+    pub(crate) fn of_kind(sources: Vec<SourceFile>, kind: TextKind) -> Self {
         Self(sources.into_iter().map(|source| IndexedSource::new(source, kind)).collect())
     }
 
@@ -169,7 +169,7 @@ pub(crate) struct Window<'a> {
 }
 
 impl IndexedSource {
-    fn new(source: Source, kind: TextKind) -> Self {
+    fn new(source: SourceFile, kind: TextKind) -> Self {
         let breaks = source.text.bytes().zip(1_u32..);
         let line_starts =
             std::iter::once(0).chain(breaks.filter(|(byte, _)| *byte == b'\n').map(|(_, at)| at)).collect();

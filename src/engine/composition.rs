@@ -91,14 +91,14 @@ fn warning(violated: &Rule, other: &Rule) -> Diagnostic {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use crate::config::SourceFile;
 
     fn found(patterns: &[&str]) -> Vec<String> {
         let mut text = "version: 1\nrules:\n".to_owned();
         for (index, pattern) in patterns.iter().enumerate() {
             text.push_str(&format!("  - {{ name: rule-{index}, namespace: d.c, {pattern} }}\n"));
         }
-        let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]);
+        let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]);
         let rules = rules.unwrap_or_else(|report| panic!("{report}"));
         incompatible_rules(&rules).into_iter().map(|warning| warning.message).collect()
     }

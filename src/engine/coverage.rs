@@ -4,8 +4,8 @@
 //! the outcomes of indirect writes from the plan's own decision. There are no statements here, so `enforced` means
 //! that the rule evaluates each one, not with which verdict.
 
+use super::applicable_rules::Enforcement;
 use super::decision::BUCKET_WRITE;
-use super::evaluation::Enforcement;
 use super::indirect_writes::on_indirect_write;
 use super::outcome::OutcomeKind;
 use crate::command::{CommandClass, Namespace, StatementKind, WriteForm};

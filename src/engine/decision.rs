@@ -4,9 +4,10 @@ use std::ops::ControlFlow;
 
 use smallvec::SmallVec;
 
+use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::{self, is_by_certificate, read_users};
 use super::batch::BatchJob;
-use super::evaluation::{ApplicableRules, BatchEvaluation, Enforcement, applicable_rules, asks_for_users};
+use super::evaluation::BatchEvaluation;
 use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::port::{Flow, Port, close};
@@ -22,7 +23,7 @@ use crate::document::{Document, Kind, OwnedValue, Writer};
 use crate::patterns::{CommandVerdict, Rejection, WholeCommand};
 use crate::rules::RuleSet;
 use crate::wire::header::{HEADER_LENGTH, Header, MAX_COMMAND_DOCUMENT_LENGTH, OpCode};
-use crate::wire::op_msg::{self, MORE_TO_COME, Message};
+use crate::wire::op_msg::{MORE_TO_COME, Message};
 
 /// Statements on the buckets of a time-series collection.
 pub(super) const BUCKET_WRITE: &str = "write to the buckets of";
@@ -322,7 +323,7 @@ impl<'f> Incoming<'f> {
         let mut changes = Vec::new();
         for (rule, enforcement) in applicable_rules {
             let mut verdict = rule.pattern.command_verdict(&whole);
-            if let CommandVerdict::Needs(collection_query) = &verdict {
+            if let CommandVerdict::Query(collection_query) = &verdict {
                 let documents = match self.reply.take() {
                     Some(reply) => Some(reply),
                     // In a transaction the query could become its first command, or abort it.
@@ -340,7 +341,7 @@ impl<'f> Incoming<'f> {
                 verdict = collection_query::conclude(&**collection_query, &whole, &reply);
             }
             match (verdict, enforcement) {
-                (CommandVerdict::Forward | CommandVerdict::Needs(_), _) => {}
+                (CommandVerdict::Forward | CommandVerdict::Query(_), _) => {}
                 (CommandVerdict::Warn(warning), _) => {
                     outcomes.add(rule, namespace, OutcomeKind::Warn, Some(&warning));
                 }
@@ -414,14 +415,7 @@ pub(super) fn with_fields(
     body: Document<'_>,
     changes: &[(&'static str, OwnedValue)],
 ) -> Vec<u8> {
-    let header = message.header;
-    let mut writer =
-        op_msg::MessageWriter::new(header.request_id, header.response_to, message.flags, header.length + 128);
-    writer.body(|out| Writer::document(out, |w| write_with_fields(w, body, changes)));
-    for sequence in &message.sequences {
-        writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
-    }
-    writer.finish()
+    message.with_body(|out| Writer::document(out, |w| write_with_fields(w, body, changes)))
 }
 
 /// Writes the fields of `body` with `changes` replaced or added.

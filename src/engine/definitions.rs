@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 
 use super::ClientState;
+use super::applicable_rules::{ApplicableRules, applicable_rules, enforcement};
 use super::decision::{Incoming, Undecided, require_users};
-use super::evaluation::{ApplicableRules, applicable_rules, enforcement};
 use super::outcome::RuleOutcomes;
 use super::step::Step;
 use crate::command::{Command, CommandClass, Namespace};

@@ -23,9 +23,9 @@ use crate::wire::op_msg::{self, Message};
 #[derive(Debug)]
 pub struct DryRun {
     pub outcome: DryRunOutcome,
-    /// The rules' outcomes, by phase.
+    /// The rules' outcomes, in the order of evaluation.
     pub outcomes: Vec<RuleOutcome>,
-    /// Outcomes of later phases for a command that is rejected as a whole; they have no effect.
+    /// Outcomes of rules after the one that rejects, for a command that is rejected as a whole; they have no effect.
     pub without_effect: Vec<RuleOutcome>,
     /// The lookups that docward would have made.
     pub needs: Vec<AssumedLookup>,
@@ -113,13 +113,14 @@ pub fn dry_run(command: Document<'_>, rules: &RuleSet, now: Now, client_state: &
     dry_run_plan.end(DryRunOutcome::Rejected { message, sent: Vec::new() }, outcomes)
 }
 
-/// Sorts outcomes by phase. If the command is rejected as a whole, returns the later phases separately.
+/// Sorts outcomes by the order of evaluation. If the command is rejected as a whole, returns those of later patterns
+/// separately.
 fn in_order(
     mut outcomes: Vec<RuleOutcome>,
     outcome: &DryRunOutcome,
     rules: &RuleSet,
 ) -> (Vec<RuleOutcome>, Vec<RuleOutcome>) {
-    outcomes.sort_by_key(|outcome| rules.rule(outcome.rule).pattern.phase());
+    outcomes.sort_by_key(|outcome| rules.rule(outcome.rule).pattern.evaluation_order());
     let last = outcomes.iter().rposition(|outcome| outcome.kind == OutcomeKind::Reject);
     let without_effect = match (outcome, last) {
         (DryRunOutcome::Rejected { sent, .. }, Some(last)) if sent.is_empty() => outcomes.split_off(last + 1),

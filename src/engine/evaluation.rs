@@ -1,4 +1,4 @@
-//! Evaluates statements. Each statement passes through the rules of its namespace in phase order; each rule sees the
+//! Evaluates statements. Each statement passes through the rules of its namespace in the order of evaluation; each rule sees the
 //! statement as the previous rule left it.
 
 use std::borrow::Cow;
@@ -6,17 +6,18 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::Now;
+use super::applicable_rules::{ApplicableRules, Enforcement};
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
-use super::{ClientState, Now};
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
 use crate::document::{CowDocument, Path};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Unmatched, Verdict};
-use crate::rules::{Mode, Rule, RuleSet, Unsupported};
+use crate::rules::{Rule, Unsupported};
 
 /// A statement and the result of its evaluation.
 #[derive(Debug)]
@@ -77,66 +78,6 @@ pub(super) struct NumberRule<'r> {
 impl<'r> NumberRule<'r> {
     fn new(rule: &'r Rule) -> Option<Self> {
         rule.pattern.numbering().map(|numbers| Self { rule, numbers })
-    }
-}
-
-/// How a rule applies to a client.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Enforcement {
-    Enforce,
-    Shadow,
-    Except,
-}
-
-impl Enforcement {
-    /// The outcome kind of a rejection under this enforcement.
-    pub(super) fn rejects(self) -> OutcomeKind {
-        match self {
-            Self::Enforce => OutcomeKind::Reject,
-            Self::Shadow => OutcomeKind::ShadowReject,
-            Self::Except => OutcomeKind::ExceptReject,
-        }
-    }
-
-    /// The outcome kind of a rewrite under this enforcement.
-    pub(super) fn rewrites(self) -> OutcomeKind {
-        match self {
-            Self::Enforce => OutcomeKind::Rewrite,
-            Self::Shadow => OutcomeKind::ShadowRewrite,
-            Self::Except => OutcomeKind::ExceptRewrite,
-        }
-    }
-}
-
-/// A namespace's rules with their enforcement for one client, in evaluation order.
-pub(super) type ApplicableRules<'r> = SmallVec<[(&'r Rule, Enforcement); 4]>;
-
-/// Returns the rules that apply to a namespace.
-pub(super) fn applicable_rules<'r>(
-    rules: &'r RuleSet,
-    namespace: Namespace<'_>,
-    client_state: &ClientState,
-) -> ApplicableRules<'r> {
-    let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return ApplicableRules::new() };
-    let mut applicable_rules = ApplicableRules::new();
-    for rule in found.iter() {
-        applicable_rules.push((rule, enforcement(rule, client_state)));
-    }
-    applicable_rules
-}
-
-/// Whether the enforcement of a rule depends on the client's users, which are not known yet.
-pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_state: &ClientState) -> bool {
-    client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
-}
-
-/// Returns how a rule applies to a client.
-pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcement {
-    let users = client_state.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
-    match rule.mode {
-        Mode::Shadow => Enforcement::Shadow,
-        _ if rule.except.covers(client_state.app_name(), users) => Enforcement::Except,
-        _ => Enforcement::Enforce,
     }
 }
 
@@ -351,8 +292,8 @@ impl<'r, 'a> Evaluated<'r, 'a> {
         }
         match verdict {
             Verdict::Forward => {}
-            Verdict::Conditional(no_effect) => self.watch(rule, Some(no_effect), None),
-            Verdict::Provides(operation) => {
+            Verdict::ForwardConditional(no_effect) => self.watch(rule, Some(no_effect), None),
+            Verdict::ContainsNumbers(operation) => {
                 if let Some(operation) = operation {
                     self.statement = self.statement.with(operation);
                     self.changed_by = Some(rule);
@@ -381,19 +322,19 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     self.unmatched.push(rule);
                 }
             }
-            Verdict::Counted(operation) => {
+            Verdict::Increment(operation) => {
                 self.statement = self.statement.with(operation);
                 self.changed_by = Some(rule);
                 self.counted_by = Some(rule);
             }
-            Verdict::OnlyNew(operation, rejection) => {
+            Verdict::InsertOnly(operation, rejection) => {
                 // With the condition docward also queries the server's record of an earlier send, by the write's
                 // number.
                 self.statement = self.statement.with(operation).insert_only();
                 self.changed_by = Some(rule);
                 self.only_new = Some(Box::new(RejectedBy::new(rule, rejection)));
             }
-            Verdict::Number(operation) => {
+            Verdict::AssignNumber(operation) => {
                 if let Some(operation) = operation {
                     self.statement = self.statement.with(operation);
                 }
@@ -404,7 +345,7 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                     .extend(numbered.filter(|rule| rule.numbers.inserts_apart(&self.statement.operation)));
                 self.numbered_by.extend(numbered);
             }
-            Verdict::Needs(procedure) => {
+            Verdict::Procedure(procedure) => {
                 if let Some(no_effect) = procedure.no_effect() {
                     self.watch(rule, Some(no_effect), Some(outcomes));
                 }
@@ -561,15 +502,15 @@ fn noted_outcome<'v>(
     enforcement: Enforcement,
 ) -> Option<(OutcomeKind, Option<&'v Rejection>)> {
     match verdict {
-        Verdict::Forward | Verdict::Conditional(_) | Verdict::Provides(None) => None,
+        Verdict::Forward | Verdict::ForwardConditional(_) | Verdict::ContainsNumbers(None) => None,
         // Its outcome is noted after checking whether the filter matches.
-        Verdict::OnlyNew(..) if enforcement == Enforcement::Enforce => None,
-        Verdict::OnlyNew(_, rejection) => Some((enforcement.rejects(), Some(rejection))),
+        Verdict::InsertOnly(..) if enforcement == Enforcement::Enforce => None,
+        Verdict::InsertOnly(_, rejection) => Some((enforcement.rejects(), Some(rejection))),
         Verdict::Rewrite(_)
-        | Verdict::Counted(_)
-        | Verdict::Provides(Some(_))
-        | Verdict::Number(_)
-        | Verdict::Needs(_) => Some((enforcement.rewrites(), None)),
+        | Verdict::Increment(_)
+        | Verdict::ContainsNumbers(Some(_))
+        | Verdict::AssignNumber(_)
+        | Verdict::Procedure(_) => Some((enforcement.rewrites(), None)),
         Verdict::Unsupported(rejection) if rule.unsupported == Unsupported::Allow => {
             Some((OutcomeKind::Allow, Some(rejection)))
         }

@@ -5,8 +5,9 @@ use std::ops::ControlFlow;
 use smallvec::SmallVec;
 
 use super::ClientState;
+use super::applicable_rules::applicable_rules;
 use super::decision::{Incoming, Undecided, reject_command, require_users, with_fields, write_with_fields};
-use super::evaluation::{BatchEvaluation, applicable_rules};
+use super::evaluation::BatchEvaluation;
 use super::no_plan::NoPlan;
 use super::outcome::RuleOutcomes;
 use super::step::Step;

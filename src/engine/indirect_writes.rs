@@ -1,13 +1,13 @@
 //! Indirect writes to protected collections, which no rule can analyse: commands that write other than by statements,
 //! statements on the buckets of a time series, and commands whose collection is unknown.
 //!
-//! Rejected if a rule applies to the target, unless all such rules say `unsupported: allow`. The catalogue lists
+//! Rejected if a rule applies to the target, unless all such rules have `unsupported: allow`. The catalogue lists
 //! these commands (`CommandClass::indirect_write`); `command::indirect_write_targets` returns their targets.
 
 use super::ClientState;
+use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::decision::{Incoming, Undecided, reject_command, require_users};
 use super::definitions::evaluates_in;
-use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, enforcement};
 use super::no_plan::NoPlan;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;

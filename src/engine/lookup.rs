@@ -1,7 +1,7 @@
 //! Lookups that a plan needs before it can continue. The engine returns the request as data; the service answers it.
 
 use crate::document::Writer;
-pub use crate::patterns::numbering::{Counter, NumberRequest};
+pub use crate::patterns::numbering::{CounterId, NumberRequest};
 pub use crate::patterns::sequence::{Origin, SequenceStart, SharedStart};
 
 /// A request to the service.

@@ -204,7 +204,7 @@ impl MergedResults {
     pub(super) fn fail_unsent(&mut self, index: usize) {
         const TEXT: &str = "docward did not send this statement: the results of those before it fill the reply. Send it \
                             in another batch.";
-        // Rejections are added later, and their texts say more.
+        // Rejections are added later, and their texts contain more.
         self.add_own(index, code::EXCEEDED_MEMORY_LIMIT, MAX_ERROR_BYTES / 2, |w| w.string("errmsg", TEXT));
     }
 

@@ -5,6 +5,7 @@
 //! the proxy, the command line and the tests run the same code. The next layer is `crate::proxy`.
 
 mod allocation;
+mod applicable_rules;
 mod authentication;
 mod batch;
 mod collection_query;

@@ -1,15 +1,15 @@
 //! The permits that a message needs before it is sent, by rules with the pattern `throttle`.
 //!
-//! The engine says which rules limit a message, and under which key. The caller grants permits, keeps them until the
+//! The engine determines which rules limit a message, and under which key. The caller grants permits, keeps them until the
 //! last reply, and lets messages wait. What the server already holds open goes on without permits: cursors (getMore,
 //! killCursors), and transactions after their first statement.
 
 use std::time::Duration;
 
 use super::ClientState;
+use super::applicable_rules::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::authentication::read_users;
 use super::decision::{Incoming, reject_command};
-use super::evaluation::{ApplicableRules, Enforcement, applicable_rules, asks_for_users};
 use super::explain::explained;
 use super::outcome::OutcomeKind;
 use super::port::{Flow, Port, close};

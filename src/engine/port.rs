@@ -143,7 +143,7 @@ impl Port {
         })
     }
 
-    /// Says whether docward has an open transaction of its own on the server.
+    /// Records whether docward has an open transaction of its own on the server.
     pub(super) fn hold_transaction(&self, holds: bool) {
         self.shared().holds_transaction = holds;
     }

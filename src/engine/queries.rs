@@ -185,13 +185,13 @@ mod tests {
     use bson::{Bson, doc};
 
     use super::*;
-    use crate::config::Source;
+    use crate::config::SourceFile;
     use crate::wire::op_msg::{Message, MessageWriter};
 
     fn rules() -> RuleSet {
         let text = "version: 1\nrules:\n  - { name: a, namespace: shop.*, reads: {} }\n  - { name: b, namespace: \
                     shop.secret, mode: disabled, reads: {} }\n  - { name: c, namespace: x.tried, mode: shadow, reads: {} }\n";
-        RuleSet::from_sources(vec![Source { name: "r.yaml".into(), text: text.into() }]).unwrap()
+        RuleSet::from_sources(vec![SourceFile { name: "r.yaml".into(), text: text.into() }]).unwrap()
     }
 
     fn frame(body: &bson::Document) -> Vec<u8> {

@@ -16,7 +16,7 @@ use bson::{Document as Bson, RawDocumentBuf, doc};
 
 use super::lookup::{Lookup, LookupError, LookupResult};
 use super::{ClientState, Input, Now, OutcomeKind, Plan, Privileges, Step, Triage, triage};
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::rules::RuleSet;
 use crate::wire::op_msg::{Message, MessageWriter};
 
@@ -30,7 +30,8 @@ fn rules(patterns: &[(&str, &str)]) -> RuleSet {
         text.push_str(&format!("  - name: rule-{index}\n    namespace: \"{namespace}\"\n"));
         rest.lines().for_each(|line| text.push_str(&format!("    {line}\n")));
     }
-    RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]).unwrap_or_else(|report| panic!("{report}"))
+    RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }])
+        .unwrap_or_else(|report| panic!("{report}"))
 }
 
 fn bytes(document: &Bson) -> Vec<u8> {

@@ -335,7 +335,7 @@ impl Bounds {
     fn evaluate_increment<'a>(&self, update: &Update<'a>, amount: Value<'_>) -> Result<Verdict<'a>, Rejection> {
         let Some(condition) = self.condition(amount) else { return Ok(Verdict::Forward) };
         if self.keeps(update, amount, NumberType::Any) && (!update.upsert || self.on_no_room == OnNoRoom::Ignore) {
-            return Ok(Verdict::Conditional(NO_ROOM));
+            return Ok(Verdict::ForwardConditional(NO_ROOM));
         }
         if self.policy == BoundsPolicy::Reject && !self.keeps(update, amount, NumberType::Whole) {
             return Err(self.without_condition());

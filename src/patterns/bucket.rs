@@ -378,7 +378,7 @@ impl Bucket {
         let opening = with_operators(update, counted.clone(), true);
         let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter) && !has_positions(operators);
         let image = inserted(&opening).filter(|_| is_valid_upsert);
-        // Only the increment of the count makes it an error, because the filter says what the count is.
+        // Only the increment of the count makes it an error, because the filter contains the count.
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
         let is_known = |root: &[u8]| {
             let root = std::str::from_utf8(root).ok().and_then(Path::parse);

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use crate::command::Namespace;
-use crate::config::keys::{DescribeForm, NamedForm, ReadValue, TEXT, TextForm, ValueForm};
+use crate::config::keys::{DescribeSchema, NamedSchema, ReadValue, TEXT, TextSchema, ValueSchema};
 use crate::config::{Code, Diagnostic, Located, NamespaceGlob, Node, ReadContext};
 
 /// One collection.
@@ -72,18 +72,18 @@ impl fmt::Display for Collection {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OneCollection;
 
-const COLLECTION: NamedForm = NamedForm {
+const COLLECTION: NamedSchema = NamedSchema {
     name: "collection",
     meaning: "",
-    form: || {
+    schema: || {
         let pattern = r#"^[^./\\ "$*]+\.[^$*]+$"#;
-        ValueForm::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+        ValueSchema::Text(TextSchema { longest: Some(255), ..TextSchema::matching(pattern) })
     },
 };
 
-impl DescribeForm for OneCollection {
-    fn form(&self) -> ValueForm {
-        ValueForm::Shared(&COLLECTION)
+impl DescribeSchema for OneCollection {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&COLLECTION)
     }
 }
 

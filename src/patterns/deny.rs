@@ -8,8 +8,8 @@ use super::{AnyPattern, Applicability, CommandVerdict, Context, Pattern, Rejecti
 use crate::command::shape::{shape, statement_shape};
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, WriteForm, classify};
 use crate::config::keys::{
-    Boolean, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm,
-    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, TextOrList, ValueForm,
+    Boolean, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema,
+    ReadValue as ValueKind, Setting, SharedText, TEXT, Text, TextOrList, ValueSchema,
 };
 use crate::config::{Code, Diagnostic, MapReader, Node, ReadContext};
 use crate::document::{Document, Kind, Value};
@@ -55,10 +55,10 @@ const OPERATIONS: [(&str, CommandClass); 14] = [
     ("renameCollection", CommandClass::RenameCollection),
 ];
 
-const OPERATION: NamedForm = NamedForm {
+const OPERATION: NamedSchema = NamedSchema {
     name: "operation",
     meaning: "",
-    form: || ValueForm::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
+    schema: || ValueSchema::Words(OPERATIONS.iter().map(|(word, _)| (*word, "")).collect()),
 };
 
 const DENIED: Setting<TextOrList<SharedText>> = Setting::required(
@@ -387,9 +387,9 @@ fn read_when(reader: &mut MapReader<'_, '_, '_>) -> Option<DenyCondition> {
 #[derive(Clone, Copy, Debug)]
 struct OnlyTrue;
 
-impl DescribeForm for OnlyTrue {
-    fn form(&self) -> ValueForm {
-        ValueForm::Constant(DeclaredScalar::Boolean(true))
+impl DescribeSchema for OnlyTrue {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Constant(DeclaredScalar::Boolean(true))
     }
 }
 

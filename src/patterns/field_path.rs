@@ -1,6 +1,6 @@
 //! Reads field paths in the settings of patterns.
 
-use crate::config::keys::{DescribeForm, NamedForm, ReadValue, TEXT, TextForm, ValueForm};
+use crate::config::keys::{DescribeSchema, NamedSchema, ReadValue, TEXT, TextSchema, ValueSchema};
 use crate::config::{Code, Located, Node, ReadContext};
 use crate::document::Path;
 
@@ -8,18 +8,18 @@ use crate::document::Path;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FieldPath;
 
-pub(super) const PATH: NamedForm = NamedForm {
+pub(super) const PATH: NamedSchema = NamedSchema {
     name: "path",
     meaning: "A field path: parts separated by dots. A part must not be empty, start with $, or be a number.",
-    form: || {
+    schema: || {
         let pattern = r"^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)(\.([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*))*$";
-        ValueForm::Text(TextForm::matching(pattern))
+        ValueSchema::Text(TextSchema::matching(pattern))
     },
 };
 
-impl DescribeForm for FieldPath {
-    fn form(&self) -> ValueForm {
-        ValueForm::Shared(&PATH)
+impl DescribeSchema for FieldPath {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Shared(&PATH)
     }
 }
 

@@ -13,7 +13,7 @@ use super::{
 };
 use crate::command::{CommandClass, Namespace, Statement, StatementKind};
 use crate::config::keys::{
-    self, Declaration, DescribeForm, Keys, ReadValue, Setting, TEXT, Text, ValueForm, WholeNumber,
+    self, Declaration, DescribeSchema, Keys, ReadValue, Setting, TEXT, Text, ValueSchema, WholeNumber,
 };
 use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, NodeValue, ReadContext, Span};
 
@@ -62,9 +62,9 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[derive(Clone, Copy, Debug)]
 struct KeepSetting;
 
-impl DescribeForm for KeepSetting {
-    fn form(&self) -> ValueForm {
-        ValueForm::OneOf(vec![ValueForm::Whole(MOST_REVISIONS), keys::Duration.form()])
+impl DescribeSchema for KeepSetting {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::OneOf(vec![ValueSchema::Whole(MOST_REVISIONS), keys::Duration.schema()])
     }
 }
 

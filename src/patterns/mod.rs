@@ -111,8 +111,8 @@ macro_rules! patterns {
             }
 
             /// Returns its position in the table: smaller is evaluated earlier.
-            pub fn phase(&self) -> u8 {
-                Phase::of_pattern(self) as u8
+            pub fn evaluation_order(&self) -> u8 {
+                EvaluationOrder::of_pattern(self) as u8
             }
 
             /// Returns the key in rule files.
@@ -124,11 +124,11 @@ macro_rules! patterns {
         }
 
         #[derive(Clone, Copy)]
-        enum Phase {
+        enum EvaluationOrder {
             $($Type,)*
         }
 
-        impl Phase {
+        impl EvaluationOrder {
             fn of_pattern(pattern: &AnyPattern) -> Self {
                 match pattern {
                     $(AnyPattern::$Type(_) => Self::$Type,)*
@@ -295,26 +295,26 @@ pub trait Pattern {
         Verdict::Forward
     }
 
-    /// Completes a statement after all rules have changed it; patterns are called in the order of phases.
+    /// Completes a statement after all rules have changed it; patterns are called in the order of evaluation.
     fn finish<'a>(&self, statement: &Statement<'a>) -> Verdict<'a> {
         let _ = statement;
         Verdict::Forward
     }
 
-    /// Returns the kind of the stored value that a [`Verdict::Counted`] increments.
+    /// Returns the kind of the stored value that a [`Verdict::Increment`] increments.
     fn stored_kind(&self, stored: Document<'_>) -> StoredKind {
         let _ = stored;
         StoredKind::Number
     }
 
-    /// Returns the statement of [`Verdict::Counted`] for documents whose field is of this kind only; `None` if there
+    /// Returns the statement of [`Verdict::Increment`] for documents whose field is of this kind only; `None` if there
     /// are no such documents.
     fn counting<'a>(&self, statement: &Statement<'a>, stored: StoredKind) -> Option<Operation<'a>> {
         let _ = (statement, stored);
         None
     }
 
-    /// Returns the numbers of [`Verdict::Number`] and [`Verdict::Provides`]; `None` for patterns without such verdicts.
+    /// Returns the numbers of [`Verdict::AssignNumber`] and [`Verdict::ContainsNumbers`]; `None` for patterns without such verdicts.
     fn numbering(&self) -> Option<&dyn Numbering> {
         None
     }

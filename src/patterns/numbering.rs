@@ -1,6 +1,6 @@
 //! Numbers that a rule assigns to statements before they are sent.
 //!
-//! A pattern only says where its numbers come from and how a statement gets one. It does not know batches: the engine
+//! A pattern only describes where its numbers come from and how a statement gets one. It does not know batches: the engine
 //! collects what the statements of a message need, requests all of it at once, and calls [`Numbering::assign`] in the
 //! order of the statements.
 
@@ -53,7 +53,7 @@ pub trait Numbering: Debug + Sync {
 /// A request for numbers of a counter.
 #[derive(Debug, Clone, PartialEq)]
 pub struct NumberRequest {
-    pub counter: Counter,
+    pub counter: CounterId,
     /// The count of numbers that the message needs.
     pub count: u32,
     /// Numbers that the message already contains; the service does not issue them any more.
@@ -65,7 +65,7 @@ pub struct NumberRequest {
 
 /// The counter document `{_id: id, seq: last number issued}`.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Counter {
+pub struct CounterId {
     pub database: String,
     pub collection: String,
     pub id: String,

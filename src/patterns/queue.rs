@@ -247,7 +247,7 @@ impl Queue {
                 Ok(filled.map_or(Verdict::Forward, inserted))
             }
             Operation::Delete(Delete { filter, multi }) => {
-                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::Conditional(LOST_CLAIM))
+                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
             }
             Operation::Update(update) => self.update(operation, update, now),
         }
@@ -326,7 +326,7 @@ impl Queue {
                 if update.upsert {
                     return Err(upsert_of_a_job());
                 }
-                self.check_fence(filter, update.multi).map(|()| Verdict::Conditional(LOST_CLAIM))
+                self.check_fence(filter, update.multi).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
             }
             (Lock::Kept | Lock::Freed, AttemptChange::Next | AttemptChange::Other) => {
                 Err(self.changes_attempts(update))
@@ -374,7 +374,7 @@ impl Queue {
             "it replaces a stored job, and would insert it again if it was deleted",
             format!("Use updateOne, or replaceOne without upsert, with the job's '{}' in the filter.", self.attempts),
         );
-        Ok(Verdict::OnlyNew(operation, stored))
+        Ok(Verdict::InsertOnly(operation, stored))
     }
 
     fn changes_attempts(&self, update: &Update<'_>) -> Rejection {

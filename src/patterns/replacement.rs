@@ -289,7 +289,7 @@ impl Replacement {
 
     /// Allows the replacement only if no document matches the filter: then it inserts, or the reply has n: 0.
     fn only_new<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
-        Verdict::OnlyNew(Operation::Update(update.clone()), self.unchecked_rejection())
+        Verdict::InsertOnly(Operation::Update(update.clone()), self.unchecked_rejection())
     }
 
     fn unchecked_rejection(&self) -> Rejection {
@@ -420,11 +420,11 @@ fn checked<'a>(
     let next = match (next_version(version), written) {
         // A number that cannot be incremented would never change again.
         (Some(_), Some(written)) if versions::is_above(written, version) && next_version(written).is_some() => {
-            return Ok(Verdict::Conditional(OTHER_VERSION));
+            return Ok(Verdict::ForwardConditional(OTHER_VERSION));
         }
         (Some(next), _) => next,
         // A version that is not a number is only compared.
-        (None, Some(_)) => return Ok(Verdict::Conditional(OTHER_VERSION)),
+        (None, Some(_)) => return Ok(Verdict::ForwardConditional(OTHER_VERSION)),
         (None, None) => version.into(),
     };
     let stored = CowDocument::from_writer(edit::set(document, version_field, next.as_value()));

@@ -191,8 +191,8 @@ impl Sequence {
 
     fn evaluate_document<'a>(&self, document: Document<'_>) -> Verdict<'a> {
         match self.field().lookup(document) {
-            PathLookup::Missing => Verdict::Number(None),
-            PathLookup::Found(value) if self.is_replaced(value) => Verdict::Number(None),
+            PathLookup::Missing => Verdict::AssignNumber(None),
+            PathLookup::Found(value) if self.is_replaced(value) => Verdict::AssignNumber(None),
             PathLookup::Found(value) if self.provided == Provided::Keep => provides(value),
             PathLookup::Found(_) => Verdict::Reject(self.own_number()),
             PathLookup::Blocked(kind) => self.no_room(kind),
@@ -241,15 +241,14 @@ impl Sequence {
             },
             (None, Some(value)) if self.is_id() => provides(value),
             (None, Some(value)) => match self.keep_stored(update) {
-                Verdict::Rewrite(rewrite) => Verdict::Provides(Some(self.inserting(rewrite.operation, value))),
+                Verdict::Rewrite(rewrite) => Verdict::ContainsNumbers(Some(self.inserting(rewrite.operation, value))),
                 other => other,
             },
             (None, None) => self.keep(update),
         };
         match (verdict, literal::operator_field(document)) {
-            (verdict @ (Verdict::Forward | Verdict::Provides(None) | Verdict::Reject(_)), _) | (verdict, None) => {
-                verdict
-            }
+            (verdict @ (Verdict::Forward | Verdict::ContainsNumbers(None) | Verdict::Reject(_)), _)
+            | (verdict, None) => verdict,
             (_, Some(rejection)) => Verdict::Reject(rejection),
         }
     }
@@ -257,7 +256,7 @@ impl Sequence {
     /// Keeps the stored number; a replacement that may insert gets one.
     fn keep<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
         let allocates = self.on_upsert || self.provided == Provided::Replace;
-        if update.upsert && allocates { Verdict::Number(None) } else { self.keep_stored(update) }
+        if update.upsert && allocates { Verdict::AssignNumber(None) } else { self.keep_stored(update) }
     }
 
     fn keep_stored<'a>(&self, update: &Update<'a>) -> Verdict<'a> {
@@ -323,8 +322,8 @@ impl Sequence {
         let with = |update: &Update<'a>| Operation::Update(Update { modification, ..update.clone() });
         match verdict {
             Verdict::Forward => Verdict::rewrite(with(update)),
-            Verdict::Provides(None) => Verdict::Provides(Some(with(update))),
-            Verdict::Number(None) => Verdict::Number(Some(with(update))),
+            Verdict::ContainsNumbers(None) => Verdict::ContainsNumbers(Some(with(update))),
+            Verdict::AssignNumber(None) => Verdict::AssignNumber(Some(with(update))),
             Verdict::Rewrite(Rewrite { operation: Operation::Update(stored), checks_match, no_effect }) => {
                 Verdict::Rewrite(Rewrite { operation: with(&stored), checks_match, no_effect })
             }
@@ -341,7 +340,7 @@ impl Sequence {
     fn evaluate_update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Verdict<'a> {
         let writes = || match self.provided_numbers(operation).is_empty() {
             true => Verdict::Forward,
-            false => Verdict::Provides(None),
+            false => Verdict::ContainsNumbers(None),
         };
         if !update.upsert {
             return writes();
@@ -405,14 +404,16 @@ impl Sequence {
             PathOverlap::Inside | PathOverlap::Around | PathOverlap::Positional => true,
         };
         if !touched(operators).any(around) {
-            return Verdict::Number(None);
+            return Verdict::AssignNumber(None);
         }
         if update.array_filters {
             return self.unclear();
         }
         // A rule that finishes the statement can add operators, beside which the number cannot be kept.
         match kept::setting_around(&update.modification, self.field()) {
-            Some(modification) => Verdict::Number(Some(Operation::Update(Update { modification, ..update.clone() }))),
+            Some(modification) => {
+                Verdict::AssignNumber(Some(Operation::Update(Update { modification, ..update.clone() })))
+            }
             None => self.unclear(),
         }
     }
@@ -451,5 +452,5 @@ fn provides<'a>(value: Value<'_>) -> Verdict<'a> {
         Some(elements) => elements.values().any(is_number),
         None => is_number(value),
     };
-    if any { Verdict::Provides(None) } else { Verdict::Forward }
+    if any { Verdict::ContainsNumbers(None) } else { Verdict::Forward }
 }

@@ -1,6 +1,6 @@
 //! Settings of every pattern as tables: the settings, and the expected diagnostics.
 
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::rules::RuleSet;
 
 /// Loads one rule with this pattern; `expected` are the codes and the beginnings of the messages.
@@ -13,7 +13,7 @@ fn check_all(patterns: &[&str], expected: &[&str]) -> String {
     let rule = |(at, pattern): (usize, &&str)| format!("  - {{ name: r{at}, namespace: d.c, {pattern} }}\n");
     let rules: String = patterns.iter().enumerate().map(rule).collect();
     let text = format!("version: 1\nrules:\n{rules}");
-    let report = match RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]) {
+    let report = match RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]) {
         Ok(rules) => rules.warnings().clone(),
         Err(report) => report,
     };
@@ -104,7 +104,7 @@ fn a_weaker_exception_causes_a_warning() {
             "version: 1\nrules:\n  - {{ name: wide, namespace: 'd.*', {broad} }}\n  \
              - {{ name: narrow, namespace: d.c, {narrow} }}\n"
         );
-        let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text }]).unwrap();
+        let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text }]).unwrap();
         let found = &rules.warnings().diagnostics;
         let helps: Vec<&str> = found.iter().filter_map(|one| one.help.as_deref()).collect();
         let fits = match setting {
@@ -119,7 +119,7 @@ fn a_weaker_exception_causes_a_warning() {
 fn only_the_most_specific_defaults_rule_applies() {
     let text = "version: 1\nrules:\n  - { name: wide, namespace: d.*, defaults: { maxTimeMS: 9 } }\n  \
                 - { name: narrow, namespace: d.c, defaults: { maxTimeMS: 5 } }\n";
-    let rules = RuleSet::from_sources(vec![Source { name: "test.yaml".into(), text: text.into() }]).unwrap();
+    let rules = RuleSet::from_sources(vec![SourceFile { name: "test.yaml".into(), text: text.into() }]).unwrap();
     let names = |collection| {
         let found = rules.rules_for("d", collection).unwrap();
         found.iter().map(|rule| rule.name.value.clone()).collect::<Vec<_>>()

@@ -2,7 +2,7 @@
 //!
 //! A report of one application sends thousands of queries, and the requests of all others wait behind them. With a rule
 //! each application has so many permits. A command takes one before it is sent and returns it after its last reply;
-//! commands beyond them wait in order of arrival. The pattern only says which permits a command needs:
+//! commands beyond them wait in order of arrival. The pattern only determines which permits a command needs:
 //! `crate::engine::permits` asks for them, and `crate::proxy` keeps them.
 
 use std::num::NonZeroU32;
@@ -11,8 +11,8 @@ use std::time::Duration;
 use super::{Applicability, Pattern};
 use crate::command::{CommandClass, Namespace, StatementKind};
 use crate::config::keys::{
-    self, Constraint, Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm,
-    ValueForm, WholeNumber,
+    self, Constraint, Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT,
+    TextSchema, ValueSchema, WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, ReadContext};
 
@@ -127,9 +127,9 @@ impl Throttle {
 #[derive(Clone, Copy, Debug)]
 struct Rate;
 
-impl DescribeForm for Rate {
-    fn form(&self) -> ValueForm {
-        ValueForm::Text(TextForm::matching("^0*[1-9][0-9]{0,6}/s$"))
+impl DescribeSchema for Rate {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Text(TextSchema::matching("^0*[1-9][0-9]{0,6}/s$"))
     }
 }
 

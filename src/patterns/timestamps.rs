@@ -107,7 +107,7 @@ impl Pattern for Timestamps {
             },
         };
         match evaluated {
-            Ok(Verdict::Needs(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
+            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => unsupported("it has a collation"),
             Ok(verdict) => verdict,
             Err(rejection) => Verdict::Reject(rejection),
         }

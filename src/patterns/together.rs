@@ -10,7 +10,7 @@ use super::field_path::{FieldPath, located_path};
 use super::stored_data::{DataCheck, all, any, is_missing, not};
 use super::{AnyPattern, Applicability, Context, Pattern, Rejection, Verdict, applicability_for_content};
 use crate::command::{Modification, Namespace, Operation, Statement, StatementKind, Update};
-use crate::config::keys::{Declaration, DescribeForm, ValueForm};
+use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
 use crate::effect::{ImageValue, Inserted, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched};
@@ -23,9 +23,9 @@ pub struct Together {
 
 impl Pattern for Together {
     fn declaration() -> Declaration {
-        let items = Box::new(FieldPath.form());
-        let form = ValueForm::List { items, at_least: 2, distinct: true };
-        Declaration { meaning: "Fields that must change in one statement.", form, example: "[a, b]" }
+        let items = Box::new(FieldPath.schema());
+        let schema = ValueSchema::List { items, at_least: 2, distinct: true };
+        Declaration { meaning: "Fields that must change in one statement.", schema, example: "[a, b]" }
     }
 
     fn read(settings: &Node, context: &mut ReadContext<'_>) -> Option<Self> {

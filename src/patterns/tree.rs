@@ -28,7 +28,7 @@ use super::{
 };
 use crate::command::{CommandClass, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{
-    Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, TextForm, ValueForm,
+    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT, TextSchema, ValueSchema,
 };
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Document, PathLookup};
@@ -94,9 +94,9 @@ const KEYS: Keys = Keys::new(
 #[derive(Clone, Copy, Debug)]
 struct Separator;
 
-impl DescribeForm for Separator {
-    fn form(&self) -> ValueForm {
-        ValueForm::Text(TextForm::matching(r"^[!-/:-@\[-`{-~]$"))
+impl DescribeSchema for Separator {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Text(TextSchema::matching(r"^[!-/:-@\[-`{-~]$"))
     }
 }
 
@@ -167,7 +167,7 @@ impl Pattern for Tree {
             }
         };
         match evaluated {
-            Ok(Verdict::Needs(_)) if statement.option("collation").is_some() => Verdict::unsupported(
+            Ok(Verdict::Procedure(_)) if statement.option("collation").is_some() => Verdict::unsupported(
                 "it has a collation, so it could change another node than the one that docward checked",
                 "Leave the collation out.",
             ),

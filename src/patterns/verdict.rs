@@ -14,22 +14,22 @@ pub enum Verdict<'a> {
     /// Sends the statement unchanged.
     Forward,
     /// Sends the statement unchanged. Its own filter has the condition that the rule needs.
-    Conditional(NoEffect),
+    ForwardConditional(NoEffect),
     /// Sends this operation instead.
     Rewrite(Rewrite<'a>),
     /// Sends this operation instead, which increments a field. Whether the stored value can be incremented is not known
     /// yet; [`Pattern::counting`](super::Pattern::counting) returns the statement for each case.
-    Counted(Operation<'a>),
+    Increment(Operation<'a>),
     /// The statement may only insert: rejects if the client's filter matches a document, otherwise sends this
     /// operation.
-    OnlyNew(Operation<'a>, Rejection),
+    InsertOnly(Operation<'a>, Rejection),
     /// Sends the statement, unchanged or as this operation, once it has a number; [`Pattern::numbering`](super::Pattern::numbering) describes the
     /// rule's numbers.
-    Number(Option<Operation<'a>>),
+    AssignNumber(Option<Operation<'a>>),
     /// The statement needs these queries and further statements, in one transaction with it.
-    Needs(Arc<dyn Procedure>),
+    Procedure(Arc<dyn Procedure>),
     /// Sends the statement, unchanged or as this operation. It contains numbers that the sequence must not issue again.
-    Provides(Option<Operation<'a>>),
+    ContainsNumbers(Option<Operation<'a>>),
     Reject(Rejection),
     /// The pattern cannot analyse the statement: rejected, unless the rule has `unsupported: allow`.
     Unsupported(Rejection),
@@ -95,7 +95,7 @@ impl<'a> Verdict<'a> {
     }
 
     pub(super) fn procedure(procedure: impl Procedure + 'static) -> Self {
-        Self::Needs(Arc::new(procedure))
+        Self::Procedure(Arc::new(procedure))
     }
 
     pub(super) fn unsupported(reason: impl Into<String>, hint: impl Into<String>) -> Self {
@@ -134,7 +134,7 @@ pub enum CommandVerdict {
     /// Forwards the command and logs a warning.
     Warn(Rejection),
     /// The verdict depends on documents that must be read first.
-    Needs(Arc<dyn CollectionQuery>),
+    Query(Arc<dyn CollectionQuery>),
     Reject(Rejection),
 }
 
@@ -146,6 +146,6 @@ pub trait CollectionQuery: std::fmt::Debug + Send + Sync {
     /// Returns the projection, as BSON.
     fn fields(&self) -> Vec<u8>;
 
-    /// Returns the verdict, which is not `Needs`. `found` is also empty if the documents could not be read.
+    /// Returns the verdict, which is not `Query`. `found` is also empty if the documents could not be read.
     fn conclude(&self, command: &WholeCommand<'_>, found: &[Document<'_>]) -> CommandVerdict;
 }

@@ -14,7 +14,7 @@ use crate::proxy::connection::limits::ConnectionLimits;
 use crate::proxy::connection::memory::MemoryUse;
 use crate::proxy::connection::permits::PermitStatus;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::members::status::{MemberStatus, ProcessPhase, StatusBoard};
+use crate::proxy::members::status::{MemberStatus, ProcessPhase, ProcessStatus};
 use crate::proxy::server_side::pool::counters::PoolStatus;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::telemetry::decisions::Decision;
@@ -26,7 +26,7 @@ use crate::service::{ReservationCounts, WorkerStatus};
 /// Observes a [`Proxy`](super::Proxy). It may outlive it.
 pub struct Observer<P> {
     pub(super) process: Arc<ProcessContext<P>>,
-    pub(super) board: Arc<StatusBoard>,
+    pub(super) status: Arc<ProcessStatus>,
     pub(super) limits: Arc<ConnectionLimits>,
     pub(super) pools: Option<Arc<Pools>>,
     pub(super) query_address: Option<SocketAddr>,
@@ -58,12 +58,12 @@ impl<P: Interceptor> Observer<P> {
     /// Returns the known members.
     #[must_use]
     pub fn members(&self) -> Vec<MemberStatus> {
-        self.board.members()
+        self.status.members()
     }
 
     #[must_use]
     pub fn phase(&self) -> watch::Receiver<ProcessPhase> {
-        self.board.phase()
+        self.status.phase()
     }
 
     /// Returns the number of open client connections.

@@ -1,6 +1,6 @@
 //! The entry point of the layer: opens the listeners, accepts clients, drains, and hands over to the next process.
 //!
-//! [`crate::proxy::listening::deployment`] follows the members and opens their listeners.
+//! [`crate::proxy::listening::listeners`] follows the members and opens their listeners.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,14 +21,14 @@ use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::memory::Memory;
 use crate::proxy::connection::permits::Permits;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::listening::admission::{ConnectionSetup, Dispatcher, LivenessToken};
-use crate::proxy::listening::deployment::Deployment;
+use crate::proxy::listening::admission::{ConnectionSetup, ConnectionToken, Dispatcher};
+use crate::proxy::listening::listeners::Listeners;
 use crate::proxy::listening::workers::WorkerThreads;
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::Monitors;
 use crate::proxy::members::queries::Queries;
-use crate::proxy::members::status::{ProcessPhase, StatusBoard};
+use crate::proxy::members::status::{ProcessPhase, ProcessStatus};
 use crate::proxy::members::topology::Topology;
 use crate::proxy::observer::Observer;
 use crate::proxy::server_side::pool::registry::Pools;
@@ -44,7 +44,7 @@ const MIN_CLOSE_TIME: Duration = Duration::from_millis(100);
 
 /// A proxy with open listeners that does not accept yet.
 pub struct Proxy<P> {
-    deployment: Deployment<P>,
+    listeners: Listeners<P>,
     process: Arc<ProcessContext<P>>,
     predecessor: Option<Predecessor>,
     drain_timeout: Duration,
@@ -101,7 +101,7 @@ impl<P: Interceptor> Proxy<P> {
         });
         let listener_context = ListenerContext::new(Backend::Queries(queries.clone()), process.clone());
         let limits = Arc::new(ConnectionLimits::new(config.limits.clone()));
-        let board = Arc::<StatusBoard>::default();
+        let status = Arc::<ProcessStatus>::default();
         let upstream = Arc::new(config.upstream.clone());
         let pools = config.pool.map(|settings| Pools::new(upstream.clone(), settings));
         if let Some(pools) = &pools {
@@ -112,12 +112,12 @@ impl<P: Interceptor> Proxy<P> {
         let dispatcher =
             Dispatcher { connection_setup, workers: Arc::new(WorkerThreads::start().map_err(StartError::Threads)?) };
         let membership = Membership::discover(upstream).await;
-        let deployment =
-            Deployment::open(&config, membership, listener_context, dispatcher, queries, board.clone(), sockets)?;
-        let query_address = deployment.query_address();
-        let observer = Arc::new(Observer { process: process.clone(), board, limits, pools, query_address });
+        let listeners =
+            Listeners::open(&config, membership, listener_context, dispatcher, queries, status.clone(), sockets)?;
+        let query_address = listeners.query_address();
+        let observer = Arc::new(Observer { process: process.clone(), status, limits, pools, query_address });
         let ProxyConfig { drain_timeout, hand_over, .. } = config;
-        Ok(Self { deployment, process, predecessor, drain_timeout, hand_over, observer })
+        Ok(Self { listeners, process, predecessor, drain_timeout, hand_over, observer })
     }
 
     /// Returns the addresses of the members' listeners, the first member's first.
@@ -132,29 +132,29 @@ impl<P: Interceptor> Proxy<P> {
 
     /// Returns the address of the query listener.
     pub fn query_address(&self) -> Option<SocketAddr> {
-        self.deployment.query_address()
+        self.listeners.query_address()
     }
 
     /// Serves until `shutdown` is ready or another process has taken over the listeners. Then it calls `ending`
     /// with the drain's deadline, stops accepting, and drains: connections close when they are idle and no transaction
     /// is open, at the latest at the deadline.
     pub async fn serve(mut self, shutdown: impl Future<Output = ()>, ending: impl FnOnce(Instant)) {
-        let (connections, liveness) = watch::channel(());
-        self.deployment.accept(&liveness);
+        let (connections, connection_token) = watch::channel(());
+        self.listeners.accept(&connection_token);
         if let Some(predecessor) = self.predecessor.take() {
             predecessor.confirm().await;
         }
-        self.observer.board.set_phase(ProcessPhase::Serving);
-        let handed_over = self.follow(shutdown, &liveness).await;
-        self.observer.board.set_phase(if handed_over { ProcessPhase::HandedOver } else { ProcessPhase::Draining });
+        self.observer.status.set_phase(ProcessPhase::Serving);
+        let handed_over = self.update_listeners_until(shutdown, &connection_token).await;
+        self.observer.status.set_phase(if handed_over { ProcessPhase::HandedOver } else { ProcessPhase::Draining });
         let deadline = Instant::now() + self.drain_timeout;
         ending(deadline);
-        self.deployment.stop_accepting(handed_over).await;
+        self.listeners.stop_accepting(handed_over).await;
         if handed_over {
             // Logged only now, so that after this line all new clients reach the other process.
             tracing::info!("another process has taken over: draining");
         }
-        drop(liveness);
+        drop(connection_token);
         let drained = self.drain(&connections, deadline);
         if timeout_at(deadline.max(Instant::now() + MIN_CLOSE_TIME), drained).await.is_err() {
             let left = connections.receiver_count();
@@ -167,13 +167,17 @@ impl<P: Interceptor> Proxy<P> {
 
     /// Keeps the listeners in step with the members until the process must end. Returns whether another process has
     /// taken over the listeners.
-    async fn follow(&mut self, shutdown: impl Future<Output = ()>, liveness: &LivenessToken) -> bool {
+    async fn update_listeners_until(
+        &mut self,
+        shutdown: impl Future<Output = ()>,
+        connection_token: &ConnectionToken,
+    ) -> bool {
         let (mut monitors, mut seen) = Monitors::new(
-            self.deployment.upstream(),
+            self.listeners.upstream(),
             self.process.members.recheck.clone(),
             self.observer.pools.is_some(),
         );
-        let (path, listening) = (self.hand_over.clone(), self.deployment.listening.clone());
+        let (path, listening) = (self.hand_over.clone(), self.listeners.listening.clone());
         let mut shutdown = pin!(shutdown);
         let memory = self.process.traffic.memory.clone();
         let mut returning = pin!(memory.return_freed());
@@ -185,12 +189,12 @@ impl<P: Interceptor> Proxy<P> {
             }
         });
         loop {
-            self.deployment.watch(&mut monitors);
+            self.listeners.watch(&mut monitors);
             tokio::select! {
                 () = &mut shutdown => return false,
                 never = &mut returning => match never {},
                 () = &mut taken_over => return true,
-                Some(hello_result) = seen.recv() => self.deployment.observed(hello_result, liveness),
+                Some(hello_result) = seen.recv() => self.listeners.take_hello_result(hello_result, connection_token),
             }
         }
     }
@@ -200,11 +204,11 @@ impl<P: Interceptor> Proxy<P> {
         if timeout_at(deadline, self.process.drain.transactions.ended()).await.is_err() {
             tracing::warn!("transactions are still open after {} s", self.drain_timeout.as_secs_f64());
         }
-        self.deployment.drain();
+        self.listeners.drain();
         let _ =
             timeout_at(deadline.min(Instant::now() + activity::TIMEOUT), self.process.drain.activity.wait_until_idle())
                 .await;
-        self.deployment.notify_connections(Closing::WhenIdle);
+        self.listeners.notify_connections(Closing::WhenIdle);
         connections.closed().await;
     }
 }

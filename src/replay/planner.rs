@@ -165,7 +165,7 @@ impl ReplayPlanner {
     pub fn reply(&mut self, stream: u64, microseconds: u64, reply: &ReplySummary) -> Option<RecordedReply> {
         let last = self.last.get_mut(&stream)?.as_mut()?;
         if let Some(opener) = last.opens.take() {
-            // The reply tells whether there is a cursor.
+            // The reply shows whether there is a cursor.
             self.unclaimed.remove(&opener);
         }
         if reply.cursor != 0 {

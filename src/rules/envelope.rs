@@ -8,12 +8,12 @@ use std::collections::HashSet;
 use super::rule::{AppGlob, Except, Mode, Rule, RuleId, Unsupported, UserGlob};
 use super::rule_test;
 use crate::config::keys::{
-    Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, Mapping, NamedForm, ReadValue, Setting, SharedText, TEXT,
-    Text, TextForm, TextOrList, ValueForm, ValueList, WholeNumber,
+    Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, Mapping, NamedSchema, ReadValue, Setting, SharedText,
+    TEXT, Text, TextOrList, TextSchema, ValueList, ValueSchema, WholeNumber,
 };
 use crate::config::{
     self, Code, Diagnostic, FileId, Glob, Located, MapReader, MappingKey, NamespaceGlob, Node, NodeValue,
-    PatternSettings, ReadContext, Sources, Span, unknown_key,
+    PatternSettings, ReadContext, SourceFiles, Span, unknown_key,
 };
 use crate::patterns::AnyPattern;
 use crate::suggest;
@@ -24,8 +24,11 @@ const VERSION: i64 = 1;
 const MAX_NAME_BYTES: usize = 100;
 
 /// A rule file.
-pub const RULE_FILE: NamedForm =
-    NamedForm { name: "ruleFile", meaning: "Rules that docward enforces.", form: || ValueForm::Mapping(&FILE_KEYS) };
+pub const RULE_FILE: NamedSchema = NamedSchema {
+    name: "ruleFile",
+    meaning: "Rules that docward enforces.",
+    schema: || ValueSchema::Mapping(&FILE_KEYS),
+};
 pub(super) const VERSION_KEY: Setting<Version> =
     Setting::required("version", Version, "The version of the rule language.");
 const RULES: Setting<ValueList> =
@@ -33,14 +36,14 @@ const RULES: Setting<ValueList> =
 const FILE_KEYS: Keys = Keys::new("", &[&VERSION_KEY, &RULES]);
 
 /// A rule without its pattern: a rule has one more key, the name of a pattern.
-pub const RULE: NamedForm = NamedForm {
+pub const RULE: NamedSchema = NamedSchema {
     name: "rule",
     meaning: "A rule: where it applies, its mode, and exactly one pattern.",
-    form: || ValueForm::Mapping(&RULE_KEYS),
+    schema: || ValueSchema::Mapping(&RULE_KEYS),
 };
 const NAME: Setting<Text> = Setting::required(
     "name",
-    Text(TextForm { longest: Some(MAX_NAME_BYTES), ..TextForm::matching("^[a-z0-9]+(-[a-z0-9]+)*$") }),
+    Text(TextSchema { longest: Some(MAX_NAME_BYTES), ..TextSchema::matching("^[a-z0-9]+(-[a-z0-9]+)*$") }),
     "Unique in all loaded files; used in errors, logs and metrics.",
 );
 const WHY: Setting<Text> =
@@ -50,12 +53,12 @@ const NAMESPACES: Setting<TextOrList<SharedText>> = Setting::required(
     TextOrList(SharedText(&NAMESPACE)),
     "database.collection, a list of these, or globs: shop.*, \"*.orders\", \"*.*\".",
 );
-const NAMESPACE: NamedForm = NamedForm {
+const NAMESPACE: NamedSchema = NamedSchema {
     name: "namespace",
     meaning: "",
-    form: || {
+    schema: || {
         let pattern = r#"^[^./\\ "$]+\.[^$]+$"#;
-        ValueForm::Text(TextForm { longest: Some(255), ..TextForm::matching(pattern) })
+        ValueSchema::Text(TextSchema { longest: Some(255), ..TextSchema::matching(pattern) })
     },
 };
 const MODE: Setting<Keywords<Mode>> = Setting::with_default(
@@ -77,7 +80,7 @@ const APPS: Setting<TextOrList<Text>> =
     Setting::optional("apps", TextOrList(TEXT), "Globs for the appName of the connection string.");
 const USERS: Setting<TextOrList<Text>> = Setting::optional(
     "users",
-    TextOrList(Text(TextForm::matching(r"^[^.]+\..+"))),
+    TextOrList(Text(TextSchema::matching(r"^[^.]+\..+"))),
     "Globs for authenticated users: \"authDb.user\".",
 );
 const EXCEPT_KEYS: Keys = Keys::new("", &[&APPS, &USERS]).constrained(&[Constraint::AtLeastOneKey]);
@@ -103,7 +106,7 @@ pub(super) struct RuleFileContent {
 }
 
 /// Reads the rules of all files that could be read; adds mistakes to `found`.
-pub(super) fn read_rules(sources: &Sources, found: &mut Vec<Diagnostic>) -> RuleFileContent {
+pub(super) fn read_rules(sources: &SourceFiles, found: &mut Vec<Diagnostic>) -> RuleFileContent {
     let mut read = RuleFileContent { rules: Vec::new(), names: Vec::new() };
     // A file that could not be read has no text to check.
     let unread: HashSet<FileId> = found.iter().map(|one| one.location.file()).collect();
@@ -156,9 +159,9 @@ fn tests_key(tree: &Node) -> Option<&MappingKey> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Version;
 
-impl DescribeForm for Version {
-    fn form(&self) -> ValueForm {
-        ValueForm::Constant(DeclaredScalar::Integer(VERSION))
+impl DescribeSchema for Version {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Constant(DeclaredScalar::Integer(VERSION))
     }
 }
 
@@ -186,7 +189,7 @@ fn name_of(rule: &Node) -> Option<Located<String>> {
     }
 }
 
-fn read_rule(id: RuleId, node: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<Rule> {
+fn read_rule(id: RuleId, node: &Node, sources: &SourceFiles, found: &mut Vec<Diagnostic>) -> Option<Rule> {
     let mut context = ReadContext::new(found);
     let mut rule = context.map(node)?.declared(&RULE_KEYS);
     let name = rule.get(&NAME);

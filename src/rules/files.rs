@@ -6,10 +6,11 @@
 
 use std::path::{Path, PathBuf};
 
+use super::hash::RuleSetHash;
 use super::mode_override::ModeOverrides;
-use super::set::{RuleSet, RuleSetHash};
+use super::set::RuleSet;
 use super::test_file::TestFiles;
-use crate::config::{Diagnostic, FileReader, Report, Sources};
+use crate::config::{Diagnostic, FileReader, Report, SourceFiles};
 
 impl RuleSet {
     /// Reads and checks the rule files at `paths`: files, and the files in folders. A file reached
@@ -44,7 +45,7 @@ impl TestFiles {
     }
 }
 
-fn read_rules(paths: &[PathBuf]) -> (Sources, Vec<Diagnostic>) {
+fn read_rules(paths: &[PathBuf]) -> (SourceFiles, Vec<Diagnostic>) {
     let empty = "this folder has no rule file (`*.yaml`, `*.yml`)";
     let mut reader = FileReader::default();
     paths.iter().for_each(|path| reader.add(path, is_rule_file, Some(empty)));

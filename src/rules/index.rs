@@ -23,7 +23,7 @@ pub(super) type RuleIds = SmallVec<[RuleId; 8]>;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct IndexedRule {
     /// When it evaluates a statement: smaller is earlier.
-    pub(super) phase: u8,
+    pub(super) evaluation_order: u8,
     /// Of rules with the same number only the most specific one applies to a namespace.
     pub(super) exclusive: Option<u16>,
 }
@@ -95,7 +95,7 @@ impl Index {
         self.exact.is_empty() && self.globs.is_empty()
     }
 
-    /// Each rule once, by phase and then in the order of the files. Of exclusive rules only the most
+    /// Each rule once, in the order of evaluation and then in the order of the files. Of exclusive rules only the most
     /// specific one is included.
     fn resolve(&self, mut matches: SmallVec<[Match; 8]>) -> RuleIds {
         // Each rule keeps its most specific matching namespace.
@@ -108,7 +108,7 @@ impl Index {
             exclusive.is_some() && matches.iter().any(outranks)
         };
         let mut rules: RuleIds = matches.iter().filter(|one| !outranked(one)).map(|one| one.rule).collect();
-        rules.sort_unstable_by_key(|rule| (self.indexed_rules[rule.index()].phase, *rule));
+        rules.sort_unstable_by_key(|rule| (self.indexed_rules[rule.index()].evaluation_order, *rule));
         rules
     }
 }

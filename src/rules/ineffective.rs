@@ -68,7 +68,7 @@ fn ineffective(rules: &[&Rule], budget: &Budget) -> Vec<Diagnostic> {
 }
 
 fn comes_before(one: &Rule, other: &Rule) -> bool {
-    (one.pattern.phase(), one.id) < (other.pattern.phase(), other.id)
+    (one.pattern.evaluation_order(), one.id) < (other.pattern.evaluation_order(), other.id)
 }
 
 fn makes_ineffective(one: &Rule, other: &Rule) -> bool {

@@ -12,6 +12,7 @@
 mod conflict;
 mod envelope;
 mod files;
+mod hash;
 mod index;
 mod ineffective;
 mod mode_override;
@@ -25,8 +26,9 @@ mod tests;
 
 pub use envelope::{RULE, RULE_FILE};
 pub use files::is_test_file;
+pub use hash::RuleSetHash;
 pub use mode_override::{ModeOverride, ModeOverrides};
 pub use rule::{AppGlob, Except, Expectation, Mode, Rule, RuleId, RuleTest, Unsupported, UserGlob};
 pub use rule_test::TEST;
-pub use set::{NamespaceRules, RuleSet, RuleSetHash};
+pub use set::{NamespaceRules, RuleSet};
 pub use test_file::{TEST_FILE, TestFile, TestFiles};

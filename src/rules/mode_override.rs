@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rule::Mode;
+use crate::patterns::Mode;
 
 /// Overrides by rule name.
 pub type ModeOverrides = BTreeMap<String, Arc<ModeOverride>>;

@@ -4,17 +4,17 @@
 
 use super::rule::{Expectation, RuleTest};
 use crate::config::keys::{
-    Constraint, Keys, Keywords, Mapping, NamedForm, Setting, TEXT, Text, TextForm, ValueForm, ValueList,
+    Constraint, Keys, Keywords, Mapping, NamedSchema, Setting, TEXT, Text, TextSchema, ValueList, ValueSchema,
 };
-use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, ReadContext, Sources, Span};
+use crate::config::{Code, Diagnostic, Located, MapReader, NamespaceGlob, Node, ReadContext, SourceFiles, Span};
 use crate::shell::{self, ShellError};
 
 /// What `db` means if no namespace determines it: the shell's own default.
 pub(super) const DATABASE: &str = "test";
 
 /// One element of `tests`.
-pub const TEST: NamedForm =
-    NamedForm { name: "test", meaning: "A command and its expected result.", form: || ValueForm::Mapping(&KEYS) };
+pub const TEST: NamedSchema =
+    NamedSchema { name: "test", meaning: "A command and its expected result.", schema: || ValueSchema::Mapping(&KEYS) };
 const GIVEN: Setting<Text> = Setting::required("given", TEXT, "The command in mongosh syntax.")
     .examples(&["db.orders.replaceOne({_id: 1}, {status: \"paid\"})"]);
 const EXPECT: Setting<Keywords<bool>> = Setting::optional(
@@ -29,13 +29,13 @@ const BECOMES: Setting<Text> = Setting::optional("becomes", TEXT, "The command a
 const AS: Setting<Mapping> = Setting::optional("as", Mapping(&AS_KEYS), "The client that sends it.");
 const APP: Setting<Text> = Setting::optional("app", TEXT, "The appName of the connection string.");
 const USER: Setting<Text> =
-    Setting::optional("user", Text(TextForm::matching(r"\.")), "The authenticated user: \"authDb.user\".");
+    Setting::optional("user", Text(TextSchema::matching(r"\.")), "The authenticated user: \"authDb.user\".");
 const AS_KEYS: Keys = Keys::new("", &[&APP, &USER]);
 const AT: Setting<Text> = Setting::optional(
     "at",
-    Text(TextForm {
+    Text(TextSchema {
         format: Some("date-time"),
-        ..TextForm::matching(
+        ..TextSchema::matching(
             r"^[0-9]{4}-[0-9]{2}-[0-9]{2}[Tt][0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]+)?([Zz]|[+-][0-9]{2}:[0-9]{2})$",
         )
     }),
@@ -56,7 +56,7 @@ pub(super) fn read_all(
     settings: &mut MapReader<'_, '_, '_>,
     tests: &Setting<ValueList>,
     database: Option<&str>,
-    sources: &Sources,
+    sources: &SourceFiles,
 ) -> Vec<RuleTest> {
     let listed = settings.list(tests).unwrap_or_default();
     let context = settings.context();
@@ -66,7 +66,7 @@ pub(super) fn read_all(
 
 struct TestReader<'s> {
     database: &'s str,
-    sources: &'s Sources,
+    sources: &'s SourceFiles,
 }
 
 impl TestReader<'_> {

@@ -4,17 +4,18 @@
 //! It knows files only as text; `files.rs` reads them.
 
 use std::borrow::Cow;
-use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
 use super::conflict::{self, Budget};
 use super::envelope;
+use super::hash::RuleSetHash;
 use super::index::{FoundRules, Index, IndexedRule, RuleIds};
 use super::ineffective;
 use super::mode_override::{ModeOverride, ModeOverrides};
 use super::rule::{Mode, Rule, RuleId};
-use crate::config::{Diagnostic, NamespaceGlob, Report, Severity, Source, Sources};
+use crate::config::{Diagnostic, NamespaceGlob, Report, Severity, SourceFile, SourceFiles};
+use crate::fnv::Fnv;
 use crate::patterns::AnyPattern;
 
 /// A checked, indexed, immutable set of rules.
@@ -26,7 +27,7 @@ pub struct RuleSet {
     naming: Index,
     /// Whether a rule limits how much clients use at a time.
     needs_permits: bool,
-    sources: Sources,
+    sources: SourceFiles,
     warnings: Report,
     hash: RuleSetHash,
 }
@@ -39,9 +40,9 @@ impl Default for RuleSet {
             index: Index::default(),
             naming: Index::default(),
             needs_permits: false,
-            sources: Sources::default(),
+            sources: SourceFiles::default(),
             warnings: Report::default(),
-            hash: RuleSetHash::from_sources(&Sources::default()),
+            hash: RuleSetHash::from_sources(&SourceFiles::default()),
         }
     }
 }
@@ -51,8 +52,8 @@ impl RuleSet {
     ///
     /// # Errors
     /// Every mistake found in any of them; then nothing is loaded.
-    pub fn from_sources(sources: Vec<Source>) -> Result<Self, Report> {
-        Self::check(Sources::new(sources), Vec::new(), &ModeOverrides::new())
+    pub fn from_sources(sources: Vec<SourceFile>) -> Result<Self, Report> {
+        Self::check(SourceFiles::new(sources), Vec::new(), &ModeOverrides::new())
     }
 
     /// The same rules with other modes; modes that were overridden before are those of the files again. Overrides of
@@ -80,7 +81,7 @@ impl RuleSet {
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
     pub(super) fn check(
-        sources: Sources,
+        sources: SourceFiles,
         mut found: Vec<Diagnostic>,
         overrides: &ModeOverrides,
     ) -> Result<Self, Report> {
@@ -135,7 +136,7 @@ impl RuleSet {
 }
 
 impl RuleSet {
-    /// The rules of a namespace, by phase, then in the order of the files; `None` if it has none. Of an exclusive
+    /// The rules of a namespace, in the order of evaluation, then in the order of the files; `None` if it has none. Of an exclusive
     /// pattern only the most specific rule of each mode is included. Disabled rules are not.
     #[inline]
     #[must_use]
@@ -190,7 +191,7 @@ impl RuleSet {
 
     /// The texts the rules were read from, for diagnostics that point into them.
     #[must_use]
-    pub fn sources(&self) -> &Sources {
+    pub fn sources(&self) -> &SourceFiles {
         &self.sources
     }
 
@@ -207,7 +208,7 @@ impl RuleSet {
             hash.add(line.as_bytes());
             hash.add(b"\n");
         });
-        hash.0
+        hash.hash()
     }
 
     /// The rule's text as written. Trailing comments with less indentation than its keys belong to the next rule.
@@ -245,7 +246,7 @@ impl RuleSet {
     /// Like [`Self::hash`], and different for different overrides of modes.
     #[must_use]
     pub fn version(&self) -> u64 {
-        let mut hash = Fnv(self.hash.0);
+        let mut hash = Fnv::from_hash(self.hash.0);
         for (rule, found) in self.rules.iter().filter_map(|rule| Some((rule, rule.mode_override.as_ref()?))) {
             for text in [&rule.name.value, found.mode.as_str(), &found.reason, &found.by] {
                 hash.add(text.as_bytes());
@@ -253,7 +254,7 @@ impl RuleSet {
             }
             hash.add(&found.until.to_le_bytes());
         }
-        hash.0
+        hash.hash()
     }
 }
 
@@ -280,48 +281,9 @@ impl<'s> NamespaceRules<'s> {
     }
 }
 
-/// A 64-bit FNV-1a hash of a rule set's texts, the same in every build. It identifies sets in logs; it is not
-/// cryptographic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct RuleSetHash(pub u64);
-
-impl RuleSetHash {
-    pub(super) fn from_sources(sources: &Sources) -> Self {
-        let mut hash = Fnv::new();
-        for file in sources.files() {
-            let text = sources.text(file);
-            // The length distinguishes two files from one file with both texts.
-            hash.add(&(text.len() as u64).to_le_bytes());
-            hash.add(text.as_bytes());
-        }
-        Self(hash.0)
-    }
-}
-
-/// 64-bit FNV-1a, the same in every build.
-struct Fnv(u64);
-
-impl Fnv {
-    fn new() -> Self {
-        Self(0xcbf2_9ce4_8422_2325)
-    }
-
-    fn add(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-        }
-    }
-}
-
-impl fmt::Display for RuleSetHash {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:016x}", self.0)
-    }
-}
-
 fn indexed_rules(rules: &[Rule]) -> Vec<IndexedRule> {
     let indexed = |rule: &Rule| IndexedRule {
-        phase: rule.pattern.phase(),
+        evaluation_order: rule.pattern.evaluation_order(),
         exclusive: rule.pattern.exclusive().then(|| exclusive_slot(rule)),
     };
     rules.iter().map(indexed).collect()
@@ -333,7 +295,7 @@ fn needs_permits(rules: &[Rule]) -> bool {
 
 /// A shadow rule applies beside an enforced one, so each mode has its own slot.
 fn exclusive_slot(rule: &Rule) -> u16 {
-    2 * u16::from(rule.pattern.phase()) + u16::from(rule.mode == Mode::Shadow)
+    2 * u16::from(rule.pattern.evaluation_order()) + u16::from(rule.mode == Mode::Shadow)
 }
 
 /// The namespaces of the rules that evaluate statements, or of those that do not.
@@ -364,7 +326,7 @@ mod tests {
             writeln!(text, "  - {{name: r{at}, namespace: [{namespaces}], mode: {mode}, {settings}}}").unwrap();
         }
         let name = "rules.yaml".to_owned();
-        RuleSet::from_sources(vec![Source { name, text }])
+        RuleSet::from_sources(vec![SourceFile { name, text }])
     }
 
     fn names(rules: &RuleSet, database: &str, collection: &str) -> Vec<String> {
@@ -377,7 +339,7 @@ mod tests {
     const MANY: &str = "together: [a, b]";
 
     #[test]
-    fn rules_are_sorted_by_phase_and_only_the_most_specific_exclusive_one_applies() {
+    fn rules_are_in_the_order_of_evaluation_and_only_the_most_specific_exclusive_one_applies() {
         let rule = |namespaces: &str, mode, settings| (namespaces.to_owned(), mode, settings);
         let rules = load(&[
             rule("'*.*'", "enforce", LATE),

@@ -5,16 +5,16 @@
 use super::envelope::VERSION_KEY;
 use super::rule::RuleTest;
 use super::rule_test;
-use crate::config::keys::{Keys, NamedForm, Setting, TEXT, Text, TextOrList, ValueForm, ValueList};
+use crate::config::keys::{Keys, NamedSchema, Setting, TEXT, Text, TextOrList, ValueList, ValueSchema};
 use crate::config::{
-    self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, Source, Sources, Span,
+    self, Code, Diagnostic, FileId, Located, Node, NodeValue, ReadContext, Report, SourceFile, SourceFiles, Span,
 };
 
 /// A test file.
-pub const TEST_FILE: NamedForm = NamedForm {
+pub const TEST_FILE: NamedSchema = NamedSchema {
     name: "testFile",
     meaning: "Tests of rules together (*.test.yaml), run by docward test.",
-    form: || ValueForm::Mapping(&KEYS),
+    schema: || ValueSchema::Mapping(&KEYS),
 };
 const DATABASE: Setting<Text> =
     Setting::optional("database", TEXT, "The database that `db` stands for in the commands. Default: test.");
@@ -47,7 +47,7 @@ pub struct TestFiles {
     /// In the order they were found.
     pub files: Vec<TestFile>,
     /// The texts they were read from.
-    pub sources: Sources,
+    pub sources: SourceFiles,
 }
 
 impl TestFiles {
@@ -55,12 +55,12 @@ impl TestFiles {
     ///
     /// # Errors
     /// Every mistake found in any of them.
-    pub fn from_sources(sources: Vec<Source>) -> Result<Self, Report> {
-        Self::check(Sources::new(sources), Vec::new())
+    pub fn from_sources(sources: Vec<SourceFile>) -> Result<Self, Report> {
+        Self::check(SourceFiles::new(sources), Vec::new())
     }
 
     /// Like [`Self::from_sources`], for `sources` in which reading the files already `found` mistakes.
-    pub(super) fn check(sources: Sources, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
+    pub(super) fn check(sources: SourceFiles, mut found: Vec<Diagnostic>) -> Result<Self, Report> {
         let unread: Vec<FileId> = found.iter().map(|one| one.location.file()).collect();
         let mut files = Vec::new();
         for file in sources.files().filter(|file| !unread.contains(file)) {
@@ -74,7 +74,7 @@ impl TestFiles {
     }
 }
 
-fn read_test_file(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
+fn read_test_file(file: FileId, tree: &Node, sources: &SourceFiles, found: &mut Vec<Diagnostic>) -> Option<TestFile> {
     if tree.value == NodeValue::Null {
         let start = Span::new(file, 0, 0);
         let mistake = Diagnostic::error(Code::InvalidTest, start, "this file has no content");
@@ -93,10 +93,10 @@ fn read_test_file(file: FileId, tree: &Node, sources: &Sources, found: &mut Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::{Source, TestFiles};
+    use super::{SourceFile, TestFiles};
 
     fn load(text: &str) -> Result<TestFiles, super::Report> {
-        TestFiles::from_sources(vec![Source { name: "shop.test.yaml".to_owned(), text: text.to_owned() }])
+        TestFiles::from_sources(vec![SourceFile { name: "shop.test.yaml".to_owned(), text: text.to_owned() }])
     }
 
     #[test]

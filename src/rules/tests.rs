@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::set::RuleSet;
-use crate::config::{self, Code, DiagnosticLocation, FileId, Node, NodeValue, Report, Source, Sources};
+use crate::config::{self, Code, DiagnosticLocation, FileId, Node, NodeValue, Report, SourceFile, SourceFiles};
 use support::cpu_time::CpuTimer;
 
 const TITLE: &str = "=== ";
@@ -19,7 +19,7 @@ const REPORT: &str = "--- report\n";
 const NEXT_FILE: &str = "--- next file\n";
 
 fn load(files: &[&str]) -> Result<RuleSet, Report> {
-    let source = |(at, text): (usize, &&str)| Source {
+    let source = |(at, text): (usize, &&str)| SourceFile {
         name: format!("rules/{}.yaml", ["a", "b", "c"][at]),
         text: (*text).to_owned(),
     };
@@ -124,8 +124,8 @@ fn every_span_is_known_and_covers_its_text() {
     let text = "\u{feff}# é\r\nversion: 1\r\nrules:\r\n  - name: 'é'\r\n    why: |\r\n      two\r\n      lines\r\n    \
                 flow: {é: [1, 2.5, true], \"k\": ~}\r\n    none:\r\n";
     let text = text.replace("- name: 'é'", "- name: 'é' # note\r\n    \"q\": \"x\"");
-    let source = Source { name: "a".to_owned(), text: text.clone() };
-    let sources = Sources::new(vec![source]);
+    let source = SourceFile { name: "a".to_owned(), text: text.clone() };
+    let sources = SourceFiles::new(vec![source]);
     let tree = config::parse(FileId(0), &text).unwrap();
     let mut seen = Vec::new();
     visit(&tree, &mut |node| {

@@ -19,7 +19,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
 use super::reservations::{ReservationCounts, ReservationMeter};
-use crate::engine::lookup::{Counter, LookupError, NumberRequest};
+use crate::engine::lookup::{CounterId, LookupError, NumberRequest};
 
 /// Round trips that one reservation should last for: each has its cost, including the store's disk.
 const ROUND_TRIPS: i64 = 32;
@@ -48,7 +48,7 @@ pub(super) struct Allocator<S> {
     store: Arc<S>,
     /// Runtime of the requests to the store: the caller's thread may end before the reply arrives.
     runtime: Handle,
-    counters: Mutex<HashMap<Counter, Arc<Mutex<CounterNumbers>>, RandomState>>,
+    counters: Mutex<HashMap<CounterId, Arc<Mutex<CounterNumbers>>, RandomState>>,
     meter: Arc<ReservationMeter>,
 }
 
@@ -124,7 +124,7 @@ impl<S: CounterStore> Allocator<S> {
         self.meter.snapshot()
     }
 
-    fn counter(&self, counter: &Counter) -> Arc<Mutex<CounterNumbers>> {
+    fn counter(&self, counter: &CounterId) -> Arc<Mutex<CounterNumbers>> {
         let mut counters = lock(&self.counters);
         match counters.get(counter) {
             Some(numbers) => numbers.clone(),

@@ -50,7 +50,7 @@ impl ServiceClient {
     pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
         let mut options = self.options.clone();
         options.compressors = None;
-        // Shared observations would be removed when this client closes its monitors.
+        // A shared list would be removed when this client closes its monitors.
         let observed = Arc::<ObservedServers>::default();
         Ok((self.open(options, observed.clone())?, observed))
     }

@@ -5,11 +5,11 @@
 //! the result does not depend on the order of events, on duplicate events, or on a stalled worker that resumes late: a
 //! check follows the last write to either side.
 //!
-//! `super::worker` elects the worker and reads the changes, `follow` processes them, `repairer` writes copies with the
+//! `super::worker` elects the worker and reads the changes, `changes` processes them, `repairer` writes copies with the
 //! statements of `statements`, `detach` removes references to deleted originals, [`repair`] checks all copies.
 
+mod changes;
 mod detach;
-mod follow;
 mod original;
 pub mod repair;
 mod repairer;
@@ -57,13 +57,13 @@ impl KeepCopies {
     async fn propagate(&self, context: WorkerContext<'_>) -> Result<Infallible, Stop> {
         let WorkerContext { client, lease, .. } = context;
         let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
-        let collections = follow::watched(&self.copies);
+        let collections = changes::watched(&self.copies);
         let mut checked = lease.is_repaired();
         // Changes before these streams begin are found by the check of all copies.
         let mut streams = Vec::with_capacity(collections.len());
         for (number, collection) in collections.iter().enumerate() {
             checked &= lease.token(number).is_some();
-            let (stream, changes) = follow::open(&repairer, collection, number, context).await?;
+            let (stream, changes) = changes::open(&repairer, collection, number, context).await?;
             // A successor must not begin later.
             if let Some(token) = stream.beginning()? {
                 lease.store_token(number, token).await?;

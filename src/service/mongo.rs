@@ -21,7 +21,7 @@ use super::worker::{WorkerStatus, WorkersShown};
 use super::{LookupReply, ReservationCounts, Service, listing};
 use crate::document::{Document, Kind, Path, PathLookup};
 use crate::engine::lookup::{
-    Counter, Lookup, LookupError, LookupResult, Maximum, NumberRequest, Origin, SequenceStart,
+    CounterId, Lookup, LookupError, LookupResult, Maximum, NumberRequest, Origin, SequenceStart,
 };
 
 /// How long the driver searches for a primary; only a failed election takes longer.
@@ -235,7 +235,7 @@ impl ServiceClient {
             CounterChange::To(number) => doc! {"$max": [seq, narrow(number)]},
         };
         let update = vec![doc! {"$set": {"seq": seq}}];
-        let Counter { database, collection, .. } = &request.counter;
+        let CounterId { database, collection, .. } = &request.counter;
         let counters = self.client()?.database(database).collection::<RawDocumentBuf>(collection);
         let stored = counters
             .find_one_and_update(filter, update)
@@ -297,7 +297,7 @@ fn floor(document: &RawDocumentBuf, field: &str) -> Option<i64> {
 }
 
 fn name(request: &NumberRequest) -> String {
-    let Counter { database, collection, id } = &request.counter;
+    let CounterId { database, collection, id } = &request.counter;
     format!("the counter {id:?} in {database}.{collection}")
 }
 

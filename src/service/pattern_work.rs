@@ -1,4 +1,4 @@
-//! Which patterns the service has work for: the only place of the service that tells patterns apart.
+//! Which patterns the service has work for: the only place of the service that distinguishes patterns.
 
 use crate::patterns::AnyPattern;
 use crate::patterns::copies::Copies;

@@ -76,7 +76,7 @@ pub async fn run(
         loop {
             let current = rules.load_full();
             if known.as_ref().is_none_or(|known| !Arc::ptr_eq(known, &current)) {
-                candidates.follow(&current).await;
+                candidates.update(&current).await;
                 known = Some(current);
             }
             sleep(RULES_INTERVAL).await;
@@ -104,7 +104,7 @@ struct RunningTask {
 }
 
 impl RuleTasks {
-    async fn follow(&mut self, rules: &RuleSet) {
+    async fn update(&mut self, rules: &RuleSet) {
         let wanted: HashMap<_, _> =
             tasks(rules).map(|(task, needed)| ((task.label(), task.settings()), (task, needed))).collect();
         let gone: Vec<_> = self.running.keys().filter(|label| !wanted.contains_key(*label)).cloned().collect();

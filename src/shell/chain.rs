@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use super::arguments::MethodArguments;
 use super::error::did_you_mean;
-use super::scanner::{Scanner, Token};
+use super::lexer::{Lexer, Token};
 use super::term::{Term, TermContent, TermField, to_document};
 use super::value::{Objects, Values};
-use super::{ShellContext, ShellError, admin, extended, reads, writes};
+use super::{ShellContext, ShellError, admin, from_extended_json, reads, writes};
 use crate::document::CowDocument;
 
 /// A command under construction.
@@ -85,17 +85,17 @@ pub(super) struct Parser<'t> {
 
 impl<'t> Parser<'t> {
     pub(super) fn new(text: &'t str, context: ShellContext<'t>) -> Self {
-        let values = Values::new(Scanner::new(text), context, Objects::JavaScript);
+        let values = Values::new(Lexer::new(text), context, Objects::JavaScript);
         Self { text, values, database: context.database.to_owned() }
     }
 
     pub(super) fn parse(mut self) -> Result<Vec<CommandBuilder>, ShellError> {
         self.read_use()?;
-        let (token, span) = self.values.scanner.peek()?;
+        let (token, span) = self.values.lexer.peek()?;
         let commands = match token {
             Token::Sign('{') => vec![self.read_document()?],
             Token::Name(name) if name == "db" => {
-                self.values.scanner.next()?;
+                self.values.lexer.next()?;
                 self.read_database()?
             }
             Token::End => return Err(ShellError::new(span, "there is no command").help("write one: db.orders.find()")),
@@ -104,8 +104,8 @@ impl<'t> Parser<'t> {
                 return Err(error.help("write db.COLLECTION.METHOD(…)"));
             }
         };
-        while self.values.scanner.take_sign(';')? {}
-        match self.values.scanner.peek()? {
+        while self.values.lexer.take_sign(';')? {}
+        match self.values.lexer.peek()? {
             (Token::End, _) => Ok(commands),
             (other, span) => {
                 let error = ShellError::expected(span, "the end of the command", &other.describe());
@@ -116,24 +116,24 @@ impl<'t> Parser<'t> {
 
     /// Parses `use shop` on a line of its own.
     fn read_use(&mut self) -> Result<(), ShellError> {
-        self.values.scanner.skip_space()?;
-        let rest = self.values.scanner.rest();
+        self.values.lexer.skip_space()?;
+        let rest = self.values.lexer.rest();
         let Some(line) = rest.strip_prefix("use ").and_then(|after| after.lines().next()) else { return Ok(()) };
         let name = line.trim().trim_end_matches(';').trim_end();
-        let start = self.values.scanner.at();
+        let start = self.values.lexer.at();
         if name.is_empty() || name.contains(char::is_whitespace) {
             let error = ShellError::new(start..start + "use ".len() + line.len(), "`use` needs the name of a database");
             return Err(error.help("write the command on the next line"));
         }
         self.database = name.to_owned();
-        self.values.scanner.take_while(|c| c != '\n');
+        self.values.lexer.take_while(|c| c != '\n');
         Ok(())
     }
 
     /// Parses a document in Extended JSON, up to the end of the text.
     pub(super) fn read_only_document(mut self) -> Result<CowDocument<'static>, ShellError> {
         let (fields, _) = self.read_fields()?;
-        match self.values.scanner.peek()? {
+        match self.values.lexer.peek()? {
             (Token::End, _) => Ok(to_document(&fields)),
             (other, span) => Err(ShellError::expected(span, "the end of the document", &other.describe())),
         }
@@ -142,19 +142,19 @@ impl<'t> Parser<'t> {
     /// Parses one value in mongosh syntax or in Extended JSON, up to the end of the text.
     pub(super) fn read_only_value(mut self) -> Result<Term, ShellError> {
         let term = self.values.value()?;
-        match self.values.scanner.peek()? {
-            (Token::End, _) => extended::convert(term, self.text),
+        match self.values.lexer.peek()? {
+            (Token::End, _) => from_extended_json::convert(term, self.text),
             (other, span) => Err(ShellError::expected(span, "the end of the value", &other.describe())),
         }
     }
 
     /// Parses the fields of a document in Extended JSON. Returns them and the span of the document.
     fn read_fields(&mut self) -> Result<(Vec<TermField>, Range<usize>), ShellError> {
-        let mut values = Values::new(self.values.scanner.clone(), self.values.context, Objects::AsWritten);
+        let mut values = Values::new(self.values.lexer.clone(), self.values.context, Objects::AsWritten);
         let read = values.value()?;
-        self.values.scanner = values.scanner;
+        self.values.lexer = values.lexer;
         let span = read.span.clone();
-        match extended::convert(read, self.text)? {
+        match from_extended_json::convert(read, self.text)? {
             Term { content: TermContent::Document(fields), .. } => Ok((fields, span)),
             _ => Err(ShellError::new(span, "a command must be a document")),
         }
@@ -256,7 +256,7 @@ impl<'t> Parser<'t> {
         mut command: CommandBuilder,
         mut verbosity: Option<Term>,
     ) -> Result<Vec<CommandBuilder>, ShellError> {
-        while self.values.scanner.peek()?.0 == Token::Sign('.') {
+        while self.values.lexer.peek()?.0 == Token::Sign('.') {
             let (name, span, _) = self.member("`.` and a method")?;
             if matches!(name.as_str(), "forEach" | "map") {
                 self.skip_callback(&name, span)?;
@@ -274,12 +274,12 @@ impl<'t> Parser<'t> {
 
     /// Skips a callback; it does not change the command.
     fn skip_callback(&mut self, name: &str, span: Range<usize>) -> Result<(), ShellError> {
-        let mut ahead = self.values.scanner.clone();
+        let mut ahead = self.values.lexer.clone();
         ahead.next()?;
         if let (Token::Name(_), _) = ahead.next()?
             && ahead.take_sign(')')?
         {
-            self.values.scanner = ahead;
+            self.values.lexer = ahead;
             return Ok(());
         }
         self.call(name.to_owned(), span).map(|_| ())
@@ -287,19 +287,19 @@ impl<'t> Parser<'t> {
 
     /// Parses `.name` or `["name"]`. Returns the name, its span, and whether it was quoted.
     fn member(&mut self, expected: &str) -> Result<(String, Range<usize>, bool), ShellError> {
-        let scanner = &mut self.values.scanner;
-        let (token, span) = scanner.next()?;
+        let lexer = &mut self.values.lexer;
+        let (token, span) = lexer.next()?;
         match token {
-            Token::Sign('.') => match scanner.next()? {
+            Token::Sign('.') => match lexer.next()? {
                 (Token::Name(name), span) => Ok((name, span, false)),
                 (other, span) => Err(ShellError::expected(span, "a name", &other.describe())),
             },
             Token::Sign('[') => {
-                let (token, span) = scanner.next()?;
+                let (token, span) = lexer.next()?;
                 let Token::String(name) = token else {
                     return Err(ShellError::expected(span, "the name of a collection in quotes", &token.describe()));
                 };
-                scanner.expect_sign(']', "`]`")?;
+                lexer.expect_sign(']', "`]`")?;
                 Ok((name, span, true))
             }
             other => Err(ShellError::expected(span, expected, &other.describe())),
@@ -307,7 +307,7 @@ impl<'t> Parser<'t> {
     }
 
     fn is_called(&self) -> Result<bool, ShellError> {
-        Ok(self.values.scanner.peek()?.0 == Token::Sign('('))
+        Ok(self.values.lexer.peek()?.0 == Token::Sign('('))
     }
 
     fn call(&mut self, name: String, span: Range<usize>) -> Result<MethodCall, ShellError> {

@@ -2,28 +2,28 @@
 //! searched.
 
 use super::ShellError;
+use super::lexer::{Lexer, is_name_part};
 use super::regex::skip_pattern;
-use super::scanner::{Scanner, is_name_part};
 use super::string;
 
 /// Moves behind the next function, after the brace that closes its body.
-pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
-    let start = scanner.at();
+pub(super) fn skip(lexer: &mut Lexer<'_>) -> Result<(), ShellError> {
+    let start = lexer.at();
     let mut open: usize = 0;
     // The previous token decides whether a slash divides or begins a regular expression.
     let mut after_value = false;
     loop {
-        scanner.skip_space()?;
-        if skip_literal(scanner, after_value)? {
+        lexer.skip_space()?;
+        if skip_literal(lexer, after_value)? {
             after_value = true;
             continue;
         }
-        let word = scanner.take_while(is_name_part);
+        let word = lexer.take_while(is_name_part);
         if !word.is_empty() {
             after_value = !matches!(word, "return" | "typeof" | "case" | "in" | "of" | "void" | "delete" | "else");
             continue;
         }
-        let sign = scanner.bump();
+        let sign = lexer.bump();
         match sign {
             Some('{' | '(' | '[') => open += 1,
             Some('}') if open <= 1 => return Ok(()),
@@ -39,13 +39,13 @@ pub(super) fn skip(scanner: &mut Scanner<'_>) -> Result<(), ShellError> {
 }
 
 /// Moves behind a string or regular expression, if one comes next.
-fn skip_literal(scanner: &mut Scanner<'_>, after_value: bool) -> Result<bool, ShellError> {
-    let at = scanner.at();
-    match scanner.peek_char() {
-        Some('"' | '\'' | '`') => _ = string::parse(scanner)?,
+fn skip_literal(lexer: &mut Lexer<'_>, after_value: bool) -> Result<bool, ShellError> {
+    let at = lexer.at();
+    match lexer.peek_char() {
+        Some('"' | '\'' | '`') => _ = string::parse(lexer)?,
         Some('/') if !after_value => {
-            scanner.bump();
-            skip_pattern(scanner)
+            lexer.bump();
+            skip_pattern(lexer)
                 .ok_or_else(|| ShellError::new(at..at + 1, "this regular expression has no closing /"))?;
         }
         _ => return Ok(false),

@@ -6,7 +6,7 @@
 //! layer has no rules and no I/O; the caller passes the time. The next layer is `crate::rules`.
 //!
 //! Two groups of files import each other, because the grammar recurs: a value can contain a constructor whose arguments
-//! are values (`value` to `writes`), and the scanner skips a function by scanning what is in it (`scanner` to `string`).
+//! are values (`value` to `writes`), and the lexer skips a function by scanning what is in it (`lexer` to `string`).
 
 mod admin;
 mod arguments;
@@ -15,16 +15,16 @@ mod compare;
 mod constructor;
 mod date;
 mod error;
-mod extended;
 mod find_and_modify;
+mod from_extended_json;
 mod function;
 mod layout;
+mod lexer;
 mod members;
 mod number;
 mod reads;
 mod regex;
 mod render;
-mod scanner;
 mod string;
 mod term;
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Number literals: decimal, hexadecimal, octal, binary, with separators, and BigInt (`10n`).
 
 use super::ShellError;
-use super::scanner::{Scanner, is_name_part};
+use super::lexer::{Lexer, is_name_part};
 
 /// A JavaScript number.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -12,10 +12,10 @@ pub(super) enum ShellNumber {
 }
 
 /// Parses the number whose first digit or dot comes next.
-pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<ShellNumber, ShellError> {
-    let start = scanner.at();
-    let literal = take(scanner);
-    let span = start..scanner.at();
+pub(super) fn parse(lexer: &mut Lexer<'_>) -> Result<ShellNumber, ShellError> {
+    let start = lexer.at();
+    let literal = take(lexer);
+    let span = start..lexer.at();
     let wrong = || ShellError::new(span.clone(), "invalid number");
     if literal.starts_with('_') || literal.ends_with('_') || literal.contains("__") {
         return Err(wrong());
@@ -45,20 +45,20 @@ pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<ShellNumber, ShellError
 }
 
 /// Takes all characters that may belong to the number.
-fn take<'t>(scanner: &mut Scanner<'t>) -> &'t str {
-    let start = scanner.at();
-    let radix = matches!(scanner.rest().get(..2), Some("0x" | "0X" | "0o" | "0O" | "0b" | "0B"));
-    scanner.take_while(is_name_part);
+fn take<'t>(lexer: &mut Lexer<'t>) -> &'t str {
+    let start = lexer.at();
+    let radix = matches!(lexer.rest().get(..2), Some("0x" | "0X" | "0o" | "0O" | "0b" | "0B"));
+    lexer.take_while(is_name_part);
     if !radix {
-        if scanner.peek_char() == Some('.') {
-            scanner.bump();
-            scanner.take_while(is_name_part);
+        if lexer.peek_char() == Some('.') {
+            lexer.bump();
+            lexer.take_while(is_name_part);
         }
-        let so_far = scanner.text().get(start..scanner.at()).unwrap_or_default();
-        if so_far.ends_with(['e', 'E']) && matches!(scanner.peek_char(), Some('+' | '-')) {
-            scanner.bump();
-            scanner.take_while(is_name_part);
+        let so_far = lexer.text().get(start..lexer.at()).unwrap_or_default();
+        if so_far.ends_with(['e', 'E']) && matches!(lexer.peek_char(), Some('+' | '-')) {
+            lexer.bump();
+            lexer.take_while(is_name_part);
         }
     }
-    scanner.text().get(start..scanner.at()).unwrap_or_default()
+    lexer.text().get(start..lexer.at()).unwrap_or_default()
 }

@@ -1,7 +1,7 @@
 //! Regular expressions: JavaScript literals and their BSON form.
 
 use super::ShellError;
-use super::scanner::{Scanner, is_name_part};
+use super::lexer::{Lexer, is_name_part};
 
 /// A regular expression in BSON.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -11,32 +11,32 @@ pub(super) struct Regex {
 }
 
 /// Parses the literal whose first slash comes next.
-pub(super) fn parse(scanner: &mut Scanner<'_>) -> Result<Regex, ShellError> {
-    let start = scanner.at();
-    scanner.bump();
-    let pattern = skip_pattern(scanner)
+pub(super) fn parse(lexer: &mut Lexer<'_>) -> Result<Regex, ShellError> {
+    let start = lexer.at();
+    lexer.bump();
+    let pattern = skip_pattern(lexer)
         .ok_or_else(|| ShellError::new(start..start + 1, "this regular expression has no closing /"))?;
-    let flags_at = scanner.at();
-    let flags = scanner.take_while(is_name_part);
+    let flags_at = lexer.at();
+    let flags = lexer.take_while(is_name_part);
     let options =
-        options(flags).ok_or_else(|| ShellError::new(flags_at..scanner.at(), format!("invalid flags `{flags}`")))?;
+        options(flags).ok_or_else(|| ShellError::new(flags_at..lexer.at(), format!("invalid flags `{flags}`")))?;
     Ok(Regex { pattern: pattern.to_owned(), options })
 }
 
 /// Returns the pattern up to its closing slash and moves behind it. Returns `None` if the line ends first.
-pub(super) fn skip_pattern<'t>(scanner: &mut Scanner<'t>) -> Option<&'t str> {
-    let start = scanner.at();
+pub(super) fn skip_pattern<'t>(lexer: &mut Lexer<'t>) -> Option<&'t str> {
+    let start = lexer.at();
     let mut in_class = false;
     loop {
-        let at = scanner.at();
-        match scanner.bump()? {
+        let at = lexer.at();
+        match lexer.bump()? {
             '\n' => return None,
             '\\' => {
-                scanner.bump().filter(|c| *c != '\n')?;
+                lexer.bump().filter(|c| *c != '\n')?;
             }
             '[' => in_class = true,
             ']' => in_class = false,
-            '/' if !in_class => return scanner.text().get(start..at),
+            '/' if !in_class => return lexer.text().get(start..at),
             _ => {}
         }
     }

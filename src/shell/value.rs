@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::ops::Range;
 
 use super::constructor;
+use super::lexer::{Lexer, Token};
 use super::number::ShellNumber;
-use super::scanner::{Scanner, Token};
 use super::term::{Term, TermContent, TermField, boolean, in_javascript_order};
 use super::{MAX_NESTING, ShellContext, ShellError};
 use crate::document::{Kind, OwnedValue, Value};
@@ -19,10 +19,10 @@ pub(super) enum Objects {
     AsWritten,
 }
 
-/// Parses values from a scanner.
+/// Parses values from a lexer.
 #[derive(Debug)]
 pub(super) struct Values<'t> {
-    pub(super) scanner: Scanner<'t>,
+    pub(super) lexer: Lexer<'t>,
     pub(super) context: ShellContext<'t>,
     objects: Objects,
     nesting: usize,
@@ -33,31 +33,31 @@ pub(super) struct Values<'t> {
 const VALUE: &str = "a value";
 
 impl<'t> Values<'t> {
-    pub(super) fn new(scanner: Scanner<'t>, context: ShellContext<'t>, objects: Objects) -> Self {
-        Self { scanner, context, objects, nesting: 0, ids: 0 }
+    pub(super) fn new(lexer: Lexer<'t>, context: ShellContext<'t>, objects: Objects) -> Self {
+        Self { lexer, context, objects, nesting: 0, ids: 0 }
     }
 
     /// Parses the next value.
     pub(super) fn value(&mut self) -> Result<Term, ShellError> {
-        let (token, span) = self.scanner.peek()?;
+        let (token, span) = self.lexer.peek()?;
         match token {
             Token::Sign('/') => {
-                let (regex, span) = self.scanner.regex()?;
+                let (regex, span) = self.lexer.regex()?;
                 Ok(Term::scalar(span.clone(), constructor::regex_value(&regex.pattern, &regex.options, &span)?))
             }
             Token::Sign('{') => self.nested(Self::object),
             Token::Sign('[') => self.nested(Self::array),
             Token::Sign('(') => self.nested(Self::parenthesised),
             Token::Sign(sign @ ('-' | '+')) => {
-                self.scanner.next()?;
+                self.lexer.next()?;
                 self.nested(|values| values.signed(sign, span))
             }
             Token::Number(number) => {
-                self.scanner.next()?;
+                self.lexer.next()?;
                 Ok(Term::scalar(span.clone(), number_value(number, &span)?))
             }
             Token::String(text) => {
-                self.scanner.next()?;
+                self.lexer.next()?;
                 Ok(Term::scalar(span, OwnedValue::string(text)))
             }
             Token::Name(name) => self.named(&name, span),
@@ -68,7 +68,7 @@ impl<'t> Values<'t> {
     /// Calls `read` one nesting level deeper.
     fn nested(&mut self, read: impl FnOnce(&mut Self) -> Result<Term, ShellError>) -> Result<Term, ShellError> {
         if self.nesting >= MAX_NESTING {
-            let (_, span) = self.scanner.peek()?;
+            let (_, span) = self.lexer.peek()?;
             return Err(ShellError::new(span, format!("values nest deeper than {MAX_NESTING} levels")));
         }
         self.nesting += 1;
@@ -78,14 +78,14 @@ impl<'t> Values<'t> {
     }
 
     fn parenthesised(&mut self) -> Result<Term, ShellError> {
-        self.scanner.next()?;
+        self.lexer.next()?;
         let term = self.value()?;
-        self.scanner.expect_sign(')', "`)`")?;
+        self.lexer.expect_sign(')', "`)`")?;
         Ok(term)
     }
 
     fn signed(&mut self, sign: char, sign_span: Range<usize>) -> Result<Term, ShellError> {
-        let (token, span) = self.scanner.peek()?;
+        let (token, span) = self.lexer.peek()?;
         let whole = sign_span.start..span.end;
         let factor = if sign == '-' { -1.0 } else { 1.0 };
         let value = match token {
@@ -95,7 +95,7 @@ impl<'t> Values<'t> {
             Token::Sign('(' | '-' | '+') => return self.signed_expression(factor, whole),
             other => return Err(ShellError::expected(span, "a number", &other.describe())),
         };
-        self.scanner.next()?;
+        self.lexer.next()?;
         Ok(Term::scalar(whole, value))
     }
 
@@ -109,37 +109,37 @@ impl<'t> Values<'t> {
     }
 
     fn array(&mut self) -> Result<Term, ShellError> {
-        let start = self.scanner.next()?.1.start;
+        let start = self.lexer.next()?.1.start;
         let mut terms = Vec::new();
         loop {
-            if self.scanner.take_sign(']')? {
+            if self.lexer.take_sign(']')? {
                 break;
             }
-            let (token, span) = self.scanner.peek()?;
+            let (token, span) = self.lexer.peek()?;
             if token == Token::Sign(',') {
                 // A missing element, as in [1, , 2].
-                self.scanner.next()?;
+                self.lexer.next()?;
                 terms.push(Term::scalar(span, OwnedValue::null()));
                 continue;
             }
             terms.push(self.value()?);
-            if !self.scanner.take_sign(',')? {
-                self.scanner.expect_sign(']', "`,` or `]`")?;
+            if !self.lexer.take_sign(',')? {
+                self.lexer.expect_sign(']', "`,` or `]`")?;
                 break;
             }
         }
-        Ok(Term { span: start..self.scanner.last_end(), content: TermContent::Array(terms) })
+        Ok(Term { span: start..self.lexer.last_end(), content: TermContent::Array(terms) })
     }
 
     fn object(&mut self) -> Result<Term, ShellError> {
-        let start = self.scanner.next()?.1.start;
+        let start = self.lexer.next()?.1.start;
         let mut fields = Vec::new();
-        while !self.scanner.take_sign('}')? {
+        while !self.lexer.take_sign('}')? {
             let (key, key_span) = self.key()?;
-            self.scanner.expect_sign(':', "`:` and a value")?;
+            self.lexer.expect_sign(':', "`:` and a value")?;
             fields.push(TermField { key, key_span, term: self.value()? });
-            if !self.scanner.take_sign(',')? {
-                self.scanner.expect_sign('}', "`,` or `}`")?;
+            if !self.lexer.take_sign(',')? {
+                self.lexer.expect_sign('}', "`,` or `}`")?;
                 break;
             }
         }
@@ -147,11 +147,11 @@ impl<'t> Values<'t> {
             Objects::JavaScript => fields = in_javascript_order(fields),
             Objects::AsWritten => check_distinct(&fields)?,
         }
-        Ok(Term { span: start..self.scanner.last_end(), content: TermContent::Document(fields) })
+        Ok(Term { span: start..self.lexer.last_end(), content: TermContent::Document(fields) })
     }
 
     fn key(&mut self) -> Result<(String, Range<usize>), ShellError> {
-        let (token, span) = self.scanner.next()?;
+        let (token, span) = self.lexer.next()?;
         let key = match token {
             Token::Name(name) => name,
             Token::String(text) => text,
@@ -172,11 +172,11 @@ impl<'t> Values<'t> {
     }
 
     fn computed_key(&mut self) -> Result<(String, Range<usize>), ShellError> {
-        let (token, span) = self.scanner.next()?;
+        let (token, span) = self.lexer.next()?;
         let Token::String(key) = token else {
             return Err(ShellError::expected(span, "a string", &token.describe()));
         };
-        self.scanner.expect_sign(']', "`]`")?;
+        self.lexer.expect_sign(']', "`]`")?;
         if key.contains('\0') {
             return Err(ShellError::new(span, "a field name cannot contain NUL"));
         }
@@ -192,54 +192,54 @@ impl<'t> Values<'t> {
             "Infinity" => OwnedValue::double(f64::INFINITY),
             "NaN" => OwnedValue::double(f64::NAN),
             "function" | "async" => {
-                let (source, span) = self.scanner.function()?;
+                let (source, span) = self.lexer.function()?;
                 return Ok(Term::scalar(span, constructor::code_value(source)));
             }
             _ => return self.nested(Self::constructed),
         };
-        self.scanner.next()?;
+        self.lexer.next()?;
         Ok(Term::scalar(span, value))
     }
 
     /// Parses `ObjectId("…")`, `new Date(…)`, `MinKey` or `Long.fromString("…")`.
     fn constructed(&mut self) -> Result<Term, ShellError> {
-        let (mut token, start) = self.scanner.next()?;
+        let (mut token, start) = self.lexer.next()?;
         let is_new = token == Token::Name("new".to_owned());
         let mut span = start.clone();
         if is_new {
-            (token, span) = self.scanner.next()?;
+            (token, span) = self.lexer.next()?;
         }
         let Token::Name(mut name) = token else {
             return Err(ShellError::expected(span, "the name of a type", &token.describe()));
         };
-        while self.scanner.take_sign('.')? {
-            let (token, part) = self.scanner.next()?;
+        while self.lexer.take_sign('.')? {
+            let (token, part) = self.lexer.next()?;
             let Token::Name(member) = token else {
                 return Err(ShellError::expected(part, "a name", &token.describe()));
             };
             name = format!("{name}.{member}");
             span.end = part.end;
         }
-        let called = self.scanner.peek()?.0 == Token::Sign('(');
+        let called = self.lexer.peek()?.0 == Token::Sign('(');
         let arguments = if called { Some(self.arguments()?.0) } else { None };
         let call = constructor::Call { name: &name, name_span: span, is_new, arguments };
         let value = call.value(self.context, &mut self.ids)?;
-        Ok(Term { span: start.start..self.scanner.last_end(), content: value })
+        Ok(Term { span: start.start..self.lexer.last_end(), content: value })
     }
 
     /// Parses `(a, b)`. Returns the arguments and the span of the closing parenthesis.
     pub(super) fn arguments(&mut self) -> Result<(Vec<Term>, Range<usize>), ShellError> {
-        self.scanner.expect_sign('(', "`(`")?;
+        self.lexer.expect_sign('(', "`(`")?;
         let mut terms = Vec::new();
         loop {
-            let (token, span) = self.scanner.peek()?;
+            let (token, span) = self.lexer.peek()?;
             if token == Token::Sign(')') {
-                self.scanner.next()?;
+                self.lexer.next()?;
                 return Ok((terms, span));
             }
             terms.push(self.value()?);
-            if !self.scanner.take_sign(',')? {
-                let end = self.scanner.expect_sign(')', "`,` or `)`")?;
+            if !self.lexer.take_sign(',')? {
+                let end = self.lexer.expect_sign(')', "`,` or `)`")?;
                 return Ok((terms, end));
             }
         }

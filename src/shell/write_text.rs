@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::date;
 use super::layout::Piece;
-use super::scanner::{Scanner, is_name_part, is_name_start};
+use super::lexer::{Lexer, is_name_part, is_name_start};
 use super::term::array_index;
 use crate::document::{Document, Kind, Value};
 
@@ -135,7 +135,7 @@ fn regex_literal(pattern: &str, options: &str) -> Option<String> {
     let literal = format!("/{pattern}/{flags}");
     // An empty pattern would begin a comment.
     let (read, span) =
-        Scanner::new(&literal).regex().ok().filter(|_| !pattern.is_empty() && !pattern.starts_with('*'))?;
+        Lexer::new(&literal).regex().ok().filter(|_| !pattern.is_empty() && !pattern.starts_with('*'))?;
     (span.end == literal.len() && read.pattern == pattern && read.options == options).then_some(literal)
 }
 

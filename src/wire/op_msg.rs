@@ -71,6 +71,19 @@ impl<'a> Message<'a> {
     pub fn sequence(&self, identifier: &str) -> Option<DocumentSequence<'a>> {
         self.sequences.iter().find(|s| s.identifier == identifier).copied()
     }
+
+    /// Returns the message with another body, which `write` appends, followed by its document sequences.
+    pub fn with_body(&self, write: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+        /// Bytes that a body usually grows by.
+        const GROWTH: usize = 128;
+        let Header { request_id, response_to, length, .. } = self.header;
+        let mut writer = MessageWriter::new(request_id, response_to, self.flags, length + GROWTH);
+        writer.body(write);
+        for sequence in &self.sequences {
+            writer.sequence(sequence.identifier, |out| out.extend_from_slice(sequence.as_bytes()));
+        }
+        writer.finish()
+    }
 }
 
 impl<'a> DocumentSequence<'a> {

@@ -63,7 +63,7 @@ impl Pusher {
 pub(crate) struct Attack {
     pub(crate) address: String,
     pub(crate) over: AtomicBool,
-    /// Connections or messages that have had their effect; each attacker says which.
+    /// Connections or messages that have had their effect; each attacker defines which.
     pub(crate) reached: AtomicUsize,
 }
 

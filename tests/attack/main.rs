@@ -101,7 +101,7 @@ fn assert_survives(plan: &Plan) {
     let memory = || Resident::of(pid).now;
     let logged = || docward.log().iter().map(|line| line.len() + 1).sum::<usize>();
     let bystander = Bystander::start(&docward.address(), logs_in);
-    let quiet = bystander.measure(duration().min(Duration::from_secs(5)));
+    let baseline = bystander.measure(duration().min(Duration::from_secs(5)));
     let (before, logged_before, began) = (memory(), logged(), Instant::now());
     let attack = Attack { address: docward.address(), over: AtomicBool::default(), reached: AtomicUsize::default() };
     let expected = ((effects * duration().as_secs_f64().min(COUNTED)) as usize).max(1);
@@ -133,10 +133,10 @@ fn assert_survives(plan: &Plan) {
          memory {} MiB at most, {} before, {} after; log {:.0} kB/s; {reached} effects",
         attacked.p99,
         attacked.worst,
-        quiet.p99,
-        quiet.worst,
+        baseline.p99,
+        baseline.worst,
         attacked.operations,
-        quiet.operations,
+        baseline.operations,
         mb(most),
         mb(before),
         mb(after),
@@ -144,7 +144,7 @@ fn assert_survives(plan: &Plan) {
     );
     assert!(reached >= expected, "{name}: {reached} effects are no attack, {expected} are");
     // A build without optimisation takes ten times as long per step, on a machine with other load.
-    let allowed = 3 * quiet.p99 + Duration::from_millis(if is_measured() { 20 } else { 500 });
+    let allowed = 3 * baseline.p99 + Duration::from_millis(if is_measured() { 20 } else { 500 });
     assert!(attacked.p99 <= allowed, "{name}: {:?} are more than {allowed:?}", attacked.p99);
     let longest = LONGEST * if is_measured() { 1 } else { 5 };
     assert!(attacked.worst <= longest, "{name}: {:?} are more than {longest:?}", attacked.worst);

@@ -38,7 +38,7 @@ fn ten_thousand_idle_connections_are_held() {
         let reply = client.try_command("admin", doc! { "hello": 1 }, Duration::from_secs(20));
         assert!(
             reply.is_some(),
-            "no answer after {} connections; mongod says: {}",
+            "no answer after {} connections; mongod reports: {}",
             clients.len(),
             last_warnings(&mongod.whole_log())
         );

@@ -176,7 +176,7 @@ pub(crate) fn tree(nodes: &[Document]) -> Vec<String> {
             path(node) != Some(format!("{above}{parent},"))
         }),
     };
-    nodes.iter().filter(wrong).map(|node| format!("not where its path says: {node}")).collect()
+    nodes.iter().filter(wrong).map(|node| format!("not where its path is: {node}")).collect()
 }
 
 /// A whole number of any stored type.

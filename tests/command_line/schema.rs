@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::LazyLock;
 
-use docward::config::Source;
+use docward::config::SourceFile;
 use docward::patterns::SCHEMA;
 use docward::rules::RuleSet;
 use docward::rules::TestFiles;
@@ -77,7 +77,7 @@ fn envelope() -> Value {
 
 /// JSON is YAML, so docward reads it.
 fn loads(file: &Value) -> Result<(), String> {
-    let source = Source { name: "rules.yaml".into(), text: file.to_string() };
+    let source = SourceFile { name: "rules.yaml".into(), text: file.to_string() };
     RuleSet::from_sources(vec![source]).map(drop).map_err(|report| report.to_string())
 }
 
@@ -239,7 +239,7 @@ fn both_accept_and_reject_the_same_test_files() {
         { "given": "db.c.deleteOne({_id: 1})", "expect": "rejected", "as": { "app": "a" } },
     ] });
     let reads = |file: &Value| {
-        let source = Source { name: "all.test.yaml".into(), text: file.to_string() };
+        let source = SourceFile { name: "all.test.yaml".into(), text: file.to_string() };
         TestFiles::from_sources(vec![source]).is_ok()
     };
     assert!(VALIDATOR.is_valid(&whole) && reads(&whole));

@@ -76,7 +76,7 @@ impl Fixture {
     }
 }
 
-/// What `check --data` says about stored documents, without the consequences.
+/// What `check --data` reports about stored documents, without the consequences.
 fn findings(rules: &Path, uri: &str, database: &str) -> BTreeSet<String> {
     let arguments = ["check", rules.to_str().unwrap(), "--upstream", uri, "--data", "--format", "json"];
     let done = docward(&arguments);

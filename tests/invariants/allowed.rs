@@ -143,7 +143,7 @@ pub(super) fn is_computed(finding: &Finding, rules: &[Rule], earlier: &[Step]) -
         && sequences().any(|rule| statements().any(|statement| computes(rule, &statement)))
 }
 
-/// Whether the documentation says that a rule of this pattern rejects this statement for this reason.
+/// Whether it is documented that a rule of this pattern rejects this statement for this reason.
 pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reason: &str) -> bool {
     // No pattern analyses pipelines that compute or replace.
     if reason.contains("aggregation pipeline") {

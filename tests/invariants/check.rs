@@ -134,7 +134,7 @@ fn changed_by_retry(rules: &[Rule], is_single: bool, outcome: &Outcome) -> Optio
     (first != second).then(|| Finding::new("differs", "", what()))
 }
 
-/// The reply without the fields that every reply has anew, the one that tells a retry, and the texts of errors, some of
+/// The reply without the fields that differ in every reply, the one that marks a retry, and the texts of errors, some of
 /// which contain the time or a reserved number.
 fn without_times(reply: Option<&Document>) -> String {
     let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };
@@ -350,8 +350,8 @@ fn rejected_without_need(
         }
         if at == index {
             // An upsert that matched a document could have inserted one.
-            let tells = !single.upserts() || after.len() > before.len();
-            return tells && differs(&[], &before, &after);
+            let is_visible = !single.upserts() || after.len() > before.len();
+            return is_visible && differs(&[], &before, &after);
         }
         before = after;
     }

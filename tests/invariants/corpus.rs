@@ -776,7 +776,7 @@ fn trees() -> Vec<Entry> {
             rules: &[TREE, "limits: { items: { messages: 5 } }"],
             stored: vec![],
             steps: vec![resent(upsert(doc! { "_id": 1 }, doc! { "$push": { "messages": 1 } }))],
-            must: "does not say that a document matched",
+            must: "does not report that a document matched",
             holds: |seen| seen.code() == 217 && is(seen, "messages", vec![1]),
         },
         Entry {

@@ -1,4 +1,4 @@
-//! What `docward explain` says of generated statements: the verdict on a statement, and what rules do to it, agree.
+//! What `docward explain` reports of generated statements: the verdict on a statement, and what rules do to it, agree.
 
 use bson::Document;
 use docward::engine::{ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};

@@ -7,7 +7,7 @@ use bson::spec::BinarySubtype;
 use bson::{Binary, Bson, Document, doc};
 
 use super::case::{End, Session, Step};
-use super::follow::into;
+use super::change_stream::into;
 use super::rules::{Rule, rule_file};
 use support::driver::ok;
 use support::mongod::{Kind, Mongod};

@@ -11,12 +11,12 @@
 
 mod allowed;
 mod case;
+mod change_stream;
 mod check;
 mod corpus;
 mod definitions;
 mod dice;
 mod explained;
-mod follow;
 mod generate;
 mod lab;
 mod patterns;
@@ -31,9 +31,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use case::{Case, End, Session};
+use change_stream::Follower;
 use check::Finding;
 use dice::Dice;
-use follow::Follower;
 use lab::{BothSides, Lab};
 
 /// Sets of rules per docward.

@@ -198,7 +198,7 @@ pub(super) fn can_load(settings: &[String]) -> bool {
 }
 
 pub(super) fn loaded(text: String) -> Option<docward::rules::RuleSet> {
-    let source = docward::config::Source { name: "rules.yaml".into(), text };
+    let source = docward::config::SourceFile { name: "rules.yaml".into(), text };
     docward::rules::RuleSet::from_sources(vec![source]).ok()
 }
 

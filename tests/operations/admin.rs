@@ -68,19 +68,19 @@ fn health_reports_a_drain_until_its_end() {
     let admin = docward.admin_address();
     let mut client = Client::connect(&docward.address());
     let session = bson::Uuid::new();
-    let mut say = |mut command: Document, more: Document| {
+    let mut send = |mut command: Document, more: Document| {
         command.extend(doc! { "lsid": { "id": session }, "txnNumber": 1_i64, "autocommit": false });
         command.extend(more);
         client.command(if command.contains_key("insert") { "drained" } else { "admin" }, command)
     };
-    let begun = say(doc! { "insert": "c", "documents": [{ "a": 1 }] }, doc! { "startTransaction": true });
+    let begun = send(doc! { "insert": "c", "documents": [{ "a": 1 }] }, doc! { "startTransaction": true });
     assert_eq!(begun.get_f64("ok").ok(), Some(1.0), "{begun}");
     docward.signal("TERM");
     // On a slow machine the member may not answer for a moment.
     let drains = |reply: &HttpReply| reply.status == 503 && reply.json()["reasons"][0]["code"] == "draining";
     assert!(poll(TIMEOUT, || Some(get(&admin, "/readyz")).filter(drains)).is_some());
     assert_eq!(get(&admin, "/api/status").json()["phase"], "draining");
-    assert_eq!(say(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
+    assert_eq!(send(doc! { "commitTransaction": 1 }, doc! {}).get_f64("ok").ok(), Some(1.0));
     assert!(docward.wait().success());
 }
 

@@ -1,4 +1,4 @@
-//! What `serve` says at start about a deployment and settings that do not fit.
+//! What `serve` reports at start about a deployment and settings that do not fit.
 
 use std::time::{Duration, Instant};
 

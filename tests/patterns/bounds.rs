@@ -239,7 +239,7 @@ async fn an_upsert_by_another_field_inserts_no_second_document() {
 }
 
 #[tokio::test]
-async fn out_of_range_is_an_error_where_the_rule_says_so() {
+async fn out_of_range_is_an_error_if_the_rule_requires_it() {
     let views = views().await;
     let loud: Collection<Document> = views.collection("loud");
     views.store("loud", [doc! { "_id": 1, "n": 10 }, doc! { "_id": 2, "n": 1 }, doc! { "_id": 3, "n": "x" }]).await;

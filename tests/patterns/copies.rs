@@ -344,7 +344,7 @@ async fn every_kind_of_change_is_followed() {
 rules:
   - name: cards
     namespace: {name}.people
-    copies: [{{ into: {name}.cards, key: of, fields: {{ address: at, job.title: says, tags: tags }} }}]
+    copies: [{{ into: {name}.cards, key: of, fields: {{ address: at, job.title: motto, tags: tags }} }}]
 "
         ),
     );
@@ -376,11 +376,11 @@ rules:
     let paris = doc! {"city": "Paris", "$odd": 1};
     expect(doc! {"at": &paris, "tags": ["a", "b", "c"]}).await;
     update(doc! {"$set": {"job": {"title": "poet"}}}).await;
-    expect(doc! {"at": &paris, "tags": ["a", "b", "c"], "says": "poet"}).await;
+    expect(doc! {"at": &paris, "tags": ["a", "b", "c"], "motto": "poet"}).await;
     update(doc! {"$pop": {"tags": 1}}).await;
-    expect(doc! {"at": &paris, "tags": ["a", "b"], "says": "poet"}).await;
+    expect(doc! {"at": &paris, "tags": ["a", "b"], "motto": "poet"}).await;
     people.update_one(id.clone(), vec![doc! {"$set": {"tags": ["a"]}}]).await.unwrap();
-    expect(doc! {"at": &paris, "tags": ["a"], "says": "poet"}).await;
+    expect(doc! {"at": &paris, "tags": ["a"], "motto": "poet"}).await;
     update(doc! {"$unset": {"job": ""}, "$set": {"age": 3}}).await;
     expect(doc! {"at": &paris, "tags": ["a"]}).await;
     people.replace_one(id.clone(), doc! {"address": 7}).await.unwrap();

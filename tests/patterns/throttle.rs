@@ -208,15 +208,15 @@ fn every_end_of_a_message_returns_its_permit() {
     assert!(asked.elapsed() < Duration::from_millis(400), "{:?}", asked.elapsed());
     holder.receive();
     // Clients that leave: one whose command is in progress, and one that waits.
-    let mut leaving = Client::connect(&address);
-    leaving.send(&message(slow(1000)));
+    let mut abandoned = Client::connect(&address);
+    abandoned.send(&message(slow(1000)));
     wait_for(&docward, HELD, 1.0);
     let mut waiting = Client::connect(&address);
     waiting.send(&message(find()));
     wait_for(&docward, WAITING, 1.0);
     drop(waiting);
     wait_for(&docward, WAITING, 0.0);
-    drop(leaving);
+    drop(abandoned);
     is_free("clients that leave");
 }
 
@@ -240,11 +240,11 @@ fn a_client_that_leaves_keeps_its_permit_for_seconds_at_most() {
         ("a read", slow(30_000)),
         ("a write", doc! { "update": "items", "updates": [{ "q": slow_filter, "u": { "$set": { "n": 1 } } }] }),
     ] {
-        let mut leaving = connect(&docward.address(), "a");
-        leaving.send(&message(command));
+        let mut abandoned = connect(&docward.address(), "a");
+        abandoned.send(&message(command));
         wait_for(&docward, HELD, 1.0);
         let left = Instant::now();
-        drop(leaving);
+        drop(abandoned);
         wait_for(&docward, HELD, 0.0);
         println!("{what}: the permit returned after {:?}", left.elapsed());
         assert!(left.elapsed() < Duration::from_millis(5500), "{what}: {:?}", left.elapsed());

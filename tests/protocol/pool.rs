@@ -1,6 +1,7 @@
 //! `pool:`: clients share server connections. No client gets another client's reply or user, requests keep their order,
 //! transactions go on in a full pool, and the server sees no more connections than configured.
 
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -592,7 +593,7 @@ fn an_unknown_command_keeps_its_connection() {
 pub(super) const USERS: [&str; 3] = ["ann", "bob", "eve"];
 
 /// One client among many: logs in, writes and reads as its user, and leaves in the middle of something.
-pub(super) fn live(address: &str, number: u64, until: Instant) -> Vec<(String, String)> {
+fn live(address: &str, number: u64, until: Instant) -> Vec<(String, String)> {
     let mut random = Random(number + 1);
     let mut acknowledged = Vec::new();
     for life in 0.. {
@@ -644,6 +645,18 @@ pub(super) fn live(address: &str, number: u64, until: Instant) -> Vec<(String, S
     acknowledged
 }
 
+/// Runs a client of each number in a thread of its own, and returns what each wrote.
+pub(super) async fn live_all(address: &str, numbers: Range<u64>, until: Instant) -> Vec<Vec<(String, String)>> {
+    let threads: Vec<_> = numbers
+        .map(|number| {
+            let address = address.to_owned();
+            std::thread::spawn(move || live(&address, number, until))
+        })
+        .collect();
+    let lives = tokio::task::spawn_blocking(|| threads.into_iter().map(|thread| thread.join().unwrap()).collect());
+    lives.await.unwrap()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn clients_and_connections_that_vanish_mix_up_no_users_and_lose_no_writes() {
     let mongod = with_users();
@@ -659,14 +672,7 @@ async fn clients_and_connections_that_vanish_mix_up_no_users_and_lose_no_writes(
         .argument("60s")
         .start();
     let until = Instant::now() + Duration::from_secs(8);
-    let threads: Vec<_> = (0..12)
-        .map(|number| {
-            let address = docward.address();
-            std::thread::spawn(move || live(&address, number, until))
-        })
-        .collect();
-    let lives = tokio::task::spawn_blocking(|| threads.into_iter().map(|thread| thread.join().unwrap()).collect());
-    let acknowledged: Vec<Vec<(String, String)>> = lives.await.unwrap();
+    let acknowledged = live_all(&docward.address(), 0..12, until).await;
     assert_markers(&root, acknowledged).await;
 }
 

@@ -178,7 +178,7 @@ impl World {
     }
 }
 
-/// Whether the reply says that the one document is written.
+/// Whether the reply shows that the one document is written.
 fn is_written(reply: &Document) -> bool {
     reply.get_f64("ok").is_ok_and(|ok| ok == 1.0) && !reply.contains_key("writeErrors")
 }

@@ -14,7 +14,7 @@ use support::process::TIMEOUT;
 use support::random::Random;
 use support::replica_set::ReplicaSet;
 
-use super::pool::{USERS, assert_markers, connect, create, live, pooled, with_users};
+use super::pool::{USERS, assert_markers, connect, create, live_all, pooled, with_users};
 
 /// A relay to `server` that cuts most connections after a random number of bytes in either direction.
 pub(super) struct CuttingRelay {
@@ -82,14 +82,7 @@ async fn server_connections_cut_at_any_byte_mix_up_no_users_and_lose_no_writes()
     let docward =
         pooled(&format!("mongodb://{}/", relay.address), "3").argument("--pool-max-wait").argument("60s").start();
     let until = Instant::now() + Duration::from_secs(8);
-    let threads: Vec<_> = (100..116)
-        .map(|number| {
-            let address = docward.address();
-            std::thread::spawn(move || live(&address, number, until))
-        })
-        .collect();
-    let lives = tokio::task::spawn_blocking(|| threads.into_iter().map(|thread| thread.join().unwrap()).collect());
-    let acknowledged: Vec<Vec<(String, String)>> = lives.await.unwrap();
+    let acknowledged = live_all(&docward.address(), 100..116, until).await;
     let cuts = relay.cuts.load(Ordering::Relaxed);
     assert!(cuts > 20, "only {cuts} connections were cut");
     assert_markers(&root, acknowledged).await;

@@ -17,7 +17,7 @@ fn binary(bytes: &[u8]) -> Binary {
     Binary { subtype: BinarySubtype::Generic, bytes: bytes.to_vec() }
 }
 
-/// A server that accepts each login of `ann`. `user` is what it tells of her; it is asked at each login.
+/// A server that accepts each login of `ann`. `user` is what it reports of her, at each login.
 fn accepting(user: impl Fn() -> Option<Document> + Send + 'static) -> Peer {
     Peer::start(move |request| {
         let message = Message::parse(&request);

@@ -21,7 +21,7 @@ printing = threading.Lock()
 base = time.time_ns() // 1000 * 2
 
 
-def say(**line):
+def emit(**line):
     with printing:
         print(json.dumps(line), flush=True)
 
@@ -31,7 +31,7 @@ class Addresses(monitoring.ServerListener):
 
     def opened(self, event):
         host, port = event.server_address
-        say(address=f"{host}:{port}")
+        emit(address=f"{host}:{port}")
 
     def description_changed(self, event):
         pass
@@ -62,13 +62,13 @@ class Worker(threading.Thread):
             token = str(base + 2 * self.count) if self.name == "price" else f"p-{self.name}-{self.count}"
             try:
                 getattr(self, self.name)(token)
-                say(kind=self.name, token=token, outcome="acknowledged")
+                emit(kind=self.name, token=token, outcome="acknowledged")
             except Rejected:
-                say(kind=self.name, token=token, outcome="rejected")
+                emit(kind=self.name, token=token, outcome="rejected")
             except PyMongoError as error:
                 code = getattr(error, "code", None)
                 text = f"{type(error).__name__} {code}: {str(error)[:900]}"
-                say(kind=self.name, token=token, outcome="unknown", error=text)
+                emit(kind=self.name, token=token, outcome="unknown", error=text)
 
     def order(self, token):
         self.database.orders.insert_one({"token": token})
@@ -135,4 +135,4 @@ sys.stdin.read()
 stopping.set()
 for worker in workers:
     worker.join()
-say(ended=True)
+emit(ended=True)

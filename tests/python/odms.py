@@ -88,7 +88,7 @@ class Expected:
     after_delete: Optional[str] = None
     # The error of a delete after another application's write.
     delete: Optional[str] = None
-    # The error of the second save of an entity that is not read again in between.
+    # The error of the second save of an entity that is not reloaded in between.
     twice: Optional[str] = None
     # The errors of the model's own steps.
     others: tuple = ()

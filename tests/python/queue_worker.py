@@ -19,7 +19,7 @@ fenced, sleepy = "fenced" in sys.argv, "sleeper" in sys.argv
 jobs = MongoClient(uri)[database].jobs
 
 
-def say(**event):
+def emit(**event):
     print(json.dumps({"worker": name, **event}), flush=True)
 
 
@@ -30,7 +30,7 @@ while jobs.find_one({"done": False}):
     if job is None:
         time.sleep(0.1)
         continue
-    say(claimed=job["_id"], attempt=job.get("try"))
+    emit(claimed=job["_id"], attempt=job.get("try"))
     if sleepy:
         sleepy = False
         os.kill(os.getpid(), signal.SIGSTOP)
@@ -38,6 +38,6 @@ while jobs.find_one({"done": False}):
     mine = {"_id": job["_id"], "try": job["try"]} if fenced else {"_id": job["_id"]}
     try:
         done = jobs.update_one(mine, {"$set": {"done": True, "locked": False}, "$inc": {"completions": 1}})
-        say(completed=job["_id"] if done.modified_count else None, of=job["_id"])
+        emit(completed=job["_id"] if done.modified_count else None, of=job["_id"])
     except PyMongoError as error:
-        say(error=str(error))
+        emit(error=str(error))

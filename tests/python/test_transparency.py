@@ -31,7 +31,7 @@ rules:
 RULES = {"n": "", "u": UNRELATED_RULES, "c": UNRELATED_RULES}
 COMPRESSORS = ["snappy", "zlib", "zstd"]
 
-direct_observations = {}
+direct_results = {}
 
 
 @pytest.fixture(scope="session")
@@ -50,12 +50,12 @@ def test_transparency(operation, rules, mongod, proxies):
     index = OPERATIONS.index(operation)
     name = f"op{index:03}"
     options = f"&compressors={COMPRESSORS[index % 3]}" if rules == "c" else ""
-    if (name, options) not in direct_observations:
+    if (name, options) not in direct_results:
         # Another database each time, because the oplog keeps earlier operations.
         database = f"{name}_{'e' if options else 'd'}"
         seen = observe(operation, f"{mongod.uri}{options}", database, [mongod.address])
-        direct_observations[name, options] = seen
-    direct = direct_observations[name, options]
+        direct_results[name, options] = seen
+    direct = direct_results[name, options]
     uri = f"mongodb://{proxy.address}/?replicaSet=rs0{options}"
     through = observe(operation, uri, f"{name}_{rules}", [mongod.address, proxy.address])
     if operation.unclear and RULES[rules]:

@@ -1,14 +1,15 @@
 //! Checks the documentation against docward. The text below `$ docward …` in a block marked `console` is the
 //! command's output; `UPDATE_EXPECT=1 cargo test --test source documentation` rewrites it, and you review the diff.
 //!
-//! Rules and their tables: `rules.rs`; the schema: `schema.rs`; the page of all keys: `keys.rs`; the verdict on each kind of statement:
-//! `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; the
+//! Rules and their tables: `rules.rs`; the schema: `schema.rs`; the page of all keys: `keys.rs`; the sections of
+//! each pattern's page: `patterns.rs`; the verdict on each kind of statement: `verdicts.rs`, `forms.rs`, `stored.rs`; links and the list of pages: `book.rs`; texts of docward: `texts.rs`; the
 //! documentation for contributors: `contributing.rs`.
 
 mod book;
 mod contributing;
 mod forms;
 mod keys;
+mod patterns;
 mod rules;
 mod schema;
 mod stored;

@@ -23,9 +23,9 @@ const CIRCLES: [&str; 7] = [
     "document/check.rs document/cursor.rs document/value.rs",
     "patterns/timestamps/pipeline.rs patterns/timestamps/settings.rs patterns/timestamps/writes.rs",
     "service/history/entries.rs service/history/prepare.rs",
-    "shell/admin.rs shell/chain.rs shell/constructor.rs shell/extended.rs shell/find_and_modify.rs shell/mod.rs \
+    "shell/admin.rs shell/chain.rs shell/constructor.rs shell/find_and_modify.rs shell/from_extended_json.rs shell/mod.rs \
      shell/reads.rs shell/value.rs shell/writes.rs",
-    "shell/function.rs shell/number.rs shell/regex.rs shell/scanner.rs shell/string.rs",
+    "shell/function.rs shell/lexer.rs shell/number.rs shell/regex.rs shell/string.rs",
 ];
 
 /// The modules of the proxy, with the same order.

@@ -76,7 +76,7 @@ function rulesTable(found) {
   const head = (kind) => element("th", { scope: "col", class: "number" }, words(kind));
   const rows = found.map(({ rule, counts }) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(rule.name)),
-      element("span", { class: "quiet" }, ` ${rule.written.mode}${rule.loaded ? "" : ", no longer loaded"}`)),
+      element("span", { class: "muted" }, ` ${rule.written.mode}${rule.loaded ? "" : ", no longer loaded"}`)),
     ...shown.map((kind) => numberCell(counts[kind], words(kind)))));
   return element("table", { class: "plain-table" },
     element("caption", {}, "What the rules did to its statements, or would have done in shadow mode"),
@@ -93,7 +93,7 @@ function connections(open) {
     busy.length ? `${counted(busy.length, "waits", "wait")} for a reply, the longest for ${lasted(longest)}` : "",
     users.length ? `users ${users.map(visible).join(", ")}` : "",
   ];
-  const line = element("p", { class: "quiet" });
+  const line = element("p", { class: "muted" });
   setText(line, text.filter(Boolean).join(" · "));
   return line;
 }

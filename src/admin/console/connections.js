@@ -64,11 +64,11 @@ function newRow({ connection }) {
 
 function cells(one) {
   const { connection, client, server, since, users, bytes: read, command, waited } = one;
-  const user = users === null ? element("span", { class: "quiet", title: "docward has not asked the server" }, "not asked")
-    : users.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "quiet" }, "none");
-  const waits = command === null ? element("span", { class: "quiet" }, "idle") : `${command} for ${lasted(waited)}`;
+  const user = users === null ? element("span", { class: "muted", title: "docward has not asked the server" }, "not asked")
+    : users.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "muted" }, "none");
+  const waits = command === null ? element("span", { class: "muted" }, "idle") : `${command} for ${lasted(waited)}`;
   return [
-    element("th", { scope: "row" }, `${number(connection)} `, element("span", { class: "quiet" }, visible(client))),
+    element("th", { scope: "row" }, `${number(connection)} `, element("span", { class: "muted" }, visible(client))),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(appOf(one)))),
     element("td", { "data-label": "User" }, user),
     element("td", { "data-label": "Server" }, element("bdi", {}, visible(server))),

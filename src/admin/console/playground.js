@@ -72,7 +72,7 @@ function explained(reply) {
     ...part("Matching rules", listed("ul", reply.rules.map(matchedRule))),
     ...part("Statements", listed("ol", reply.statements.map(statement))),
     ...part(reply.difference ? "What is sent instead" : "What is sent", sent(reply)),
-    ...reply.notes.map((note) => element("p", { class: "quiet" }, `Note: ${visibleLines(note)}`)),
+    ...reply.notes.map((note) => element("p", { class: "muted" }, `Note: ${visibleLines(note)}`)),
   ];
 }
 
@@ -131,7 +131,7 @@ function placed({ line, column }, text) {
   const at = column - 1;
   const start = Math.max(0, at - AROUND);
   return element("pre", { tabindex: "0", "aria-label": `Line ${line}, column ${column}` },
-    element("span", { class: "quiet" }, `line ${number(line)}, column ${number(column)}\n`),
+    element("span", { class: "muted" }, `line ${number(line)}, column ${number(column)}\n`),
     (start ? "…" : "") + visibleLines(characters.slice(start, at).join("")),
     element("mark", {}, visibleLines(characters[at] ?? " ")),
     visibleLines(characters.slice(at + 1, at + AROUND).join("")) + (characters.length > at + AROUND ? "…" : ""));

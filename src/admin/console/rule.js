@@ -14,7 +14,7 @@ export function definitionPart(rule) {
   const why = written.why ? [element("p", {}, element("strong", {}, "Why: "), visibleLines(written.why))] : [];
   return element("div", { class: "written" },
     ...why,
-    element("p", { class: "quiet" }, element("bdi", {}, `${visible(written.file)}:${written.line}`),
+    element("p", { class: "muted" }, element("bdi", {}, `${visible(written.file)}:${written.line}`),
       written.namespaces.length > 1 ? ` · ${written.namespaces.map(visible).join(", ")}` : ""),
     element("pre", { class: "source", tabindex: "0", "aria-label": `Text of the rule ${visible(rule.name)}` },
       visibleLines(dedented(written.source))));
@@ -66,7 +66,7 @@ function permits({ permits, written }) {
 
 function permitsByClient(clients, more) {
   const rows = clients.map(({ client, held, waiting, oldest_wait: oldest }) => element("tr", {},
-    element("th", { scope: "row" }, client ? element("bdi", {}, visible(client)) : element("span", { class: "quiet" }, "without a name")),
+    element("th", { scope: "row" }, client ? element("bdi", {}, visible(client)) : element("span", { class: "muted" }, "without a name")),
     numberCell(held, "permits"), numberCell(waiting, "waiting"),
     element("td", { class: "number" }, waiting ? inSeconds(oldest) : "")));
   const head = { app: "Application", user: "User", client: "Host" }[clients[0].per];
@@ -112,7 +112,7 @@ function examples({ examples, written }) {
     element("span", { class: `verdict ${effectKind(example.effect)}` }, words(example.effect)), " ",
     `${number(example.statements)} × `, element("bdi", {}, visible(example.namespace)), " ",
     element("code", { class: "shape" }, visible(example.shape)),
-    element("p", { class: "quiet" },
+    element("p", { class: "muted" },
       [example.reason, `first by ${example.app}${example.users ? ` as ${example.users}` : ""}`].filter(Boolean).map(visible).join(" · "),
       ...(example.last ? [" · last at ", timeElement(example.last, time(example.last))] : []))));
   const would = isOnlyTried(written);

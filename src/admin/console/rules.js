@@ -192,7 +192,7 @@ class Row {
     const { now, minutes: span } = this.report;
     const counts = Object.entries(COLUMNS_OF).map(([label, kinds]) =>
       numberCell(kinds.reduce((sum, verdict) => sum + (verdicts[verdict] ?? 0), 0), label));
-    this.last = last === null ? element("span", { class: "quiet" }, noDecisions(written)) : timeElement(last, ago(last));
+    this.last = last === null ? element("span", { class: "muted" }, noDecisions(written)) : timeElement(last, ago(last));
     return [
       element("td", { "data-label": "Mode" }, element("span", { class: `mode ${written.mode}` }, written.mode), ...overrideText(this.rule)),
       ...counts,

@@ -12,9 +12,9 @@ export function showSlowest({ statements }) {
 }
 
 function row({ at, milliseconds, servers, shape, namespace, app, users, client }) {
-  const user = users?.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "quiet" }, users ? "none" : "not asked");
+  const user = users?.length ? element("bdi", {}, visible(users.join(", "))) : element("span", { class: "muted" }, users ? "none" : "not asked");
   return element("tr", {},
-    element("th", { scope: "row" }, element("code", {}, visible(shape)), " ", element("bdi", { class: "quiet" }, visible(namespace))),
+    element("th", { scope: "row" }, element("code", {}, visible(shape)), " ", element("bdi", { class: "muted" }, visible(namespace))),
     element("td", { class: "number", "data-label": "Took" }, statementTime(milliseconds)),
     element("td", { class: "number", "data-label": "Server time" }, statementTime(servers)),
     element("td", { "data-label": "Application" }, element("bdi", {}, visible(app ?? "(no appName)"))),

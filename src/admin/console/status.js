@@ -33,7 +33,7 @@ function worker({ rule, pattern, changes, unknown, state, lag, error }) {
 function workerState(state, lag, error) {
   if (state === "works") return [element("span", { class: "ok" }, "works"), lag < 2000 ? "" : `, ${lasted(lag)} behind`];
   if (state === "fails") return [element("span", { class: "wrong" }, "does not work"), `: ${visible(error)}`];
-  return [element("span", { class: "quiet" }, "waits: another process works")];
+  return [element("span", { class: "muted" }, "waits: another process works")];
 }
 
 /** docward's own certificates with the end of their validity. */
@@ -65,7 +65,7 @@ function showRuleSet({ set, reloads }) {
 function members(members, pools) {
   if (!members.length) {
     const words = "No member is known yet. Check --upstream.";
-    return [element("tr", {}, element("td", { colspan: "4", class: "quiet" }, words))];
+    return [element("tr", {}, element("td", { colspan: "4", class: "muted" }, words))];
   }
   return members.map((member) => element("tr", {},
     element("th", { scope: "row" }, element("bdi", {}, visible(member.name)), dialed(member)),
@@ -80,15 +80,15 @@ function shared({ address }, pools) {
   if (!pool) return "";
   const open = number(pool.active + pool.idle + pool.pinned);
   const waiting = pool.waiting ? `, ${counted(pool.waiting, "request waits", "requests wait")}` : "";
-  return element("span", { class: "quiet" }, ` share ${open}${waiting}`);
+  return element("span", { class: "muted" }, ` share ${open}${waiting}`);
 }
 
 function dialed({ name, address }) {
-  return name === address ? "" : element("span", { class: "quiet" }, ` at ${visible(address)}`);
+  return name === address ? "" : element("span", { class: "muted" }, ` at ${visible(address)}`);
 }
 
 function listener({ listener, advertised }) {
-  if (!listener) return element("span", { class: "quiet" }, "none: clients do not see this member");
+  if (!listener) return element("span", { class: "muted" }, "none: clients do not see this member");
   return element("span", {}, visible(listener), advertised ? ` as ${visible(advertised)}` : "");
 }
 

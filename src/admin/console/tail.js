@@ -143,7 +143,7 @@ function forget(item) {
 
 function missedItem() {
   const words = `${counted(missed, "decision was", "decisions were")} not shown here`;
-  const item = element("li", { class: "quiet missed" }, words);
+  const item = element("li", { class: "muted missed" }, words);
   missed = 0;
   return item;
 }
@@ -180,9 +180,9 @@ function decisionItem(decision) {
       element("bdi", { class: "by" }, visible(decision.rule)), " on ",
       element("bdi", { class: "namespace" }, visible(decision.namespace)), ...many),
     element("p", {}, element("code", { class: "shape" }, visible(decision.shape))),
-    element("p", { class: "quiet sender" }, ...sender(decision)),
+    element("p", { class: "muted sender" }, ...sender(decision)),
     ...(decision.reason ? [element("p", { class: "reason" }, visible(decision.reason))] : []),
-    ...(decision.suppressed ? [element("p", { class: "quiet" }, more)] : []));
+    ...(decision.suppressed ? [element("p", { class: "muted" }, more)] : []));
 }
 
 function sender({ app, users, client, connection }) {

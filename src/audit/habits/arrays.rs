@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::{Evidence, MAX_DOCUMENTS, MAX_FIELDS, SeenWrite};
-use crate::audit::recorded::fnv_hash;
 use crate::audit::write::{AuditedWrite, WriteAction};
 use crate::document::{Document, Kind};
+use crate::fnv::hash_of;
 
 /// The arrays of one collection.
 #[derive(Debug, Default)]
@@ -67,7 +67,7 @@ impl Pushes {
     fn push(&mut self, write: &AuditedWrite<'_>, seen: &SeenWrite<'_>) {
         seen.count(&mut self.evidence);
         self.upserts += u64::from(write.upsert);
-        let key = fnv_hash(write.filter.as_bytes());
+        let key = hash_of(write.filter.as_bytes());
         if self.per_document.len() < MAX_DOCUMENTS || self.per_document.contains_key(&key) {
             let count = self.per_document.entry(key).or_default();
             *count += 1;

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, HashSet};
 
 use super::{Evidence, SeenWrite};
-use crate::audit::recorded::fnv_hash;
 use crate::document::{Document, Element, Kind, Value};
+use crate::fnv::hash_of;
 
 /// The most kinds of copies that are counted.
 const MAX_KINDS: usize = 1000;
@@ -103,7 +103,7 @@ impl Copied {
                 let copies = self.kinds.entry(kind).or_default();
                 seen.count(&mut copies.evidence);
                 if copies.values.len() < MAX_DISTINCT {
-                    copies.values.insert(fnv_hash(copy.bytes));
+                    copies.values.insert(hash_of(copy.bytes));
                 }
             }
         }

@@ -18,14 +18,15 @@ pub(super) use numbers::{CountedUpdates, NumberHabits, Numbered};
 pub(super) use paths::{Nodes, Paths};
 
 use self::field::purpose;
-use super::evaluation::Part;
+use super::evaluation::AuditedCommand;
 use super::known_documents::{FieldKnowledge, KnownDocument, KnownDocuments};
-use super::recorded::{RecordedCommand, RecordedContent, fnv_hash};
+use super::recorded::{RecordedCommand, RecordedContent};
 use super::shape;
 use super::tally::{CountedEffect, ExampleText, RuleEffect, RuleTally};
 use super::write::{AuditedWrite, WriteAction, has_operators};
 use crate::command::{CommandClass, Namespace, classify};
 use crate::document::{CowDocument, Document, Value};
+use crate::fnv::hash_of;
 
 /// The most collections counted; further ones are ignored.
 const MAX_COLLECTIONS: usize = 10_000;
@@ -144,7 +145,7 @@ impl SeenWrite<'_> {
 impl Habits {
     /// Whether a command is relevant: it reads or writes application data.
     #[must_use]
-    pub fn wants(namespace: Namespace<'_>, class: CommandClass) -> bool {
+    pub fn is_relevant(namespace: Namespace<'_>, class: CommandClass) -> bool {
         let is_relevant = matches!(
             class,
             CommandClass::Insert
@@ -168,9 +169,9 @@ impl Habits {
             RecordedContent::Command(command) => crate::engine::statements(command.as_document()).next().is_none(),
             RecordedContent::Hidden(_) => true,
         };
-        stored.follow(recorded, |part, stored| match part {
-            Part::Command(command) => counts.command(command, recorded, stored, is_single),
-            Part::Hidden(_) => {}
+        stored.evaluate_and_apply(recorded, |part, stored| match part {
+            AuditedCommand::Command(command) => counts.command(command, recorded, stored, is_single),
+            AuditedCommand::Hidden(_) => {}
         });
     }
 }
@@ -190,13 +191,13 @@ impl HabitCounts {
             return;
         };
         let class = classify(first.key);
-        if !Habits::wants(Namespace { database, collection }, class) {
+        if !Habits::is_relevant(Namespace { database, collection }, class) {
             return;
         }
         let namespace = format!("{database}.{collection}");
         let client = &recorded.client;
         // An application can use several connections.
-        let sender = client.app.as_deref().map_or(client.connection, |app| fnv_hash(app.as_bytes()));
+        let sender = client.app.as_deref().map_or(client.connection, |app| hash_of(app.as_bytes()));
         if class == CommandClass::Find {
             if let Some(field) = numbers::largest_read(document) {
                 if self.largest_reads.len() >= MAX_READERS {

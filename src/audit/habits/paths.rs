@@ -39,7 +39,7 @@ impl Paths {
             let others = document.elements().filter(|e| e.key != b"_id" && e.key != path.key);
             let parents = others.filter_map(|parent| Some((std::str::from_utf8(parent.key).ok()?, parent.value)));
             let mut with_parent =
-                parents.filter_map(|(name, parent)| Some((name, parent_form(field, path.value, parent, seen)?)));
+                parents.filter_map(|(name, parent)| Some((name, parent_in_path(field, path.value, parent, seen)?)));
             let only_path = || Some((PARENT, form_by_path(field, path.value, seen)?));
             let Some((parent, form)) = with_parent.next().or_else(only_path) else { continue };
             let id = document.get(parent).filter(|id| id.kind != Kind::Null);
@@ -53,8 +53,8 @@ impl Paths {
             let nodes = self.found.entry(key).or_default();
             seen.count(&mut nodes.evidence);
             match form {
-                ParentForm::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
-                ParentForm::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                ParentInPath::Fits(separator) => *nodes.fitting.entry(separator).or_default() += 1,
+                ParentInPath::Other(form) => (nodes.other, nodes.form) = (nodes.other + 1, form),
             }
         }
     }
@@ -71,10 +71,10 @@ impl Paths {
             let set = |name: &str| write.operator("$set").find(|e| e.key == name.as_bytes()).map(|e| e.value);
             let stored = || seen.before.and_then(|before| before.fact(parent).value());
             let parent = set(parent).or_else(stored).filter(|_| !write.multi);
-            let form = set(field).zip(parent).and_then(|(path, parent)| parent_form(field, path, parent, seen));
+            let form = set(field).zip(parent).and_then(|(path, parent)| parent_in_path(field, path, parent, seen));
             match form {
-                Some(ParentForm::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
-                Some(ParentForm::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
+                Some(ParentInPath::Fits(separator)) => *nodes.fitting.entry(separator).or_default() += 1,
+                Some(ParentInPath::Other(form)) => (nodes.other, nodes.form) = (nodes.other + 1, form),
                 None => (nodes.other, nodes.form) = (nodes.other + 1, UNMATCHED),
             }
         }
@@ -102,16 +102,16 @@ const DELETED: &str = "a delete of a node with children, or of many nodes; see o
 const UNMATCHED: &str = "an update sets a path that does not match the parent in the same update or in the document";
 
 /// How a path contains the parent.
-enum ParentForm {
+enum ParentInPath {
     Fits(char),
     Other(&'static str),
 }
 
 /// `None` if the path has nothing to do with the value.
-fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
+fn parent_in_path(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentInPath> {
     let known = seen.stored.document(seen.namespace, parent).map(|parent| parent.fact(field));
     if let Some(ancestors) = path.as_array() {
-        return (ancestors.values().last() == Some(parent)).then_some(ParentForm::Other("an array of the ancestors"));
+        return (ancestors.values().last() == Some(parent)).then_some(ParentInPath::Other("an array of the ancestors"));
     }
     let text = path.as_str()?;
     let name = text_of(parent)?;
@@ -129,18 +129,18 @@ fn parent_form(field: &str, path: Value<'_>, parent: Value<'_>, seen: &SeenWrite
         };
         let fits = expected.is_none_or(|expected| expected == above);
         return Some(if fits {
-            ParentForm::Fits(separator)
+            ParentInPath::Fits(separator)
         } else {
-            ParentForm::Other("a text that does not continue the parent's")
+            ParentInPath::Other("a text that does not continue the parent's")
         });
     }
     let above = known?.value()?.as_str()?;
     let continues = !above.is_empty() && text.len() > above.len() && text.starts_with(above);
-    continues.then_some(ParentForm::Other("a text without a separator at both ends, or with the node itself"))
+    continues.then_some(ParentInPath::Other("a text without a separator at both ends, or with the node itself"))
 }
 
 /// The same for documents that have no field with the parent.
-fn form_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentForm> {
+fn form_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<ParentInPath> {
     let text = path.as_str()?;
     let separator = text.chars().last().filter(char::is_ascii_punctuation)?;
     let segments = text.strip_prefix(separator)?.strip_suffix(separator)?;
@@ -148,7 +148,7 @@ fn form_by_path(field: &str, path: Value<'_>, seen: &SeenWrite<'_>) -> Option<Pa
     let parent = crate::document::OwnedValue::string(parent);
     // Without a known parent it can be any text.
     seen.stored.document(seen.namespace, parent.as_value())?;
-    parent_form(field, path, parent.as_value(), seen)
+    parent_in_path(field, path, parent.as_value(), seen)
 }
 
 /// The text of an `_id` in a path.

@@ -10,14 +10,14 @@ use std::collections::HashMap;
 use std::fmt::Write as _;
 
 use self::verdict::CandidateEffect;
-use super::evaluation::{Part, TrafficEvaluation};
+use super::evaluation::{AuditedCommand, TrafficEvaluation};
 use super::habits::Habits;
 use super::known_documents::KnownDocuments;
 use super::recorded::RecordedCommand;
 use super::tally::AuditTally;
 use super::target::target;
 use crate::command::{CommandClass, Namespace};
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::rules::RuleSet;
 use crate::text::one_line;
 
@@ -178,19 +178,20 @@ pub struct EvaluatedCandidates(Vec<(AuditTally, Vec<u64>)>);
 impl CandidateEvaluation<'_> {
     /// Whether a candidate can match such a command, or it shows what is stored.
     #[must_use]
-    pub fn wants(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
-        Habits::wants(namespace, class) || self.evaluations.iter().any(|one| one.wants(namespace, class, command))
+    pub fn is_relevant(&self, namespace: Namespace<'_>, class: CommandClass, command: &[u8]) -> bool {
+        Habits::is_relevant(namespace, class)
+            || self.evaluations.iter().any(|one| one.is_relevant(namespace, class, command))
     }
 
     /// Counts one command.
     pub fn take(&mut self, recorded: &RecordedCommand) {
         let Self { evaluations, by_namespace, stored } = self;
-        stored.follow(recorded, |part, stored| {
+        stored.evaluate_and_apply(recorded, |part, stored| {
             let namespace = match part {
-                Part::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
-                Part::Command(command) => match target(command.as_document()) {
+                AuditedCommand::Hidden(hidden) => Some(format!("{}.{}", hidden.database, hidden.collection)),
+                AuditedCommand::Command(command) => match target(command.as_document()) {
                     Some((namespace, class, _))
-                        if Habits::wants(namespace, class) && class != CommandClass::Aggregate =>
+                        if Habits::is_relevant(namespace, class) && class != CommandClass::Aggregate =>
                     {
                         Some(namespace.to_string())
                     }
@@ -351,7 +352,7 @@ fn comment(out: &mut String, indentation: &str, line: &str) {
 
 fn load(rules: &str) -> Option<RuleSet> {
     let text = format!("{OPENING}{rules}");
-    RuleSet::from_sources(vec![Source { name: "suggest".to_owned(), text }]).ok()
+    RuleSet::from_sources(vec![SourceFile { name: "suggest".to_owned(), text }]).ok()
 }
 
 /// `orders-replacement`

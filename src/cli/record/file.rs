@@ -39,8 +39,8 @@ pub(super) struct CaptureFile {
     file: BufWriter<File>,
     /// Bytes of the current file.
     size: u64,
-    /// The start of every file.
-    start: Vec<u8>,
+    /// The beginning of every file.
+    header: Vec<u8>,
 }
 
 impl CaptureFile {
@@ -50,11 +50,11 @@ impl CaptureFile {
     /// I/O errors; or the file is not a capture, or is damaged.
     pub(super) fn open(path: &Path, limits: CaptureLimits) -> Result<Self> {
         let mut file = options().create(true).truncate(false).open(path)?;
-        let start = capture::header();
+        let header = capture::header();
         let length = file.metadata()?.len();
         let size = if length == 0 {
-            file.write_all(&start)?;
-            start.len() as u64
+            file.write_all(&header)?;
+            header.len() as u64
         } else {
             let end = end_of_capture(&mut file, length)?;
             // A killed process may have left a partial record.
@@ -62,15 +62,15 @@ impl CaptureFile {
             file.seek(SeekFrom::Start(end))?;
             end
         };
-        Ok(Self { path: path.to_owned(), limits, file: BufWriter::with_capacity(BUFFER, file), size, start })
+        Ok(Self { path: path.to_owned(), limits, file: BufWriter::with_capacity(BUFFER, file), size, header })
     }
 
-    /// Adds a record to the start of every file.
+    /// Adds a record to the header of every file.
     ///
     /// # Errors
     /// I/O errors of the file.
-    pub(super) fn describe(&mut self, record: &[u8]) -> io::Result<()> {
-        self.start.extend_from_slice(record);
+    pub(super) fn add_to_header(&mut self, record: &[u8]) -> io::Result<()> {
+        self.header.extend_from_slice(record);
         self.size += record.len() as u64;
         self.file.write_all(record)
     }
@@ -86,7 +86,7 @@ impl CaptureFile {
                 return Ok(WriteResult::Full);
             }
             // A record that is larger than the limit has a file of its own.
-            if self.size > self.start.len() as u64 {
+            if self.size > self.header.len() as u64 {
                 self.rotate()?;
             }
         }
@@ -109,8 +109,8 @@ impl CaptureFile {
         }
         let file = options().create_new(true).open(&self.path)?;
         self.file = BufWriter::with_capacity(BUFFER, file);
-        self.file.write_all(&self.start)?;
-        self.size = self.start.len() as u64;
+        self.file.write_all(&self.header)?;
+        self.size = self.header.len() as u64;
         Ok(())
     }
 
@@ -126,7 +126,7 @@ impl CaptureFile {
     #[cfg(test)]
     pub(super) fn writing_to(file: File) -> Self {
         let limits = CaptureLimits { size: u64::MAX, kept: 0 };
-        Self { path: PathBuf::new(), limits, file: BufWriter::with_capacity(BUFFER, file), size: 0, start: Vec::new() }
+        Self { path: PathBuf::new(), limits, file: BufWriter::with_capacity(BUFFER, file), size: 0, header: Vec::new() }
     }
 }
 

@@ -46,14 +46,14 @@ struct Feed {
 
 /// The actions of all files.
 #[derive(Debug)]
-pub(super) struct ActionSource {
+pub(super) struct ActionReader {
     feeds: Vec<Feed>,
     planner: ReplayPlanner,
     recorded: Recorded,
     servers: Vec<String>,
 }
 
-impl ActionSource {
+impl ActionReader {
     /// Opens the files. `ends`: see [`ReplayPlanner::new`].
     ///
     /// # Errors

@@ -12,7 +12,7 @@ use std::path::Path;
 use anyhow::{Result, bail};
 use flate2::read::MultiGzDecoder;
 
-use crate::audit::report::ReportSource;
+use crate::audit::report::TrafficFile;
 use crate::audit::{capture, log, profile};
 
 /// Bytes read at a time.
@@ -123,9 +123,9 @@ impl TrafficEntries {
 
     /// # Errors
     /// The file's size cannot be read.
-    pub(in crate::cli) fn describe(&self, path: &Path) -> Result<ReportSource> {
+    pub(in crate::cli) fn describe(&self, path: &Path) -> Result<TrafficFile> {
         let bytes = std::fs::metadata(path)?.len();
-        Ok(ReportSource { name: path.display().to_string(), kind: self.kind.name(), bytes, ..ReportSource::default() })
+        Ok(TrafficFile { name: path.display().to_string(), kind: self.kind.name(), bytes, ..TrafficFile::default() })
     }
 
     /// Reads all entries.

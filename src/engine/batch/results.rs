@@ -27,7 +27,7 @@ pub(super) struct WithoutEffect<'r> {
     statements: u64,
 }
 
-/// What a reply says about one statement, or about several together.
+/// What a reply shows of one statement, or about several together.
 #[derive(Debug, Clone, Copy, Default)]
 struct StatementResult {
     /// The documents that were matched or deleted.

@@ -1,6 +1,7 @@
 //! docward's own reply to a client's hello, made of the member's last reply to docward's monitor.
 
-use super::{HandshakeError, negotiation, unwrapped};
+use super::request::unwrapped;
+use super::{HandshakeError, negotiation};
 use crate::document::{CowDocument, Document, Element, Value, Writer};
 use crate::wire::compressed::Compressor;
 use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
@@ -13,7 +14,7 @@ pub struct OwnHello {
     pub request_id: i32,
     /// It is an OP_QUERY, so the reply is an OP_REPLY.
     pub is_query: bool,
-    /// It uses an older name (isMaster), so the reply says `ismaster`.
+    /// It uses an older name (isMaster), so the reply has `ismaster`.
     pub is_legacy: bool,
     /// The client asks whether the server knows `hello`.
     pub hello_ok: bool,

@@ -67,7 +67,7 @@ pub fn is_enough(head: &[u8]) -> bool {
     body.len() >= length || length > MAX_BODY_LENGTH
 }
 
-/// Returns how the request that begins with `head` may share a connection. `waits` tells whether a cursor waits for new
+/// Returns how the request that begins with `head` may share a connection. `waits` returns whether a cursor waits for new
 /// documents.
 #[must_use]
 pub fn sharing(head: &[u8], waits: impl Fn(i64) -> bool) -> Sharing {

@@ -5,7 +5,9 @@
 
 use std::fmt;
 
-use crate::config::keys::{Declaration, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, ValueForm};
+use crate::config::keys::{
+    Declaration, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, ValueSchema,
+};
 use crate::config::{Code, Diagnostic, Located, Node, NodeValue, ReadContext, Span};
 use crate::document::Path;
 use crate::patterns::collection::{Collection, OneCollection};
@@ -100,7 +102,7 @@ const ENTRY: Keys = Keys::new("Collections whose documents contain copies.", &[&
 pub(super) fn declaration() -> Declaration {
     Declaration {
         meaning: "Denormalized fields that docward updates. The rule's namespace is the one collection with the originals.",
-        form: ValueForm::List { items: Box::new(ValueForm::Mapping(&ENTRY)), at_least: 1, distinct: false },
+        schema: ValueSchema::List { items: Box::new(ValueSchema::Mapping(&ENTRY)), at_least: 1, distinct: false },
         example: "[{ into: shop.orders, key: customer_id, fields: { name: customer_name } }]",
     }
 }
@@ -184,9 +186,9 @@ fn holder(key: &Path, fields: &[CopiedField]) -> Option<Path> {
 #[derive(Clone, Copy, Debug)]
 struct CopiedFields;
 
-impl DescribeForm for CopiedFields {
-    fn form(&self) -> ValueForm {
-        ValueForm::Pairs { names: &PATH, values: Box::new(ValueForm::Shared(&PATH)) }
+impl DescribeSchema for CopiedFields {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Pairs { names: &PATH, values: Box::new(ValueSchema::Shared(&PATH)) }
     }
 }
 

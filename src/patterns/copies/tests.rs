@@ -1,6 +1,6 @@
 //! Settings of `copies` as tables: errors within one rule and conflicts between rules.
 
-use crate::config::{Report, Source};
+use crate::config::{Report, SourceFile};
 use crate::patterns::AnyPattern;
 use crate::rules::RuleSet;
 
@@ -10,7 +10,7 @@ fn load(rules: &[(&str, &str, &str)]) -> Result<RuleSet, Report> {
         format!("  - {{ name: r{at}, namespace: {namespace}, mode: {mode}, copies: {entries} }}\n")
     };
     let rules: String = rules.iter().enumerate().map(rule).collect();
-    RuleSet::from_sources(vec![Source { name: "copies.yaml".into(), text: format!("version: 1\nrules:\n{rules}") }])
+    RuleSet::from_sources(vec![SourceFile { name: "copies.yaml".into(), text: format!("version: 1\nrules:\n{rules}") }])
 }
 
 fn check(namespace: &str, entries: &str, code: &str, message: &str) {

@@ -1,7 +1,7 @@
 //! Reads the settings of `limits`.
 
 use super::{ItemLimit, Limits};
-use crate::config::keys::{Constraint, DescribeForm, Keys, ReadValue, Setting, Size, ValueForm};
+use crate::config::keys::{Constraint, DescribeSchema, Keys, ReadValue, Setting, Size, ValueSchema};
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
 use crate::patterns::field_path::{PATH, located_path};
 
@@ -44,9 +44,9 @@ impl Limits {
 #[derive(Clone, Copy, Debug)]
 struct ItemLimits;
 
-impl DescribeForm for ItemLimits {
-    fn form(&self) -> ValueForm {
-        ValueForm::Pairs { names: &PATH, values: Box::new(ValueForm::Whole(MOST_ITEMS)) }
+impl DescribeSchema for ItemLimits {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::Pairs { names: &PATH, values: Box::new(ValueSchema::Whole(MOST_ITEMS)) }
     }
 }
 

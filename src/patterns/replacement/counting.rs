@@ -40,7 +40,7 @@ pub(super) fn counted<'a>(update: &Update<'a>, version_field: &Path) -> Verdict<
         Some(modification) => {
             let by_operators = matches!(modification, Modification::Operators(_));
             let operation = Operation::Update(Update { modification, ..update.clone() });
-            if by_operators { Verdict::Counted(operation) } else { Verdict::rewrite(operation) }
+            if by_operators { Verdict::Increment(operation) } else { Verdict::rewrite(operation) }
         }
     }
 }

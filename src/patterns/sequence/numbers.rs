@@ -6,7 +6,7 @@ use crate::command::{Insert, Modification, Namespace, Operation};
 use crate::document::{CowDocument, Document, Element, OwnedValue, Path, Value, Writer, edit};
 use crate::effect::{self, Change, ImageValue, PathOverlap, is_rename_target, touch, touched};
 use crate::patterns::filter::remade;
-use crate::patterns::numbering::{Counter, NumberRequest, Numbering, ProvidedNumbers, Strategy};
+use crate::patterns::numbering::{CounterId, NumberRequest, Numbering, ProvidedNumbers, Strategy};
 
 impl Numbering for Sequence {
     fn field(&self) -> &Path {
@@ -18,7 +18,7 @@ impl Numbering for Sequence {
     }
 
     fn request(&self, namespace: Namespace<'_>, count: u32, provided: Vec<i64>) -> NumberRequest {
-        let counter = Counter {
+        let counter = CounterId {
             database: self.database.as_deref().unwrap_or(namespace.database).to_owned(),
             collection: self.collection.clone(),
             id: self.counter.clone(),

@@ -4,7 +4,7 @@ use super::super::field_path::FieldPath;
 use super::super::numbering::Strategy;
 use super::start::{SequenceStart, SharedStart};
 use crate::config::keys::{
-    Boolean, Constraint, DeclaredScalar, DescribeForm, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueForm,
+    Boolean, Constraint, DeclaredScalar, DescribeSchema, Keys, Keywords, ReadValue, Setting, TEXT, Text, ValueSchema,
     WholeNumber,
 };
 use crate::config::{Code, Located, MapReader, Node, NodeValue, ReadContext};
@@ -167,11 +167,11 @@ struct FirstNumber;
 
 const AFTER_MAX: &str = "after_max";
 
-impl DescribeForm for FirstNumber {
-    fn form(&self) -> ValueForm {
-        ValueForm::OneOf(vec![
-            ValueForm::Whole(i64::MIN..=i64::MAX),
-            ValueForm::Constant(DeclaredScalar::Text(AFTER_MAX)),
+impl DescribeSchema for FirstNumber {
+    fn schema(&self) -> ValueSchema {
+        ValueSchema::OneOf(vec![
+            ValueSchema::Whole(i64::MIN..=i64::MAX),
+            ValueSchema::Constant(DeclaredScalar::Text(AFTER_MAX)),
         ])
     }
 }

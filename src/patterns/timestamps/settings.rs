@@ -3,8 +3,8 @@
 use super::super::field_path::{FieldPath, located_path};
 use super::pipeline::{FieldTimestamp, RegisterExpressions};
 use crate::config::keys::{
-    Boolean, DeclaredScalar, DescribeForm, Duration, Keys, Keywords, ReadValue as ValueKind, Setting, TEXT, TextForm,
-    TextOrList, ValueForm,
+    Boolean, DeclaredScalar, DescribeSchema, Duration, Keys, Keywords, ReadValue as ValueKind, Setting, TEXT,
+    TextOrList, TextSchema, ValueSchema,
 };
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{Kind, OwnedValue, Path, Value};
@@ -249,9 +249,9 @@ impl TimestampType {
 #[derive(Clone, Copy, Debug)]
 struct SourceTime;
 
-impl DescribeForm for SourceTime {
-    fn form(&self) -> ValueForm {
-        TEXT.form()
+impl DescribeSchema for SourceTime {
+    fn schema(&self) -> ValueSchema {
+        TEXT.schema()
     }
 }
 
@@ -279,10 +279,10 @@ impl ValueKind for SourceTime {
 #[derive(Clone, Copy, Debug)]
 struct TopLevelField;
 
-impl DescribeForm for TopLevelField {
-    fn form(&self) -> ValueForm {
+impl DescribeSchema for TopLevelField {
+    fn schema(&self) -> ValueSchema {
         let pattern = "^([^$.0-9][^.]*|[0-9]+[^.0-9][^.]*)$";
-        ValueForm::Text(TextForm { other_than: Some("_id"), ..TextForm::matching(pattern) })
+        ValueSchema::Text(TextSchema { other_than: Some("_id"), ..TextSchema::matching(pattern) })
     }
 }
 
@@ -306,10 +306,10 @@ const ALL: &str = "all";
 #[derive(Clone, Copy, Debug)]
 struct ProtectedFields;
 
-impl DescribeForm for ProtectedFields {
-    fn form(&self) -> ValueForm {
-        let paths = ValueForm::List { items: Box::new(FieldPath.form()), at_least: 1, distinct: true };
-        ValueForm::AnyOf(vec![ValueForm::Constant(DeclaredScalar::Text(ALL)), FieldPath.form(), paths])
+impl DescribeSchema for ProtectedFields {
+    fn schema(&self) -> ValueSchema {
+        let paths = ValueSchema::List { items: Box::new(FieldPath.schema()), at_least: 1, distinct: true };
+        ValueSchema::AnyOf(vec![ValueSchema::Constant(DeclaredScalar::Text(ALL)), FieldPath.schema(), paths])
     }
 }
 

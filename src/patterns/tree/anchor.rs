@@ -38,7 +38,7 @@ pub(super) fn evaluate(layout: &TreeFields, unanchored: Unanchored, command: &Wh
         Unanchored::Warn => CommandVerdict::Warn(report),
         Unanchored::Rewrite => match (filter_key(command.class), found.literal(layout.separator)) {
             (Some(key), Some(literal)) if is_whole_condition(filter, field.as_str()) => {
-                CommandVerdict::Needs(Arc::new(AnchorRun { layout: layout.clone(), key, literal, report }))
+                CommandVerdict::Query(Arc::new(AnchorRun { layout: layout.clone(), key, literal, report }))
             }
             _ => CommandVerdict::Warn(report),
         },

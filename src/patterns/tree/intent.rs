@@ -10,7 +10,7 @@ use crate::patterns::Rejection;
 /// A node's position as a statement sets it.
 #[derive(Debug, Clone)]
 pub(super) struct Intent {
-    pub(super) kind: StatementForm,
+    pub(super) kind: NodeWriteKind,
     pub(super) wanted: RequestedPosition,
     /// Whether only the document after the statement shows the node's position: the statement may be stale, or the result
     /// depends on the stored document.
@@ -19,7 +19,7 @@ pub(super) struct Intent {
 
 /// What kind of statement it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum StatementForm {
+pub(super) enum NodeWriteKind {
     Insert,
     /// An update by operators: other fields stay.
     Change,
@@ -87,13 +87,13 @@ impl Intent {
                 None
             }
         };
-        Ok(Self { kind: StatementForm::Change, wanted: RequestedPosition { parent, path }, follows })
+        Ok(Self { kind: NodeWriteKind::Change, wanted: RequestedPosition { parent, path }, follows })
     }
 
     /// Returns whether the statement can change a stored node's position or path.
     pub(super) fn affects_stored(&self, operation: &Operation<'_>, layout: &TreeFields) -> bool {
         let written = |path| change(operation, path) != Change::Untouched;
-        self.kind == StatementForm::Replacement || written(&layout.parent) || written(&layout.path)
+        self.kind == NodeWriteKind::Replacement || written(&layout.parent) || written(&layout.path)
     }
 
     /// Returns the position of the document that an upsert inserts, and its `_id`.
@@ -225,11 +225,11 @@ fn meaning<'o, 'a>(operation: &'o Operation<'a>) -> Option<&'o Modification<'a>>
     }
 }
 
-fn kind_of(operation: &Operation<'_>) -> StatementForm {
+fn kind_of(operation: &Operation<'_>) -> NodeWriteKind {
     match (operation, meaning(operation)) {
-        (Operation::Insert(_), _) => StatementForm::Insert,
-        (_, Some(Modification::Replacement(_))) => StatementForm::Replacement,
-        _ => StatementForm::Change,
+        (Operation::Insert(_), _) => NodeWriteKind::Insert,
+        (_, Some(Modification::Replacement(_))) => NodeWriteKind::Replacement,
+        _ => NodeWriteKind::Change,
     }
 }
 

@@ -8,7 +8,7 @@
 //! new parent.
 
 use super::id::{IdClass, NodeId};
-use super::intent::{InsertedId, Intent, RequestedPosition, StatementForm};
+use super::intent::{InsertedId, Intent, NodeWriteKind, RequestedPosition};
 use super::layout::{TreeFields, TreeNode, pinned, present, unusable_id, unusable_parent};
 use crate::command::Operation;
 use crate::document::{Document, Kind as ValueKind, OwnedValue, PathLookup, document};
@@ -24,7 +24,7 @@ pub(super) struct PlacementProcedure {
 
 impl Procedure for PlacementProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        let intent = Intent { kind: StatementForm::Change, wanted: RequestedPosition::default(), follows: false };
+        let intent = Intent { kind: NodeWriteKind::Change, wanted: RequestedPosition::default(), follows: false };
         Box::new(PlacementRun {
             layout: self.layout.clone(),
             intent,
@@ -95,7 +95,7 @@ impl ProcedureRun for PlacementRun {
 impl PlacementRun {
     fn start<'a>(&mut self, operation: &Operation<'a>) -> Result<NextAction<'a>, Rejection> {
         self.intent = Intent::from_operation(operation, &self.layout)?;
-        if self.intent.kind == StatementForm::Insert {
+        if self.intent.kind == NodeWriteKind::Insert {
             return self.seek_parent(operation);
         }
         self.stage = PlacementStage::Node;
@@ -120,10 +120,10 @@ impl PlacementRun {
         let wanted = &self.intent.wanted;
         let stays = match (&wanted.parent, &wanted.path) {
             (Some(parent), _) => *parent == node.parent,
-            (None, Some(Some(path))) if self.intent.kind == StatementForm::Replacement => {
+            (None, Some(Some(path))) if self.intent.kind == NodeWriteKind::Replacement => {
                 Some(path) == node.path.as_ref()
             }
-            (None, _) => self.intent.kind == StatementForm::Change || node.parent.is_none(),
+            (None, _) => self.intent.kind == NodeWriteKind::Change || node.parent.is_none(),
         };
         if !stays {
             if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
@@ -134,12 +134,12 @@ impl PlacementRun {
             return self.seek_parent(operation);
         }
         self.check_path(node.path.as_deref())?;
-        if wanted.path.is_none() && self.intent.kind == StatementForm::Change {
+        if wanted.path.is_none() && self.intent.kind == NodeWriteKind::Change {
             self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
         let adds_parent =
-            wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == StatementForm::Replacement;
+            wanted.parent.is_none() && node.parent.is_some() && self.intent.kind == NodeWriteKind::Replacement;
         let position = NodePosition { path: node.path.clone(), parent: node.parent.clone(), adds_parent };
         self.node = Some(node);
         Ok(self.apply(operation, &position))
@@ -253,7 +253,7 @@ impl PlacementRun {
     /// Checks that the client's own path is the parent's; null means that docward sets it.
     fn check_path(&self, path: Option<&str>) -> Result<(), Rejection> {
         let Some(Some(given)) = &self.intent.wanted.path else {
-            let emptied = self.intent.wanted.path.is_some() && self.intent.kind == StatementForm::Change;
+            let emptied = self.intent.wanted.path.is_some() && self.intent.kind == NodeWriteKind::Change;
             return match path.filter(|_| emptied) {
                 Some(path) => Err(self.wrong_path(Some(path))),
                 None => Ok(()),
@@ -353,7 +353,7 @@ impl PlacementRun {
         let path = layout.path.lookup(*document);
         // `$pull` and `$rename` of a missing path write nothing.
         let had_path = self.node.as_ref().is_some_and(|node| node.path.is_some());
-        if self.intent.kind == StatementForm::Change
+        if self.intent.kind == NodeWriteKind::Change
             && self.intent.wanted.path.is_none()
             && !matches!(change(operation, &layout.path), Change::Untouched | Change::Removed)
             && (had_path || path != PathLookup::Missing)

@@ -52,15 +52,15 @@ struct Wait {
     /// [`Activity::moves`] at the last check.
     seen: u32,
     /// How long no activity has been observed.
-    quiet: Duration,
+    idle_for: Duration,
     /// [`Unauthenticated::hellos`] at the last check, if part of a message had arrived then.
     stuck_at: Option<u8>,
 }
 
 impl Wait {
     fn new(period: Duration, until: Instant, slot: Option<Slot>) -> Box<Self> {
-        let (timer, quiet) = (Box::pin(sleep_until(until)), Duration::ZERO);
-        Box::new(Self { timer, slot, is_displaced: false, period, seen: 0, quiet, stuck_at: None })
+        let (timer, idle_for) = (Box::pin(sleep_until(until)), Duration::ZERO);
+        Box::new(Self { timer, slot, is_displaced: false, period, seen: 0, idle_for, stuck_at: None })
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
@@ -118,8 +118,8 @@ impl IdleTimeouts {
             }
         }
         let idle = activity.moves == std::mem::replace(&mut wait.seen, activity.moves) && !busy;
-        wait.quiet = if idle { wait.quiet + wait.period } else { Duration::ZERO };
-        if let Some(limit) = idle_timeout.filter(|limit| wait.quiet >= *limit) {
+        wait.idle_for = if idle { wait.idle_for + wait.period } else { Duration::ZERO };
+        if let Some(limit) = idle_timeout.filter(|limit| wait.idle_for >= *limit) {
             return Err(End::Idle(limit));
         }
         wait.timer.as_mut().reset(Instant::now() + wait.period);

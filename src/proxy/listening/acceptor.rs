@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::listening::admission::{Dispatcher, LivenessToken};
+use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
 use crate::proxy::telemetry::rate_limit::RateLimit;
 
 /// Pause after a failed accept: an immediate retry does not help when file descriptors are exhausted.
@@ -27,10 +27,10 @@ impl Accepting {
         socket: Arc<TcpListener>,
         listener_context: Arc<ListenerContext<P>>,
         dispatcher: Dispatcher,
-        liveness: &LivenessToken,
+        connection_token: &ConnectionToken,
     ) -> Self {
         let (stop, stopped) = watch::channel(false);
-        let task = tokio::spawn(accept(socket, listener_context, dispatcher, liveness.clone(), stopped));
+        let task = tokio::spawn(accept(socket, listener_context, dispatcher, connection_token.clone(), stopped));
         Self { stop, task }
     }
 
@@ -51,7 +51,7 @@ async fn accept<P: Interceptor>(
     listener: Arc<TcpListener>,
     listener_context: Arc<ListenerContext<P>>,
     dispatcher: Dispatcher,
-    liveness: LivenessToken,
+    connection_token: ConnectionToken,
     mut stop: watch::Receiver<bool>,
 ) {
     let failed = RateLimit::default();
@@ -62,7 +62,7 @@ async fn accept<P: Interceptor>(
             accepted = listener.accept() => accepted,
         };
         match accepted {
-            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &liveness),
+            Ok((client, peer)) => dispatcher.admit(client, peer, &listener_context, &connection_token),
             Err(error) => {
                 if let Some(suppressed) = failed.line() {
                     tracing::warn!(suppressed, "cannot accept connections; clients wait: {error}");
@@ -72,6 +72,6 @@ async fn accept<P: Interceptor>(
         }
     }
     while let Some(Ok((client, peer))) = listener.accept().now_or_never() {
-        dispatcher.admit(client, peer, &listener_context, &liveness);
+        dispatcher.admit(client, peer, &listener_context, &connection_token);
     }
 }

@@ -58,25 +58,25 @@ pub(in crate::proxy) struct Dispatcher {
 }
 
 /// Held by every connection; its sender detects when the last one has ended.
-pub(in crate::proxy) type LivenessToken = watch::Receiver<()>;
+pub(in crate::proxy) type ConnectionToken = watch::Receiver<()>;
 
 /// A client connection with its server connection.
 type Paired<P> = Connection<SocketStream, SocketStream, P>;
 
 impl Dispatcher {
-    /// Dispatches an accepted client to a worker thread, which holds `liveness` until the connection ends.
+    /// Dispatches an accepted client to a worker thread, which holds `connection_token` until the connection ends.
     pub(in crate::proxy) fn admit<P: Interceptor>(
         &self,
         client: TcpStream,
         peer: SocketAddr,
         listener_context: &Arc<ListenerContext<P>>,
-        liveness: &LivenessToken,
+        connection_token: &ConnectionToken,
     ) {
         // Deregisters the socket from this runtime; the worker thread's runtime registers it again.
         match client.into_std() {
             Ok(client) => {
                 let setup = receive(client, peer, listener_context.clone(), self.connection_setup.clone());
-                self.workers.dispatch(|slot| run_connection(setup, (liveness.clone(), slot)));
+                self.workers.dispatch(|slot| run_connection(setup, (connection_token.clone(), slot)));
             }
             Err(error) => self.connection_setup.log(peer, &error),
         }
@@ -88,7 +88,7 @@ impl Dispatcher {
 /// It is not an async function: that future would reserve space for each argument twice.
 fn run_connection<P: Interceptor>(
     setup: impl Future<Output = Option<Paired<P>>> + Send + 'static,
-    held: (LivenessToken, WorkerSlot),
+    held: (ConnectionToken, WorkerSlot),
 ) -> impl Future<Output = ()> + Send + 'static {
     // Boxed to free the space: setup ends soon, while the connection lives on in the same task.
     let setup = Box::pin(setup);
@@ -304,7 +304,7 @@ mod tests {
 
     type Accepted = std::future::Pending<Option<Paired<RuleSet>>>;
 
-    fn size_of_future<F: Future>(_: impl Fn(Accepted, (LivenessToken, WorkerSlot)) -> F) -> usize {
+    fn size_of_future<F: Future>(_: impl Fn(Accepted, (ConnectionToken, WorkerSlot)) -> F) -> usize {
         size_of::<F>()
     }
 

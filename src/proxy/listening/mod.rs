@@ -2,6 +2,6 @@
 
 pub(super) mod acceptor;
 pub(super) mod admission;
-pub(super) mod deployment;
+pub(super) mod listeners;
 pub(super) mod refused;
 pub(super) mod workers;

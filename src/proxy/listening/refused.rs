@@ -1,4 +1,4 @@
-//! Tells a refused client the reason. Its first message, usually a hello, gets an error reply in the same opcode,
+//! Sends a refused client the reason. Its first message, usually a hello, gets an error reply in the same opcode,
 //! which drivers report as the cause of a failed server selection.
 
 use std::io;

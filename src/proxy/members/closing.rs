@@ -1,4 +1,4 @@
-//! How a listener tells its connections that they must close, and the servers that a new connection tries.
+//! How a listener notifies its connections that they must close, and the servers that a new connection tries.
 
 use tokio::sync::watch;
 

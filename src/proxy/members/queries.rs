@@ -30,7 +30,7 @@ impl Queries {
     /// Sets the eligible servers; called by one task only. Connections to other servers close, immediately if the
     /// server does not answer. Otherwise their clients would wait: the driver sees one server only, and monitors
     /// whichever one answers.
-    pub(in crate::proxy) fn follow(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
+    pub(in crate::proxy) fn update(&self, addresses: &[Address], answers: impl Fn(&Address) -> bool) {
         let before = self.servers.load_full();
         let server = |dial: &Address| {
             let known = before.iter().find(|server| server.dial == *dial).cloned();
@@ -76,7 +76,7 @@ mod tests {
         let address = |name: &str| Address::parse(name).unwrap();
         let queries = Queries::default();
         assert!(queries.candidates().is_empty());
-        queries.follow(&[address("a:1"), address("b:1")], |_| true);
+        queries.update(&[address("a:1"), address("b:1")], |_| true);
         let order = |candidates: &[CandidateServer]| {
             candidates.iter().map(|one| one.dial.host.clone()).collect::<Vec<_>>().concat()
         };
@@ -84,7 +84,7 @@ mod tests {
         let mut orders: Vec<_> = candidates.iter().map(|candidates| order(candidates)).collect();
         orders.sort();
         assert_eq!(orders, ["ab", "ba"]);
-        queries.follow(&[address("b:1")], |_| false);
+        queries.update(&[address("b:1")], |_| false);
         let closing: Vec<_> = candidates[0].iter().map(|one| (one.dial.host.as_str(), *one.closing.borrow())).collect();
         assert!(closing.contains(&("a", Closing::Now)) && closing.contains(&("b", Closing::Open)), "{closing:?}");
         assert_eq!(order(&queries.candidates()), "b");

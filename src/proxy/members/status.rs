@@ -56,12 +56,12 @@ pub(in crate::proxy) struct ListedMember {
 
 /// The current status.
 #[derive(Debug, Default)]
-pub(in crate::proxy) struct StatusBoard {
+pub(in crate::proxy) struct ProcessStatus {
     members: ArcSwap<Vec<ListedMember>>,
     phase: watch::Sender<ProcessPhase>,
 }
 
-impl StatusBoard {
+impl ProcessStatus {
     pub(in crate::proxy) fn set_members(&self, members: Vec<ListedMember>) {
         self.members.store(Arc::new(members));
     }

@@ -1,7 +1,7 @@
 //! Maps listeners to members, and defines the addresses under which clients reach them.
 //!
 //! A slot is the address of one listener. Its index never changes, but its member may: members are named, renamed,
-//! added and removed while docward runs. [`crate::proxy::members::membership`] finds the members, [`crate::proxy::listening::deployment`] opens the
+//! added and removed while docward runs. [`crate::proxy::members::membership`] finds the members, [`crate::proxy::listening::listeners`] opens the
 //! sockets.
 
 use std::net::{IpAddr, SocketAddr};
@@ -122,7 +122,7 @@ impl Topology {
     }
 
     /// Applies the current members: known ones keep their slots, and their names and addresses are updated.
-    pub(in crate::proxy) fn follow(&self, members: &[MemberAddress]) -> TopologyChanges {
+    pub(in crate::proxy) fn update(&self, members: &[MemberAddress]) -> TopologyChanges {
         let mut slots = Vec::clone(&self.slots.load());
         let mut changes = TopologyChanges { unplaced: members.to_vec(), ..TopologyChanges::default() };
         for (index, slot) in slots.iter_mut().enumerate() {
@@ -211,18 +211,18 @@ mod tests {
             slot("127.0.0.1:1001", Some(member("B:2", "b:2"))),
         ]);
         let newer = [member("c:3", "c:3"), member("b:2", "10.0.0.2:2"), member("a:1", "10.0.0.1:1")];
-        let changes = topology.follow(&newer);
+        let changes = topology.update(&newer);
         assert_eq!(changes, TopologyChanges { freed: vec![], unplaced: vec![newer[0].clone()] });
         assert_eq!(topology.members(), [newer[2].clone(), newer[1].clone()]);
 
         assert_eq!(topology.assign(slot("127.0.0.1:1002", Some(newer[0].clone()))), 2);
-        assert_eq!(topology.follow(&newer[..1]).freed, [0, 1]);
+        assert_eq!(topology.update(&newer[..1]).freed, [0, 1]);
         assert_eq!((topology.dial(0), topology.dial(2)), (None, Some(newer[0].dial.clone())));
         assert!(!topology.is_taken("127.0.0.1:1001".parse().unwrap()));
         assert_eq!(topology.assign(slot("127.0.0.1:1001", Some(newer[2].clone()))), 1);
         let gone = member("10.0.0.1:1", "10.0.0.1:1");
         assert_eq!(
-            topology.follow(std::slice::from_ref(&gone)).unplaced,
+            topology.update(std::slice::from_ref(&gone)).unplaced,
             [gone],
             "a known name is not replaced by an address"
         );

@@ -141,14 +141,17 @@ impl LiveRule {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::Source;
+    use crate::config::SourceFile;
     use crate::engine::{Input, Now, Step};
     use crate::rules::RuleSet;
     use crate::wire::op_msg;
 
     fn rules(text: &str) -> RuleSet {
-        RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text: format!("version: 1\nrules:\n{text}") }])
-            .unwrap()
+        RuleSet::from_sources(vec![SourceFile {
+            name: "r.yaml".to_owned(),
+            text: format!("version: 1\nrules:\n{text}"),
+        }])
+        .unwrap()
     }
 
     fn rule(name: &str, more: &str) -> String {

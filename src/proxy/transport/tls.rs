@@ -44,7 +44,7 @@ impl ListenerTls {
     /// Performs the TLS handshake with a client.
     ///
     /// # Errors
-    /// An error whose text tells the operator why it failed.
+    /// An error whose text explains to the operator why it failed.
     pub(in crate::proxy) async fn accept(&self, client: TcpStream) -> io::Result<SocketStream> {
         let acceptor = TlsAcceptor::from(self.current());
         match acceptor.accept(client).await {
@@ -58,7 +58,7 @@ impl UpstreamTls {
     /// Performs the TLS handshake with the server named `host`.
     ///
     /// # Errors
-    /// An error whose text tells the operator why it failed.
+    /// An error whose text explains to the operator why it failed.
     pub(in crate::proxy) async fn connect(&self, host: &str, server: TcpStream) -> io::Result<SocketStream> {
         let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
         let connector = TlsConnector::from(self.current());

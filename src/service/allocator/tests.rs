@@ -60,7 +60,7 @@ impl CounterStore for FakeStore {
 }
 
 fn request(counter: &str, count: u32, block: u32) -> NumberRequest {
-    let counter = Counter { database: "d".into(), collection: "n".into(), id: counter.into() };
+    let counter = CounterId { database: "d".into(), collection: "n".into(), id: counter.into() };
     NumberRequest { counter, count, provided: Vec::new(), block, beginning: SharedStart::default() }
 }
 

@@ -79,7 +79,7 @@ impl Workload for Tree {
     }
 
     fn anomaly(&self) -> &'static str {
-        "not where its path says"
+        "not where its path is"
     }
 }
 

@@ -1,4 +1,4 @@
-//! `history`: it changes nothing in the collection. `super::super::follow` checks the previous states.
+//! `history`: it changes nothing in the collection. `super::super::change_stream` checks the previous states.
 
 use bson::Document;
 

@@ -30,11 +30,11 @@ pub(in super::super) struct Replacement {
 impl Replacement {
     pub(in super::super) fn random(dice: &mut Dice) -> Replacement {
         let policy = dice.pick(&[Policy::Reject, Policy::Merge, Policy::Check, Policy::Check]);
-        let wants_version = policy == Policy::Check || dice.percent(30);
+        let has_version = policy == Policy::Check || dice.percent(30);
         Replacement {
             policy,
-            version: wants_version.then(|| dice.pick(&["version", "version", "a.n", "no"])),
-            ignore: wants_version && dice.percent(30),
+            version: has_version.then(|| dice.pick(&["version", "version", "a.n", "no"])),
+            ignore: has_version && dice.percent(30),
             count_updates: dice.percent(60),
         }
     }
@@ -226,7 +226,7 @@ impl Promise for Replacement {
         if let Some(version) = self.version {
             super::clear(document, version);
         }
-        // The page says: the `_id` keeps its numeric type.
+        // By the page: the `_id` keeps its numeric type.
         if let Some(id) = document.get("_id").filter(|_| self.policy == Policy::Merge).and_then(as_number) {
             document.insert("_id", id);
         }

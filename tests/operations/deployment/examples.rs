@@ -31,7 +31,7 @@ fn the_example_of_every_topology_loads() {
 }
 
 #[test]
-fn every_example_says_how_clients_connect() {
+fn every_example_documents_how_clients_connect() {
     for example in examples() {
         let text = read(&example);
         assert!(

@@ -1,4 +1,4 @@
-//! `docward history`: lists changes and prints old states, or says why they are not known.
+//! `docward history`: lists changes and prints old states, or explains why they are not known.
 
 use std::process::{Command, Output};
 use std::time::Duration;

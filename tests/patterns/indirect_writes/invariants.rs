@@ -80,8 +80,8 @@ fn completed_with_wrong_attempt(earlier: Option<&Document>, document: &Document)
     if earlier.and_then(|earlier| number(earlier, "try")) > attempt {
         return Some("the attempt went back");
     }
-    let done_anew = earlier.is_some_and(|earlier| earlier.get("done_by") != document.get("done_by"));
-    (done_anew && number(document, "done_by") != attempt).then_some("a worker without the lease did it")
+    let done_again = earlier.is_some_and(|earlier| earlier.get("done_by") != document.get("done_by"));
+    (done_again && number(document, "done_by") != attempt).then_some("a worker without the lease did it")
 }
 
 fn overfull(document: &Document) -> Option<&'static str> {

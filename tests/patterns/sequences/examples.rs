@@ -38,7 +38,7 @@ async fn documents_that_carry_the_field_keep_it() {
 }
 
 #[tokio::test]
-async fn a_sequence_starts_where_the_rule_says() {
+async fn a_sequence_starts_at_the_number_of_the_rule() {
     let views = views().await;
     views.collection("later").insert_many([doc! { "_id": 1 }, doc! { "_id": 2 }]).await.unwrap();
     assert_eq!(numbers(&views.stored("later").await), [1000, 1001]);
@@ -106,7 +106,7 @@ async fn a_counter_of_many_collections_starts_after_the_numbers_of_all() {
 }
 
 #[tokio::test]
-async fn upserts_are_numbered_if_the_rule_says_so() {
+async fn upserts_are_numbered_if_the_rule_requires_it() {
     let views = views().await;
     let upserting: Collection<Document> = views.collection("upserting");
     let set = |value: i32| doc! { "$set": { "a": value } };

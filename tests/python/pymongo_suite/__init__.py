@@ -1,7 +1,7 @@
 """pymongo's own test suite, run twice: directly at a mongod, and through docward before one.
 
 `make compat` runs all of it (`__main__`), test_pymongo_core.py the part of CORE. `suite` runs
-it and collects results, `compare` says what differs, `explained` what may differ and why.
+it and collects results, `compare` reports what differs, `explained` what may differ and why.
 """
 
 # What most applications live from, in parts that take about as long; the rest of the suite takes `make compat`.

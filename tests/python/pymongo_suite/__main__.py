@@ -101,7 +101,7 @@ def report(direct, through, found, by_chance):
         ("pass directly and not through docward", [each for each in found if each.breaks]),
         ("differ, and are explained", [each for each in found if each.reason]),
         ("differ, and do not pass directly", [each for each in found if not each.breaks and not each.reason]),
-        ("ended differently by chance, as further runs say", by_chance),
+        ("ended differently by chance, as further runs show", by_chance),
     ):
         print(f"\n{len(chosen)} tests {title}")
         for each in chosen:

@@ -1,4 +1,4 @@
-"""What two runs of the suite say about docward, as numbers, differences and text. No processes here."""
+"""What two runs of the suite show about docward, as numbers, differences and text. No processes here."""
 
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ def not_needed(differing, explained):
 
 
 def by_chance(test, expected, rounds):
-    """Whether further runs say that docward itself is not the cause of a difference.
+    """Whether further runs show that docward itself is not the cause of a difference.
 
     `expected` is the outcome of the direct run; each round has the results of a direct run, of one through
     docward, and of one through a docward without its worker.

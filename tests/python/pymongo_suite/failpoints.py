@@ -1,7 +1,7 @@
 """A pytest plugin for runs through a pool: failpoints of a client's application apply to docward's connections.
 
 The server compares a failpoint's `appName` with the name of a connection, and those of a pool are named `docward`.
-Failpoints of hellos stay as they are: docward answers hellos of clients itself. Knows neither mongod nor docward.
+Failpoints of hellos stay as they are: docward answers hellos of clients itself. Does not depend on mongod or docward.
 """
 
 import functools

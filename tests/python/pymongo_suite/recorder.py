@@ -1,6 +1,6 @@
 """A pytest plugin, loaded into the suite's own process: one JSON line for each test that ended.
 
-The file is named by the environment variable RECORD. Knows neither mongod nor docward.
+The file is named by the environment variable RECORD. Does not depend on mongod or docward.
 """
 
 import json
@@ -39,6 +39,6 @@ def text_of(report):
 
 
 def pytest_configure(config):
-    # The driver tells the server that it runs in a container, which the suite does not expect.
+    # The driver reports to the server that it runs in a container, which the suite does not expect.
     pool_options.DOCKER_ENV_PATH = os.path.join(os.devnull, "no-such-file")
     config.pluginmanager.register(Recorder(os.environ["RECORD"]), "recorder")

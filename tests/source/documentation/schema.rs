@@ -1,14 +1,16 @@
 //! Writes `src/patterns/schema.json`, the JSON Schema (draft 2020-12) that `docward schema` prints, from the
 //! declarations of the keys. `UPDATE_EXPECT=1` rewrites the file; without it the test compares.
 
-use docward::config::keys::{Constraint, DeclaredKey, DeclaredScalar, Keys, NamedForm, Presence, TextForm, ValueForm};
+use docward::config::keys::{
+    Constraint, DeclaredKey, DeclaredScalar, Keys, NamedSchema, Presence, TextSchema, ValueSchema,
+};
 use docward::patterns::AnyPattern;
 use docward::rules::{RULE, RULE_FILE, TEST_FILE};
 use serde_json::{Map, Value, json};
 
 use super::{expect, root};
 
-/// Collects the forms with names while it describes others.
+/// Collects the schemas with names while it describes others.
 #[derive(Default)]
 struct Definitions(Map<String, Value>);
 
@@ -33,15 +35,15 @@ fn put(schema: &mut Map<String, Value>, members: Value) {
     schema.extend(members);
 }
 
-fn text(schema: &mut Map<String, Value>, form: TextForm) {
+fn text(schema: &mut Map<String, Value>, declared: TextSchema) {
     put(schema, json!({ "type": "string" }));
-    match form.pattern {
+    match declared.pattern {
         Some(pattern) => put(schema, json!({ "pattern": pattern })),
         None => put(schema, json!({ "minLength": 1 })),
     }
-    form.longest.into_iter().for_each(|longest| put(schema, json!({ "maxLength": longest })));
-    form.other_than.into_iter().for_each(|value| put(schema, json!({ "not": { "const": value } })));
-    form.format.into_iter().for_each(|format| put(schema, json!({ "format": format })));
+    declared.longest.into_iter().for_each(|longest| put(schema, json!({ "maxLength": longest })));
+    declared.other_than.into_iter().for_each(|value| put(schema, json!({ "not": { "const": value } })));
+    declared.format.into_iter().for_each(|format| put(schema, json!({ "format": format })));
 }
 
 fn words(schema: &mut Map<String, Value>, words: &[(&str, &str)]) {
@@ -73,34 +75,34 @@ fn constraint(schema: &mut Map<String, Value>, constraint: &Constraint) {
 }
 
 impl Definitions {
-    fn form(&mut self, schema: &mut Map<String, Value>, form: &ValueForm) {
-        match form {
-            ValueForm::Text(form) => text(schema, *form),
-            ValueForm::Whole(range) => {
+    fn describe(&mut self, schema: &mut Map<String, Value>, declared: &ValueSchema) {
+        match declared {
+            ValueSchema::Text(declared) => text(schema, *declared),
+            ValueSchema::Whole(range) => {
                 put(schema, json!({ "type": "integer" }));
                 let (least, most) = (*range.start(), *range.end());
                 (least > i64::MIN).then(|| put(schema, json!({ "minimum": least })));
                 (most < i64::MAX).then(|| put(schema, json!({ "maximum": most })));
             }
-            ValueForm::Number => put(schema, json!({ "type": "number" })),
-            ValueForm::Boolean => put(schema, json!({ "type": "boolean" })),
-            ValueForm::Constant(value) => put(schema, json!({ "const": scalar(*value) })),
-            ValueForm::Words(list) => words(schema, list),
-            ValueForm::Shared(shared) => put(schema, self.reference(shared)),
-            ValueForm::OneOrMore(one) => {
-                let list = ValueForm::List { items: one.clone(), at_least: 1, distinct: true };
-                let forms = [self.schema(one), self.schema(&list)];
-                put(schema, json!({ "oneOf": forms }));
+            ValueSchema::Number => put(schema, json!({ "type": "number" })),
+            ValueSchema::Boolean => put(schema, json!({ "type": "boolean" })),
+            ValueSchema::Constant(value) => put(schema, json!({ "const": scalar(*value) })),
+            ValueSchema::Words(list) => words(schema, list),
+            ValueSchema::Shared(shared) => put(schema, self.reference(shared)),
+            ValueSchema::OneOrMore(one) => {
+                let list = ValueSchema::List { items: one.clone(), at_least: 1, distinct: true };
+                let schemas = [self.schema(one), self.schema(&list)];
+                put(schema, json!({ "oneOf": schemas }));
             }
-            ValueForm::AnyOf(forms) => put(schema, json!({ "anyOf": self.schemas(forms) })),
-            ValueForm::OneOf(forms) => put(schema, json!({ "oneOf": self.schemas(forms) })),
-            ValueForm::List { items, at_least, distinct } => {
+            ValueSchema::AnyOf(declared) => put(schema, json!({ "anyOf": self.schemas(declared) })),
+            ValueSchema::OneOf(declared) => put(schema, json!({ "oneOf": self.schemas(declared) })),
+            ValueSchema::List { items, at_least, distinct } => {
                 put(schema, json!({ "type": "array", "items": self.schema(items) }));
                 (*at_least > 0).then(|| put(schema, json!({ "minItems": at_least })));
                 distinct.then(|| put(schema, json!({ "uniqueItems": true })));
             }
-            ValueForm::Mapping(keys) => self.mapping(schema, keys),
-            ValueForm::Pairs { names, values } => {
+            ValueSchema::Mapping(keys) => self.mapping(schema, keys),
+            ValueSchema::Pairs { names, values } => {
                 let (names, values) = (self.reference(names), self.schema(values));
                 put(schema, json!({ "type": "object", "minProperties": 1 }));
                 put(schema, json!({ "propertyNames": names, "additionalProperties": values }));
@@ -108,23 +110,23 @@ impl Definitions {
         }
     }
 
-    fn schema(&mut self, form: &ValueForm) -> Value {
-        let meaning = if let ValueForm::Mapping(keys) = form { keys.meaning } else { "" };
+    fn schema(&mut self, declared: &ValueSchema) -> Value {
+        let meaning = if let ValueSchema::Mapping(keys) = declared { keys.meaning } else { "" };
         let mut schema = described(meaning);
-        self.form(&mut schema, form);
+        self.describe(&mut schema, declared);
         Value::Object(schema)
     }
 
-    fn schemas(&mut self, forms: &[ValueForm]) -> Vec<Value> {
-        forms.iter().map(|form| self.schema(form)).collect()
+    fn schemas(&mut self, declared: &[ValueSchema]) -> Vec<Value> {
+        declared.iter().map(|one| self.schema(one)).collect()
     }
 
-    fn reference(&mut self, shared: &NamedForm) -> Value {
+    fn reference(&mut self, shared: &NamedSchema) -> Value {
         if !self.0.contains_key(shared.name) {
             // Forms refer to each other, so the name must be known first.
             self.0.insert(shared.name.to_owned(), Value::Null);
             let mut schema = described(shared.meaning);
-            self.form(&mut schema, &(shared.form)());
+            self.describe(&mut schema, &(shared.schema)());
             if shared.name == RULE.name {
                 self.add_patterns(&mut schema);
             }
@@ -146,7 +148,7 @@ impl Definitions {
 
     fn key(&mut self, key: &dyn DeclaredKey) -> Value {
         let mut schema = described(key.meaning());
-        self.form(&mut schema, &key.form());
+        self.describe(&mut schema, &key.schema());
         if let Presence::Default(value) = key.presence() {
             put(&mut schema, json!({ "default": scalar(value) }));
         }
@@ -161,7 +163,7 @@ impl Definitions {
         let mut alternatives = Vec::new();
         for (name, declaration) in AnyPattern::declarations() {
             let mut schema = described(declaration.meaning);
-            self.form(&mut schema, &declaration.form);
+            self.describe(&mut schema, &declaration.schema);
             rule["properties"][name] = Value::Object(schema);
             alternatives.push(json!({ "required": [name] }));
         }

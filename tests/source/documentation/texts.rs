@@ -66,7 +66,7 @@ fn quoted_messages_are_those_of_the_program() {
                 continue;
             }
             for part in parts(text) {
-                assert!(sources.contains(part), "{}: {text}: docward never says: {part}", page.display());
+                assert!(sources.contains(part), "{}: {text}: docward never prints: {part}", page.display());
             }
             seen += 1;
         }

@@ -9,7 +9,7 @@
 
 use std::path::{Path, PathBuf};
 
-use docward::config::Source;
+use docward::config::SourceFile;
 use docward::document::CowDocument;
 use docward::engine::{AssumedLookup, ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run};
 use docward::rules::RuleSet;
@@ -84,7 +84,7 @@ impl Section {
     }
 
     pub(super) fn rules(&self) -> RuleSet {
-        let source = Source { name: self.place.clone(), text: self.rule_file.clone() };
+        let source = SourceFile { name: self.place.clone(), text: self.rule_file.clone() };
         RuleSet::from_sources(vec![source]).unwrap_or_else(|report| panic!("{}", report.render(false)))
     }
 

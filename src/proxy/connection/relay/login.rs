@@ -1,5 +1,5 @@
 //! Relays a client's login on a connection of the pool of the user that it claims to be. Only when the server has
-//! accepted the login, and says that the connection has exactly this user, the client gets connections of this pool.
+//! accepted the login, and reports that the connection has exactly this user, the client gets connections of this pool.
 //!
 //! A connection that carries a login carries nothing else: other requests of the client meanwhile go through the pool of
 //! the user that it had before.

@@ -25,7 +25,7 @@ const EXCHANGE_TIMEOUT: Duration = CONNECT_TIMEOUT;
 /// The salt of this process for the hashes of identities.
 static SALT: LazyLock<[u8; 16]> = LazyLock::new(|| bson::Uuid::new().bytes());
 
-/// What the server tells of the user that is logged in on a connection. It may contain credentials, and is erased when it
+/// What the server reports of the user that is logged in on a connection. It may contain credentials, and is erased when it
 /// is dropped.
 pub(in crate::proxy) struct UserInfo(Zeroizing<Vec<u8>>);
 
@@ -90,7 +90,7 @@ pub(super) async fn log_in<S: ServerSocket>(
 /// Sends a message of a login.
 ///
 /// # Errors
-/// [`OpenError::Login`]: the server rejects the login. Other errors, such as those of a server that shuts down, say nothing
+/// [`OpenError::Login`]: the server rejects the login. Other errors, such as those of a server that shuts down, show nothing
 /// about the key.
 async fn step<S: ServerSocket>(stream: &mut S, request: &[u8]) -> Result<Outcome, OpenError> {
     let reply = ask(stream, request).await?;

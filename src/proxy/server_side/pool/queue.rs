@@ -134,7 +134,7 @@ impl<C, W> PoolQueue<C, W> {
         Some((lane, waiter, grant))
     }
 
-    /// Removes and returns idle connections, the least recently used first, as long as `remove` says so.
+    /// Removes and returns idle connections, the least recently used first, as long as `remove` returns true.
     pub(in crate::proxy) fn remove_idle(&mut self, mut remove: impl FnMut(&mut C) -> bool) -> Vec<C> {
         let mut removed = Vec::new();
         for mut connection in std::mem::take(&mut self.idle) {

@@ -13,7 +13,7 @@ use support::cpu_time::CpuTimer;
 use tokio::runtime::Builder;
 
 use super::*;
-use crate::config::Source;
+use crate::config::SourceFile;
 use crate::proxy::transport::socket::SocketStream;
 use crate::rules::RuleSet;
 use crate::wire::compressed::Compressor::{self, Snappy, Zstd};
@@ -78,7 +78,7 @@ fn rules() -> RuleSet {
         rule("rejected", "bounds: { field: n, min: 0 }"),
         rule("tried", "bounds: { field: n, min: 0 }\n    mode: shadow"),
     ];
-    RuleSet::from_sources(vec![Source { name: "r.yaml".to_owned(), text: text.concat() }]).unwrap()
+    RuleSet::from_sources(vec![SourceFile { name: "r.yaml".to_owned(), text: text.concat() }]).unwrap()
 }
 
 /// Sends `request` through docward, which offers the upstream zstd, and answers what arrives with `reply`, if it is

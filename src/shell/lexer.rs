@@ -19,7 +19,7 @@ pub(super) enum Token {
 
 /// A position in a text.
 #[derive(Debug, Clone)]
-pub(super) struct Scanner<'t> {
+pub(super) struct Lexer<'t> {
     text: &'t str,
     /// Offset of the next character.
     at: usize,
@@ -40,7 +40,7 @@ impl Token {
     }
 }
 
-impl<'t> Scanner<'t> {
+impl<'t> Lexer<'t> {
     pub(super) fn new(text: &'t str) -> Self {
         Self { text, at: 0, last_end: 0 }
     }

@@ -14,13 +14,13 @@ use crate::proxy::config::ProxyConfig;
 use crate::proxy::connection::listener_context::{Backend, ListenerContext, QUERIES};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::acceptor::Accepting;
-use crate::proxy::listening::admission::{Dispatcher, LivenessToken};
+use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
 use crate::proxy::members::closing::Closing;
 use crate::proxy::members::membership::Membership;
 use crate::proxy::members::monitor::{HelloResult, Monitors};
 use crate::proxy::members::placement::ListenerPlacement;
 use crate::proxy::members::queries::Queries;
-use crate::proxy::members::status::{ListedMember, MemberStatus, StatusBoard};
+use crate::proxy::members::status::{ListedMember, MemberStatus, ProcessStatus};
 use crate::proxy::members::topology::{ListenerSlot, MemberAddress};
 use crate::proxy::server_side::pool::member::MemberHello;
 use crate::proxy::server_side::upstream::Upstream;
@@ -29,7 +29,7 @@ use crate::proxy::transport::listening_sockets::{BindError, ListeningSockets, Pa
 /// Ports tried for a member that is added while docward runs, if other processes hold the first ones.
 const MAX_PORTS_TRIED: usize = 16;
 /// All listeners and the state of the members.
-pub(in crate::proxy) struct Deployment<P> {
+pub(in crate::proxy) struct Listeners<P> {
     placement: ListenerPlacement,
     membership: Membership,
     /// Context of the query listener; those of members derive from it.
@@ -42,7 +42,7 @@ pub(in crate::proxy) struct Deployment<P> {
     pub(in crate::proxy) listening: Arc<ListeningSockets>,
     /// Members without a listener that the log has already named.
     hidden: HashSet<String>,
-    board: Arc<StatusBoard>,
+    status: Arc<ProcessStatus>,
 }
 
 /// A member's listener.
@@ -53,7 +53,7 @@ struct OpenListener<P> {
     accepting: Option<Accepting>,
 }
 
-impl<P: Interceptor> Deployment<P> {
+impl<P: Interceptor> Listeners<P> {
     /// Opens a listener for each known member, and the query listener. Connections are not accepted yet.
     ///
     /// # Errors
@@ -64,7 +64,7 @@ impl<P: Interceptor> Deployment<P> {
         listener_context: ListenerContext<P>,
         dispatcher: Dispatcher,
         queries: Arc<Queries>,
-        board: Arc<StatusBoard>,
+        status: Arc<ProcessStatus>,
         mut passed: PassedSockets,
     ) -> Result<Self, BindError> {
         let mut this = Self {
@@ -78,7 +78,7 @@ impl<P: Interceptor> Deployment<P> {
             accepting: Vec::new(),
             listening: Arc::default(),
             hidden: HashSet::new(),
-            board,
+            status,
         };
         this.open_members(&mut passed)?;
         this.begin_pools();
@@ -94,7 +94,7 @@ impl<P: Interceptor> Deployment<P> {
             tracing::warn!("closed the passed socket on {address}: no listener is configured for it");
         }
         this.choose_for_queries();
-        this.update_board();
+        this.update_status();
         Ok(this)
     }
 
@@ -108,17 +108,17 @@ impl<P: Interceptor> Deployment<P> {
     }
 
     /// Starts to accept on all listeners.
-    pub(in crate::proxy) fn accept(&mut self, liveness: &LivenessToken) {
+    pub(in crate::proxy) fn accept(&mut self, connection_token: &ConnectionToken) {
         let slots: Vec<usize> = self.open.keys().copied().collect();
         for slot in slots {
-            self.accept_at(slot, liveness);
+            self.accept_at(slot, connection_token);
         }
         if let Some(socket) = &self.query_socket {
             self.accepting.push(Accepting::start(
                 socket.clone(),
                 self.listener_context.clone(),
                 self.dispatcher.clone(),
-                liveness,
+                connection_token,
             ));
         }
     }
@@ -134,7 +134,11 @@ impl<P: Interceptor> Deployment<P> {
     }
 
     /// Applies a hello result.
-    pub(in crate::proxy) fn observed(&mut self, hello_result: HelloResult, liveness: &LivenessToken) {
+    pub(in crate::proxy) fn take_hello_result(
+        &mut self,
+        hello_result: HelloResult,
+        connection_token: &ConnectionToken,
+    ) {
         if let Some(pools) = &self.dispatcher.connection_setup.pools {
             let hello = hello_result.hello.as_ref();
             let round_trip = hello_result.round_trip;
@@ -143,10 +147,10 @@ impl<P: Interceptor> Deployment<P> {
         }
         self.membership.note(hello_result);
         if let Some(members) = self.membership.members() {
-            self.follow(&members, liveness);
+            self.apply_members(&members, connection_token);
         }
         self.choose_for_queries();
-        self.update_board();
+        self.update_status();
     }
 
     /// Gives the pools what is known of the members before their monitors start.
@@ -206,8 +210,8 @@ impl<P: Interceptor> Deployment<P> {
         Ok(())
     }
 
-    fn follow(&mut self, members: &[MemberAddress], liveness: &LivenessToken) {
-        let changes = self.listener_context.process.members.topology.follow(members);
+    fn apply_members(&mut self, members: &[MemberAddress], connection_token: &ConnectionToken) {
+        let changes = self.listener_context.process.members.topology.update(members);
         for slot in changes.freed {
             self.close_listener(slot);
         }
@@ -216,7 +220,7 @@ impl<P: Interceptor> Deployment<P> {
                 Some(slot) => {
                     tracing::info!("member {} joined; listening for it on {}", member.name, self.address(slot));
                     self.hidden.remove(&member.name);
-                    self.accept_at(slot, liveness);
+                    self.accept_at(slot, connection_token);
                 }
                 None => self.hide(&member),
             }
@@ -270,10 +274,11 @@ impl<P: Interceptor> Deployment<P> {
         Ok(slot)
     }
 
-    fn accept_at(&mut self, slot: usize, liveness: &LivenessToken) {
+    fn accept_at(&mut self, slot: usize, connection_token: &ConnectionToken) {
         if let Some(open) = self.open.get_mut(&slot) {
             let (socket, listener_context) = (open.socket.clone(), open.listener_context.clone());
-            open.accepting = Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), liveness));
+            open.accepting =
+                Some(Accepting::start(socket, listener_context, self.dispatcher.clone(), connection_token));
         }
     }
 
@@ -285,12 +290,12 @@ impl<P: Interceptor> Deployment<P> {
                 allowed,
                 &self.queries.servers(),
             );
-            self.queries.follow(&chosen, |address| self.membership.answers(address));
+            self.queries.update(&chosen, |address| self.membership.answers(address));
         }
     }
 
-    /// Updates the status board with the members and their state.
-    fn update_board(&self) {
+    /// Updates the status with the members and their state.
+    fn update_status(&self) {
         let slots = self.listener_context.process.members.topology.slots();
         let members =
             self.membership.members().unwrap_or_else(|| self.listener_context.process.members.topology.members());
@@ -306,7 +311,7 @@ impl<P: Interceptor> Deployment<P> {
             let open = at.and_then(|at| self.open.get(&at));
             ListedMember { status, closing: open.map(|open| open.closing.clone()) }
         };
-        self.board.set_members(members.iter().map(posted).collect());
+        self.status.set_members(members.iter().map(posted).collect());
     }
 
     fn is_taken(&self, address: SocketAddr) -> bool {

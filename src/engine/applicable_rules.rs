@@ -1,0 +1,68 @@
+//! The rules that apply to a client on a namespace, and whether they are enforced for it.
+
+use smallvec::SmallVec;
+
+use super::ClientState;
+use super::outcome::OutcomeKind;
+use crate::command::Namespace;
+use crate::rules::{Mode, Rule, RuleSet};
+
+/// How a rule applies to a client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Enforcement {
+    Enforce,
+    Shadow,
+    Except,
+}
+
+impl Enforcement {
+    /// The outcome kind of a rejection under this enforcement.
+    pub(super) fn rejects(self) -> OutcomeKind {
+        match self {
+            Self::Enforce => OutcomeKind::Reject,
+            Self::Shadow => OutcomeKind::ShadowReject,
+            Self::Except => OutcomeKind::ExceptReject,
+        }
+    }
+
+    /// The outcome kind of a rewrite under this enforcement.
+    pub(super) fn rewrites(self) -> OutcomeKind {
+        match self {
+            Self::Enforce => OutcomeKind::Rewrite,
+            Self::Shadow => OutcomeKind::ShadowRewrite,
+            Self::Except => OutcomeKind::ExceptRewrite,
+        }
+    }
+}
+
+/// A namespace's rules with their enforcement for one client, in evaluation order.
+pub(super) type ApplicableRules<'r> = SmallVec<[(&'r Rule, Enforcement); 4]>;
+
+/// Returns the rules that apply to a namespace.
+pub(super) fn applicable_rules<'r>(
+    rules: &'r RuleSet,
+    namespace: Namespace<'_>,
+    client_state: &ClientState,
+) -> ApplicableRules<'r> {
+    let Some(found) = rules.rules_for(namespace.database, namespace.collection) else { return ApplicableRules::new() };
+    let mut applicable_rules = ApplicableRules::new();
+    for rule in found.iter() {
+        applicable_rules.push((rule, enforcement(rule, client_state)));
+    }
+    applicable_rules
+}
+
+/// Whether the enforcement of a rule depends on the client's users, which are not known yet.
+pub(super) fn asks_for_users(applicable_rules: &ApplicableRules<'_>, client_state: &ClientState) -> bool {
+    client_state.users.is_none() && applicable_rules.iter().any(|(rule, _)| !rule.except.users.is_empty())
+}
+
+/// Returns how a rule applies to a client.
+pub(super) fn enforcement(rule: &Rule, client_state: &ClientState) -> Enforcement {
+    let users = client_state.users.iter().flatten().map(|(database, name)| (database.as_str(), name.as_str()));
+    match rule.mode {
+        Mode::Shadow => Enforcement::Shadow,
+        _ if rule.except.covers(client_state.app_name(), users) => Enforcement::Except,
+        _ => Enforcement::Enforce,
+    }
+}

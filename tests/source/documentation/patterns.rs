@@ -1,0 +1,85 @@
+//! The page of each pattern has the same parts in the same order, so that a reader finds them without reading it all.
+
+use docward::patterns::AnyPattern;
+
+use super::{blocks, root};
+
+/// The sections, each with words that it contains.
+const SECTIONS: [(&str, &[&str]); 6] = [
+    ("Keys", &["| key | type | required or default | meaning |"]),
+    ("Before and after", &["|---|---|"]),
+    ("What the application sees", &["code", "`insertedId`"]),
+    ("What you need", &["index", "documents", "user"]),
+    ("Limits", &["- "]),
+    ("Adopt it, and go back", &["`mode: shadow`", "audit", "To go back, "]),
+];
+
+/// The most sentences of the problem.
+const MAX_SENTENCES: usize = 3;
+
+/// The first part, from the title to the first section, and the sections with their headings.
+fn parts(page: &str) -> (&str, Vec<(&str, &str)>) {
+    let mut parts = page.split("\n## ");
+    let first = parts.next().unwrap();
+    (first, parts.map(|part| part.split_once('\n').unwrap()).collect())
+}
+
+fn faults(name: &str, page: &str) -> Vec<String> {
+    let mut faults = Vec::new();
+    let (first, sections) = parts(page);
+    let Some(problem) = first.strip_prefix(&format!("# {name}\n\n**The problem.** ")) else {
+        return vec!["it does not begin with its name and the problem".to_owned()];
+    };
+    let problem = problem.split("\n\n").next().unwrap().split("Examples:").next().unwrap();
+    let sentences = problem.split_whitespace().filter(|word| word.ends_with('.')).count();
+    if sentences > MAX_SENTENCES {
+        faults.push(format!("the problem has {sentences} sentences"));
+    }
+    let is_rule = |block: &[&str]| {
+        let key = format!("{name}:");
+        block.first() == Some(&"version: 1") && block.iter().any(|line| line.trim_start().starts_with(&key))
+    };
+    if !blocks(first, "yaml").iter().any(|(_, block)| is_rule(block)) {
+        faults.push("no complete rule stands before the first section".to_owned());
+    }
+    let headings: Vec<_> = sections.iter().map(|(heading, _)| *heading).collect();
+    let expected = SECTIONS.map(|(heading, _)| heading);
+    if headings != expected {
+        faults.push(format!("the sections are {headings:?}, not {expected:?}"));
+    }
+    for ((heading, text), (_, needed)) in sections.iter().zip(SECTIONS) {
+        let text = text.to_lowercase();
+        let missing = needed.iter().filter(|word| !text.contains(&word.to_lowercase()));
+        faults.extend(missing.map(|word| format!("'{heading}' does not mention {word}")));
+    }
+    faults
+}
+
+#[test]
+fn every_page_of_a_pattern_has_the_same_sections() {
+    let mut found = Vec::new();
+    for name in AnyPattern::NAMES {
+        let page = root().join(format!("docs/patterns/{name}.md"));
+        let text = std::fs::read_to_string(&page).unwrap_or_else(|error| panic!("{}: {error}", page.display()));
+        found.extend(faults(name, &text).into_iter().map(|fault| format!("{name}: {fault}")));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}
+
+#[test]
+fn a_page_with_other_sections_is_found() {
+    let page = std::fs::read_to_string(root().join("docs/patterns/together.md")).unwrap();
+    assert!(faults("together", &page).is_empty());
+    for (part, instead) in [
+        ("## Limits", "## Restrictions"),
+        ("**The problem.**", "**Purpose.**"),
+        ("`insertedId`", "the id"),
+        ("    together: [", "    tigether: ["),
+        ("| required or default |", "| default |"),
+        ("To go back, ", "Then "),
+        ("has one. ", "has one. So. It. Is. "),
+    ] {
+        assert!(page.contains(part), "{part}");
+        assert_eq!(faults("together", &page.replacen(part, instead, 1)).len(), 1, "{part}");
+    }
+}
