@@ -283,7 +283,7 @@ impl<'f> BatchJob<'f> {
         }
         let parts: Vec<StatementPart<'_, 'f>> =
             statements.iter().map(|(index, statement)| StatementPart { index: *index, statement }).collect();
-        let ordered = !group.next_numbers.is_empty();
+        let ordered = self.ends_at_error(group);
         let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered, own: None };
         self.batch.encode_part(&self.command, &parts, options)
     }
@@ -333,8 +333,9 @@ impl<'f> BatchJob<'f> {
         if let Some((retry, taken)) = self.retry_of(&group, &errors) {
             // The statements before the duplicate number are done; the rest queries the maximum again.
             let (done, rest) = group.statements.split_at(retry);
-            self.merged.add(&reply, self.batch.form, done);
-            self.repeat(rest.to_vec(), Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
+            self.add_done(&reply, done);
+            let rest = rest.to_vec();
+            self.repeat(&rest, Group { attempts: group.attempts + u32::from(retry == 0), taken, ..group });
             return Flow::Continue(None);
         }
         let group = match self.take_counted(group, &reply, errors.is_empty()) {
@@ -368,26 +369,53 @@ impl<'f> BatchJob<'f> {
 
     /// Adds the reply to a group whose statements are done.
     fn count(&mut self, reply: &Reply<'_>, group: Group, errors: &[(usize, Document<'_>)]) {
-        self.merged.add(reply, self.batch.form, &group.statements);
+        let last = errors.first().map(|(position, _)| position + 1).filter(|_| self.ends_at_error(&group));
+        let (done, rest) = group.statements.split_at(last.unwrap_or(usize::MAX).min(group.statements.len()));
+        self.merged.add(reply, self.batch.form, done);
         if !group.matched {
-            self.note_results(reply, &group.statements);
+            self.note_results(reply, done);
         }
-        let optimistic = group.statements.iter().any(|index| self.optimistic_rules(*index).next().is_some());
         if !errors.is_empty() && self.stops_on_error() {
             self.stopped = true;
-        } else if let (true, Some((failed, _))) = (optimistic, errors.first()) {
-            // An unordered batch continues after the failed statement; that statement's number is free again.
-            let rest = group.statements.get(failed + 1..).unwrap_or_default().to_vec();
-            self.repeat(rest, Group { attempts: 0, taken: None, ..group });
+        } else {
+            // An unordered batch continues after the failed statement.
+            let rest = rest.to_vec();
+            self.repeat(&rest, Group { attempts: 0, taken: None, ..group });
         }
     }
 
-    /// Sends these statements of a group again, with new numbers.
-    fn repeat(&mut self, statements: Vec<usize>, group: Group) {
-        if statements.is_empty() {
+    /// Adds the part of a reply for the statements before one that is repeated.
+    fn add_done(&mut self, reply: &Reply<'_>, done: &[usize]) {
+        self.merged.add(reply, self.batch.form, done);
+        self.note_results(reply, done);
+    }
+
+    /// Whether the server must not execute the statements of a group after one that fails: it may have to be repeated
+    /// before them, or they get its number.
+    fn ends_at_error(&self, group: &Group) -> bool {
+        let may_repeat = |index: &usize| self.evaluated.get(*index).is_some_and(|one| one.counted_by.is_some());
+        !group.next_numbers.is_empty() || group.statements.iter().any(may_repeat)
+    }
+
+    /// Sends these statements of a group again, with new numbers. The groups become larger, so that a long batch is not
+    /// sent once for each statement that fails.
+    fn repeat(&mut self, statements: &[usize], group: Group) {
+        /// Statements in the first group.
+        const FIRST: usize = 128;
+        let (first, mut rest) = statements.split_at(FIRST.min(statements.len()));
+        if first.is_empty() {
             return;
         }
-        self.groups.push_front(Group { statements, next_numbers: Vec::new(), ..group });
+        let stage = group.stage;
+        let mut groups = vec![Group { statements: first.to_vec(), next_numbers: Vec::new(), ..group }];
+        let mut size = FIRST;
+        while !rest.is_empty() {
+            size *= 2;
+            let (next, later) = rest.split_at(size.min(rest.len()));
+            groups.push(Group { stage, ..Group::new(next.to_vec()) });
+            rest = later;
+        }
+        groups.into_iter().rev().for_each(|group| self.continue_with(group));
     }
 
     fn take_find_and_modify(&mut self, group: Group, frame: Vec<u8>) -> Flow<Option<UnmatchedStatement>> {
@@ -403,7 +431,7 @@ impl<'f> BatchJob<'f> {
             && let Some((_, taken)) = self.retry_of(&group, &[(0, error)])
         {
             let statements = group.statements.clone();
-            self.repeat(statements, Group { attempts: group.attempts + 1, taken, ..group });
+            self.repeat(&statements, Group { attempts: group.attempts + 1, taken, ..group });
             return Flow::Continue(None);
         }
         if error.is_some_and(|error| group.stage == UpsertStage::Update && conflicts::has_inserted(error)) {

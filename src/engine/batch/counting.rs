@@ -2,7 +2,7 @@
 //! and docward does not know in advance which documents hold such a value.
 //!
 //! For one document outside a transaction the statement is sent as it is. After the server's error it is sent again
-//! in a form for the value that must be stored there. An error would abort a transaction, or leave some of many
+//! in a form for the value that must be stored there, before the statements after it. An error would abort a transaction, or leave some of many
 //! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
 //! documents.
 
@@ -68,35 +68,26 @@ impl BatchJob<'_> {
         }
     }
 
-    /// Sends the statements whose increment failed again, without it. Returns the group if there are none.
+    /// Sends a group's statement whose increment failed again, without it, and then the statements after it. Returns the
+    /// group if there is none.
     pub(super) fn fall_back(
         &mut self,
         group: Group,
         reply: &Reply<'_>,
         errors: &[(usize, Document<'_>)],
     ) -> Option<Group> {
-        let index = |position: usize| group.statements.get(position).copied();
-        let failed = errors.iter().filter_map(|(position, error)| Some((*position, index(*position)?, *error)));
-        let failed: Vec<_> = failed.filter(|(_, index, error)| self.uncount(*index, *error, &group)).collect();
-        let Some((first, ..)) = failed.first().copied() else { return Some(group) };
+        let first = errors.first().and_then(|(at, error)| Some((*at, *group.statements.get(*at)?, *error)));
+        let Some((position, index, error)) = first else { return Some(group) };
+        if !self.uncount(index, error, &group) {
+            return Some(group);
+        }
+        let (done, rest) = group.statements.split_at(position);
+        self.add_done(reply, done);
+        let again = Group { attempts: group.attempts + 1, ..self.group_alone(index) };
+        let rest = rest.get(1..).unwrap_or_default().to_vec();
+        self.repeat(&rest, Group { attempts: 0, ..group });
         // The result shows whether the stored version has changed meanwhile.
-        let failed: Vec<usize> = failed.into_iter().map(|(_, index, _)| index).collect();
-        if self.stops_on_error() {
-            let (done, rest) = group.statements.split_at(first);
-            self.merged.add(reply, self.batch.form, done);
-            let rest = rest.get(1..).unwrap_or_default().to_vec();
-            if !rest.is_empty() {
-                self.continue_with(Group { statements: rest, attempts: 0, ..group });
-            }
-        } else {
-            self.merged.add(reply, self.batch.form, &group.statements);
-            self.note_results(reply, &group.statements);
-            // A group's statements are in ascending order, so binary search works.
-            self.merged.retain_errors(|index, _| failed.binary_search(&index).is_err());
-        }
-        for index in failed.into_iter().rev() {
-            self.continue_with(Group { attempts: group.attempts + 1, ..self.group_alone(index) });
-        }
+        self.continue_with(again);
         None
     }
 
@@ -117,8 +108,9 @@ impl BatchJob<'_> {
             return false;
         }
         let Some(evaluated) = self.evaluated.get_mut(index) else { return false };
-        let Some(rule) = evaluated.counted_by.take() else { return false };
+        let Some(rule) = evaluated.counted_by else { return false };
         let Some(operation) = rule.pattern.counting(&evaluated.statement, stored) else { return false };
+        evaluated.counted_by = None;
         let uncounted = evaluated.statement.with(operation);
         let counted = std::mem::replace(&mut evaluated.statement, uncounted).operation;
         let error = Some(CowDocument::from_writer(error.as_bytes().to_vec()));

@@ -97,7 +97,7 @@ impl<'f> BatchJob<'f> {
                     next.push(Group { stage: UpsertStage::Update, alone, ..Group::new(vec![index]) });
                 }
                 Some(error) => self.merged.fail(index, error),
-                None => next.push(Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![index]) }),
+                None => next.push(checking(index)),
             }
         }
         self.continue_with_all(next);
@@ -132,7 +132,6 @@ impl<'f> BatchJob<'f> {
         let mut errors = merge::errors_of(&reply, WriteForm::Update).into_iter().peekable();
         // Statements that match nothing and insert nothing: the server counts them.
         let mut counted = Vec::new();
-        let mut unclear = Vec::new();
         for (position, index) in group.statements.iter().copied().enumerate() {
             let error = errors.next_if(|(failed, _)| *failed == position).map(|(_, error)| error);
             // An update took place, which should be impossible.
@@ -150,7 +149,7 @@ impl<'f> BatchJob<'f> {
             if ends && !counted.is_empty() {
                 // An earlier statement may still fail.
                 let rest = group.statements.get(position..).unwrap_or_default();
-                return self.queue_after_check(counted, unclear, None, rest);
+                return self.queue_after_check(counted, None, rest);
             }
             match (result, rejected) {
                 (_, Some(rejected)) => {
@@ -164,7 +163,8 @@ impl<'f> BatchJob<'f> {
                 {
                     self.check_limit = CheckLimit(1);
                     let rest = group.statements.get(position + 1..).unwrap_or_default();
-                    return self.queue_after_check(counted, unclear, Some(index), rest);
+                    let insert = Group { stage: UpsertStage::Insert, ..Group::new(vec![index]) };
+                    return self.queue_after_check(counted, Some(insert), rest);
                 }
                 (CheckResult::Nothing, None) => counted.push(index),
                 (CheckResult::Failed(error), None) => {
@@ -174,43 +174,39 @@ impl<'f> BatchJob<'f> {
                         return Flow::Continue(());
                     }
                 }
+                // What it inserts may match the filters of the statements after it.
                 (CheckResult::Match | CheckResult::Unclear, None) => {
-                    unclear.push(index);
-                    if self.stops_on_error() {
-                        self.check_limit = CheckLimit(1);
-                        let rest = group.statements.get(position + 1..).unwrap_or_default();
-                        return self.queue_after_check(counted, unclear, None, rest);
-                    }
+                    self.check_limit = CheckLimit(1);
+                    let unclear = Group { alone: true, ..checking(index) };
+                    let rest = group.statements.get(position + 1..).unwrap_or_default();
+                    return self.queue_after_check(counted, Some(unclear), rest);
                 }
             }
         }
         self.check_limit = CheckLimit((self.check_limit.0 * 2).min(MOST));
-        self.queue_after_check(counted, unclear, None, &[])
+        self.queue_after_check(counted, None, &[])
     }
 
-    /// Queues the conclusive statements, and new checks for the rest.
-    fn queue_after_check(
-        &mut self,
-        counted: Vec<usize>,
-        unclear: Vec<usize>,
-        upsert: Option<usize>,
-        rest: &[usize],
-    ) -> Flow {
-        let mut next = Vec::with_capacity(rest.len() + unclear.len() + 2);
+    /// Queues the statements that the server counts, the next one, and new checks for the rest.
+    fn queue_after_check(&mut self, counted: Vec<usize>, next: Option<Group>, rest: &[usize]) -> Flow {
+        let mut groups = Vec::with_capacity(rest.len() + 2);
         if !counted.is_empty() {
-            next.push(Group { stage: UpsertStage::Insert, ..Group::new(counted) });
+            groups.push(Group { stage: UpsertStage::Insert, ..Group::new(counted) });
         }
-        let alone = |index| Group { stage: UpsertStage::CheckMatch, alone: true, ..Group::new(vec![index]) };
-        next.extend(unclear.into_iter().map(alone));
-        next.extend(upsert.map(|index| Group { stage: UpsertStage::Insert, ..Group::new(vec![index]) }));
-        next.extend(rest.iter().map(|index| Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![*index]) }));
-        self.continue_with_all(next);
+        groups.extend(next);
+        groups.extend(rest.iter().copied().map(checking));
+        self.continue_with_all(groups);
         Flow::Continue(())
     }
 
     fn continue_with_all(&mut self, next: Vec<Group>) {
         next.into_iter().rev().for_each(|group| self.continue_with(group));
     }
+}
+
+/// Returns a group that checks a statement before it may insert.
+fn checking(index: usize) -> Group {
+    Group { stage: UpsertStage::CheckMatch, ..Group::new(vec![index]) }
 }
 
 impl<'r> CheckResult<'r> {
