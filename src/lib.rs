@@ -31,6 +31,8 @@ pub mod player;
 pub mod plot;
 #[cfg(feature = "io")]
 pub mod proxy;
+#[cfg(feature = "io")]
+mod rate_limit;
 pub mod replay;
 pub mod rules;
 pub mod secret;

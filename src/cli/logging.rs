@@ -22,7 +22,7 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::LogFormat;
 use crate::config::Report;
-use crate::proxy::note_logged;
+use crate::rate_limit::note_logged;
 use crate::secret::redact;
 
 /// Whether stderr is the journal: systemd sets `JOURNAL_STREAM` to the device and inode of its socket

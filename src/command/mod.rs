@@ -24,7 +24,9 @@ pub use form::{StatementKind, WriteForm};
 pub use name::{CommandName, command_names};
 pub use pipeline::{OutputTarget, indirect_write_targets, input_collections, output_targets};
 pub use reply::{Reply, error_reply, write_overload_labels};
-pub use statement::{Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update};
+pub use statement::{
+    Conditions, Delete, Insert, Modification, Operation, Pipeline, Statement, Update, current_date_type,
+};
 
 use crate::document::{Checked, Document, DuplicateField, Element, Malformed, Value};
 use crate::wire::WireError;

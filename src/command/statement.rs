@@ -116,6 +116,21 @@ fn narrowed<'a>(filter: Document<'_>, condition: Document<'_>) -> CowDocument<'a
     })
 }
 
+/// Returns the BSON type that `$currentDate` sets with this value, "date" or "timestamp"; `None` if the server rejects
+/// it.
+pub fn current_date_type(value: Value<'_>) -> Option<&str> {
+    let Some(options) = value.as_document() else { return value.as_bool().map(|_| "date") };
+    let mut found = None;
+    for option in options.elements() {
+        match (option.key, option.value.as_str()) {
+            (b"$type", Some(name @ ("date" | "timestamp"))) => found = Some(name),
+            (b"$type", _) => {}
+            _ => return None,
+        }
+    }
+    found
+}
+
 impl<'a> Statement<'a> {
     pub(super) fn new(operation: Operation<'a>, namespace: usize, form: WriteForm, source: Document<'a>) -> Self {
         let source_upserts = matches!(&operation, Operation::Update(Update { upsert: true, .. }));
@@ -153,13 +168,21 @@ impl<'a> Statement<'a> {
     }
 
     /// Returns whether every server rejects the client's update before it looks for documents: it mixes operators with
-    /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`).
+    /// fields, or an operator has no document (9, FailedToParse; `parseUpdateExpression` in `update_driver.cpp`), or it
+    /// has a value of the wrong form (2, BadValue, and 14, TypeMismatch; `current_date_node.cpp`, `arithmetic_node.cpp`).
     pub fn is_malformed(&self) -> bool {
         let Operation::Update(Update { modification: Modification::Operators(operators), .. }) = &self.operation else {
             return false;
         };
         let mut operators = operators.as_document().elements();
-        operators.any(|element| !element.key.starts_with(b"$") || element.value.as_document().is_none())
+        operators.any(|operator| {
+            let Some(fields) = operator.value.as_document() else { return true };
+            match operator.key {
+                b"$currentDate" => fields.values().any(|value| current_date_type(value).is_none()),
+                b"$inc" | b"$mul" => fields.values().any(|value| !value.kind.is_number()),
+                name => !name.starts_with(b"$"),
+            }
+        })
     }
 
     /// Returns the same statement without the conditions of rules.

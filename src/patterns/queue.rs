@@ -9,6 +9,7 @@
 //! {$set: {locked: true, by: "w1"}, $currentDate: {tlocked: true}, $inc: {try: 1}})`; LEASE_OVER compares `tlocked`
 //! with the server's clock (`lock.rs`).
 
+mod attempts;
 mod claim;
 mod lock;
 
@@ -23,7 +24,7 @@ use super::{
     Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Unmatched, Verdict,
     WeakerSetting, applicability_for_content,
 };
-use crate::command::{Delete, Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
+use crate::command::{Insert, Modification, Namespace, Operation, Statement, StatementKind, Update};
 use crate::config::keys::{self, Declaration, DeclaredScalar, Keys, Mapping, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, edit};
@@ -106,15 +107,16 @@ impl Pattern for Queue {
         vec![
             DataCheck::each(
                 format!("without `{attempts}`"),
-                "a worker that sends the number of its claim does not match them",
+                "a worker that sends the number of its claim does not match them, and no claim matches `null`",
                 is_absent(attempts),
             )
             .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
             DataCheck::each(
-                format!("whose `{attempts}` is not a number"),
-                "the server rejects each claim of them",
-                not(any(vec![is_absent(attempts), is_number(attempts)])),
-            ),
+                format!("whose `{attempts}` is not a number that a claim can count"),
+                "no claim matches them",
+                not(any(vec![is_absent(attempts), attempts::countable(attempts)])),
+            )
+            .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
             DataCheck::each(
                 format!("with a lock and without `{locked_at}`"),
                 "their lease counts as over, so another worker can claim them at once",
@@ -148,11 +150,11 @@ impl Pattern for Queue {
     }
 
     fn evaluate<'a>(&self, statement: &Statement<'a>, context: &Context<'_>) -> Verdict<'a> {
-        self.verdict_on(&statement.operation, context.now).unwrap_or_else(Verdict::Reject)
+        self.verdict_on(statement, context.now).unwrap_or_else(Verdict::Reject)
     }
 
     fn holds(&self, statement: &Statement<'_>) -> Result<(), Rejection> {
-        match self.verdict_on(&statement.operation, 0)? {
+        match self.verdict_on(statement, 0)? {
             Verdict::Reject(rejection) | Verdict::Unsupported(rejection) => Err(rejection),
             Verdict::Rewrite(_) => Err(Rejection::new(
                 "a job would be locked, or inserted, without its lease",
@@ -179,6 +181,21 @@ impl Pattern for Queue {
                 format!("Claim it with updateOne and $set: {{{}: true}}.", self.locked),
             )),
         }
+    }
+}
+
+/// The jobs that a statement changes.
+#[derive(Debug, Clone, Copy)]
+struct Target<'s> {
+    filter: Document<'s>,
+    multi: bool,
+    /// Whether the statement has a collation.
+    folds: bool,
+}
+
+impl<'s> Target<'s> {
+    fn new(statement: &Statement<'_>, filter: &'s CowDocument<'_>, multi: bool) -> Self {
+        Self { filter: filter.as_document(), multi, folds: statement.option("collation").is_some() }
     }
 }
 
@@ -239,17 +256,18 @@ impl Queue {
     }
 
     /// Returns the verdict; `Forward` for a statement that this rule has already rewritten.
-    fn verdict_on<'a>(&self, operation: &Operation<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
-        match operation {
+    fn verdict_on<'a>(&self, statement: &Statement<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        match &statement.operation {
             Operation::Insert(insert) => {
                 let filled = self.filled(insert.document.as_document(), now)?;
                 let inserted = |document| Verdict::rewrite(Operation::Insert(Insert { document }));
                 Ok(filled.map_or(Verdict::Forward, inserted))
             }
-            Operation::Delete(Delete { filter, multi }) => {
-                self.check_fence(filter.as_document(), *multi).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
+            Operation::Delete(delete) => {
+                let target = Target::new(statement, &delete.filter, delete.multi);
+                self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
             }
-            Operation::Update(update) => self.update(operation, update, now),
+            Operation::Update(update) => self.update(statement, update, now),
         }
     }
 
@@ -289,20 +307,20 @@ impl Queue {
         ]
     }
 
-    /// Checks that the value is a finite number: the server can increment only those.
     fn check_number(&self, attempts: Value<'_>) -> Result<(), Rejection> {
-        let is_number = Bound::Integer(0).compare(attempts).is_some();
-        if is_number && !attempts.as_f64().is_some_and(f64::is_infinite) {
+        if attempts::is_countable(attempts) {
             return Ok(());
         }
         Err(Rejection::new(
-            format!("its '{}' is not a finite number, so a claim cannot increment it", self.attempts),
+            format!("its '{}' is not a number that a claim can count", self.attempts),
             format!("Leave '{}' out, or send 0.", self.attempts),
         ))
     }
 
-    fn update<'a>(&self, operation: &Operation<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+    fn update<'a>(&self, statement: &Statement<'a>, update: &Update<'a>, now: i64) -> Result<Verdict<'a>, Rejection> {
+        let operation = &statement.operation;
         let filter = update.filter.as_document();
+        let target = Target::new(statement, &update.filter, update.multi);
         let meaning = update.modification.meaning();
         if matches!(meaning, Modification::ClientPipeline(_)) {
             return Ok(Verdict::client_pipeline());
@@ -320,13 +338,13 @@ impl Queue {
                 format!("{} on '{}' is neither a claim nor a release", text(written.operator), text(written.path)),
                 format!("Claim with $set: {{{0}: true}}, release with $set: {{{0}: false}}.", self.locked),
             )),
-            (Lock::Taken, AttemptChange::Same) => self.save(operation, update),
+            (Lock::Taken, AttemptChange::Same) => self.save(operation, update, target),
             (Lock::Taken, attempt) => self.claim(operation, update, attempt, now),
             (Lock::Kept | Lock::Freed, AttemptChange::Untouched | AttemptChange::Same) => {
                 if update.upsert {
                     return Err(upsert_of_a_job());
                 }
-                self.check_fence(filter, update.multi).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
+                self.check_fence(target).map(|()| Verdict::ForwardConditional(LOST_CLAIM))
             }
             (Lock::Kept | Lock::Freed, AttemptChange::Next | AttemptChange::Other) => {
                 Err(self.changes_attempts(update))
@@ -422,7 +440,7 @@ impl Queue {
     }
 
     /// Checks that the filter names the job's attempt number or matches only free jobs.
-    fn check_fence(&self, filter: Document<'_>, multi: bool) -> Result<(), Rejection> {
+    fn check_fence(&self, Target { filter, multi, folds }: Target<'_>) -> Result<(), Rejection> {
         if lock::proves_free(filter, &self.locked) {
             return Ok(());
         }
@@ -434,7 +452,7 @@ impl Queue {
             ));
         }
         // Jobs of several workers can have the same number of attempts.
-        if multi && equality(filter, "_id").is_none() {
+        if multi && !equality(filter, "_id").is_some_and(|id| !folds || !may_fold(id)) {
             return Err(Rejection::new(
                 format!("it matches jobs of all workers with this '{}'", self.attempts),
                 format!("Add the job's _id or {}: false to the filter.", self.locked),
@@ -442,6 +460,12 @@ impl Queue {
         }
         Ok(())
     }
+}
+
+/// Returns whether a collation can compare the `_id` with others as equal: texts of other letter case, also inside
+/// documents.
+fn may_fold(id: Value<'_>) -> bool {
+    matches!(id.kind, Kind::String | Kind::Symbol | Kind::Document)
 }
 
 fn upsert_of_a_job() -> Rejection {

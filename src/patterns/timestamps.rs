@@ -209,7 +209,6 @@ impl Timestamps {
             Err(verdict) => return Ok(verdict),
         };
         let writes = PathWrites::new(changes.writes)?;
-        touches.check_idle()?;
         if !on_insert.is_empty() && pinned.id {
             changes.obstacle.get_or_insert_with(|| {
                 Rejection::new(

@@ -40,7 +40,6 @@ pub use telemetry::decisions::Decision;
 pub use telemetry::history::{MINUTES, MinuteCounts, MinuteEffects};
 pub use telemetry::meter::{CommandMeasures, LookupMeasures, Measures};
 pub use telemetry::outcome_counters::{LiveRule, RuleCounts};
-pub use telemetry::rate_limit::note_logged;
 pub use telemetry::slowest::SlowStatement;
 pub use telemetry::spans::{SpanDecision, TraceSpan, Tracer};
 pub(crate) use transport::socket::SocketStream;

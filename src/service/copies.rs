@@ -56,7 +56,7 @@ impl Task for KeepCopies {
 impl KeepCopies {
     async fn propagate(&self, context: WorkerContext<'_>) -> Result<Infallible, Stop> {
         let WorkerContext { client, lease, .. } = context;
-        let repairer = Repairer { client, copies: &self.copies, rule: &self.rule };
+        let repairer = Repairer::new(client, &self.copies, &self.rule);
         let collections = changes::watched(&self.copies);
         let mut checked = lease.is_repaired();
         // Changes before these streams begin are found by the check of all copies.

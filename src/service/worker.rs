@@ -165,7 +165,7 @@ impl ElectedWorker {
             }
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_RETRY, String::new()),
-                Stop::HistoryLost(text) | Stop::Ended { why: text, .. } => {
+                Stop::HistoryLost { why: text, .. } | Stop::Ended { why: text, .. } => {
                     tracing::warn!(rule, "changes may have been missed; {}: {text}", words.after_loss);
                     (Duration::ZERO, String::new())
                 }
@@ -199,7 +199,7 @@ impl ElectedWorker {
         let worked = async {
             let result = self.task.work(WorkerContext { client, lease, progress: &self.progress }).await;
             match &result {
-                Err(Stop::HistoryLost(_)) => lease.forget().await?,
+                Err(Stop::HistoryLost { stream, .. }) => lease.forget(*stream).await?,
                 Err(Stop::Ended { stream, next, .. }) => lease.begin_again(*stream, *next).await?,
                 _ => {}
             }

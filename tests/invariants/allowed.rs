@@ -39,7 +39,7 @@ const REJECTIONS: &[(&str, &str)] = &[
     ("queue", "changes the fields that a claim sets"),
     // Limits: an upsert may match a stored job; a value that is not a number cannot be incremented.
     ("queue", "as an upsert it could insert a job without its lock"),
-    ("queue", "is not a finite number, so a claim cannot increment it"),
+    ("queue", "is not a number that a claim can count"),
     // A claim takes one job.
     ("queue", "several jobs at once"),
     ("queue", "already claimed"),

@@ -3,6 +3,7 @@
 mod counting;
 mod limits;
 mod reported;
+mod timestamps;
 mod upserts;
 
 use std::time::{Duration, Instant};
@@ -118,7 +119,7 @@ fn entries() -> Vec<Entry> {
         limits::entries(),
         reported::entries(),
         upserts::entries(),
-        timestamps(),
+        timestamps::entries(),
         others(),
     ]
     .into_iter()
@@ -663,7 +664,57 @@ fn claim(locked: impl Into<Bson>, worker: &str) -> Step {
     find_and_modify(doc! { "_id": 1 }, doc! { "$set": { "locked": locked.into(), "by": worker } })
 }
 
+/// Values that a claim cannot count, so that it would not be the only one with its number.
+fn uncountable() -> [(&'static str, Bson); 17] {
+    [
+        ("queue: a claim of a job whose attempts are NaN", f64::NAN.into()),
+        ("queue: a claim of a job whose attempts are a decimal NaN", decimal("NaN")),
+        ("queue: a claim of a job whose attempts are Infinity", f64::INFINITY.into()),
+        ("queue: a claim of a job whose attempts are -Infinity", f64::NEG_INFINITY.into()),
+        ("queue: a claim of a job whose attempts are a decimal Infinity", decimal("Infinity")),
+        ("queue: a claim of a job whose attempts are a decimal -Infinity", decimal("-Infinity")),
+        ("queue: a claim of a job whose attempts are a decimal too large to count", decimal("1E+40")),
+        ("queue: a claim of a job whose attempts are a decimal too small to count", decimal("-1E+40")),
+        ("queue: a claim of a job whose attempts are a double too large to count", 1e300.into()),
+        ("queue: a claim of a job whose attempts are the largest long", i64::MAX.into()),
+        ("queue: a claim of a job whose attempts are null", Bson::Null),
+        ("queue: a claim of a job whose attempts are a text", "1".into()),
+        ("queue: a claim of a job whose attempts are an array", vec![1].into()),
+        ("queue: a claim of a job whose attempts are a document", doc! { "n": 1 }.into()),
+        ("queue: a claim of a job whose attempts are a boolean", true.into()),
+        ("queue: a claim of a job whose attempts are a date", date(PAST)),
+        ("queue: a claim of a job whose attempts are the largest key", Bson::MaxKey),
+    ]
+}
+
 fn queues() -> Vec<Entry> {
+    let jobs =
+        [QUEUE, QUEUE_LIMITED].into_iter().flat_map(|rule| uncountable().map(|(name, value)| (rule, name, value)));
+    let uncounted = jobs.map(|(rule, name, value)| Entry {
+        name,
+        rules: if rule == QUEUE { &[QUEUE] } else { &[QUEUE_LIMITED] },
+        stored: vec![doc! { "_id": 0, "locked": false, "tlocked": date(PAST), "try": value }, free_job()],
+        steps: vec![find_and_modify(doc! {}, doc! { "$set": { "locked": true, "by": "w1" } })],
+        must: "gets the next job",
+        holds: |seen| seen.code() == 0 && !seen.one().contains_key("by") && seen.stored[1].contains_key("by"),
+    });
+    uncounted.chain(locks()).collect()
+}
+
+/// Claimed jobs whose `_id`s differ in letter case only.
+fn named_jobs() -> Vec<Document> {
+    ["a", "A"].map(|id| doc! { "_id": id, "locked": true, "tlocked": date(FUTURE), "try": 1 }).to_vec()
+}
+
+/// An update or delete of the job `a` that ignores letter case.
+fn folded(mut statement: Document) -> Step {
+    let (command, list) = if statement.contains_key("u") { ("update", "updates") } else { ("delete", "deletes") };
+    statement.insert("q", doc! { "_id": "a", "try": 1 });
+    statement.insert("collation", doc! { "locale": "en", "strength": 1 });
+    plain(doc! { command: "c", list: [statement] })
+}
+
+fn locks() -> Vec<Entry> {
     let job = |worker: &str| doc! { "locked": true, "tlocked": date(PAST), "try": 0, "by": worker };
     vec![
         Entry {
@@ -714,6 +765,22 @@ fn queues() -> Vec<Entry> {
             rules: &[QUEUE],
             stored: vec![held_job(1), held_job(2)],
             steps: vec![delete_many(doc! { "try": 1 })],
+            must: "not every worker's job is deleted",
+            holds: |seen| !seen.stored.is_empty(),
+        },
+        Entry {
+            name: "queue: claimed jobs are updated by an _id that is equal to others in a collation",
+            rules: &[QUEUE],
+            stored: named_jobs(),
+            steps: vec![folded(doc! { "u": { "$set": { "done": true } }, "multi": true })],
+            must: "not every worker's job is changed",
+            holds: |seen| seen.stored.iter().filter(|job| job.contains_key("done")).count() < 2,
+        },
+        Entry {
+            name: "queue: claimed jobs are deleted by an _id that is equal to others in a collation",
+            rules: &[QUEUE],
+            stored: named_jobs(),
+            steps: vec![folded(doc! { "limit": 0 })],
             must: "not every worker's job is deleted",
             holds: |seen| !seen.stored.is_empty(),
         },
@@ -1233,177 +1300,6 @@ fn buckets() -> Vec<Entry> {
             steps: vec![update(doc! { "o": 1, "o.n": 1 }, doc! { "$push": { "messages": 1 } })],
             must: "no error of an upsert that the client did not request",
             holds: |seen| ![2, 54, 224].contains(&seen.code()),
-        },
-    ]
-}
-
-const TIMESTAMPS: &str = "timestamps: { source: at, fields: [a, b] }";
-
-fn timestamp(document: &Document, field: &str) -> Option<Bson> {
-    at(document, &format!("last_modified.{field}")).cloned()
-}
-
-/// Whether `a.n` and `a.m` have the time of the statement, and `b` keeps its newer one.
-fn beside_an_odd_value(document: &Document) -> bool {
-    timestamp(document, "a.n") == Some(date(PAST))
-        && timestamp(document, "a.m") == Some(date(PAST))
-        && timestamp(document, "b") == Some(date(PAST + 5))
-        && timestamp(document, "at") == Some(date(PAST))
-}
-
-fn timestamps() -> Vec<Entry> {
-    vec![
-        Entry {
-            name: "timestamps: an operator that removes the _id",
-            rules: &["timestamps: { source: at, per: document }"],
-            stored: vec![doc! { "_id": 1 }],
-            steps: vec![find_and_modify(
-                doc! { "_id": 1 },
-                doc! { "$set": { "at": date(PAST) }, "$unset": { "_id": "" } },
-            )],
-            must: "fails with error 66, as by mongod",
-            holds: |seen| seen.code() == 66 && seen.one() == doc! { "_id": 1 },
-        },
-        Entry {
-            name: "timestamps: an upsert pins a timestamp",
-            rules: &[TIMESTAMPS],
-            stored: vec![],
-            steps: vec![upsert(
-                doc! { "_id": 1, "last_modified.b": date(FUTURE) },
-                doc! { "$set": { "a": 1, "at": date(PAST) } },
-            )],
-            must: "the timestamp is not stored",
-            holds: |seen| timestamp(&seen.one(), "b").is_none(),
-        },
-        Entry {
-            name: "timestamps: an upsert pins a protected value",
-            rules: &[TIMESTAMPS],
-            stored: vec![],
-            steps: vec![upsert(doc! { "_id": 1, "b": 2 }, doc! { "$set": { "a": 1, "at": date(PAST) } })],
-            must: "it is stored with its timestamp, or not at all",
-            holds: |seen| seen.nothing_stored() || timestamp(&seen.one(), "b") == Some(date(PAST)),
-        },
-        Entry {
-            name: "timestamps: per document, the upsert's filter pins the timestamp",
-            rules: &["timestamps: { source: at, per: document }"],
-            stored: vec![],
-            steps: vec![upsert(doc! { "_id": 1, "last_modified": date(FUTURE) }, doc! { "x": 1, "at": date(PAST) })],
-            must: "the content is stored",
-            holds: |seen| seen.nothing_stored() && seen.code() != 0 || seen.one().contains_key("x"),
-        },
-        Entry {
-            name: "timestamps: without_source: pass, and an upsert brings its time by $setOnInsert",
-            rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
-            stored: vec![],
-            steps: vec![upsert(doc! { "_id": 1 }, doc! { "$setOnInsert": { "b": 3, "at": date(PAST) } })],
-            must: "the timestamp is stored, or it is rejected",
-            holds: |seen| seen.nothing_stored() || timestamp(&seen.one(), "b") == Some(date(PAST)),
-        },
-        Entry {
-            name: "timestamps: per document, a replacing upsert whose filter has a field twice",
-            rules: &["timestamps: { source: at, per: document }"],
-            stored: vec![],
-            steps: vec![upsert(doc! { "note": { "$all": [1, 2] } }, doc! { "note": 1, "at": date(PAST) })],
-            must: "it is inserted, as by mongod",
-            holds: |seen| seen.code() == 0 && is(seen, "note", 1),
-        },
-        Entry {
-            name: "timestamps: per document, a replacing upsert whose _id is of another numeric type",
-            rules: &["timestamps: { source: at, per: document }"],
-            stored: vec![],
-            steps: vec![upsert(doc! { "_id": 1 }, doc! { "_id": 1.0, "at": date(PAST) })],
-            must: "it is inserted, as by mongod",
-            holds: |seen| seen.code() == 0 && is(seen, "_id", 1.0),
-        },
-        Entry {
-            name: "timestamps: operators beside a store that is a number",
-            rules: &["timestamps: { source: at, fields: [a.n, b] }"],
-            stored: vec![doc! { "_id": 1, "last_modified": 1 }],
-            steps: vec![upsert(
-                doc! { "_id": 1 },
-                doc! {
-                    "$set": { "a.n": 1, "at": date(PAST) }, "$setOnInsert": { "x": 1 }, "$push": { "l": 1 },
-                },
-            )],
-            must: "it is done, with timestamps",
-            holds: |seen| {
-                at(&seen.one(), "a.n") == Some(&Bson::Int32(1)) && timestamp(&seen.one(), "a.n") == Some(date(PAST))
-            },
-        },
-        Entry {
-            name: "timestamps: an array where the document around a timestamp would be",
-            rules: &["timestamps: { source: at, fields: [a.n, a.m, b], without_source: pass }"],
-            stored: vec![doc! { "_id": 1, "last_modified": { "a": [], "b": date(PAST + 5) } }],
-            steps: vec![find_and_modify(
-                doc! { "_id": 1 },
-                doc! { "$set": { "at": date(PAST), "a.n": 1, "a.m": 2, "b": 3 } },
-            )],
-            must: "both changed fields have their timestamp, and the field that is late keeps its own",
-            holds: |seen| beside_an_odd_value(&seen.one()) && !seen.one().contains_key("b"),
-        },
-        Entry {
-            name: "timestamps: operators, and an array where the document around a timestamp would be",
-            rules: &["timestamps: { source: at, fields: [a.n, a.m, b] }"],
-            stored: vec![doc! { "_id": 1, "last_modified": { "a": [1], "b": date(PAST + 5) } }],
-            steps: vec![update(
-                doc! { "_id": 1 },
-                doc! { "$set": { "at": date(PAST), "a.n": 1, "a.m": 2 }, "$push": { "l": 1 } },
-            )],
-            must: "it is done, with timestamps",
-            holds: |seen| beside_an_odd_value(&seen.one()) && seen.code() == 0,
-        },
-        Entry {
-            name: "timestamps: per document, an empty timestamp in a replacement",
-            rules: &["timestamps: { source: at, per: document }"],
-            stored: vec![doc! { "_id": 1 }],
-            steps: vec![update(doc! { "_id": 1 }, doc! { "note": EMPTY, "at": date(PAST) })],
-            must: "becomes the time",
-            holds: has_time,
-        },
-        Entry {
-            name: "timestamps: without_source: pass, and an insert brings a timestamp",
-            rules: &["timestamps: { source: at, fields: [a, b], without_source: pass }"],
-            stored: vec![],
-            steps: vec![insert(vec![doc! { "_id": 1, "a": 1, "last_modified": { "a": date(FUTURE) } }])],
-            must: "the timestamp is the time of its field",
-            holds: |seen| timestamp(&seen.one(), "a") == Some(date(FUTURE)),
-        },
-        Entry {
-            name: "timestamps: $setOnInsert without upsert",
-            rules: &[TIMESTAMPS],
-            stored: vec![doc! { "_id": 1 }],
-            steps: vec![update(
-                doc! { "_id": 1 },
-                doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "b": 1 } },
-            )],
-            must: "passes",
-            holds: |seen| seen.code() == 0 && seen.one().get("a") == Some(&Bson::Int32(1)),
-        },
-        Entry {
-            name: "timestamps: operators on other fields, with upsert",
-            rules: &[TIMESTAMPS],
-            stored: vec![doc! { "_id": 1 }],
-            steps: vec![upsert(
-                doc! { "_id": 1 },
-                doc! { "$set": { "a": 1, "at": date(PAST) }, "$setOnInsert": { "created": 1 }, "$push": { "log": 1 }, "$inc": { "k": 1 } },
-            )],
-            must: "pass beside the protected ones",
-            holds: |seen| {
-                seen.one().get("k") == Some(&Bson::Int32(1)) && timestamp(&seen.one(), "a") == Some(date(PAST))
-            },
-        },
-        Entry {
-            name: "timestamps: an application that writes the timestamps itself",
-            rules: &["timestamps: { source: at, fields: [a, b], without_source: reject }"],
-            stored: vec![doc! { "_id": 1, "a": 0, "last_modified": { "a": date(PAST) } }],
-            steps: vec![
-                update(doc! { "_id": 1 }, doc! { "$set": { "a": 4, "last_modified.a": date(PAST + 2000) } }),
-                update(doc! { "_id": 1 }, doc! { "$set": { "a": 3, "last_modified.a": date(PAST + 1000) } }),
-            ],
-            must: "the newer wins, in either order",
-            holds: |seen| {
-                seen.one().get("a") == Some(&Bson::Int32(4)) && timestamp(&seen.one(), "a") == Some(date(PAST + 2000))
-            },
         },
     ]
 }

@@ -1,8 +1,10 @@
 //! The pattern `copies` in front of a real replica set: copies follow every rename, even if a docward dies, and stay
 //! stale without the rule; `docward repair` finds and corrects stale copies. `arrays` tests references in arrays,
-//! `on_delete` deleted originals.
+//! `on_delete` deleted originals, `interrupted` workers whose position was lost and corrections that the
+//! server rejects.
 
 mod arrays;
+mod interrupted;
 mod on_delete;
 mod random;
 

@@ -282,13 +282,14 @@ fn queue_jobs_are_claimed_by_lease_and_saved_by_attempt() {
         {"$expr": {"$lt": [{"$convert": time}, {"$subtract": [{"$toLong": "$$NOW"}, 300_000i64]}]}},
     ]};
     let claimed = doc! {"$set": {"locked": true, "by": "w"}, "$currentDate": {"tlocked": true}, "$inc": {"try": 1}};
-    let with_free = |mut filter: Bson| {
+    let claimable = |mut filter: Bson, most: bson::Bson| {
         filter.extend(free.clone());
+        let counts = doc! {"$and": [{"$gt": ["$try", -(1i64 << 53)]}, {"$lt": ["$try", most]}]};
+        filter.extend(doc! {"$expr": {"$or": [{"$eq": [{"$type": "$try"}, "missing"]}, counts]}});
         filter
     };
-    let below = doc! {"try": {"$not": {"$gte": 3}}};
-    let mut limited = with_free(doc! {"kind": "mail"});
-    limited.extend(below.clone());
+    let with_free = |filter: Bson| claimable(filter, (1i64 << 53).into());
+    let limited = claimable(doc! {"kind": "mail"}, 3.into());
     for lock in
         [doc! {"locked": false}, doc! {"locked": {"$ne": true}}, doc! {"locked": {"$in": [false, bson::Bson::Null]}}]
     {

@@ -2,7 +2,7 @@
 
 use super::super::number::Bound;
 use super::super::{Rejection, Verdict};
-use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, lock, upsert_of_a_job};
+use super::{AttemptChange, LOST_CLAIM, NO_JOB, Queue, Target, attempts, lock, upsert_of_a_job};
 use crate::command::{Conditions, Modification, Operation, Update};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Value, Writer, edit};
 use crate::effect::{Change, PathOverlap, change, touch, touched};
@@ -65,12 +65,9 @@ impl Queue {
         conditions.push(CowDocument::build(|w| {
             lock::write_free_or_over(w, &self.locked, &self.locked_at, self.lease);
         }));
-        if let Some(max) = self.max_attempts {
-            // A job without the field was never claimed.
-            conditions.push(CowDocument::build(|w| {
-                w.nested(self.attempts.as_str(), |w| w.nested("$not", |w| w.integer("$gte", max)));
-            }));
-        }
+        conditions.push(CowDocument::build(|w| {
+            attempts::write_countable(w, &self.attempts, self.max_attempts);
+        }));
         conditions
     }
 
@@ -147,11 +144,16 @@ impl Queue {
 
     /// Evaluates a save of the whole job with its lock and its attempt number. Only the worker that holds the job sends
     /// one: two workers that lock a free job without incrementing could not be distinguished.
-    pub(super) fn save<'a>(&self, operation: &Operation<'a>, update: &Update<'a>) -> Result<Verdict<'a>, Rejection> {
+    pub(super) fn save<'a>(
+        &self,
+        operation: &Operation<'a>,
+        update: &Update<'a>,
+        target: Target<'_>,
+    ) -> Result<Verdict<'a>, Rejection> {
         if update.upsert {
             return Err(upsert_of_a_job());
         }
-        self.check_fence(update.filter.as_document(), update.multi)?;
+        self.check_fence(target)?;
         let timeless = match change(operation, &self.locked_at) {
             Change::Removed => true,
             Change::Set(value) => matches!(value.kind, Kind::Null | Kind::Undefined),

@@ -1,7 +1,8 @@
 //! Writes to protected fields together with operators that a pipeline cannot express (`$push` with `$sort`, array
 //! filters, positional paths, `$setOnInsert` of an upsert). The operators are sent without the stale writes.
 //!
-//! The stored document's timestamps, read in one transaction with the statement, show which writes are stale.
+//! The stored document's timestamps, read in one transaction with the statement, show which writes are stale. A stale
+//! write still creates the documents around its field, as it does in a pipeline.
 
 use std::collections::BTreeMap;
 
@@ -59,6 +60,15 @@ impl OperatorsProcedure {
         timestamp.is_some_and(|timestamp| self.timestamp_type.is_newer(timestamp, time))
     }
 
+    /// Returns the projection of the stored document: the timestamps, and the documents around protected fields.
+    fn needed(&self) -> Vec<u8> {
+        let nested = self.protected.iter().filter_map(|(path, _)| path.split_once('.').map(|(root, _)| root));
+        let mut roots: Vec<&str> = nested.chain([self.store.as_str()]).collect();
+        roots.sort_unstable();
+        roots.dedup();
+        document(|w| roots.iter().for_each(|root| w.int32(*root, 1)))
+    }
+
     /// Returns the protected writes that are not stale.
     fn current<'s>(&'s self, stored: Document<'_>) -> Vec<&'s (String, TimestampBytes)> {
         self.protected.iter().filter(|(path, time)| !self.is_stale(stored, path, *time)).collect()
@@ -101,6 +111,30 @@ impl OperatorsProcedure {
                 });
             }
         })
+    }
+
+    /// Returns the updates that create the missing documents around stale fields. A field that the write removes needs
+    /// none.
+    fn creations(&self, operators: Document<'_>, stored: Document<'_>) -> Vec<Vec<u8>> {
+        let Some(id) = stored.get("_id").filter(|_| self.per == TimestampScope::Field) else { return Vec::new() };
+        let unset = operators.get("$unset").and_then(Value::as_document).unwrap_or(Document::EMPTY);
+        let stale = self.protected.iter().filter(|(path, time)| self.is_stale(stored, path, *time));
+        let creating = stale.filter(|(path, _)| unset.get(path).is_none());
+        let around = creating.filter_map(|(path, _)| path.rsplit_once('.').map(|(around, _)| around));
+        let missing = around.filter(|around| {
+            Path::parse(around).is_some_and(|around| matches!(around.lookup(stored), PathLookup::Missing))
+        });
+        let creation = |around: &str| {
+            document(|w| {
+                w.nested("q", |w| {
+                    w.value("_id", id);
+                    // The statement may have created it.
+                    w.nested(around, |w| w.boolean("$exists", false));
+                });
+                w.nested("u", |w| w.nested("$set", |w| w.nested(around, |_| {})));
+            })
+        };
+        missing.map(creation).collect()
     }
 
     /// Writes the timestamps. A stored value that is not a document is replaced by one, as it is in a pipeline.
@@ -151,7 +185,7 @@ impl OperatorsProcedure {
 
 impl Procedure for OperatorsProcedure {
     fn begin(&self) -> Box<dyn ProcedureRun> {
-        Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start })
+        Box::new(OperatorsRun { statement: self.clone(), stage: OperatorsStage::Start, creations: Vec::new() })
     }
 
     fn no_effect(&self) -> Option<NoEffect> {
@@ -163,6 +197,8 @@ impl Procedure for OperatorsProcedure {
 struct OperatorsRun {
     statement: OperatorsProcedure,
     stage: OperatorsStage,
+    /// The updates after the client's statement.
+    creations: Vec<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -177,21 +213,21 @@ impl ProcedureRun for OperatorsRun {
         match (self.stage, result) {
             (OperatorsStage::Start, _) => {
                 self.stage = OperatorsStage::Selected;
-                let fields = document(|w| w.int32(self.statement.store.as_str(), 1));
-                NextAction::Select { limit: 1, fields }
+                NextAction::Select { limit: 1, fields: self.statement.needed() }
             }
             (OperatorsStage::Selected, ActionResult::Documents(found)) => {
                 self.stage = OperatorsStage::Applied;
                 self.apply(operation, found.first().copied())
             }
-            (OperatorsStage::Applied, _) => NextAction::Finish,
+            (OperatorsStage::Applied, _) if self.creations.is_empty() => NextAction::Finish,
+            (OperatorsStage::Applied, _) => NextAction::Update(std::mem::take(&mut self.creations)),
             (OperatorsStage::Selected, _) => NextAction::Reject(Rejection::unexpected_reply()),
         }
     }
 }
 
 impl OperatorsRun {
-    fn apply<'a>(&self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
+    fn apply<'a>(&mut self, operation: &Operation<'a>, stored: Option<Document<'_>>) -> NextAction<'a> {
         let Operation::Update(update) = operation else { return NextAction::Reject(Rejection::unexpected_reply()) };
         let Modification::Operators(operators) = &update.modification else {
             return NextAction::Reject(Rejection::unexpected_reply());
@@ -201,6 +237,7 @@ impl OperatorsRun {
             timestamped.extend(&self.statement.pinned);
         }
         let document = stored.unwrap_or(Document::EMPTY);
+        self.creations = self.statement.creations(operators.as_document(), document);
         let operators =
             Modification::Operators(self.statement.applied(operators.as_document(), &timestamped, document));
         let mut update = Update { modification: operators, ..update.clone() };

@@ -4,7 +4,7 @@ use super::super::{Context, Rejection};
 use super::Timestamps;
 use super::pipeline::FieldTimestamp;
 use super::settings::{TimeSource, TimestampBytes, TimestampScope, TimestampType, WithoutSource};
-use super::touches::sets_a_date;
+use crate::command::current_date_type;
 use crate::document::{Document, Path, PathLookup, Value};
 use crate::shell::to_iso;
 
@@ -129,10 +129,8 @@ impl Timestamps {
     /// Returns whether `$currentDate` sets a timestamp of the rule's type.
     fn is_clock(&self, value: Value<'_>) -> bool {
         match self.timestamp_type {
-            TimestampType::Date => sets_a_date(value),
-            TimestampType::Timestamp => {
-                value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str) == Some("timestamp")
-            }
+            TimestampType::Date => current_date_type(value) == Some("date"),
+            TimestampType::Timestamp => current_date_type(value) == Some("timestamp"),
             TimestampType::Long => false,
         }
     }

@@ -4,8 +4,8 @@ use super::pipeline::FieldTimestamp;
 use super::registers::TouchedKind;
 use super::settings::{TimestampBytes, TimestampScope, Timestamps};
 use super::writes::{NewValue, PathChange, PathWrite, WriteList};
-use crate::command::Update;
-use crate::document::{Document, Kind, Path, PathLookup, Value};
+use crate::command::{Update, current_date_type};
+use crate::document::{Document, Kind, Path, PathLookup, Value, is_at_or_below, paths_overlap};
 use crate::effect::touched;
 use crate::patterns::{Context, Rejection, Verdict};
 
@@ -25,8 +25,9 @@ pub(super) struct Touches<'u> {
     pub(super) paths: Vec<TouchedPath<'u>>,
     /// The timestamps that the update sets itself.
     pub(super) timestamps: Vec<FieldTimestamp<'u>>,
-    /// Paths of a `$setOnInsert` without an upsert, which changes nothing.
-    pub(super) idle: Vec<&'u [u8]>,
+    /// Why the server may reject the update for a part that changes nothing: a `$setOnInsert` without an upsert, or an
+    /// operator without fields. A pipeline would drop it.
+    pub(super) idle: Option<Rejection>,
 }
 
 /// The effect of an update's operators, path by path.
@@ -55,11 +56,11 @@ impl Timestamps {
         operators: Document<'u>,
         context: &Context<'_>,
     ) -> Result<Touches<'u>, Rejection> {
-        let mut touches =
-            Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), idle: Vec::new() };
+        let idle = operators.elements().find(|operator| !is_known(operator.key)).map(|operator| unknown(operator.key));
+        let mut touches = Touches { resets: false, paths: Vec::with_capacity(8), timestamps: Vec::new(), idle };
         for (operator, path, value) in touched(operators) {
             if operator == b"$setOnInsert" && !update.upsert {
-                touches.idle.push(path);
+                touches.idle = touches.idle.or_else(|| named_twice(operators, path)).or_else(|| updatable(path).err());
                 continue;
             }
             let protected = match self.reach(path) {
@@ -92,8 +93,11 @@ impl Timestamps {
         time: Option<TimestampBytes>,
     ) -> Result<Result<OperatorChanges<'u>, Verdict<'a>>, Rejection> {
         let count = touches.paths.len();
-        let mut changes =
-            OperatorChanges { writes: Vec::with_capacity(count), protected: Vec::with_capacity(count), obstacle: None };
+        let mut changes = OperatorChanges {
+            writes: Vec::with_capacity(count),
+            protected: Vec::with_capacity(count),
+            obstacle: touches.idle.clone(),
+        };
         if update.array_filters {
             changes.obstacle = Some(Rejection::new(
                 "it writes protected fields of many documents, and has arrayFilters",
@@ -101,6 +105,9 @@ impl Timestamps {
             ));
         }
         for TouchedPath { operator, path, value, protected } in touches.paths.iter().copied() {
+            if may_change_id(operator, path, value) {
+                changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(operator, path));
+            }
             let text = match updatable(path) {
                 Ok(text) => text,
                 Err(obstacle) => {
@@ -115,14 +122,10 @@ impl Timestamps {
             };
             let change = match operator {
                 b"$set" => put(NewValue::Value(value)),
-                // A pipeline that removes `_id` is ignored; the operator is an error.
-                b"$unset" if path != b"_id" => put(NewValue::Nothing),
-                b"$currentDate" if sets_a_date(value) => put(NewValue::Now),
+                b"$unset" => put(NewValue::Nothing),
+                b"$currentDate" if current_date_type(value) == Some("date") => put(NewValue::Now),
                 _ if protected => return Ok(Err(not_a_register_write(operator, path))),
-                b"$inc" => match value.kind {
-                    Kind::Int32 | Kind::Int64 | Kind::Double | Kind::Decimal128 => PathChange::Add(value),
-                    _ => return Err(Rejection::new("its increment is not a number", "Use a number.")),
-                },
+                b"$inc" => PathChange::Add(value),
                 other => {
                     changes.obstacle.get_or_insert_with(|| not_in_a_pipeline(other, path));
                     PathChange::Put(NewValue::Nothing)
@@ -137,25 +140,44 @@ impl Timestamps {
     }
 }
 
-impl Touches<'_> {
-    /// Checks that no path is named by two operators: the server rejects that even in a `$setOnInsert` without an
-    /// upsert.
-    pub(super) fn check_idle(&self) -> Result<(), Rejection> {
-        let overlaps = |one: &[u8], other: &[u8]| {
-            let is_around = |outer: &[u8], inner: &[u8]| {
-                inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with(b"."))
-            };
-            is_around(one, other) || is_around(other, one)
-        };
-        let named_twice = self.idle.iter().find(|idle| self.paths.iter().any(|touched| overlaps(touched.path, idle)));
-        match named_twice {
-            None => Ok(()),
-            Some(path) => Err(Rejection::new(
-                format!("it writes '{}' twice, or writes a field inside it too", String::from_utf8_lossy(path)),
-                "Write each path once.",
-            )),
-        }
-    }
+/// Returns whether it is an operator of the servers that docward supports.
+fn is_known(operator: &[u8]) -> bool {
+    matches!(
+        operator,
+        b"$set"
+            | b"$unset"
+            | b"$setOnInsert"
+            | b"$inc"
+            | b"$mul"
+            | b"$min"
+            | b"$max"
+            | b"$bit"
+            | b"$rename"
+            | b"$currentDate"
+            | b"$push"
+            | b"$addToSet"
+            | b"$pull"
+            | b"$pullAll"
+            | b"$pop"
+    )
+}
+
+fn unknown(operator: &[u8]) -> Rejection {
+    Rejection::new(
+        format!("docward does not know its operator {}", String::from_utf8_lossy(operator)),
+        "Write the protected fields in a separate statement.",
+    )
+}
+
+/// Returns why the server rejects an update in which another operator names this path, or a path around or inside it.
+fn named_twice(operators: Document<'_>, path: &[u8]) -> Option<Rejection> {
+    let names = touched(operators).filter(|(_, other, _)| paths_overlap(other, path)).count();
+    (names > 1).then(|| {
+        Rejection::new(
+            format!("it writes '{}' twice, or writes a field inside it too", String::from_utf8_lossy(path)),
+            "Write each path once.",
+        )
+    })
 }
 
 /// Returns the value that `$set` writes at `path`, by its own name or inside a field around it.
@@ -177,12 +199,6 @@ pub(super) fn set_value<'u>(touches: &[TouchedPath<'u>], path: &Path) -> PathLoo
     PathLookup::Missing
 }
 
-/// Returns whether `$currentDate` sets a date: `{f: true}` or `{f: {$type: "date"}}`.
-pub(super) fn sets_a_date(value: Value<'_>) -> bool {
-    let of_type = value.as_document().and_then(|spec| spec.get("$type")).and_then(Value::as_str);
-    value.as_bool().is_some() || of_type == Some("date")
-}
-
 fn not_a_register_write<'a>(operator: &[u8], path: &[u8]) -> Verdict<'a> {
     let (operator, path) = (String::from_utf8_lossy(operator), String::from_utf8_lossy(path));
     Verdict::unsupported(
@@ -197,6 +213,14 @@ fn not_in_a_pipeline(operator: &[u8], path: &[u8]) -> Rejection {
         format!("{operator} on '{path}' cannot be combined with writes to protected fields of many documents"),
         "Send it as a separate statement, or update one document.",
     )
+}
+
+/// Returns whether the server could reject the operator for its change of `_id`, and accept it in a pipeline: there the
+/// `_id` may become an equal value of another type, and is not removed.
+fn may_change_id(operator: &[u8], path: &[u8], value: Value<'_>) -> bool {
+    let has_one_type =
+        matches!(value.kind, Kind::ObjectId | Kind::String | Kind::Binary | Kind::DateTime | Kind::Boolean);
+    is_at_or_below(path, b"_id") && !(operator == b"$set" && path == b"_id" && has_one_type)
 }
 
 /// Maximum parts of a path in a stage: each part nests six levels there, and servers accept 200 (`BSONDepth`).

@@ -20,8 +20,8 @@ use crate::proxy::connection::pooling::barrier;
 use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::waiting::ServerWait;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::rate_limit::{RateLimit, quoted};
 use crate::wire::compressed::{CompressedEnvelope, Compressor, DecompressLimit, compress, inner_op_code, peek};
 use crate::wire::{Header, OpCode};
 

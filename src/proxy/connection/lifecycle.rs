@@ -18,8 +18,8 @@ use crate::proxy::connection::relay::{Event, Relay};
 use crate::proxy::connection::timeouts::{Activity, IdleTimeouts};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::members::closing::Closing;
-use crate::proxy::telemetry::rate_limit::{RateLimit, quoted};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::rate_limit::{RateLimit, quoted};
 
 /// Idle time after which a draining connection closes. A driver that closes idle connections because its monitor's
 /// connection closed has done so by then. A driver that checks sockets before reuse does so after one second. So

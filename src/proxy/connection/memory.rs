@@ -15,7 +15,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Sleep, sleep};
 
 use crate::engine::MAX_EVALUATION_LENGTH;
-use crate::proxy::telemetry::rate_limit::RateLimit;
+use crate::rate_limit::RateLimit;
 use crate::wire::compressed::CompressedEnvelope;
 use crate::wire::{Header, OpCode};
 

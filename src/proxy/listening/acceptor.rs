@@ -10,8 +10,8 @@ use tokio::task::JoinHandle;
 
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
-use crate::proxy::telemetry::rate_limit::RateLimit;
+use crate::proxy::listening::admission::{Dispatcher, ConnectionToken};
+use crate::rate_limit::RateLimit;
 
 /// Pause after a failed accept: an immediate retry does not help when file descriptors are exhausted.
 const ACCEPT_RETRY: Duration = Duration::from_millis(100);

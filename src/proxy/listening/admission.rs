@@ -25,9 +25,9 @@ use crate::proxy::listening::workers::{WorkerSlot, WorkerThreads};
 use crate::proxy::members::closing::CandidateServer;
 use crate::proxy::server_side::pool::registry::Pools;
 use crate::proxy::server_side::upstream::Upstream;
-use crate::proxy::telemetry::rate_limit::RateLimit;
 use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::ListenerTls;
+use crate::rate_limit::RateLimit;
 
 /// Refused clients that are sent the reason at the same time. Further ones are closed without a reply.
 static REFUSAL_REPLIES: Semaphore = Semaphore::const_new(100);

@@ -5,7 +5,6 @@ pub(super) mod history;
 pub(super) mod meter;
 pub(super) mod moment;
 pub(super) mod outcome_counters;
-pub(super) mod rate_limit;
 pub(super) mod sharded;
 pub(super) mod slowest;
 pub(super) mod spans;

@@ -107,7 +107,7 @@ impl Repairer<'_> {
             if !again || attempts == MAX_ATTEMPTS {
                 return match &*error.kind {
                     ErrorKind::Command(command) if !again && !is_passing(&error) => {
-                        Ok(DetachResult::Rejected(doc! {"errmsg": &command.message}))
+                        Ok(DetachResult::Rejected(doc! {"errmsg": &command.message, "code": command.code}))
                     }
                     _ => Err(error.into()),
                 };

@@ -72,7 +72,7 @@ pub async fn run(
 ) -> Result<RepairCounts, String> {
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
-    let result = repair(&Repairer { client, copies, rule }, dry_run, Some(Pause::default()), report).await;
+    let result = repair(&Repairer::new(client, copies, rule), dry_run, Some(Pause::default()), report).await;
     result.map_err(|stop| stop.describe(&server.observed))
 }
 

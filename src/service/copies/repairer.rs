@@ -12,6 +12,7 @@ use super::original::Original;
 use super::statements;
 use crate::document::{Kind, OwnedValue, Path, Value, Writer, document};
 use crate::patterns::copies::{Copies, CopiesEntry};
+use crate::rate_limit::{RateLimit, quoted};
 use crate::service::error_kind::is_passing_code;
 use crate::service::id::IdKey;
 use crate::service::worker::Stop;
@@ -29,9 +30,15 @@ pub(super) struct Repairer<'m> {
     pub(super) copies: &'m Copies,
     /// The rule's name, for the log.
     pub(super) rule: &'m str,
+    /// Rate limit of log lines about corrections that the server rejects.
+    pub(super) rejections: RateLimit,
 }
 
 impl<'m> Repairer<'m> {
+    pub(super) fn new(client: &'m Client, copies: &'m Copies, rule: &'m str) -> Self {
+        Self { client, copies, rule, rejections: RateLimit::default() }
+    }
+
     /// The originals with these `_id`s as they are now; with `after`, at least as of that cluster time.
     pub(super) async fn originals(
         &self,
@@ -139,9 +146,22 @@ impl Repairer<'_> {
     }
 
     pub(super) fn log_rejected(&self, entry: &CopiesEntry, error: &Reply) {
-        let text = error.get_str("errmsg").unwrap_or_default();
-        tracing::error!(rule = self.rule, "the server rejected the correction of a copy in {}: {text}", entry.into);
+        let Some(suppressed) = self.rejections.line() else { return };
+        tracing::error!(
+            rule = self.rule,
+            suppressed,
+            "the server rejected the correction of a copy in {}: {}",
+            entry.into,
+            quoted(&described(error))
+        );
     }
+}
+
+/// Returns a server's error for the log: its text, its code, and what a validator says in `errInfo`.
+fn described(error: &Reply) -> String {
+    let code = error.get("code").map(|code| format!(" (code {code})")).unwrap_or_default();
+    let details = error.get("errInfo").map(|details| format!(": {details}")).unwrap_or_default();
+    format!("{}{code}{details}", error.get_str("errmsg").unwrap_or_default())
 }
 
 /// Writes the first fields of an update command.

@@ -148,10 +148,12 @@ impl WorkerLease {
         self.change(vec![doc! {"$set": {"repaired": true}}]).await
     }
 
-    /// Removes the tokens, which have become invalid.
-    pub(super) async fn forget(&self) -> Result<(), Stop> {
-        let lost = doc! {"$set": {"lost": {"$ifNull": ["$tokens", "$lost"]}}};
-        self.change(vec![lost, doc! {"$unset": ["tokens", "repaired"]}]).await
+    /// Removes the token of a stream, which has become invalid. The other streams continue at theirs, so that no change
+    /// of another collection is missed.
+    pub(super) async fn forget(&self, stream: usize) -> Result<(), Stop> {
+        let (token, lost) = (format!("tokens.{stream}"), format!("lost.{stream}"));
+        let keep = doc! {"$set": {&lost: {"$ifNull": [format!("${token}"), format!("${lost}")]}}};
+        self.change(vec![keep, doc! {"$unset": [token.as_str(), "repaired"]}]).await
     }
 
     async fn change(&self, update: Vec<Document>) -> Result<(), Stop> {

@@ -1,7 +1,7 @@
 //! Why a worker stopped.
 
 use bson::Timestamp;
-use mongodb::error::{Error, ErrorKind};
+use mongodb::error::Error;
 
 use crate::service::observed_servers::ObservedServers;
 
@@ -10,8 +10,8 @@ use crate::service::observed_servers::ObservedServers;
 pub(in crate::service) enum Stop {
     /// Another process holds the lease.
     Lost,
-    /// The changes since the last resume token are no longer available.
-    HistoryLost(String),
+    /// The changes of a stream since its resume token are no longer available.
+    HistoryLost { stream: usize, why: String },
     /// A stream ends with its collection; later changes are available from `next` on.
     Ended { stream: usize, next: Timestamp, why: String },
     /// The deployment does not support the work: why, and what to do.
@@ -24,12 +24,7 @@ pub(in crate::service) enum Stop {
 
 impl From<Error> for Stop {
     fn from(error: Error) -> Self {
-        /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
-        const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
-        match &*error.kind {
-            ErrorKind::Command(command) if HISTORY_LOST.contains(&command.code) => Self::HistoryLost(error.to_string()),
-            _ => Self::Driver(error),
-        }
+        Self::Driver(error)
     }
 }
 
@@ -39,9 +34,10 @@ impl Stop {
         match self {
             Self::Lost => "another process holds the lease".to_owned(),
             Self::Driver(error) => observed.describe(&error),
-            Self::Failed(text) | Self::HistoryLost(text) | Self::Unsupported(text) | Self::Ended { why: text, .. } => {
-                text
-            }
+            Self::Failed(text)
+            | Self::Unsupported(text)
+            | Self::HistoryLost { why: text, .. }
+            | Self::Ended { why: text, .. } => text,
         }
     }
 }

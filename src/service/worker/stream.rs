@@ -95,7 +95,7 @@ impl CollectionStream {
         let token: Option<ResumeToken> = token
             .map(bson::deserialize_from_bson)
             .transpose()
-            .map_err(|error| Stop::HistoryLost(format!("the stored token cannot be read: {error}")))?;
+            .map_err(|error| lost(number, format!("the stored token cannot be read: {error}")))?;
         options.selection_criteria = Some(SelectionCriteria::ReadPreference(ReadPreference::Primary));
         options.start_at_operation_time = time;
         options.resume_after = token;
@@ -108,14 +108,14 @@ impl CollectionStream {
                 Err(error) => error,
             };
             if !resumes || !may_be_the_position(&error) {
-                return Err(stopped(error));
+                return Err(stopped(number, error));
             }
             attempts += 1;
             if attempts == ATTEMPTS {
                 options.start_at_operation_time = None;
                 options.resume_after = None;
                 return Err(match open(options).await {
-                    Ok(_) => Stop::HistoryLost(error.kind.to_string()),
+                    Ok(_) => lost(number, error.kind.to_string()),
                     Err(other) => other.into(),
                 });
             }
@@ -148,7 +148,7 @@ impl CollectionStream {
                     }
                 }
             }
-            .map_err(stopped)?;
+            .map_err(|error| stopped(self.number, error))?;
             match found {
                 Some(event) => {
                     let change = ChangeEvent::parse_event(&event)?;
@@ -173,7 +173,7 @@ impl CollectionStream {
                     }
                 }
                 None if !self.changes.is_alive() => {
-                    return Err(Stop::HistoryLost("the change stream has ended".to_owned()));
+                    return Err(lost(self.number, "the change stream has ended".to_owned()));
                 }
                 None if pending.changes == 0 => {
                     context.progress.processed(self.number, SystemTime::now());
@@ -267,17 +267,30 @@ pub(in crate::service) fn time_of(position: &Bson) -> Option<Timestamp> {
 /// Whether the server may have rejected the position of a stream.
 fn may_be_the_position(error: &Error) -> bool {
     let ErrorKind::Command(command) = &*error.kind else { return false };
-    let is_known = matches!(stopped(error.clone()), Stop::HistoryLost(_));
-    !is_known && !is_passing(error) && !DENIED.contains(&command.code)
+    why_lost(error).is_none() && !is_passing(error) && !DENIED.contains(&command.code)
 }
 
-fn stopped(error: Error) -> Stop {
-    match &*error.kind {
-        ErrorKind::Command(command) if command.code == TOO_LARGE => Stop::HistoryLost(format!(
-            "the server cannot report a change, because the document's _id is too large: {}",
-            error.kind
-        )),
-        _ => error.into(),
+fn lost(stream: usize, why: String) -> Stop {
+    Stop::HistoryLost { stream, why }
+}
+
+fn stopped(stream: usize, error: Error) -> Stop {
+    match why_lost(&error) {
+        Some(why) => lost(stream, why),
+        None => error.into(),
+    }
+}
+
+/// Returns why the changes since a stream's position are not available, if the error says so.
+fn why_lost(error: &Error) -> Option<String> {
+    /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
+    const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
+    let ErrorKind::Command(command) = &*error.kind else { return None };
+    match command.code {
+        TOO_LARGE => {
+            Some(format!("the server cannot report a change, because the document's _id is too large: {}", error.kind))
+        }
+        code => HISTORY_LOST.contains(&code).then(|| error.kind.to_string()),
     }
 }
 

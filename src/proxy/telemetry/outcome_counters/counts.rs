@@ -11,7 +11,7 @@ use crate::audit::{CountedEffect, ExampleText, RuleTally};
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::history::MinuteCounts;
-use crate::proxy::telemetry::rate_limit::Allowance;
+use crate::rate_limit::Allowance;
 
 /// Counters by rule.
 #[derive(Debug, Default)]

@@ -6,7 +6,7 @@ use std::time::SystemTime;
 
 use crate::engine::OutcomeKind;
 use crate::proxy::interceptor::{Interceptor, RuleLabel, WrittenRule};
-use crate::proxy::telemetry::rate_limit::{Allowance, log_has_room};
+use crate::rate_limit::{Allowance, log_has_room};
 
 /// Decisions published per second for one rule and verdict, and for all rules together.
 pub(super) const MAX_PER_VERDICT: u32 = 10;

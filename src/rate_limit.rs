@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const MAX_LENGTH: usize = 1000;
 
 /// Foreign text as a single, shortened line.
-pub(in crate::proxy) fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let mut line = one_line(text);
     shorten(&mut line, MAX_LENGTH);
     line
@@ -23,12 +23,12 @@ const MAX_BYTES_PER_SECOND: f64 = 600e3;
 const MAX_BURST: f64 = 200e3;
 
 /// Counts bytes that are written to the log.
-pub fn note_logged(bytes: usize) {
+pub(crate) fn note_logged(bytes: usize) {
     LOG_VOLUME.spend(bytes, Instant::now());
 }
 
 /// Whether lines that clients can cause at will may be written now.
-pub(in crate::proxy) fn log_has_room() -> bool {
+pub(crate) fn log_has_room() -> bool {
     LOG_VOLUME.has_room(Instant::now())
 }
 
@@ -60,7 +60,7 @@ fn left(state: Option<(Instant, f64)>, now: Instant) -> f64 {
 
 /// The rate limit of one kind of line.
 #[derive(Debug)]
-pub(in crate::proxy) struct RateLimit {
+pub(crate) struct RateLimit {
     budget: Mutex<Allowance>,
     limit: u32,
 }
@@ -73,13 +73,13 @@ impl Default for RateLimit {
 }
 
 impl RateLimit {
-    pub(in crate::proxy) const fn per_second(limit: u32) -> Self {
+    pub(crate) const fn per_second(limit: u32) -> Self {
         Self { budget: Mutex::new(Allowance { second: None, written: 0, suppressed: 0 }), limit }
     }
 
     /// `Some` if the line may be written, with the number of lines suppressed since the last one. Lines that are written
     /// once a second do not depend on the bytes of the others.
-    pub(in crate::proxy) fn line(&self) -> Option<u64> {
+    pub(crate) fn line(&self) -> Option<u64> {
         let mut budget = self.budget.lock().unwrap_or_else(PoisonError::into_inner);
         if self.limit > 1 && !log_has_room() {
             budget.add_suppressed(1);
@@ -91,7 +91,7 @@ impl RateLimit {
 
 /// The allowance within a second.
 #[derive(Debug, Clone, Default)]
-pub(in crate::proxy) struct Allowance {
+pub(crate) struct Allowance {
     second: Option<Instant>,
     written: u32,
     suppressed: u64,
@@ -99,7 +99,7 @@ pub(in crate::proxy) struct Allowance {
 
 impl Allowance {
     /// `Some` for the first `limit` calls in a second, with the number suppressed since the last one.
-    pub(in crate::proxy) fn take(&mut self, limit: u32) -> Option<u64> {
+    pub(crate) fn take(&mut self, limit: u32) -> Option<u64> {
         if self.second.is_none_or(|second| second.elapsed() >= Duration::from_secs(1)) {
             self.second = Some(Instant::now());
             self.written = 0;
@@ -113,7 +113,7 @@ impl Allowance {
     }
 
     /// Counts what was suppressed for another reason.
-    pub(in crate::proxy) fn add_suppressed(&mut self, count: u64) {
+    pub(crate) fn add_suppressed(&mut self, count: u64) {
         self.suppressed += count;
     }
 }

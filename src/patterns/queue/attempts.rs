@@ -1,0 +1,55 @@
+//! Attempt numbers that a claim can count.
+//!
+//! An attempt number is the fencing token, so each claim must change it. That is true of numbers between -2^53 and 2^53:
+//! beyond, 1 is lost in the rounding of a double. It is not true of NaN and infinities, and the server increments
+//! nothing else.
+
+use std::cmp::Ordering;
+
+use bson::{Bson, doc};
+
+use super::super::number::Bound;
+use crate::document::{Path, Value, Writer};
+use crate::patterns::stored_data::{all, value};
+
+/// Doubles between this number and its negative are exact to 1.
+const LIMIT: i64 = 1 << 53;
+
+/// Returns whether a claim of a job with this number changes the number.
+pub(super) fn is_countable(attempts: Value<'_>) -> bool {
+    Bound::Integer(-LIMIT).compare(attempts) == Some(Ordering::Greater)
+        && Bound::Integer(LIMIT).compare(attempts) == Some(Ordering::Less)
+}
+
+/// Writes the condition of a claim: the job was never claimed, or less than `max` times. Expressions compare all types:
+/// NaN is less than every other number, and each other type is less or greater than all numbers.
+pub(super) fn write_countable(w: &mut Writer<'_>, attempts: &Path, max: Option<i64>) {
+    let attempts = value(attempts);
+    w.nested("$expr", |w| {
+        w.array("$or", |a| {
+            a.nested(|w| {
+                w.array("$eq", |a| {
+                    a.nested(|w| w.string("$type", &attempts));
+                    a.string("missing");
+                });
+            });
+            a.nested(|w| {
+                w.array("$and", |a| {
+                    for (comparison, limit) in [("$gt", -LIMIT), ("$lt", max.unwrap_or(LIMIT))] {
+                        a.nested(|w| {
+                            w.array(comparison, |a| {
+                                a.string(&attempts);
+                                a.slot().integer(limit);
+                            });
+                        });
+                    }
+                });
+            });
+        });
+    });
+}
+
+/// The same for a job that has the field, without a maximum.
+pub(super) fn countable(attempts: &Path) -> Bson {
+    all(vec![doc! {"$gt": [value(attempts), -LIMIT]}.into(), doc! {"$lt": [value(attempts), LIMIT]}.into()])
+}
