@@ -12,14 +12,20 @@
 mod allowed;
 mod case;
 mod check;
+mod compare;
 mod corpus;
 mod definitions;
 mod dice;
+mod excuses;
 mod explained;
 mod follow;
 mod generate;
 mod lab;
+mod later;
+mod originals;
 mod patterns;
+mod race;
+mod reply;
 mod rules;
 mod show;
 mod shrink;
@@ -70,6 +76,8 @@ impl Run<'_> {
             let outcome = self.both_sides.run(self.collection, &stored, &step);
             let mut found = if is_aborted {
                 check::findings_after_abort(&outcome)
+            } else if outcome.is_raced {
+                check::findings_after_race(&case.rules, &step, &outcome, self.both_sides, self.collection)
             } else {
                 check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
             };
@@ -120,9 +128,9 @@ fn first_seed() -> u64 {
 }
 
 /// The sets of rules of a round.
-fn sets(seed: u64) -> Vec<Vec<rules::Rule>> {
+fn sets(seed: u64) -> Vec<rules::Set> {
     let mut dice = Dice::new(seed);
-    (0..SETS).map(|_| generate::rules(&mut dice)).collect()
+    (0..SETS).map(|_| generate::set(&mut dice)).collect()
 }
 
 fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
@@ -132,9 +140,9 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
             let lab = &lab;
             scope.spawn(move || {
                 let mut both_sides = lab.both_sides();
-                for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
+                for (index, (collection, set)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
                     let mut slow = 0;
-                    let is_kept = rules.iter().any(|rule| rule.name() == "history");
+                    let is_kept = set.rules.iter().any(|rule| rule.name() == "history");
                     let history = is_kept.then(|| Follower::start(collection));
                     let mut last = None;
                     for number in 0..CASES {
@@ -144,7 +152,7 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                             break;
                         }
                         let seed = seed * 1_000_000 + (index * CASES + number) as u64;
-                        let case = generate::case(&mut Dice::new(seed), rules);
+                        let case = generate::case(&mut Dice::new(seed), set);
                         let mut run = Run { both_sides: &mut both_sides, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
                         let found = run.case(&case);
