@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document};
+use bson::Document;
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};

@@ -55,6 +55,7 @@ pub(super) fn case(dice: &mut Dice, set: &Set) -> Case {
     for _ in 0..count {
         // Several workers claim in turn, and devices send every write twice.
         let again = steps.last().filter(|_| generator.dice.percent(25)).cloned();
+        let again = again.map(|step| Step { race: None, ..step });
         let step = again.unwrap_or_else(|| generator.step());
         if step.session.in_transaction() {
             steps.extend(generator.transaction(step));

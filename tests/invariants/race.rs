@@ -68,6 +68,6 @@ fn another_client_inserts_during_a_command() {
             doc! { "update": "raced", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } }] },
         )
     });
-    assert!(is_inserted && reply.get_i32("n") == Ok(0), "{reply}");
-    assert_eq!(client.command(PROTECTED, doc! { "count": "raced" }).get_i32("n"), Ok(1));
+    assert!(is_inserted && reply.get_i32("n").ok() == Some(0), "{reply}");
+    assert_eq!(client.command(PROTECTED, doc! { "count": "raced" }).get_i32("n").unwrap(), 1);
 }

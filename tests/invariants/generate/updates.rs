@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::values::{id, related, small_number};
+use super::super::values::{any, id, related, small_number};
 use super::Generator;
 
 impl Generator<'_> {
