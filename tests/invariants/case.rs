@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::rules::{Rule, Set};
+use super::rules::Rule;
 use super::show;
 use super::values::related;
 
@@ -56,10 +56,6 @@ pub(super) struct Case {
 }
 
 impl Case {
-    pub(super) fn set(&self) -> Set {
-        Set { rules: self.rules.clone(), unique: self.unique }
-    }
-
     /// A step as it is sent: a transaction without a further step is committed.
     pub(super) fn step(&self, index: usize) -> Step {
         let mut step = self.steps[index].clone();

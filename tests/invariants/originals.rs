@@ -210,8 +210,8 @@ fn wrong(case: &Case, outcome: &Outcome, both_sides: &mut BothSides, name: &str,
         return Some(format!("replies {reply}\n  directly {direct}"));
     }
     // A rejected statement would have deleted an original with references.
-    rejected.into_iter().find_map(|index| {
-        let earlier: Vec<usize> = case.step.remaining(&[index]).into_iter().filter(|other| *other < index).collect();
+    rejected.iter().copied().find_map(|index| {
+        let earlier: Vec<usize> = case.step.remaining(&rejected).into_iter().filter(|other| *other < index).collect();
         let mut alone = case.step.only(&earlier);
         alone.session = Session::None;
         let before = match earlier.is_empty() {

@@ -18,6 +18,9 @@ const DELAYED: [&str; 4] = ["find", "update", "findAndModify", "delete"];
 /// How often it looks whether the statement has ended without a delayed command.
 const WAIT_MILLISECONDS: i32 = 10;
 
+/// The insert ends if it waits for a transaction of the delayed command.
+const INSERT_MILLISECONDS: i32 = 30;
+
 /// A failpoint has one configuration for the whole server.
 fn alone() -> MutexGuard<'static, ()> {
     static USED: Mutex<()> = Mutex::new(());
@@ -45,7 +48,9 @@ pub(super) fn insert_during<T>(
             while !is_delayed && !has_ended.load(Ordering::Acquire) {
                 is_delayed = ok(&store.command("admin", wait.clone()));
             }
-            let insert = doc! { "insert": collection, "documents": [document.clone()] };
+            let insert = doc! {
+                "insert": collection, "documents": [document.clone()], "maxTimeMS": INSERT_MILLISECONDS,
+            };
             let is_inserted = is_delayed && store.command(PROTECTED, insert).get("n") == Some(&Bson::Int32(1));
             store.command("admin", doc! { "configureFailPoint": DELAY, "mode": "off" });
             is_inserted
