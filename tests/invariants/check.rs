@@ -117,7 +117,11 @@ fn changed_by_retry(rules: &[Rule], step: &Step, outcome: &Outcome) -> Option<Fi
     let again = outcome.again.as_ref()?;
     // A statement that a rule rejected is evaluated again, after the others of its batch.
     let is_rejected = |reply: &Document| !rejections(reply).is_empty();
-    if step.statements().len() > 1 && outcome.through.reply.as_ref().is_some_and(is_rejected) {
+    let count = step.statements().len();
+    // So is one that matched nothing, for instance because docward does not let it insert.
+    let has_idle = |reply: &Document| reply.get_i32("n").is_ok_and(|n| usize::try_from(n).is_ok_and(|n| n < count));
+    let is_again = |reply: &Document| is_rejected(reply) || has_idle(reply);
+    if count > 1 && outcome.through.reply.as_ref().is_some_and(is_again) {
         return None;
     }
     let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
