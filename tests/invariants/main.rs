@@ -93,8 +93,17 @@ impl Run<'_> {
     }
 }
 
-/// The cases of each kind of finding, with their seeds.
-type Found = BTreeMap<String, Vec<(u64, Case, Finding)>>;
+/// The cases of each kind of finding.
+type Found = BTreeMap<String, Vec<Example>>;
+
+/// A case that shows a finding.
+struct Example {
+    seed: u64,
+    case: Case,
+    finding: Finding,
+    /// How many cases ran until then.
+    cases: usize,
+}
 
 /// The findings of a run, by key; the first cases of each.
 #[derive(Default)]
@@ -111,8 +120,9 @@ impl Book {
             self.open.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        let (case, cases) = (case.clone(), self.cases.load(Ordering::Relaxed));
         let mut found = self.found.lock().unwrap();
-        found.entry(finding.key()).or_default().push((seed, case.clone(), finding));
+        found.entry(finding.key()).or_default().push(Example { seed, case, finding, cases });
     }
 }
 
@@ -179,10 +189,11 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
 fn report(found: &Found) -> String {
     let (mut report, mut known) = (String::new(), BTreeSet::new());
     let end = Instant::now() + SHRINKING;
-    for (key, cases) in found {
-        report += &format!("\n## {key} ({} times)\n", cases.len());
-        let few = cases.iter().step_by(cases.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
-        for (seed, case, finding) in few {
+    for (key, examples) in found {
+        let first = examples.iter().map(|example| example.cases).min().unwrap_or(0);
+        report += &format!("\n## {key} ({} times, first after {first} cases)\n", examples.len());
+        let few = examples.iter().step_by(examples.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
+        for Example { seed, case, finding, .. } in few {
             let (smaller, finding) = shrink::smaller(case, finding);
             if known.insert(shrink::signature(&smaller, &finding)) {
                 report += &format!("\n  seed {seed}\n  {}\n{smaller}", finding.what);
