@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Statement;
+use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{put, reachable, small_number};
@@ -106,6 +106,10 @@ impl Promise for Limits {
             filter.insert(format!("{array}.{position}"), doc! { "$exists": false });
         }
         Some((filter, change))
+    }
+
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Update && (self.document.is_some() || statement.touches(self.array))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
