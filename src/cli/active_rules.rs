@@ -10,7 +10,8 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwap;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
-use super::mode::{ModeChange, ModeResult, require_rule, shown_time};
+use super::connection::find_rule;
+use super::mode::{ModeChange, ModeResult, shown_time};
 use crate::rules::{ModeOverride, ModeOverrides, RuleSet};
 use crate::service::{MongoService, modes};
 
@@ -115,7 +116,7 @@ impl ActiveRules {
     /// A message for the user: there is no such rule or override, or the rules would contradict each other.
     pub(super) async fn change(self: Arc<Self>, change: ModeChange) -> Result<ModeResult, String> {
         let rules = self.current.load_full();
-        require_rule(&rules, &change.rule)?;
+        find_rule(&rules, &change.rule)?;
         if let Some(wanted) = &change.wanted {
             let until = milliseconds(SystemTime::now() + wanted.length);
             let local = wanted.to_override(until, false);
@@ -160,7 +161,14 @@ impl ActiveRules {
     async fn load_overrides(&self) -> Result<(), String> {
         let Some(service) = &self.service else { return Ok(()) };
         let changes = self.lock().changes;
-        let read = timeout(READ_TIMEOUT, modes::load_overrides(service)).await;
+        // The driver would search longer for a server, and the listeners open after the first read.
+        let read = async {
+            tokio::select! {
+                found = modes::load_overrides(service) => found,
+                reason = service.is_down() => Err(reason),
+            }
+        };
+        let read = timeout(READ_TIMEOUT, read).await;
         let shared = read.unwrap_or_else(|_| Err("the server did not answer in time".to_owned()))?;
         let mut overrides = self.lock();
         if overrides.changes == changes {

@@ -3,6 +3,7 @@
 //! every command that can reach its collections.
 
 mod coverage;
+mod named_files;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -22,7 +23,6 @@ use crate::config::{Code, Diagnostic, Report, SettingsErrors};
 use crate::document::Document;
 use crate::engine::incompatible_rules;
 use crate::patterns::Backfill;
-use crate::proxy::ListenerTls;
 use crate::rules::RuleSet;
 use crate::service::ConnectionString;
 use crate::service::data;
@@ -96,14 +96,11 @@ struct Findings {
 }
 
 impl Findings {
-    /// Reads the configuration file and loads its certificates. Of a file with mistakes only the paths of rules are used.
+    /// Reads the configuration file, its certificates and its token. Of a file with mistakes only the paths of rules are
+    /// used.
     fn settings(&mut self, config: Option<&Path>) -> ConfigFile {
-        match config.map(ConfigFile::read_in_part).transpose() {
-            Ok(settings) => {
-                let settings = settings.unwrap_or_default();
-                self.failed |= !(certificates_load(&settings) & admin_is_safe(&settings));
-                settings
-            }
+        match config.map(|path| ConfigFile::read_in_part(path, named_files::check)).transpose() {
+            Ok(settings) => settings.unwrap_or_default(),
             Err(SettingsErrors { report, partial }) => {
                 (self.failed, self.config_failed) = (true, true);
                 self.reports.push(report);
@@ -206,21 +203,4 @@ fn id_text(id: &bson::Bson) -> String {
     let Ok(bytes) = bson::RawDocumentBuf::try_from(&bson::doc! {"_id": id}) else { return id.to_string() };
     let parsed = Document::parse(bytes.as_bytes()).ok().and_then(|document| document.get("_id"));
     parsed.map_or_else(|| id.to_string(), value_text)
-}
-
-/// Whether the certificates load; prints the error, which names the file.
-fn certificates_load(config: &ConfigFile) -> bool {
-    let loaded = config.tls.clone().files().and_then(|files| Ok(files.map(ListenerTls::load).transpose()?));
-    if let Err(error) = &loaded {
-        logging::print_error(&format!("docward: tls: {error:#}\n"));
-    }
-    loaded.is_ok()
-}
-
-fn admin_is_safe(config: &ConfigFile) -> bool {
-    let settings = config.admin.settings();
-    if let Err(error) = &settings {
-        logging::print_error(&format!("docward: admin: {error:#}\n"));
-    }
-    settings.is_ok()
 }

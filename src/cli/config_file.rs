@@ -106,16 +106,23 @@ impl ConfigFile {
     /// # Errors
     /// Every mistake in the file, with its location.
     pub(super) fn read_file(path: &Path) -> Result<Self, Report> {
-        Self::read_in_part(path).map_err(|errors| errors.report)
+        Self::read_in_part(path, |_, _| {}).map_err(|errors| errors.report)
     }
 
-    /// Reads the file at `path` as `read_file` does.
+    /// Reads the file at `path` as `read_file` does. `check` may report further mistakes.
     ///
     /// # Errors
     /// Every mistake in the file, and what could be read in spite of them.
-    pub(super) fn read_in_part(path: &Path) -> Result<Self, SettingsErrors<Self>> {
+    pub(super) fn read_in_part(
+        path: &Path,
+        check: impl FnOnce(&Self, &mut MapReader<'_, '_, '_>),
+    ) -> Result<Self, SettingsErrors<Self>> {
         let folder = path.parent().unwrap_or(Path::new(""));
-        read_settings(path, &PUBLIC_KEYS, |reader| Self::from_reader(reader, folder))
+        read_settings(path, &PUBLIC_KEYS, |reader| {
+            let file = Self::from_reader(reader, folder);
+            check(&file, reader);
+            file
+        })
     }
 
     pub(super) fn upstream(&self) -> ConnectionString {
@@ -125,13 +132,16 @@ impl ConfigFile {
     /// docward's own client for the deployment; it connects on first use.
     ///
     /// # Errors
-    /// A message for the user: what is wrong with the connection string.
+    /// A message for the user: what is wrong with the connection string, as far as the servers answer.
     pub(super) async fn connect(&self) -> Result<MongoService> {
-        match &self.service {
-            Some(uri) => MongoService::parse(uri, self.resolver).await.context("--service"),
-            None => {
-                MongoService::parse_without_credentials(&self.upstream(), self.resolver).await.context("--upstream")
-            }
+        let (flag, parsed) = match &self.service {
+            Some(uri) => ("--service", MongoService::parse(uri, self.resolver).await),
+            None => ("--upstream", MongoService::parse_without_credentials(&self.upstream(), self.resolver).await),
+        };
+        let service = parsed.context(flag)?;
+        match service.other_set().await {
+            Some(other) => bail!("{flag}: {other}"),
+            None => Ok(service),
         }
     }
 
@@ -186,7 +196,11 @@ impl AdminKeys {
     }
 }
 
-fn read_token(path: &Path) -> Result<Secret> {
+/// Reads the token of the admin address.
+///
+/// # Errors
+/// A message for the user.
+pub(super) fn read_token(path: &Path) -> Result<Secret> {
     let flag = || format!("--admin-token-file {}", path.display());
     let bytes = read_file(path, MAX_TOKEN_FILE).with_context(flag)?;
     values::token(String::from_utf8_lossy(&bytes).trim()).map_err(anyhow::Error::msg).with_context(flag)

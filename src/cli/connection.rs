@@ -17,6 +17,7 @@ use crate::rules::RuleId;
 use crate::rules::{Rule, RuleSet};
 use crate::service::connection::ConnectionError;
 use crate::service::{ConnectionString, MongoService};
+use crate::suggest;
 
 /// The command line.
 #[derive(Debug, Clone, Args)]
@@ -155,14 +156,27 @@ impl ConnectionOptions {
         dry_run: bool,
         work: impl AsyncFnOnce(OneRuleInput) -> ExitCode,
     ) -> ExitCode {
-        self.run(async |rules, service| {
-            let found = rules.rules().iter().find(|rule| rule.name.value == name).map(|rule| rule.id);
-            match found {
-                Some(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
-                None => fail(&format!("{typed}: no rule in --rules has this name"), EXIT_USAGE),
-            }
+        self.run(async |rules, service| match find_rule(&rules, name) {
+            Ok(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
+            Err(text) => fail(&format!("{typed}: {text}"), EXIT_USAGE),
         })
     }
+}
+
+/// Returns the rule of this name.
+///
+/// # Errors
+/// A message for the user: there is no such rule, or there are no rules.
+pub(super) fn find_rule(rules: &RuleSet, name: &str) -> Result<RuleId, String> {
+    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
+    if let Some(rule) = rules.rules().iter().find(|rule| rule.name.value == name) {
+        return Ok(rule.id);
+    }
+    if rules.rules().is_empty() {
+        return Err(format!("no rule is named `{name}`: name rule files with --rules (rules: in docward.yaml)"));
+    }
+    let near = suggest::nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
+    Err(format!("no loaded rule is named `{name}`{near}"))
 }
 
 impl OneRuleInput {

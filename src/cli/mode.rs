@@ -16,13 +16,12 @@ use tokio::runtime::Builder;
 
 use super::admin_client::{self, AdminRequest, HttpReply};
 use super::config_file::{AdminKeys, ConfigFile};
-use super::connection::{ConnectionOptions, exit_code};
+use super::connection::{ConnectionOptions, exit_code, find_rule};
 use super::output::print;
 use super::{EXIT_USAGE, fail, load_rules, logging, values};
 use crate::admin::{ModeRequest, Settings};
 use crate::rules::{Mode, ModeOverride, RuleSet};
 use crate::service::{MongoService, modes};
-use crate::suggest;
 
 /// The longest override; for a longer time, the rule file is the right place.
 const LONGEST: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -262,10 +261,7 @@ async fn change(service: &MongoService, rules: &RuleSet, request: ModeRequest) -
             false => Err(format!("the mode of `{}` is not overridden", change.rule)),
         };
     };
-    if rules.rules().is_empty() {
-        return Err("the rule's name cannot be checked: give the rules with --rules or --config".to_owned());
-    }
-    require_rule(rules, &change.rule)?;
+    find_rule(rules, &change.rule)?;
     let mut all = modes::load_overrides(service).await?;
     all.insert(change.rule.clone(), Arc::new(wanted.to_override(u64::MAX, true)));
     rules.with_overrides(&all).map_err(|report| report.render(false))?;
@@ -324,17 +320,6 @@ fn file_mode(rules: &RuleSet, name: &str) -> &'static str {
 fn user_and_host() -> String {
     let user = std::env::var("USER").or_else(|_| std::env::var("LOGNAME")).unwrap_or_else(|_| "unknown".to_owned());
     format!("{user}@{}", rustix::system::uname().nodename().to_string_lossy())
-}
-
-/// # Errors
-/// A message for the user.
-pub(super) fn require_rule(rules: &RuleSet, name: &str) -> Result<(), String> {
-    let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
-    if names().any(|rule| rule == name) {
-        return Ok(());
-    }
-    let near = suggest::nearest(name, names()).map(|near| format!("; did you mean `{near}`?")).unwrap_or_default();
-    Err(format!("no loaded rule is named `{name}`{near}"))
 }
 
 /// `2026-11-23T15:04:05.000Z`

@@ -115,16 +115,28 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
     let survey = ActionReader::open(&arguments.files, HashMap::new()).await?.survey().await?;
     let total = survey.recorded().commands;
     if total == 0 {
-        return Err(ReplayFailure::Usage("the files contain no command that can be replayed".to_owned()));
+        let files: Vec<String> = arguments.files.iter().map(|file| file.display().to_string()).collect();
+        return Err(ReplayFailure::Usage(format!("{}: no command in it can be replayed", files.join(", "))));
     }
     let uris = [("--to", Some(&arguments.to)), ("--compare", arguments.compare.as_ref())];
-    let mut players = Vec::new();
+    let (mut players, mut data) = (Vec::new(), Vec::new());
     for (flag, uri) in uris {
         let Some(uri) = uri else { continue };
         let target = ReplayTarget::parse(uri, arguments.resolver).await.context(flag)?;
         check_deployment(flag, &target, survey.servers(), arguments.allow_same_deployment).await?;
+        if arguments.compare.is_some() {
+            data.push(target.data_id().await.context(flag)?);
+        }
         let pace = Pace { speed: arguments.speed, connections: arguments.connections };
         players.push(Player::start(target, pace, arguments.compare.is_some()).await.context(flag)?);
+    }
+    if let [one, other] = data.as_slice()
+        && one == other
+    {
+        return Err(ReplayFailure::Usage(
+            "--to and --compare are the same deployment, and each target needs data of its own: give --compare a copy"
+                .to_owned(),
+        ));
     }
     announce(arguments, &survey, &players);
     let mut replay = Replay::open(arguments, players, &survey).await?;
@@ -135,13 +147,17 @@ async fn replay(arguments: &Arguments) -> Result<ReplayReport, ReplayFailure> {
     Ok(replay.finish(arguments, stopped, &survey).await?)
 }
 
-/// Returns an error if the target is the deployment that was recorded: a replay writes.
+/// Returns an error if the target is not the replica set that its connection string names, or is the deployment that was
+/// recorded: a replay writes.
 async fn check_deployment(
     flag: &str,
     target: &ReplayTarget,
     recorded: &[String],
     allowed: bool,
 ) -> Result<(), ReplayFailure> {
+    if let Some(other) = target.other_set().await {
+        return Err(ReplayFailure::Usage(format!("{flag}: {other}")));
+    }
     let names: BTreeSet<String> = target.identity().await.context(flag.to_owned())?;
     match recorded.iter().find(|server| names.contains(*server)) {
         Some(_) if !allowed => Err(ReplayFailure::Usage(format!(

@@ -9,10 +9,10 @@ pub(super) mod entries;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use self::entries::{FileKind, TrafficEntries};
+use self::entries::{CaptureDamage, FileKind, TrafficEntries};
 use crate::audit::capture::CaptureReader;
 use crate::audit::log::LogReader;
 use crate::audit::report::TrafficFile;
@@ -37,18 +37,26 @@ struct EntryBatch {
     source: usize,
     kind: FileKind,
     bytes: Vec<u8>,
+    /// Where each entry begins in the decompressed file.
+    positions: Vec<u64>,
 }
 
-/// For each file, the number of unreadable entries and the error of the first one.
-type Faults = Vec<(u64, Option<String>)>;
+/// What was read of the entries of one file.
+#[derive(Debug, Clone, Default)]
+struct EntryCounts {
+    readable: u64,
+    unreadable: u64,
+    /// The error of the first unreadable one.
+    first: Option<String>,
+}
 
 /// Reads the files with the consumer; returns the consumer and the files' properties.
 ///
 /// # Errors
-/// A file cannot be opened or read, or its kind is unknown.
+/// A file cannot be opened or read, its kind is unknown, or nothing in it can be read.
 pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> Result<(W, Vec<TrafficFile>)> {
     let progress = progress(files)?;
-    let (consumer, faults, mut sources) = std::thread::scope(|scope| {
+    let (consumer, counts, mut sources) = std::thread::scope(|scope| {
         let (queue, batches) = sync_channel(QUEUE);
         let running = scope.spawn(move || work(consumer, &batches, files.len()));
         let read: Result<Vec<TrafficFile>> = files
@@ -61,12 +69,15 @@ pub(super) fn read_files<W: TrafficConsumer>(files: &[PathBuf], consumer: W) -> 
         drop(queue);
         let done = running.join();
         let sources = read?;
-        let (consumer, faults) = done.ok().context("the worker thread failed; its error is above")?;
-        anyhow::Ok((consumer, faults, sources))
+        let (consumer, counts) = done.ok().context("the worker thread failed; its error is above")?;
+        anyhow::Ok((consumer, counts, sources))
     })?;
     progress.finish_and_clear();
-    for (source, (count, first)) in sources.iter_mut().zip(faults) {
-        source.unreadable += count;
+    for (source, EntryCounts { readable, unreadable, first }) in sources.iter_mut().zip(counts) {
+        if let (0, Some(first)) = (readable, &first) {
+            bail!("{}: no entry can be read; {first}", source.name);
+        }
+        source.unreadable += unreadable;
         source.note = source.note.take().or(first);
     }
     Ok((consumer, sources))
@@ -92,31 +103,35 @@ fn read_file(
 ) -> Result<TrafficFile> {
     let entries = TrafficEntries::open(path, |file| Box::new(progress.wrap_read(file)))?;
     let kind = entries.kind;
-    let mut batch = Vec::new();
-    let send = |bytes: &mut Vec<u8>| {
-        let bytes = std::mem::take(bytes);
-        queue.send(EntryBatch { source, kind, bytes }).ok().context("the worker thread failed")
+    let (mut batch, mut positions) = (Vec::new(), Vec::new());
+    let send = |bytes: &mut Vec<u8>, positions: &mut Vec<u64>| {
+        let (bytes, positions) = (std::mem::take(bytes), std::mem::take(positions));
+        queue.send(EntryBatch { source, kind, bytes, positions }).ok().context("the worker thread failed")
     };
     let mut found = entries.describe(path)?;
-    let read = entries.read_all(&mut |_, entry| {
+    let read = entries.read_all(&mut |position, entry| {
         if kind == FileKind::Log && memchr::memmem::find(entry, b"\"Slow query\"").is_none() {
             return Ok(());
         }
+        positions.push(position);
         batch.extend_from_slice(entry);
         if kind != FileKind::Capture {
             batch.push(b'\n');
         }
-        if batch.len() >= BATCH { send(&mut batch) } else { Ok(()) }
+        if batch.len() >= BATCH { send(&mut batch, &mut positions) } else { Ok(()) }
     })?;
-    send(&mut batch)?;
+    send(&mut batch, &mut positions)?;
     found.unreadable = read.too_long;
-    found.note = read.flaw.map(|flaw| flaw.to_string());
+    match read.flaw {
+        Some(damage @ CaptureDamage::Damaged { .. }) => bail!("{damage}"),
+        cut => found.note = cut.map(|cut| cut.to_string()),
+    }
     Ok(found)
 }
 
 /// Runs the consumer until the traffic ends.
-fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Faults) {
-    let mut faults: Faults = vec![(0, None); sources];
+fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sources: usize) -> (W, Vec<EntryCounts>) {
+    let mut counts = vec![EntryCounts::default(); sources];
     let (mut logs, mut captures) = (LogReader::default(), CaptureReader::default());
     let mut current = None;
     let mut out = Vec::new();
@@ -126,40 +141,39 @@ fn work<W: TrafficConsumer>(mut consumer: W, batches: &Receiver<EntryBatch>, sou
             captures.finish(&mut out);
             current = Some(batch.source);
         }
-        let mut fault = |unreadable: Unreadable| {
-            if let Some((count, first)) = faults.get_mut(batch.source) {
-                *count += 1;
-                first.get_or_insert(unreadable.0);
-            }
-        };
+        let Some(counts) = counts.get_mut(batch.source) else { continue };
         let mut rest = batch.bytes.as_slice();
-        while !rest.is_empty() {
+        for position in batch.positions {
             let (entry, after) = split(rest, batch.kind);
             rest = after;
             let wanted =
                 |namespace: Namespace<'_>, class, command: &[u8]| consumer.is_relevant(namespace, class, command);
             let read = match batch.kind {
                 FileKind::Log => logs.parse_line(entry, &wanted, &mut out),
-                FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut out),
+                FileKind::Profile => profile::parse_line(entry, &wanted, &mut out),
                 FileKind::Capture => captures.parse_record(entry, &wanted, &mut out),
             };
-            read.err().into_iter().for_each(&mut fault);
+            match read {
+                Ok(()) => counts.readable += 1,
+                Err(Unreadable(reason)) => {
+                    counts.unreadable += 1;
+                    counts.first.get_or_insert_with(|| format!("the entry at byte {position}: {reason}"));
+                }
+            }
             out.drain(..).for_each(|recorded| consumer.take(&recorded));
         }
     }
     logs.finish(&mut out);
     captures.finish(&mut out);
     out.iter().for_each(|recorded| consumer.take(recorded));
-    (consumer, faults)
+    (consumer, counts)
 }
 
 /// The first entry of a batch, and the rest.
 fn split(batch: &[u8], kind: FileKind) -> (&[u8], &[u8]) {
     let end = match kind {
         FileKind::Capture => batch.first_chunk().map_or(batch.len(), |bytes| u32::from_le_bytes(*bytes) as usize),
-        FileKind::Log | FileKind::Profile | FileKind::Empty => {
-            memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1)
-        }
+        FileKind::Log | FileKind::Profile => memchr::memchr(b'\n', batch).map_or(batch.len(), |end| end + 1),
     };
     batch.split_at(end.clamp(1, batch.len()))
 }

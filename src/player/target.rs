@@ -38,6 +38,9 @@ pub struct ReplayTarget {
 /// What a server replied to the hello of a connection.
 struct TargetHello {
     is_writable: bool,
+    is_mongos: bool,
+    /// The id of its process; `None` before MongoDB 4.4.
+    process: Option<String>,
     /// Other servers of its replica set, the primary first.
     others: Vec<Address>,
 }
@@ -66,6 +69,27 @@ impl ReplayTarget {
     /// # Errors
     /// [`TargetError`]: no such server can be reached, or the login failed.
     pub async fn connect(&self, app: Option<&str>) -> Result<PlayerConnection, TargetError> {
+        self.find_primary(app).await.map(|(connection, ..)| connection)
+    }
+
+    /// Describes a server of the connection string that is not a member of the replica set that it names; `None` if all
+    /// are, as far as they answer.
+    pub async fn other_set(&self) -> Option<String> {
+        self.upstream.other_set().await
+    }
+
+    /// Returns what is the same for all targets whose data are the same: the id of the sharded cluster, or of the process of
+    /// the primary or standalone server, even behind a proxy; its address if it is too old to have one.
+    ///
+    /// # Errors
+    /// As [`Self::connect`].
+    pub async fn data_id(&self) -> Result<String, TargetError> {
+        let (mut connection, hello_reply, address) = self.find_primary(None).await?;
+        let cluster = if hello_reply.is_mongos { cluster_id(&mut connection).await? } else { None };
+        Ok(cluster.or(hello_reply.process).unwrap_or_else(|| address.to_string()))
+    }
+
+    async fn find_primary(&self, app: Option<&str>) -> Result<(PlayerConnection, TargetHello, Address), TargetError> {
         let known = self.primary.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut waiting: Vec<Address> = known.into_iter().chain(self.upstream.seeds.iter().cloned()).rev().collect();
         let mut tried: Vec<Address> = Vec::new();
@@ -77,8 +101,8 @@ impl ReplayTarget {
             tried.push(address.clone());
             match self.open(&address, app).await {
                 Ok((connection, hello_reply)) if hello_reply.is_writable || self.upstream.direct => {
-                    *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(address);
-                    return Ok(connection);
+                    *self.primary.lock().unwrap_or_else(PoisonError::into_inner) = Some(address.clone());
+                    return Ok((connection, hello_reply, address));
                 }
                 Ok((_, hello_reply)) => waiting.extend(hello_reply.others.into_iter().rev()),
                 Err(TargetError::Io(error)) => failure = failure.or(Some(TargetError::Server(address, error))),
@@ -113,9 +137,7 @@ impl ReplayTarget {
         let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
         let mut names: BTreeSet<String> = members(reply.body).map(str::to_owned).collect();
         names.insert(address.to_string());
-        let version = reply.body.get("topologyVersion").and_then(Value::as_document);
-        let process = version.and_then(|version| version.get("processId")).filter(|id| id.kind == Kind::ObjectId);
-        names.extend(process.map(|id| id.bytes.iter().map(|byte| format!("{byte:02x}")).collect()));
+        names.extend(process(reply.body));
         Ok(names)
     }
 
@@ -156,8 +178,32 @@ impl TargetHello {
         let is_writable = reply.body.get("isWritablePrimary").and_then(Value::as_bool) == Some(true);
         let primary = reply.body.get("primary").and_then(Value::as_str);
         let others = primary.into_iter().chain(members(reply.body)).filter_map(Address::parse).collect();
-        Self { is_writable, others }
+        let is_mongos = reply.body.get("msg").and_then(Value::as_str) == Some("isdbgrid");
+        Self { is_writable, is_mongos, process: process(reply.body), others }
     }
+}
+
+/// The id of the process in a reply to hello.
+fn process(hello: Document<'_>) -> Option<String> {
+    let version = hello.get("topologyVersion").and_then(Value::as_document)?;
+    version.get("processId").and_then(object_id)
+}
+
+fn object_id(id: Value<'_>) -> Option<String> {
+    (id.kind == Kind::ObjectId).then(|| id.bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The id of a sharded cluster; `None` if the user may not read it.
+async fn cluster_id(connection: &mut PlayerConnection) -> io::Result<Option<String>> {
+    let reply = connection.command("config", |w| {
+        w.string("find", "version");
+        w.int32("limit", 1);
+    });
+    let reply = reply.await?;
+    let reply = Reply::parse(&reply).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+    let batch = reply.body.get("cursor").and_then(Value::as_document).and_then(|cursor| cursor.get("firstBatch"));
+    let version = batch.and_then(Value::as_array).and_then(|batch| batch.values().next()).and_then(Value::as_document);
+    Ok(version.and_then(|version| version.get("clusterId")).and_then(object_id))
 }
 
 /// The names of the members of a replica set in a reply to hello.

@@ -163,7 +163,7 @@ fn needs(rule: &Rule) -> impl Iterator<Item = NeededPrivilege<'_>> {
 }
 
 fn classify(server: &ServiceClient, error: &Error, first: &NeededPrivilege<'_>) -> ServiceAccess {
-    let text = server.describe(error);
+    let text = server.observed.describe(error);
     match &*error.kind {
         ErrorKind::Authentication { .. } => ServiceAccess::Refused(format!(
             "docward's own user (--service) cannot log in, but rule '{}' needs it: {text}",

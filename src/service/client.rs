@@ -7,7 +7,7 @@ use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, Tls};
 
-use super::error_kind::is_passing;
+use super::error_kind::{denied, is_passing, is_unauthorized};
 use super::observed_servers::ObservedServers;
 use crate::engine::lookup::LookupError;
 
@@ -21,12 +21,24 @@ pub(super) struct ServiceClient {
 
 impl ServiceClient {
     pub(super) fn new(options: ClientOptions) -> Self {
-        Self { options, observed: Arc::default(), client: Mutex::default() }
+        let observed = Arc::new(ObservedServers::new(options.repl_set_name.clone()));
+        Self { options, observed, client: Mutex::default() }
     }
 
     /// Returns when no server of the connection string can be reached.
     pub(super) async fn is_down(&self) {
         self.observed.are_down(&self.options.hosts).await;
+    }
+
+    /// `replicaSet=` of the connection string.
+    pub(super) fn replica_set(&self) -> Option<&str> {
+        self.options.repl_set_name.as_deref()
+    }
+
+    /// Describes the first server that answers if it is a member of another replica set; `None` if the driver can use
+    /// it, or if no server can be reached.
+    pub(super) async fn first_set(&self, observed: &ObservedServers) -> Option<String> {
+        observed.first_set(&self.options.hosts).await
     }
 
     pub(super) fn tls(&self) -> &Option<Tls> {
@@ -50,8 +62,8 @@ impl ServiceClient {
     pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
         let mut options = self.options.clone();
         options.compressors = None;
-        // A shared list would be removed when this client closes its monitors.
-        let observed = Arc::<ObservedServers>::default();
+        // Shared observations would be removed when this client closes its monitors.
+        let observed = Arc::new(ObservedServers::new(self.options.repl_set_name.clone()));
         Ok((self.open(options, observed.clone())?, observed))
     }
 
@@ -60,9 +72,23 @@ impl ServiceClient {
         Client::with_options(options).map_err(|error| self.classify(&error, "docward's own connection"))
     }
 
-    /// The text of an error for an operator.
+    /// The text of an error for an operator. If docward's own user cannot log in or lacks a privilege, it names the flag.
     pub(super) fn describe(&self, error: &Error) -> String {
-        self.observed.describe(error)
+        let text = self.observed.describe(error);
+        match &*error.kind {
+            ErrorKind::Authentication { .. } => format!("docward's own user (--service) cannot log in: {text}"),
+            _ if !is_unauthorized(error) => text,
+            _ if self.options.credential.is_none() => "the server requires a login: give docward's own user with \
+                                                       --service (service: in docward.yaml)"
+                .to_owned(),
+            _ => match denied(error) {
+                Some(privilege) => format!(
+                    "docward's own user (--service) lacks the privilege {privilege}; grant it with a role, see \
+                     docs/tls.md"
+                ),
+                None => format!("docward's own user (--service) lacks a privilege: {text}"),
+            },
+        }
     }
 
     /// Classifies an error by whether a retry can help.

@@ -64,7 +64,7 @@ impl ConnectionString {
             Ok(()) => Ok(Self(Secret::new(text))),
             // The driver's errors quote the string, so it is parsed again without secrets for the message.
             Err(_) => Err(match blank::without_secrets(text) {
-                Err(reason) => ConnectionError::Invalid(reason.to_owned()),
+                Err(reason) => ConnectionError::Invalid(reason),
                 Ok(blank) => {
                     read(&blank).err().unwrap_or_else(|| ConnectionError::Invalid(blank::MALFORMED.to_owned()))
                 }
@@ -143,7 +143,7 @@ pub async fn options(uri: &ConnectionString, resolver: Option<SocketAddr>) -> Re
 /// Why the driver rejects `plain`, as reported for the same string without secrets.
 async fn rejection(plain: &str) -> ConnectionError {
     match blank::without_secrets(plain) {
-        Err(reason) => ConnectionError::Invalid(reason.to_owned()),
+        Err(reason) => ConnectionError::Invalid(reason),
         Ok(blank) => match ClientOptions::parse(blank).await {
             Err(error) => invalid(&error),
             Ok(_) => ConnectionError::Invalid(blank::MALFORMED.to_owned()),
@@ -205,7 +205,9 @@ mod tests {
         for (uri, expected) in [
             ("mongodb://u:p@h/?bogus=1", "bogus"),
             ("h:1", "it must begin with mongodb:// or mongodb+srv://"),
-            ("mongodb://u:p@h:x/", "its hosts cannot be read"),
+            ("mongodb://u:p@h:x/", "its host cannot be read"),
+            ("mongodb://u:p@a:1,h:x/", "host 2 of 2 cannot be read"),
+            ("mongodb://a:1,h:70000/", "host 2 of 2 cannot be read"),
             ("mongodb://u:p%@h/", "percent-encode special characters: @ as %40"),
             ("mongodb://u:p@q@h/", "percent-encode special characters: @ as %40"),
             ("mongodb://h/?tls=maybe", "tls"),

@@ -19,7 +19,7 @@ use mongodb::options::{ReadPreference, SelectionCriteria};
 use super::MongoService;
 use super::client::ServiceClient;
 use super::copies::repair::{self, RepairEvent};
-use super::listing::{CollectionName, applying, first_batch, listing_error};
+use super::listing::{CollectionName, applying, first_batch};
 use super::pattern_work::PatternWork;
 use super::pause::Pause;
 use crate::command::Namespace;
@@ -108,8 +108,7 @@ fn checks_of(rule: &Rule, (database, collection): &CollectionName) -> Vec<DataCh
 }
 
 fn failed(server: &ServiceClient, error: &Error, (database, collection): &CollectionName) -> String {
-    let what = format!("`{database}.{collection}`");
-    format!("{what}: {}", listing_error(server, error, &what))
+    format!("`{database}.{collection}`: {}", server.describe(error))
 }
 
 /// Evaluates all checks on one collection.

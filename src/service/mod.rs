@@ -23,6 +23,7 @@ mod pattern_work;
 mod pause;
 pub mod requirements;
 mod reservations;
+pub mod set_name;
 mod srv;
 pub mod timestamps;
 pub mod worker;

@@ -91,6 +91,12 @@ impl MongoService {
         self.server.forget_client();
     }
 
+    /// Waits until no server of the connection string can be reached; returns why.
+    pub async fn is_down(&self) -> String {
+        self.server.is_down().await;
+        self.server.observed.unreachable().unwrap_or_default()
+    }
+
     /// Where background workers show their state.
     pub(super) fn progress(&self) -> &Arc<WorkersShown> {
         &self.workers

@@ -10,6 +10,7 @@ use mongodb::event::sdam::SdamEvent;
 use mongodb::options::ServerAddress;
 use tokio::sync::Notify;
 
+use super::set_name::other_set;
 use crate::text::io_reason;
 
 /// The oldest release that the driver can use: MongoDB 4.4.
@@ -18,6 +19,10 @@ const OLDEST_WIRE_VERSION: i64 = 9;
 /// The last result of each monitor, by address.
 #[derive(Debug, Default)]
 pub(super) struct ObservedServers {
+    /// `replicaSet=` of the connection string.
+    replica_set: Option<String>,
+    /// Describes the last server that answered, if it is a member of another replica set. The driver removes it.
+    other_set: Mutex<Option<String>>,
     servers: Mutex<BTreeMap<String, Result<Capabilities, String>>>,
     changed: Notify,
 }
@@ -31,6 +36,10 @@ pub(super) struct Capabilities {
 }
 
 impl ObservedServers {
+    pub(super) fn new(replica_set: Option<String>) -> Self {
+        Self { replica_set, ..Self::default() }
+    }
+
     /// Takes an event of the driver's monitors.
     pub(super) fn observe(&self, event: SdamEvent) {
         match event {
@@ -39,8 +48,11 @@ impl ObservedServers {
                 self.changed.notify_waiters();
             }
             SdamEvent::ServerHeartbeatSucceeded(event) => {
-                let seen = Capabilities::from_hello(&event.reply);
-                self.servers().insert(event.server_address.to_string(), Ok(seen));
+                let address = event.server_address.to_string();
+                *self.other_set.lock().unwrap_or_else(PoisonError::into_inner) =
+                    self.replica_set.as_deref().and_then(|wanted| other_set(wanted, &address, set_of(&event.reply)));
+                self.servers().insert(address, Ok(Capabilities::from_hello(&event.reply)));
+                self.changed.notify_waiters();
             }
             SdamEvent::ServerClosed(event) => _ = self.servers().remove(&event.address.to_string()),
             _ => {}
@@ -58,6 +70,29 @@ impl ObservedServers {
             }
             changed.await;
         }
+    }
+
+    /// Waits for the first server that answers: describes it if it is a member of another replica set, and returns `None` if
+    /// it is not. Also returns `None` when the last check of each of the `seeds` has failed.
+    pub(super) async fn first_set(&self, seeds: &[ServerAddress]) -> Option<String> {
+        let answered = async {
+            loop {
+                let changed = self.changed.notified();
+                let other = self.other_set();
+                if other.is_some() || self.least().is_some() {
+                    return other;
+                }
+                changed.await;
+            }
+        };
+        tokio::select! {
+            other = answered => other,
+            () = self.are_down(seeds) => None,
+        }
+    }
+
+    fn other_set(&self) -> Option<String> {
+        self.other_set.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The servers that cannot be reached and why; `None` if all can be, as far as is known.
@@ -86,7 +121,10 @@ impl ObservedServers {
             Some(Capabilities { wire_version, .. }) => format!(
                 "docward's own connection needs MongoDB 4.4 or later; the server's maxWireVersion is {wire_version}"
             ),
-            None => self.unreachable().unwrap_or_else(|| "no server can be used; is there a primary?".to_owned()),
+            None => {
+                let unusable = || "no server can be used; is there a primary?".to_owned();
+                self.other_set().or_else(|| self.unreachable()).unwrap_or_else(unusable)
+            }
         }
     }
 
@@ -102,6 +140,12 @@ impl Capabilities {
             is_set: hello.contains_key("setName") || hello.get_str("msg").is_ok_and(|text| text == "isdbgrid"),
         }
     }
+}
+
+/// The replica set in a reply to hello; empty for a member that has no configuration yet.
+fn set_of(hello: &Document) -> Option<&str> {
+    let is_without_configuration = hello.get_bool("isreplicaset").unwrap_or(false);
+    if is_without_configuration { Some("") } else { hello.get_str("setName").ok() }
 }
 
 fn reason(error: &Error) -> String {

@@ -171,7 +171,7 @@ impl ElectedWorker {
                 }
                 Stop::Unsupported(why) => (UNSUPPORTED_RETRY, format!("{}: {why}", words.undone)),
                 stop @ (Stop::Driver(_) | Stop::Failed(_)) => {
-                    let text = stop.describe(&self.server.observed);
+                    let text = stop.describe(&self.server);
                     (ERROR_RETRY, format!("{} for now: {text}", words.undone))
                 }
             };

@@ -9,8 +9,15 @@ pub(super) fn database_method(database: &str, mut method: MethodCall) -> Result<
     match method.name.as_str() {
         "runCommand" => run_command(database, &mut method),
         "adminCommand" => run_command("admin", &mut method),
+        "dropDatabase" => {
+            let write_concern = method.arguments.document("the write concern")?;
+            method.arguments.finish()?;
+            let mut command = CommandBuilder::new(database, "dropDatabase", Term::int32(1));
+            write_concern.into_iter().for_each(|concern| command.push("writeConcern", concern));
+            Ok(command)
+        }
         _ => {
-            let known = ["runCommand", "adminCommand", "aggregate", "getSiblingDB", "getCollection"];
+            let known = ["runCommand", "adminCommand", "aggregate", "dropDatabase", "getSiblingDB", "getCollection"];
             Err(method.unknown("a database", &known, "write the command itself: db.runCommand({…})"))
         }
     }

@@ -108,6 +108,7 @@ fn methods_of_older_shells_and_generated_values_are_parsed() {
             "db.c.update({}, {$set: {a: 1}}, true, true)",
             doc! {"update": "c", "updates": [{"q": {}, "u": {"$set": {"a": 1}}, "upsert": true, "multi": true}], "ordered": true, "$db": "shop"},
         ),
+        ("use other\ndb.dropDatabase()", doc! {"dropDatabase": 1, "$db": "other"}),
         ("use  other\ndb.c.drop();", doc! {"drop": "c", "$db": "other"}),
         ("db.c.find().forEach(printjson)", doc! {"find": "c", "filter": {}, "$db": "shop"}),
         ("db.c.find().project({a: 1})", doc! {"find": "c", "filter": {}, "projection": {"a": 1}, "$db": "shop"}),

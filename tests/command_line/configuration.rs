@@ -75,6 +75,26 @@ fn check_reads_the_files_that_the_configuration_names() {
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
     assert!(output.status.code() == Some(1) && !shown.contains("there are no rules"), "{shown}");
+    // So are its certificates and its token, at their keys.
+    let (_folder, path) = folder(
+        "listn: x\ntls:\n  certificate: good.yaml\nadmin: 127.0.0.1:9216\nadmin_token_file: none\nrules: [good.yaml]\n",
+    );
+    let output = docward(&["check", "--config", &path]);
+    let shown = text(&output.stderr);
+    for words in [
+        "docward.yaml:1:1",
+        "docward.yaml:3:16",
+        "good.yaml contains no certificate",
+        "docward.yaml:5:19",
+        "none: no such file",
+        "3 errors",
+    ] {
+        assert!(shown.to_lowercase().contains(words), "{words}: {shown}");
+    }
+    // A mistake in one key of the admin address is no mistake in another one.
+    let (_folder, path) = folder("admin: nowhere\nadmin_token: short\nrules: [good.yaml]\n");
+    let shown = text(&docward(&["check", "--config", &path]).stderr);
+    assert!(shown.contains("2 errors"), "{shown}");
     let missing = docward(&["check", "--config", "/no/such/docward.yaml"]);
     assert!(text(&missing.stderr).contains("no such file"));
 }
@@ -90,7 +110,7 @@ fn the_documented_example_is_correct() {
     let output = docward(&["check", "--config", &path]);
     let shown = text(&output.stderr);
     // The only errors are the missing files.
-    assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && !shown.contains("error["), "{shown}");
+    assert!(shown.contains("/etc/docward/tls/server.pem cannot be read") && shown.contains("2 errors"), "{shown}");
     assert!(shown.contains("--admin-token-file /etc/docward/admin-token"), "{shown}");
     assert!(Path::new(&path).starts_with(folder.path()));
 }

@@ -236,7 +236,8 @@ async fn a_capture_has_everything_except_credentials() {
     // After a kill or truncation the capture is read up to its last complete record, and recording continues it.
     std::fs::write(&capture, &bytes[..bytes.len() - 3]).unwrap();
     let cut = audit(&rules, &[&capture]);
-    assert_eq!(cut["sources"][0]["note"], "the last record is truncated");
+    let note = cut["sources"][0]["note"].as_str().unwrap();
+    assert!(note.starts_with("the last record, at byte ") && note.ends_with(" is truncated"), "{note}");
     let before = cut["commands"].as_u64().unwrap();
     let mut recorder = start();
     let orders = client(&recorder.address(), "&appName=late").await.database("shop").collection::<Document>("orders");
@@ -259,17 +260,56 @@ fn files_that_are_not_traffic_are_refused_by_name() {
         std::fs::write(folder.path().join(name), content).unwrap();
         folder.path().join(name).to_str().unwrap().to_owned()
     };
+    let bytes = |name: &str, content: &[u8]| {
+        std::fs::write(folder.path().join(name), content).unwrap();
+        folder.path().join(name).to_str().unwrap().to_owned()
+    };
+    let header = bson::serialize_to_vec(&doc! {"docward": "capture", "version": 1}).unwrap();
+    let log = std::fs::read(support::process::repository("docs/examples/mongod.log")).unwrap();
+    let whole_line = || String::from_utf8_lossy(&log[..=log.iter().position(|byte| *byte == b'\n').unwrap()]);
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&log).unwrap();
+    let packed = gzip.finish().unwrap();
+    let damaged_at = format!("the capture is damaged at byte {}", header.len());
     for (path, code, words) in [
-        (file("empty", ""), 0, "0 commands"),
+        (file("empty", ""), 1, "the file is empty"),
+        (file("blank", "\n\n \n"), 1, "the file has 4 bytes, but no entry"),
         (file("text", "{\"hello\": 1}\n"), 1, "is neither a log of mongod"),
         (folder.path().join("nowhere").to_str().unwrap().to_owned(), 1, "No such file"),
-        (file("broken", "{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"), 0, "1 entry cannot be read"),
+        (
+            file("broken", "\n{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n"),
+            1,
+            "no entry can be read; the entry at byte 1",
+        ),
+        (
+            file("partly", &format!("{}{{\"ctx\":\"a\",\"msg\":\"Slow query\",\"attr\":\n", whole_line())),
+            0,
+            "the entry at byte ",
+        ),
+        (bytes("header", &header), 1, "the capture has no records after its header of"),
+        (bytes("cut-header", &header[..10]), 1, "the capture's header is truncated at byte 10"),
+        (bytes("damaged", &[&header[..], &[0xff; 40]].concat()), 1, &damaged_at),
+        (bytes("cut.gz", &packed[..packed.len() - 9]), 1, "it cannot be read after byte "),
     ] {
         let done = docward(&["audit", "--rules", rules, &path]);
-        let printed = [done.stdout, done.stderr].concat();
-        let printed = String::from_utf8(printed).unwrap();
+        let printed = String::from_utf8([done.stdout, done.stderr].concat()).unwrap();
         assert_eq!(done.status.code(), Some(code), "{path}: {printed}");
-        assert!(printed.contains(words) && printed.contains(&path), "{printed}");
+        assert!(printed.contains(words) && printed.contains(&path), "{path}: {printed}");
+        if code == 1 {
+            // A replay warns of a line that it cannot read, and then has no command.
+            let to = "mongodb://127.0.0.1:1/";
+            for (command, words) in [
+                (&["suggest", &path][..], words),
+                (&["replay", &path, "--to", to], words.trim_start_matches("no entry can be read; ")),
+            ] {
+                let done = docward(command);
+                let printed = String::from_utf8(done.stderr).unwrap();
+                assert!(
+                    done.stdout.is_empty() && printed.contains(words) && printed.contains(&path),
+                    "{command:?}: {printed}"
+                );
+            }
+        }
     }
     let taken = file("taken", "notes");
     let done = docward(&["record", &taken]);
@@ -305,32 +345,46 @@ async fn rules_in_shadow_mode_report_live() {
     assert!(!docward.log().iter().any(|line| line.contains("secret")), "values are not in the log");
 }
 
-/// A drop is a command without statements. The shape that the report prints can be denied.
+/// Drops are commands without statements. The shapes that the report prints can be denied.
 #[tokio::test(flavor = "multi_thread")]
-async fn an_audit_finds_a_recorded_drop_and_its_shape_can_be_denied() {
+async fn an_audit_finds_recorded_drops_and_their_shapes_can_be_denied() {
     let mut mongod = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
     let shop = client(&mongod.address(), "&appName=billing").await.database("shop");
-    for name in ["old", "kept"] {
-        shop.collection::<Document>(name).insert_one(doc! {"_id": 1}).await.unwrap();
+    shop.collection::<Document>("old").insert_one(doc! {"_id": 1}).await.unwrap();
+    for command in [doc! {"drop": "old"}, doc! {"dropDatabase": 1}] {
+        shop.run_command(command).await.unwrap();
     }
-    shop.run_command(doc! {"drop": "old"}).await.unwrap();
-    let deny = |when: &str| {
-        format!("version: 1\nrules:\n  - {{ name: r, namespace: 'shop.*', deny: {{ operations: [drop]{when} }} }}\n")
+    let deny = |operation: &str, when: &str| {
+        format!(
+            "version: 1\nrules:\n  - {{ name: r, namespace: 'shop.*', deny: {{ operations: [{operation}]{when} }} }}\n"
+        )
     };
     mongod.stop();
-    let (folder, rules) = folder_with("rules.yaml", &deny(""));
+    let (folder, rules) = folder_with("rules.yaml", "");
     let log = mongod.log_file();
-    let report = audit(&rules, &[&log]);
-    assert_eq!(counts(&report), expected(&[("r", [1, 0, 0, 0, 0])]), "{report:#}");
-    let printed = report["rules"][0]["examples"][0]["shape"].as_str().unwrap_or_else(|| panic!("{report:#}"));
-    assert_eq!(report["rules"][0]["apps"][0]["app"], "billing");
-    let pasted = deny(&format!(", when: {{ shape: '{printed}' }}"));
-    std::fs::write(folder.path().join("rules.yaml"), &pasted).unwrap();
-    assert_eq!(counts(&audit(&rules, &[&log])), expected(&[("r", [1, 0, 0, 0, 0])]));
+    let audited = |rule: &str| {
+        std::fs::write(folder.path().join("rules.yaml"), rule).unwrap();
+        let report = audit(&rules, &[&log]);
+        assert_eq!(counts(&report), expected(&[("r", [1, 0, 0, 0, 0])]), "{report:#}");
+        report
+    };
+    let pasted = ["drop", "dropDatabase"].map(|operation| {
+        let report = audited(&deny(operation, ""));
+        let printed = report["rules"][0]["examples"][0]["shape"].as_str().unwrap_or_else(|| panic!("{report:#}"));
+        assert_eq!(report["rules"][0]["apps"][0]["app"], "billing");
+        let pasted = deny(operation, &format!(", when: {{ shape: '{printed}' }}"));
+        audited(&pasted);
+        pasted
+    });
     mongod.restart();
-    let docward = Docward::start(&mongod, &pasted);
-    let through = client(&docward.address(), "").await.database("shop");
-    let error = through.run_command(doc! {"drop": "kept"}).await.unwrap_err();
-    assert_eq!(support::driver::code(&error), 121, "{error}");
-    through.collection::<Document>("kept").delete_many(doc! {}).await.unwrap();
+    client(&mongod.address(), "").await.database("shop").run_command(doc! {"create": "kept"}).await.unwrap();
+    let commands = [doc! {"drop": "kept"}, doc! {"dropDatabase": 1}];
+    for (rule, denied) in pasted.iter().zip(commands) {
+        let docward = Docward::start(&mongod, rule);
+        let through = client(&docward.address(), "").await.database("shop");
+        let error = through.run_command(denied).await.unwrap_err();
+        assert_eq!(support::driver::code(&error), 121, "{error}");
+        through.collection::<Document>("kept").delete_many(doc! {}).await.unwrap();
+        assert_eq!(through.list_collection_names().await.unwrap(), ["kept"]);
+    }
 }

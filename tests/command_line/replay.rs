@@ -267,6 +267,39 @@ fn a_replay_logs_in_and_refuses_the_recorded_deployment() {
     assert!(code == Some(0) && printed.contains("error 11000 DuplicateKey: 1"), "{printed}");
 }
 
+/// The targets are compared by the process that accepts their writes, not by what is written in their connection strings.
+#[test]
+fn targets_with_the_same_data_or_of_another_set_are_refused() {
+    let (recorded, target) = (Mongod::start(Kind::ReplicaSet), Mongod::start(Kind::ReplicaSet));
+    let folder = tempfile::tempdir().unwrap();
+    let capture = folder.path().join("traffic.bson");
+    record(&recorded.uri(), &capture, |address| {
+        let reply = Client::connect(address).command("notes", doc! {"insert": "notes", "documents": [{"_id": 1}]});
+        assert_eq!(reply.get_i32("n").unwrap(), 1, "{reply}");
+    });
+    let proxy = Docward::before(&target.uri()).start();
+    let file = capture.to_str().unwrap();
+    let other_set = format!("mongodb://{}/?replicaSet=rs7", target.address());
+    let by_name = format!("mongodb://localhost:{}/?directConnection=true", target.port());
+    let other = recorded.uri();
+    let (same, named) = ("--to and --compare are the same deployment", "but the connection string has replicaSet=rs7");
+    for (to, compare, words) in [
+        (target.uri(), Some(direct(&proxy.address())), same),
+        (target.uri(), Some(by_name), same),
+        (other_set.clone(), None, named),
+        (target.uri(), Some(other_set), named),
+    ] {
+        let compared = compare.iter().flat_map(|uri| ["--compare", uri]);
+        let arguments: Vec<&str> = ["replay", file, "--to", &to].into_iter().chain(compared).collect();
+        let done = docward(&arguments);
+        assert!(done.status.code() == Some(64) && text(&done).contains(words), "{arguments:?}: {}", text(&done));
+    }
+    let stored = target.command("notes", doc! {"count": "notes"});
+    assert_eq!(stored.get_i32("n").unwrap(), 0, "nothing was sent");
+    let arguments = ["--compare", &other, "--allow-same-deployment", "--speed", "max"];
+    replay(&[&capture], &target.uri(), &arguments, 2);
+}
+
 #[test]
 fn a_log_is_played_as_far_as_it_contains_commands() {
     let mut recorded = Mongod::start_with(Kind::ReplicaSet, &["--slowms", "0"]);
@@ -372,7 +405,7 @@ fn files_and_targets_that_cannot_be_used_are_named() {
     let nowhere = "mongodb://127.0.0.1:1/";
     for (path, to, code, words) in [
         (file(&capture), nowhere, 1, "--to: 127.0.0.1:1: Connection refused".to_owned()),
-        (file(&damaged), nowhere, 1, format!("the capture is damaged at byte {}", bytes.len())),
+        (file(&damaged), nowhere, 1, format!("damaged.bson: the capture is damaged at byte {}", bytes.len())),
         (file(&inside), nowhere, 1, "is damaged (".to_owned()),
         (file(&folder.path().join("none")), nowhere, 1, "No such file".to_owned()),
         (file(&capture), "nowhere", 64, "--to".to_owned()),

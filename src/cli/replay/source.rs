@@ -67,7 +67,8 @@ impl ActionReader {
             drop(opened);
             let path = path.clone();
             std::thread::spawn(move || {
-                if let Err(error) = read_entries(&path, number as u64, &sender) {
+                let read = read_entries(&path, number as u64, &sender).with_context(|| path.display().to_string());
+                if let Err(error) = read {
                     // An error means that the receiver is gone.
                     let _ = sender.blocking_send(Err(error));
                 }
@@ -154,7 +155,7 @@ impl Feed {
 /// Reads one file to its end, or until the receiver is gone.
 fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -> Result<()> {
     let name = path.display();
-    let entries = TrafficEntries::open(path, |file| Box::new(file)).with_context(|| name.to_string())?;
+    let entries = TrafficEntries::open(path, |file| Box::new(file))?;
     let kind = entries.kind;
     let mut logs = LogReader::default();
     let mut commands = Vec::new();
@@ -168,25 +169,23 @@ fn read_entries(path: &Path, number: u64, out: &Sender<Result<RecordedEntry>>) -
         let parsed = match kind {
             FileKind::Capture => {
                 let record = Document::parse(entry).map_err(|error| {
-                    anyhow!(
-                        "{name}: the record at byte {position} is damaged ({error}); remove the file's end from there"
-                    )
+                    anyhow!("the record at byte {position} is damaged ({error}); remove the file's end from there")
                 })?;
                 return Record::parse(record).map_or(Ok(()), |record| send(out, of_record(record)));
             }
             FileKind::Log => logs.parse_line(entry, &wanted, &mut commands),
-            FileKind::Profile | FileKind::Empty => profile::parse_line(entry, &wanted, &mut commands),
+            FileKind::Profile => profile::parse_line(entry, &wanted, &mut commands),
         };
         if let Err(Unreadable(reason)) = parsed {
-            tracing::warn!("{name}: the line at byte {position} cannot be read: {reason}");
+            tracing::warn!("{name}: the entry at byte {position} cannot be read: {reason}");
         }
         give(&mut commands)
     })?;
     logs.finish(&mut commands);
     give(&mut commands)?;
     match read.flaw {
-        Some(CaptureDamage::Damaged { byte }) => bail!("{name}: the capture is damaged at byte {byte}"),
-        Some(CaptureDamage::Truncated) => tracing::warn!("{name}: the last record is truncated"),
+        Some(damage @ CaptureDamage::Damaged { .. }) => bail!("{damage}"),
+        Some(cut @ CaptureDamage::Truncated { .. }) => tracing::warn!("{name}: {cut}"),
         None => {}
     }
     if read.too_long > 0 {

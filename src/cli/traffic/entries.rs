@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{BufReader, Cursor, Read};
 use std::path::Path;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use flate2::read::MultiGzDecoder;
 
 use crate::audit::report::TrafficFile;
@@ -27,8 +27,6 @@ pub(in crate::cli) enum FileKind {
     Log,
     Profile,
     Capture,
-    /// It has no entries.
-    Empty,
 }
 
 impl FileKind {
@@ -37,7 +35,6 @@ impl FileKind {
             Self::Log => "mongod log",
             Self::Profile => "system.profile",
             Self::Capture => "capture",
-            Self::Empty => "empty",
         }
     }
 }
@@ -61,19 +58,27 @@ pub(in crate::cli) struct FileRead {
 /// What is wrong with a capture. Positions are those of the decompressed file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::cli) enum CaptureDamage {
-    /// The recorder was killed, or still writes.
-    Truncated,
-    Damaged {
-        byte: u64,
-    },
+    /// The record that begins here is not whole: the recorder was killed, or still writes.
+    Truncated { byte: u64 },
+    /// What begins here is not a record.
+    Damaged { byte: u64 },
 }
 
 impl fmt::Display for CaptureDamage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Truncated => f.write_str("the last record is truncated"),
-            Self::Damaged { byte } => write!(f, "it is damaged at byte {byte}; the rest is not read"),
+            Self::Truncated { byte } => write!(f, "the last record, at byte {byte}, is truncated"),
+            Self::Damaged { byte } => write!(f, "the capture is damaged at byte {byte}; remove its end from there"),
         }
+    }
+}
+
+/// Where a file cannot be read: the bytes before it, decompressed.
+struct Position(u64);
+
+impl fmt::Display for Position {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "it cannot be read after byte {}", self.0)
     }
 }
 
@@ -84,16 +89,21 @@ impl TrafficEntries {
     /// Opens a file and detects its kind. `wrap` may observe what is read.
     ///
     /// # Errors
-    /// It cannot be opened or read, or its kind is unknown.
+    /// It cannot be opened or read, it has no entries, or its kind is unknown.
     pub(in crate::cli) fn open(path: &Path, wrap: impl FnOnce(File) -> Box<dyn Read>) -> Result<Self> {
         let mut raw = BufReader::with_capacity(BLOCK, wrap(File::open(path)?));
         let start = first_bytes(&mut raw, GZIP.len())?;
         let is_packed = start == GZIP;
         let whole = Cursor::new(start).chain(raw);
         let mut reader: Box<dyn Read> = if is_packed { Box::new(MultiGzDecoder::new(whole)) } else { Box::new(whole) };
-        let start = first_bytes(&mut reader, capture::header().len())?;
-        if start == capture::header() {
+        let header = capture::header();
+        let start = first_bytes(&mut reader, header.len()).context(Position(0))?;
+        if start == header {
             return Ok(Self { kind: FileKind::Capture, reader, start: Vec::new() });
+        }
+        // The first four bytes of a text are not the length of the header.
+        if start.len() >= 4 && header.starts_with(&start) {
+            bail!("the capture's header is truncated at byte {}", start.len());
         }
         Self::of_lines(reader, start)
     }
@@ -107,11 +117,14 @@ impl TrafficEntries {
                 let kind = kind_of(line)?;
                 return Ok(Self { kind, reader, start });
             }
-            let more = first_bytes(&mut reader, BLOCK)?;
+            let more = first_bytes(&mut reader, BLOCK).context(Position(start.len() as u64))?;
             if more.is_empty() {
                 let line = content(last);
-                let kind = if line.is_empty() { FileKind::Empty } else { kind_of(line)? };
-                return Ok(Self { kind, reader, start });
+                match (start.len(), line.is_empty()) {
+                    (0, _) => bail!("the file is empty"),
+                    (length, true) => bail!("the file has {length} bytes, but no entry of recorded traffic"),
+                    (_, false) => return Ok(Self { kind: kind_of(line)?, reader, start }),
+                }
             }
             if start.len() > MAX_LINE {
                 let kind = kind_of(content(last))?;
@@ -136,7 +149,6 @@ impl TrafficEntries {
         let Self { kind, mut reader, start } = self;
         match kind {
             FileKind::Capture => Ok(FileRead { too_long: 0, flaw: records(&mut reader, receive)? }),
-            FileKind::Empty => Ok(FileRead::default()),
             FileKind::Log | FileKind::Profile => {
                 Ok(FileRead { too_long: lines(&mut Cursor::new(start).chain(reader), receive)?, flaw: None })
             }
@@ -150,7 +162,7 @@ fn lines(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<u64> {
     let mut held: Vec<u8> = Vec::new();
     let mut skipping = false;
     let mut block = vec![0; BLOCK];
-    let mut position = 0;
+    let (mut position, mut taken) = (0, 0);
     let mut line = |bytes: &[u8]| {
         let at = position;
         position += bytes.len() as u64 + 1;
@@ -158,7 +170,8 @@ fn lines(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<u64> {
         if line.is_empty() { Ok(()) } else { receive(at, line) }
     };
     loop {
-        let length = reader.read(&mut block)?;
+        let length = reader.read(&mut block).context(Position(taken))?;
+        taken += length as u64;
         let mut rest = block.get(..length).unwrap_or_default();
         while let Some(end) = memchr::memchr(b'\n', rest) {
             let (own, after) = rest.split_at(end);
@@ -187,15 +200,20 @@ fn lines(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<u64> {
 }
 
 /// Returns what is wrong if the file is truncated or damaged.
+///
+/// # Errors
+/// The file cannot be read, it has no whole record, or an error of `receive`.
 fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<CaptureDamage>> {
     let mut record = Vec::new();
-    let mut position = capture::header().len() as u64;
+    let first = capture::header().len() as u64;
+    let mut position = first;
     loop {
         record.resize(4, 0);
-        match fill(reader, &mut record)? {
+        match fill(reader, &mut record).context(Position(position))? {
+            0 if position == first => bail!("the capture has no records after its header of {first} bytes"),
             0 => return Ok(None),
             4 => {}
-            _ => return Ok(Some(CaptureDamage::Truncated)),
+            _ => return Ok(Some(CaptureDamage::Truncated { byte: position })),
         }
         let length = record.first_chunk().map_or(0, |bytes| u32::from_le_bytes(*bytes)) as usize;
         if !(5..=capture::MAX_RECORD_LENGTH).contains(&length) {
@@ -203,8 +221,8 @@ fn records(reader: &mut impl Read, receive: &mut Receive<'_>) -> Result<Option<C
         }
         // Allocate for the bytes that are present, not for the length that the record claims.
         let rest = length as u64 - 4;
-        if reader.by_ref().take(rest).read_to_end(&mut record)? as u64 != rest {
-            return Ok(Some(CaptureDamage::Truncated));
+        if reader.by_ref().take(rest).read_to_end(&mut record).context(Position(position))? as u64 != rest {
+            return Ok(Some(CaptureDamage::Truncated { byte: position }));
         }
         receive(position, &record)?;
         position += length as u64;

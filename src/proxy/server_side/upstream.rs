@@ -19,6 +19,7 @@ use crate::proxy::server_side::hello::{CONNECT_TIMEOUT, Hello, exchange};
 use crate::proxy::transport::socket::{self, SocketStream};
 use crate::proxy::transport::tls::{TlsError, UpstreamTls, from_upstream};
 use crate::service::connection::{self, ConnectionError, ConnectionString};
+use crate::service::set_name::other_set;
 use crate::wire::compressed::{CompressionMethod, Compressor};
 
 const DEFAULT_PORT: u16 = 27017;
@@ -86,7 +87,10 @@ impl Upstream {
         let wanted = self.replica_set.as_deref()?;
         let asked = self.seeds.iter().map(async |seed| Some((seed, self.hello(seed).await.ok()?)));
         let replies = join_all(asked).await;
-        replies.into_iter().flatten().find_map(|(seed, hello)| not_in(wanted, seed, hello.set.as_deref()))
+        replies
+            .into_iter()
+            .flatten()
+            .find_map(|(seed, hello)| other_set(wanted, &seed.to_string(), hello.set.as_deref()))
     }
 
     /// Connects to a server.
@@ -181,16 +185,6 @@ impl fmt::Display for Address {
     }
 }
 
-/// Describes a server whose replica set is not the `wanted` one. A member that has no configuration yet may join it.
-fn not_in(wanted: &str, address: &Address, set: Option<&str>) -> Option<String> {
-    let is = match set {
-        Some(set) if set.is_empty() || set == wanted => return None,
-        Some(set) => format!("is a member of the replica set '{set}'"),
-        None => "is not a member of a replica set".to_owned(),
-    };
-    Some(format!("{address} {is}, but the connection string has replicaSet={wanted}; correct one of them"))
-}
-
 fn method(compressor: &mongodb::options::Compressor) -> Option<CompressionMethod> {
     use mongodb::options::Compressor as Known;
     match *compressor {
@@ -219,20 +213,6 @@ mod tests {
         }
         for name in ["", "a", "a:", "a:b", "a:70000"] {
             assert_eq!(Address::parse(name), None, "{name}");
-        }
-    }
-
-    #[test]
-    fn a_server_of_another_set_is_named() {
-        let address = Address::parse("a:1").unwrap();
-        for (set, expected) in [
-            (Some("rs"), ""),
-            (Some(""), ""),
-            (Some("Rs"), "a:1 is a member of the replica set 'Rs'"),
-            (None, "a:1 is not a member of a replica set"),
-        ] {
-            let printed = not_in("rs", &address, set).unwrap_or_default();
-            assert!(printed.starts_with(expected) && printed.is_empty() == expected.is_empty(), "{set:?}: {printed}");
         }
     }
 

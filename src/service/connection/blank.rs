@@ -12,10 +12,14 @@ pub(super) const MALFORMED: &str = "its user name, its password or an option's v
                                     special characters: @ as %40, : as %3A, / as %2F, ? as %3F, % as %25";
 const SCHEMES: [&str; 2] = ["mongodb://", "mongodb+srv://"];
 const NO_SCHEME: &str = "it must begin with mongodb:// or mongodb+srv://";
-/// Contains no scheme: what follows one, up to an `@`, is hidden when a message is printed.
-const NO_HOSTS: &str = "its hosts cannot be read: each is HOST or HOST:PORT, and a port is a number up to 65535; in the \
-                        user name and the password percent-encode special characters: @ as %40, : as %3A, / as %2F, \
-                        ? as %3F, % as %25";
+/// Why `hosts` cannot be read. Contains no scheme: what follows one, up to an `@`, is hidden when a message is printed.
+fn unreadable(hosts: &str) -> String {
+    format!(
+        "{hosts} cannot be read: write HOST or HOST:PORT, with a port from 1 to 65535; in the user name and the password \
+         percent-encode special characters: @ as %40, : as %3A, / as %2F, ? as %3F, % as %25"
+    )
+}
+
 /// Options whose values are shown in messages: they cannot contain secrets.
 const PUBLIC_OPTIONS: [&str; 33] = [
     "authmechanism",
@@ -67,7 +71,7 @@ struct ConnectionStringParts<'u> {
 ///
 /// # Errors
 /// Why its parts cannot be split.
-pub(super) fn without_secrets(uri: &str) -> Result<String, &'static str> {
+pub(super) fn without_secrets(uri: &str) -> Result<String, String> {
     let ConnectionStringParts { scheme, credentials, hosts, path, options } = ConnectionStringParts::parse(uri)?;
     let credentials = match credentials {
         None => "",
@@ -99,7 +103,7 @@ pub(super) fn hosts(uri: &str) -> String {
 }
 
 impl<'u> ConnectionStringParts<'u> {
-    fn parse(uri: &'u str) -> Result<Self, &'static str> {
+    fn parse(uri: &'u str) -> Result<Self, String> {
         let scheme = SCHEMES.into_iter().find(|scheme| uri.starts_with(scheme)).ok_or(NO_SCHEME)?;
         let rest = uri.strip_prefix(scheme).unwrap_or_default();
         let (address, options) =
@@ -107,9 +111,16 @@ impl<'u> ConnectionStringParts<'u> {
         let (credentials, hosts) = address.rsplit_once('@').map_or((None, address), |(a, b)| (Some(a), b));
         let (hosts, path) = hosts.split_once('/').unwrap_or((hosts, ""));
         // What looks like an option may be the end of a password.
-        let is_whole = options.is_none_or(|options| !options.contains('@')) && hosts.split(',').all(is_host);
-        if !is_whole {
-            return Err(NO_HOSTS);
+        if options.is_some_and(|options| options.contains('@')) {
+            return Err(unreadable("its hosts"));
+        }
+        match hosts.split(',').position(|host| !is_host(host)) {
+            None => {}
+            Some(0) if !hosts.contains(',') => return Err(unreadable("its host")),
+            // The text may be a part of the password, so only its position is shown.
+            Some(wrong) => {
+                return Err(unreadable(&format!("host {} of {}", wrong + 1, hosts.split(',').count())));
+            }
         }
         Ok(Self { scheme, credentials, hosts, path, options })
     }
@@ -121,14 +132,17 @@ fn is_host(text: &str) -> bool {
         Some(end) => text.split_at(end + 1),
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    let is_port =
-        port.is_empty() || port.strip_prefix(':').is_some_and(|port| port.bytes().all(|b| b.is_ascii_digit()));
+    let is_port = port.is_empty() || port.strip_prefix(':').is_some_and(is_port);
     let inner = name.strip_prefix('[').and_then(|name| name.strip_suffix(']'));
     let is_name = match inner {
         Some(inner) => inner.bytes().all(|b| b.is_ascii_hexdigit() || b":.".contains(&b)),
         None => name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.%".contains(&b)),
     };
     is_name && is_port
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
 /// Whether the text may be the name or public value of an option.
@@ -154,15 +168,18 @@ mod tests {
             ("mongodb://u:p@q:r/s@h/?tls=p w", "mongodb://user:password@h/?tls=***:***"),
             ("mongodb://h/?authMechanismProperties=T:p&a b=c", "mongodb://h/?authMechanismProperties=***:***&***=***"),
         ] {
-            assert_eq!(without_secrets(uri).as_deref(), Ok(blank), "{uri}");
+            assert_eq!(without_secrets(uri).unwrap(), blank, "{uri}");
         }
         for (uri, reason) in [
-            ("", NO_SCHEME),
-            ("mongodb:/u:p@h", NO_SCHEME),
-            ("mongodb://u:ph", NO_HOSTS),
-            ("mongodb://u:p?q@h", NO_HOSTS),
-            ("mongodb://h/?appName=a@b", NO_HOSTS),
-            ("mongodb://u:p@h h/", NO_HOSTS),
+            ("", NO_SCHEME.to_owned()),
+            ("mongodb:/u:p@h", NO_SCHEME.to_owned()),
+            ("mongodb://u:ph", unreadable("its host")),
+            ("mongodb://u:p?q@h", unreadable("its hosts")),
+            ("mongodb://h/?appName=a@b", unreadable("its hosts")),
+            ("mongodb://u:p@h h/", unreadable("its host")),
+            ("mongodb://u:p@a:1,b:x,c:2/", unreadable("host 2 of 3")),
+            ("mongodb://u:p@a:1,b:0/", unreadable("host 2 of 2")),
+            ("mongodb://u:p@a:65536,b:1/", unreadable("host 1 of 2")),
         ] {
             assert_eq!(without_secrets(uri), Err(reason), "{uri}");
         }

@@ -73,7 +73,7 @@ pub async fn run(
     let server = service.server();
     let client = &server.client().map_err(|error| error.to_string())?;
     let result = repair(&Repairer::new(client, copies, rule), dry_run, Some(Pause::default()), report).await;
-    result.map_err(|stop| stop.describe(&server.observed))
+    result.map_err(|stop| stop.describe(&server))
 }
 
 pub(super) async fn repair(

@@ -308,7 +308,7 @@ impl<'r> Reader<'r> {
             w.boolean("singleBatch", true);
             w.nested("readConcern", |w| w.string("level", "majority"));
         });
-        let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
+        let command = raw(command).map_err(|stop| stop.describe(&self.server))?;
         let database = self.client.database(&self.history.of.database);
         let reply = self.result(database.run_raw_command(command)).await?;
         let found = reply.get_document("cursor").and_then(|cursor| cursor.get_array("firstBatch"));
@@ -366,7 +366,7 @@ impl<'r> Reader<'r> {
             w.nested("sort", |w| w.int32("_id", 1));
         });
         let database = self.client.database(&self.history.into.database);
-        let command = raw(command).map_err(|stop| stop.describe(&self.server.observed))?;
+        let command = raw(command).map_err(|stop| stop.describe(&self.server))?;
         self.result(database.run_raw_cursor_command(command)).await
     }
 

@@ -3,7 +3,7 @@
 use bson::Timestamp;
 use mongodb::error::Error;
 
-use crate::service::observed_servers::ObservedServers;
+use crate::service::client::ServiceClient;
 
 /// Why a worker stopped.
 #[derive(Debug)]
@@ -30,10 +30,10 @@ impl From<Error> for Stop {
 
 impl Stop {
     /// The text for an operator.
-    pub(in crate::service) fn describe(self, observed: &ObservedServers) -> String {
+    pub(in crate::service) fn describe(self, server: &ServiceClient) -> String {
         match self {
             Self::Lost => "another process holds the lease".to_owned(),
-            Self::Driver(error) => observed.describe(&error),
+            Self::Driver(error) => server.describe(&error),
             Self::Failed(text)
             | Self::Unsupported(text)
             | Self::HistoryLost { why: text, .. }

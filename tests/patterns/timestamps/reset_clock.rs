@@ -52,5 +52,5 @@ async fn later_writes_win_after_a_reset() {
 
     let wrong = reset_clock(&rules, &["--rule", "felds"]);
     assert_eq!(wrong.status.code(), Some(64));
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no rule in --rules has this name"));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("no loaded rule is named"));
 }

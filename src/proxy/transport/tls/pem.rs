@@ -12,7 +12,7 @@ use arc_swap::ArcSwap;
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate};
+use x509_parser::prelude::{ASN1Time, FromDer, X509Certificate, X509Version};
 
 use crate::config::read_file;
 
@@ -51,6 +51,25 @@ pub enum TlsError {
     NoAuthorities,
     #[error("TLS cannot be set up: {0}")]
     Library(rustls::Error),
+}
+
+impl TlsError {
+    /// The file that is wrong; `None`: the error is about none.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        match self {
+            Self::Unreadable(file, _)
+            | Self::NotPem(file, _)
+            | Self::NoCertificate(file)
+            | Self::NoKey(file)
+            | Self::EncryptedKey(file)
+            | Self::Expired(file, _)
+            | Self::NotYetValid(file, _)
+            | Self::OtherKey(file, _)
+            | Self::Unusable(file, _) => Some(file),
+            Self::NoAuthorities | Self::Library(_) => None,
+        }
+    }
 }
 
 /// The files a configuration is built from.
@@ -200,8 +219,20 @@ pub(super) fn authorities(path: &Path) -> Result<RootCertStore, TlsError> {
 pub(super) fn unusable_pair(certificate: &Path, key: &Path, error: &rustls::Error) -> TlsError {
     match error {
         rustls::Error::InconsistentKeys(_) => TlsError::OtherKey(key.to_owned(), certificate.to_owned()),
+        rustls::Error::InvalidCertificate(_) if is_old_form(certificate) => {
+            let text = "it has the X.509 version 1 or 2, and TLS libraries need version 3; create it with extensions, such \
+                        as subjectAltName";
+            unusable(certificate, &text)
+        }
+        rustls::Error::InvalidCertificate(_) => unusable(certificate, error),
         other => unusable(key, other),
     }
+}
+
+/// Whether the first certificate in a file is older than X.509 version 3, as openssl creates it without extensions.
+fn is_old_form(path: &Path) -> bool {
+    let own = certificates(path).ok().and_then(|found| found.into_iter().next());
+    own.is_some_and(|own| X509Certificate::from_der(&own).is_ok_and(|(_, parsed)| parsed.version() != X509Version::V3))
 }
 
 pub(super) fn unusable(path: &Path, error: &impl std::fmt::Display) -> TlsError {

@@ -1,0 +1,47 @@
+//! Reports certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
+//! file has mistakes elsewhere.
+
+use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys, read_token};
+use crate::config::{Code, MapReader, NodeValue, Span};
+use crate::proxy::ListenerTls;
+
+/// Reports the mistakes of `file`, which was read with `reader`.
+pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
+    check_certificates(&file.tls, reader);
+    check_admin(&file.admin, reader);
+}
+
+fn check_certificates(keys: &TlsKeys, reader: &mut MapReader<'_, '_, '_>) {
+    // A missing `certificate` is reported by the reader.
+    let Some(files) = keys.clone().files().ok().flatten() else { return };
+    let Err(error) = ListenerTls::load(files) else { return };
+    let is = |path: &Option<_>| path.is_some() && path.as_deref() == error.file();
+    let key = match (is(&keys.certificate), is(&keys.key), is(&keys.client_ca)) {
+        (false, true, _) => "key",
+        (false, false, true) => "client_ca",
+        _ => "certificate",
+    };
+    let Some(span) = reader.node("tls").and_then(|tls| value_span(&tls.value, key)) else { return };
+    reader.context().error(Code::InvalidValue, span, format!("`{key}`: {error}"));
+}
+
+fn value_span(mapping: &NodeValue, key: &str) -> Option<Span> {
+    let NodeValue::Map(entries) = mapping else { return None };
+    entries.iter().find(|(found, _)| found.text == key).map(|(_, node)| node.span)
+}
+
+fn check_admin(keys: &AdminKeys, reader: &mut MapReader<'_, '_, '_>) {
+    // If a key has a mistake of its own, it is not known whether the keys fit.
+    let is_known = (keys.address.is_some() || reader.node("admin").is_none())
+        && (keys.token.is_some() || reader.node("admin_token").is_none());
+    let checked = match &keys.token_file {
+        Some(path) if !is_known => read_token(path).map(drop),
+        _ if !is_known => Ok(()),
+        _ => keys.settings().map(drop),
+    };
+    let Err(error) = checked else { return };
+    let found = ["admin_token_file", "admin_token", "admin"].into_iter().find_map(|key| Some((key, reader.node(key)?)));
+    if let Some((key, node)) = found {
+        reader.context().error(Code::InvalidValue, node.span, format!("`{key}`: {error:#}"));
+    }
+}
