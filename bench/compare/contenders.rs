@@ -4,7 +4,7 @@
 use std::net::TcpStream;
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use bson::doc;
 use tempfile::TempDir;
 
@@ -59,6 +59,17 @@ impl Upstream {
         let reply = mongod.command("bench", doc! { "insert": "devices", "documents": documents });
         ensure!(reply.get_f64("ok").is_ok_and(|ok| ok == 1.0), "the documents could not be inserted: {reply}");
         Ok(Self { address: mongod.address(), uri: mongod.uri(), _process: Process::Mongod(mongod) })
+    }
+
+    /// The connections that a mongod has now, without the one that asks.
+    ///
+    /// # Errors
+    /// It is no mongod, or does not say.
+    pub(crate) fn connections(&self) -> Result<usize> {
+        let Process::Mongod(mongod) = &self._process else { bail!("not a mongod") };
+        let status = mongod.command("admin", doc! { "serverStatus": 1 });
+        let open = status.get_document("connections")?.get_i32("current")?;
+        Ok(usize::try_from(open)?.saturating_sub(1))
     }
 }
 

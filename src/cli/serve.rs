@@ -122,39 +122,52 @@ pub(super) fn run(arguments: Arguments, log_format: Option<LogFormat>) -> ExitCo
     let from_file = settings.as_ref().ok().and_then(|settings| settings.log_format);
     logging::start(log_format.or(from_file).unwrap_or_default());
     start(settings, Builder::new_multi_thread(), async |settings, rules| {
-        let has_service = settings.service.is_some();
+        // Overrides of modes are kept where docward has a connection of its own.
+        let keeps_modes = settings.service.is_some();
         for notice in notices(&settings, &rules, connection.config()) {
             tracing::warn!("{notice}");
         }
         let configured =
             async { Ok::<_, anyhow::Error>((TelemetryConfig::from_config(&settings)?, configure(settings).await?)) };
-        let (mut telemetry, (mut config, service)) = match configured.await {
+        let (telemetry, (config, service)) = match configured.await {
             Ok(configured) => configured,
             Err(error) => return fail(&format!("{error:#}"), exit_code(&error)),
         };
-        if let Err(reason) = check_access(&service, &rules).await {
-            return fail(&reason, EXIT_USAGE);
-        }
-        let files = raise_file_limit(config.limits.connections);
-        config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
         let service = Arc::new(service);
-        // Overrides of modes are kept where docward has a connection of its own.
-        let keeps_modes = has_service.then(|| service.clone());
-        let active = Arc::new(ActiveRules::new(rules, keeps_modes));
-        active.start().await;
-        let mut parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, active.clone()))];
-        match certificates(&config, &service) {
-            Ok((certificates, expiry)) => {
-                parts.extend(certificates);
-                telemetry.expiry = expiry;
-            }
-            Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
-        }
-        match serve(config, telemetry, active, service, Reload::new(parts)).await {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => fail(&format!("{error:#}"), 1),
-        }
+        let mode_store = keeps_modes.then(|| service.clone());
+        let active = Arc::new(ActiveRules::new(rules.clone(), mode_store));
+        let parts: Vec<Box<dyn Reloadable>> = vec![Box::new(Rules::new(connection, active.clone()))];
+        let code = check_and_serve(config, telemetry, (active, &rules), service.clone(), parts).await;
+        service.close().await;
+        code
     })
+}
+
+/// Checks what the rules and `config` need, and serves.
+async fn check_and_serve(
+    mut config: ProxyConfig,
+    mut telemetry: TelemetryConfig,
+    (active, rules): (Arc<ActiveRules>, &RuleSet),
+    service: Arc<MongoService>,
+    mut parts: Vec<Box<dyn Reloadable>>,
+) -> ExitCode {
+    if let Err(reason) = check_access(&service, rules).await {
+        return fail(&reason, EXIT_USAGE);
+    }
+    let files = raise_file_limit(config.limits.connections);
+    config.limits.unauthenticated = unauthenticated(config.limits.connections, files);
+    active.start().await;
+    match certificates(&config, &service) {
+        Ok((certificates, expiry)) => {
+            parts.extend(certificates);
+            telemetry.expiry = expiry;
+        }
+        Err(error) => return fail(&format!("{error:#}"), EXIT_USAGE),
+    }
+    match serve(config, telemetry, active, service, Reload::new(parts)).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("{error:#}"), 1),
+    }
 }
 
 /// Combines the flags with the configuration file; flags take precedence.

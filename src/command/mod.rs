@@ -75,6 +75,10 @@ pub mod code {
     pub const UNSUPPORTED_OP_QUERY_COMMAND: i32 = 352;
     /// docward does not admit the connection. Drivers do not retry it.
     pub const TEMPORARILY_UNAVAILABLE: i32 = 365;
+    /// A login on a connection that a user of another database has.
+    pub const USER_OF_OTHER_DATABASE: i32 = 5_626_701;
+    /// A login on a connection that another user of the same database has.
+    pub const OTHER_USER: i32 = 5_626_702;
 
     pub fn name(code: i32) -> &'static str {
         match code {
@@ -91,6 +95,8 @@ pub mod code {
             INCOMPLETE_TRANSACTION_HISTORY => "IncompleteTransactionHistory",
             TEMPORARILY_UNAVAILABLE => "TemporarilyUnavailable",
             UNSUPPORTED_OP_QUERY_COMMAND => "UnsupportedOpQueryCommand",
+            USER_OF_OTHER_DATABASE => "Location5626701",
+            OTHER_USER => "Location5626702",
             _ => "UnknownError",
         }
     }

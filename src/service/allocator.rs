@@ -15,9 +15,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 use foldhash::fast::RandomState;
-use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 
+use super::background::BackgroundTasks;
 use super::reservations::{ReservationCounts, ReservationMeter};
 use crate::engine::lookup::{CounterId, LookupError, NumberRequest};
 
@@ -46,8 +46,8 @@ enum StoreRequest {
 #[derive(Debug)]
 pub(super) struct Allocator<S> {
     store: Arc<S>,
-    /// Runtime of the requests to the store: the caller's thread may end before the reply arrives.
-    runtime: Handle,
+    /// The requests to the store.
+    background: BackgroundTasks,
     counters: Mutex<HashMap<CounterId, Arc<Mutex<CounterNumbers>>, RandomState>>,
     meter: Arc<ReservationMeter>,
 }
@@ -99,8 +99,8 @@ impl PendingNumbers {
 }
 
 impl<S: CounterStore> Allocator<S> {
-    pub(super) fn new(store: Arc<S>, runtime: Handle) -> Self {
-        Self { store, runtime, counters: Mutex::default(), meter: Arc::default() }
+    pub(super) fn new(store: Arc<S>, background: BackgroundTasks) -> Self {
+        Self { store, background, counters: Mutex::default(), meter: Arc::default() }
     }
 
     /// Allocates `request.count` numbers.
@@ -114,7 +114,7 @@ impl<S: CounterStore> Allocator<S> {
         if ask {
             // A separate task: a client that closes must not cancel the round trip of other callers.
             let permit = StorePermit { numbers: counter, returned: false };
-            self.runtime.spawn(serve_from_store(self.store.clone(), self.meter.clone(), permit));
+            self.background.spawn(serve_from_store(self.store.clone(), self.meter.clone(), permit));
         }
         numbers
     }
@@ -142,7 +142,7 @@ struct StorePermit {
 }
 
 impl Drop for StorePermit {
-    /// Handles a cancelled task (the runtime ends): the next caller starts a new one, and waiting callers get an error
+    /// Handles a cancelled task (the process ends): the next caller starts a new one, and waiting callers get an error
     /// because their channels close.
     fn drop(&mut self) {
         if !self.returned {

@@ -1,12 +1,13 @@
 //! docward's own client: opens it on first use, and describes and classifies its errors.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mongodb::Client;
 use mongodb::error::{Error, ErrorKind};
 use mongodb::event::EventHandler;
 use mongodb::options::{ClientOptions, Tls};
 
+use super::background::BackgroundTasks;
 use super::error_kind::{denied, is_passing, is_unauthorized};
 use super::observed_servers::ObservedServers;
 use crate::engine::lookup::LookupError;
@@ -15,14 +16,41 @@ use crate::engine::lookup::LookupError;
 pub(super) struct ServiceClient {
     options: ClientOptions,
     pub(super) observed: Arc<ObservedServers>,
-    /// Created on first use.
-    client: Mutex<Option<Client>>,
+    client: Mutex<SharedClient>,
+    background: BackgroundTasks,
+}
+
+/// The client of all operations but a few.
+#[derive(Debug, Default)]
+enum SharedClient {
+    /// It is created on first use.
+    #[default]
+    Unused,
+    Open(Client),
+    /// The process ends.
+    Closed,
+}
+
+/// A client for a few small commands, and what its monitors see. Dropping it closes its connections.
+#[derive(Debug)]
+pub(super) struct SeparateClient {
+    pub(super) client: Client,
+    pub(super) observed: Arc<ObservedServers>,
+    background: BackgroundTasks,
+}
+
+impl Drop for SeparateClient {
+    fn drop(&mut self) {
+        let client = self.client.clone();
+        self.background.spawn_to_end(async { client.shutdown().await });
+    }
 }
 
 impl ServiceClient {
-    pub(super) fn new(options: ClientOptions) -> Self {
+    /// `background`: tasks that use it.
+    pub(super) fn new(options: ClientOptions, background: BackgroundTasks) -> Self {
         let observed = Arc::new(ObservedServers::new(options.repl_set_name.clone()));
-        Self { options, observed, client: Mutex::default() }
+        Self { options, observed, client: Mutex::default(), background }
     }
 
     /// Returns when no server of the connection string can be reached.
@@ -47,24 +75,48 @@ impl ServiceClient {
 
     /// Opens another client for the next operation.
     pub(super) fn forget_client(&self) {
-        *self.client.lock().unwrap_or_else(PoisonError::into_inner) = None;
-    }
-
-    pub(super) fn client(&self) -> Result<Client, LookupError> {
-        let mut client = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = &*client {
-            return Ok(client.clone());
+        let mut client = self.lock();
+        if let SharedClient::Open(_) = *client {
+            *client = SharedClient::Unused;
         }
-        Ok(client.insert(self.open(self.options.clone(), self.observed.clone())?).clone())
     }
 
-    /// A client for a few small commands, and what its monitors see. The caller shuts it down.
-    pub(super) fn separate_client(&self) -> Result<(Client, Arc<ObservedServers>), LookupError> {
+    /// # Errors
+    /// The options cannot be used, or the process ends.
+    pub(super) fn client(&self) -> Result<Client, LookupError> {
+        let mut client = self.lock();
+        match &*client {
+            SharedClient::Open(client) => Ok(client.clone()),
+            SharedClient::Closed => Err(LookupError::shutting_down()),
+            SharedClient::Unused => {
+                let opened = self.open(self.options.clone(), self.observed.clone())?;
+                *client = SharedClient::Open(opened.clone());
+                Ok(opened)
+            }
+        }
+    }
+
+    /// Ends the sessions on the server and closes the connections. Later operations get an error.
+    pub(super) async fn close(&self) {
+        let client = std::mem::replace(&mut *self.lock(), SharedClient::Closed);
+        if let SharedClient::Open(client) = client {
+            client.shutdown().await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, SharedClient> {
+        self.client.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// # Errors
+    /// The options cannot be used.
+    pub(super) fn separate_client(&self) -> Result<SeparateClient, LookupError> {
         let mut options = self.options.clone();
         options.compressors = None;
         // Shared observations would be removed when this client closes its monitors.
         let observed = Arc::new(ObservedServers::new(self.options.repl_set_name.clone()));
-        Ok((self.open(options, observed.clone())?, observed))
+        let client = self.open(options, observed.clone())?;
+        Ok(SeparateClient { client, observed, background: self.background.clone() })
     }
 
     fn open(&self, mut options: ClientOptions, observed: Arc<ObservedServers>) -> Result<Client, LookupError> {

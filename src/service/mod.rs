@@ -7,6 +7,7 @@
 
 pub mod access;
 mod allocator;
+mod background;
 mod client;
 pub mod connection;
 pub mod copies;

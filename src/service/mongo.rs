@@ -12,9 +12,9 @@ use std::time::Duration;
 use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
-use tokio::runtime::Handle;
 
 use super::allocator::{Allocation, Allocator, CounterStore};
+use super::background::BackgroundTasks;
 use super::client::ServiceClient;
 use super::connection::{self, ConnectionError, ConnectionString, TlsFiles};
 use super::worker::{WorkerStatus, WorkersShown};
@@ -28,6 +28,8 @@ use crate::engine::lookup::{
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Bound on the end of its tasks, sessions and connections.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
 /// ten, reservations would have to wait too.
 const CONNECTIONS: u32 = 200;
@@ -38,9 +40,7 @@ const LAST_EXACT_DOUBLE: i64 = (1 << 53) - 1;
 #[derive(Debug)]
 pub struct MongoService {
     server: Arc<ServiceClient>,
-    /// The driver's runtime. The caller's thread may end sooner, and a reply that moves between threads wakes one at
-    /// each step.
-    runtime: Handle,
+    background: BackgroundTasks,
     allocator: Allocator<ServiceClient>,
     workers: Arc<WorkersShown>,
 }
@@ -72,9 +72,10 @@ impl MongoService {
         options.connect_timeout.get_or_insert(SERVER_SELECTION);
         options.max_pool_size.get_or_insert(CONNECTIONS);
         options.app_name.get_or_insert_with(|| "docward".to_owned());
-        let server = Arc::new(ServiceClient::new(options));
-        let runtime = Handle::current();
-        Self { allocator: Allocator::new(server.clone(), runtime.clone()), server, runtime, workers: Arc::default() }
+        let background = BackgroundTasks::new();
+        let server = Arc::new(ServiceClient::new(options, background.clone()));
+        let allocator = Allocator::new(server.clone(), background.clone());
+        Self { allocator, server, background, workers: Arc::default() }
     }
 
     /// Returns the files of its TLS options; `None` without TLS.
@@ -95,6 +96,22 @@ impl MongoService {
     pub async fn is_down(&self) -> String {
         self.server.is_down().await;
         self.server.observed.unreachable().unwrap_or_default()
+    }
+
+    /// Ends its tasks and sessions, and closes its connections, within two seconds. Must be called before a runtime with
+    /// several threads ends. Later lookups fail.
+    pub async fn close(&self) {
+        let closed = async {
+            self.background.end().await;
+            self.server.close().await;
+        };
+        // Without a server that answers, nothing remains to be ended there.
+        let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+    }
+
+    /// The tasks that use its connection.
+    pub(super) fn background(&self) -> &BackgroundTasks {
+        &self.background
     }
 
     /// Where background workers show their state.
@@ -119,9 +136,9 @@ impl Service for MongoService {
             },
             Lookup::Maximum(maximum) => {
                 let server = self.server.clone();
-                let asking = self.runtime.spawn(async move { with_timeout(server.maximum(&maximum)).await });
+                let asking = self.background.spawn(async move { with_timeout(server.maximum(&maximum)).await });
                 LookupReply::Pending(Box::pin(async {
-                    let maximum = asking.await.unwrap_or_else(|_| Err(LookupError::shutting_down()));
+                    let maximum = asking.await.ok().flatten().unwrap_or_else(|| Err(LookupError::shutting_down()));
                     maximum.map(LookupResult::Maximum)
                 }))
             }

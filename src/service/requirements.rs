@@ -49,17 +49,15 @@ pub async fn lacking(service: &MongoService, rules: &RuleSet) -> Result<Vec<Unme
     }
     let server = service.server();
     // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
-    let (client, observed) = server.separate_client().map_err(|error| error.to_string())?;
-    let found = match ask(&client, &needed).await {
+    let separate = server.separate_client().map_err(|error| error.to_string())?;
+    match ask(&separate.client, &needed).await {
         // The driver uses no server that is too old for it, but its monitor has seen the hello.
-        Err(error) => match observed.too_old() {
+        Err(error) => match separate.observed.too_old() {
             Some(seen) => Ok(by_hello(seen, &needed)),
-            None => Err(observed.describe(&error)),
+            None => Err(separate.observed.describe(&error)),
         },
         Ok(found) => Ok(found),
-    };
-    client.shutdown().await;
-    found
+    }
 }
 
 /// Logs what the server lacks, at once and whenever the rules change; never returns.

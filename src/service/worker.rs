@@ -22,6 +22,7 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::MongoService;
+use super::background::BackgroundTasks;
 use super::client::ServiceClient;
 use super::copies::KeepCopies;
 use super::history::KeepHistory;
@@ -69,8 +70,12 @@ pub async fn run(
     drain_timeout: Duration,
     shutdown: impl Future<Output = ()>,
 ) {
-    let mut candidates =
-        RuleTasks { server: service.server(), shown: service.progress().clone(), running: HashMap::new() };
+    let mut candidates = RuleTasks {
+        server: service.server(),
+        background: service.background().clone(),
+        shown: service.progress().clone(),
+        running: HashMap::new(),
+    };
     let follow_rules = async {
         let mut known: Option<Arc<RuleSet>> = None;
         loop {
@@ -92,6 +97,7 @@ pub async fn run(
 /// One tokio task for each rule and its settings.
 struct RuleTasks {
     server: Arc<ServiceClient>,
+    background: BackgroundTasks,
     shown: Arc<WorkersShown>,
     /// By label and settings.
     running: HashMap<(String, String), RunningTask>,
@@ -100,7 +106,7 @@ struct RuleTasks {
 struct RunningTask {
     /// Dropping it stops the task.
     stop: watch::Sender<()>,
-    task: JoinHandle<()>,
+    task: JoinHandle<Option<()>>,
 }
 
 impl RuleTasks {
@@ -115,7 +121,7 @@ impl RuleTasks {
                 let (sender, stopped) = watch::channel(());
                 let progress = self.shown.add(task.rule(), task.words().pattern, task.reads_previous_states());
                 let worker = ElectedWorker { task, requirements, server: self.server.clone(), progress };
-                RunningTask { stop: sender, task: tokio::spawn(worker.run(stopped)) }
+                RunningTask { stop: sender, task: self.background.spawn(worker.run(stopped)) }
             });
         }
     }

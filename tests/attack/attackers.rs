@@ -3,8 +3,8 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{LazyLock, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -19,16 +19,20 @@ use support::raw::Client;
 const ZLIB: u8 = 2;
 const SOON: Duration = Duration::from_secs(2);
 
-/// A connection that sends as much as the peer accepts.
+/// Pause before a connection that was closed is replaced: see [`Pusher::push`].
+const RECONNECT_PAUSE: Duration = Duration::from_millis(1);
+
+/// A connection that sends as much as the peer accepts. What it sends is made once for the whole process: making it again
+/// for each connection would use more CPU than docward.
 struct Pusher {
     stream: TcpStream,
-    bytes: Vec<u8>,
+    bytes: &'static [u8],
     sent: usize,
     is_closed: bool,
 }
 
 impl Pusher {
-    fn new(address: &str, bytes: Vec<u8>) -> Option<Pusher> {
+    fn new(address: &str, bytes: &'static [u8]) -> Option<Pusher> {
         let stream = TcpStream::connect(address).ok()?;
         stream.set_nonblocking(true).ok()?;
         Some(Pusher { stream, bytes, sent: 0, is_closed: false })
@@ -100,9 +104,12 @@ fn string(key: &str, value: &str) -> Vec<u8> {
 /// Eight connections, each with 44 of the 45 MB of an insert into a protected collection, and then silence. Reached:
 /// connections that have sent a megabyte, or were closed because of their first bytes.
 pub(crate) fn half_inserts(attack: &Attack) {
-    let mut bytes = beginning(&string("insert", "orders"));
-    bytes.extend(vec![b'x'; 44_000_000]);
-    let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(&attack.address, bytes.clone())).collect();
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        let mut bytes = beginning(&string("insert", "orders"));
+        bytes.extend(vec![b'x'; 44_000_000]);
+        bytes
+    });
+    let mut all: Vec<Pusher> = (0..8).filter_map(|_| Pusher::new(&attack.address, &BYTES)).collect();
     let mut counted = vec![false; all.len()];
     while !attack.is_over() {
         for (pusher, counted) in all.iter_mut().zip(&mut counted) {
@@ -113,7 +120,7 @@ pub(crate) fn half_inserts(attack: &Attack) {
             }
         }
         if all.iter().all(|pusher| pusher.is_closed) {
-            return;
+            return thread::sleep(RECONNECT_PAUSE);
         }
         if all.iter().all(Pusher::is_sent) {
             thread::sleep(Duration::from_millis(20));
@@ -125,23 +132,25 @@ pub(crate) fn half_inserts(attack: &Attack) {
 /// endless collection name. Reached: pieces of 30 bytes that were sent, and connections that were closed before.
 pub(crate) fn dribbles(attack: &Attack) {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
-    let bytes = match NEXT.fetch_add(1, Ordering::Relaxed) % 3 {
-        0 => {
-            let tiny = [8, b'a', 0, 1].repeat(10 * MEGABYTE / 4);
-            beginning(&[[&[16][..], b"saslStart\0", &[1, 0, 0, 0]].concat(), tiny].concat())
-        }
-        1 => beginning(&[vec![2], vec![b'k'; 10 * MEGABYTE]].concat()),
-        _ => [header(45_000_000, OP_QUERY), vec![0; 4], vec![b'c'; 10 * MEGABYTE]].concat(),
-    };
-    let Some(mut pusher) = Pusher::new(&attack.address, bytes) else { return };
+    static BEGINNINGS: LazyLock<[Vec<u8>; 3]> = LazyLock::new(|| {
+        let tiny = [8, b'a', 0, 1].repeat(10 * MEGABYTE / 4);
+        [
+            beginning(&[[&[16][..], b"saslStart\0", &[1, 0, 0, 0]].concat(), tiny].concat()),
+            beginning(&[vec![2], vec![b'k'; 10 * MEGABYTE]].concat()),
+            [header(45_000_000, OP_QUERY), vec![0; 4], vec![b'c'; 10 * MEGABYTE]].concat(),
+        ]
+    });
+    let number = NEXT.fetch_add(1, Ordering::Relaxed) % BEGINNINGS.len();
+    let Some(mut pusher) = Pusher::new(&attack.address, &BEGINNINGS[number]) else { return };
     while !attack.is_over() && !pusher.is_sent() {
         if !pusher.push() {
-            return attack.reached();
+            attack.reached();
+            return thread::sleep(RECONNECT_PAUSE);
         }
     }
     while !attack.is_over() && pusher.push() {
         attack.reached();
-        pusher.bytes = vec![b'a'; 30];
+        pusher.bytes = &[b'a'; 30];
         pusher.sent = 0;
         thread::sleep(Duration::from_millis(20));
     }
@@ -208,12 +217,15 @@ pub(crate) fn rejections_and_halves(attack: &Attack) {
     if NEXT.fetch_add(1, Ordering::Relaxed).is_multiple_of(2) {
         return packed_rejections(attack);
     }
-    // There is room for several in docward's budget.
-    let mut bytes = beginning(&string("insert", "orders"));
-    bytes[..4].copy_from_slice(&3_000_000_i32.to_le_bytes());
-    bytes[21..25].copy_from_slice(&2_999_979_i32.to_le_bytes());
-    bytes.extend(vec![b'x'; 2_900_000]);
-    let Some(mut pusher) = Pusher::new(&attack.address, bytes) else { return };
+    static BYTES: LazyLock<Vec<u8>> = LazyLock::new(|| {
+        // There is room for several in docward's budget.
+        let mut bytes = beginning(&string("insert", "orders"));
+        bytes[..4].copy_from_slice(&3_000_000_i32.to_le_bytes());
+        bytes[21..25].copy_from_slice(&2_999_979_i32.to_le_bytes());
+        bytes.extend(vec![b'x'; 2_900_000]);
+        bytes
+    });
+    let Some(mut pusher) = Pusher::new(&attack.address, &BYTES) else { return };
     while !attack.is_over() && pusher.push() {
         thread::sleep(Duration::from_millis(1));
     }

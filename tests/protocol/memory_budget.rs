@@ -1,5 +1,6 @@
 //! `limits: memory`: large messages that wait for it, and messages that do not count.
 
+use std::thread;
 use std::time::Duration;
 
 use bson::{Document, doc};
@@ -43,12 +44,17 @@ fn a_large_message_without_progress_is_closed_while_others_wait() {
     poll(TIMEOUT, || (used(&docward) > 0.0).then_some(())).unwrap();
     // No request waits for its memory, so it may take its time.
     assert!(!stalled.closes_within(Duration::from_secs(6)));
-    let mut other = Client::connect(&docward.address());
-    other.send_bytes(&insert(&database, 2, 15_000_000));
+    let (address, frame) = (docward.address(), insert(&database, 2, 15_000_000));
+    // From a thread of its own: sending blocks until docward reads it.
+    let other = thread::spawn(move || {
+        let mut other = Client::connect(&address);
+        other.send_bytes(&frame);
+        Message::parse(&other.receive()).body().get_i32("n").ok()
+    });
     let line = docward.wait_for_log("large messages wait for memory");
     assert!(line.contains("limit=67108864") && line.contains("waiting=1"), "{line}");
-    assert!(stalled.closes_within(SOON));
-    assert_eq!(Message::parse(&other.receive()).body().get_i32("n").ok(), Some(1));
+    assert!(stalled.closes_within(SOON), "the stalled message keeps its memory");
+    assert_eq!(other.join().unwrap(), Some(1));
     docward.wait_for_log("its message arrived too slowly while others waited for memory");
     let closed = || metric(&docward, "docward_connections_ended_total{reason=\"client_stalled\"}");
     assert!(poll(TIMEOUT, || (closed() == 1.0).then_some(())).is_some());
@@ -129,7 +135,7 @@ async fn parts_of_small_messages_take_their_length() {
             .collect();
         let begun = poll(TIMEOUT, || (metric(&docward, "docward_connections_open") >= CLIENTS as f64).then_some(()));
         assert!(begun.is_some());
-        std::thread::sleep(Duration::from_secs(3));
+        thread::sleep(Duration::from_secs(3));
         let grown = Resident::of(docward.pid()).most - at_rest;
         let each = grown / clients.len();
         eprintln!("{} MiB for {CLIENTS} parts of {LENGTH} bytes, {each} bytes each", grown / MEGABYTE);

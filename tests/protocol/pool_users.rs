@@ -137,3 +137,103 @@ async fn clients_that_send_before_they_log_in_and_do_not_read_hold_up_no_login()
     ann.database("ann").collection("marks").insert_one(doc! {"_id": 1}).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
 }
+
+/// A client whose replies are noted as codes and users.
+struct Noted {
+    client: Client,
+    replies: Vec<String>,
+}
+
+impl Noted {
+    fn new(address: &str) -> Noted {
+        Noted { client: Client::connect(address), replies: Vec::new() }
+    }
+
+    fn command(&mut self, what: &str, database: &str, command: Document) -> Document {
+        let reply = self.client.command(database, command);
+        self.replies.push(match reply.get_i32("code") {
+            Ok(code) => format!("{what}: {code} {}", reply.get_str("codeName").unwrap()),
+            Err(_) => format!("{what}: ok"),
+        });
+        reply
+    }
+
+    fn log_in(&mut self, name: &str, password: &str, database: &str) {
+        let scram = login::Scram::new(name, password);
+        let begun = self.command(&format!("{name} of {database} begins"), database, scram.start(true));
+        if begun.contains_key("conversationId") {
+            self.command(&format!("{name} of {database} goes on"), database, scram.proof(&begun));
+        }
+        self.status();
+    }
+
+    /// Who the server says is logged in.
+    fn status(&mut self) {
+        let reply = self.client.command("admin", doc! {"connectionStatus": 1});
+        let users = reply.get_document("authInfo").unwrap().get_array("authenticatedUsers").unwrap();
+        self.replies.push(format!("users: {users:?}"));
+    }
+}
+
+/// Two users of `admin`, and one of the same name in another database.
+async fn with_ann_and_bob() -> support::mongod::Mongod {
+    let mongod = with_users();
+    let root = connect("root", "secret", &mongod.address()).await;
+    create(&root, "ann").await;
+    create(&root, "bob").await;
+    root.database("shop").run_command(doc! {"createUser": "ann", "pwd": "ann", "roles": []}).await.unwrap();
+    mongod
+}
+
+/// As on a direct connection: the server accepts the first user only, and the connection stays logged in as it.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_has_one_user() {
+    let mongod = with_ann_and_bob().await;
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "3").start();
+    let replies = |address: &str| {
+        let mut client = Noted::new(address);
+        client.log_in("ann", "ann", "admin");
+        client.log_in("bob", "bob", "admin");
+        client.log_in("bob", "wrong", "admin");
+        client.log_in("ann", "ann", "shop");
+        client.log_in("ann", "wrong", "admin");
+        client.log_in("ann", "ann", "admin");
+        client.command("count", "ann", doc! {"count": "marks"});
+        client.command("count of bob", "bob", doc! {"count": "marks"});
+        client.replies
+    };
+    assert_eq!(replies(&docward.address()), replies(&mongod.address()));
+    // What docward does not log in at once, it does not log in as a second user either.
+    let mut client = Noted::new(&docward.address());
+    client.log_in("ann", "ann", "admin");
+    let plain = doc! {"saslStart": 1, "mechanism": "PLAIN", "payload": binary(b"\0bob\0bob")};
+    client.command("PLAIN", "$external", plain);
+    client.command("count", "ann", doc! {"count": "marks"});
+    assert_eq!(client.replies[3..], ["PLAIN: 5626701 Location5626701", "count: ok"]);
+}
+
+/// As on a direct connection: a logout needs a user, ends the login of its database, and no login that has only begun.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_logout_needs_a_user() {
+    let mongod = with_ann_and_bob().await;
+    let docward = pooled(&format!("mongodb://{}/", mongod.address()), "3").start();
+    let replies = |address: &str| {
+        let mut client = Noted::new(address);
+        let logout = || doc! {"logout": 1};
+        client.command("logout before the login", "admin", logout());
+        client.log_in("ann", "ann", "admin");
+        client.command("logout of another database", "shop", logout());
+        client.status();
+        client.command("logout", "admin", logout());
+        client.status();
+        client.command("second logout", "admin", logout());
+        client.command("count", "ann", doc! {"count": "marks"});
+        let scram = login::Scram::new("bob", "bob");
+        let begun = client.command("bob begins", "admin", scram.start(true));
+        client.command("logout during a login", "admin", logout());
+        client.command("bob goes on", "admin", scram.proof(&begun));
+        client.status();
+        client.replies
+    };
+    assert_eq!(replies(&docward.address()), replies(&mongod.address()));
+}

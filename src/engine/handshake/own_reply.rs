@@ -31,6 +31,9 @@ pub struct OwnHello {
     pub speculative: Option<Vec<u8>>,
 }
 
+/// The fields of a reply to saslStart without those that every reply has.
+const LOGIN_FIELDS: [&[u8]; 3] = [b"conversationId", b"done", b"payload"];
+
 /// What docward adds to its reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Additions<'a> {
@@ -143,7 +146,10 @@ impl OwnHello {
                         w.value("saslSupportedMechs", mechanisms);
                     }
                     if let Some(login) = additions.speculative {
-                        w.value("speculativeAuthenticate", Value::document(login));
+                        w.nested("speculativeAuthenticate", |w| {
+                            let step = |field: &Element<'_>| LOGIN_FIELDS.contains(&field.key);
+                            login.elements().filter(step).for_each(|field| w.element(field));
+                        });
                     }
                     w.element(field);
                 }
@@ -218,10 +224,11 @@ mod tests {
         let hello = OwnHello::parse(&message(0, &hello)).unwrap();
         assert_eq!(hello.mechanisms_of.as_deref(), Some("admin.ann"));
         assert!(hello.speculative.is_some());
-        let login = RawDocumentBuf::try_from(&doc! {"conversationId": 1, "done": false}).unwrap();
+        let login = RawDocumentBuf::try_from(&doc! {"conversationId": 1, "done": false, "ok": 1.0}).unwrap();
         let login = Document::parse(login.as_bytes()).unwrap();
         let additions = Additions { speculative: Some(login), ..Additions::default() };
         let body = body_of(&hello.reply(&member_reply(3), 40, 11, additions).unwrap());
-        assert_eq!(body.get_document("speculativeAuthenticate").unwrap().get_i32("conversationId").unwrap(), 1);
+        let expected = doc! {"conversationId": 1, "done": false};
+        assert_eq!(body.get_document("speculativeAuthenticate").unwrap(), &expected);
     }
 }

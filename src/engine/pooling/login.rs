@@ -44,7 +44,10 @@ pub struct Continue {
 pub enum Authentication {
     Start(Start),
     Continue(Continue),
-    Logout,
+    /// Ends the login of the users of a database.
+    Logout {
+        database: String,
+    },
     /// `authenticate`, or a command whose fields cannot be read.
     Other,
 }
@@ -85,7 +88,7 @@ impl Authentication {
         let Some((body, first)) = body.and_then(|body| Some((body, body.first()?))) else { return Self::Other };
         let database = body.get("$db").and_then(Value::as_str).map(str::to_owned);
         match (first.key, database) {
-            (b"logout", _) => Self::Logout,
+            (b"logout", Some(database)) => Self::Logout { database },
             (b"saslStart", Some(database)) => Start::parse(body, database).map_or(Self::Other, Self::Start),
             (b"saslContinue", Some(database)) => {
                 let parsed = binary(body, "payload").zip(body.get("conversationId").and_then(Value::as_i32));
@@ -165,6 +168,17 @@ impl Outcome {
             is_done: reply.body.get("done").and_then(Value::as_bool) == Some(true),
         })
     }
+}
+
+/// Returns whether the server gives a connection one user only; `hello_reply` is one of its hello replies. Older servers
+/// add the user of a second login, or replace the first user.
+#[must_use]
+pub fn has_one_user(hello_reply: &[u8]) -> bool {
+    /// Of MongoDB 6.0.
+    const FIRST_WIRE_VERSION: i32 = 17;
+    let reply = Reply::parse(hello_reply).ok();
+    let version = reply.and_then(|reply| reply.body.get("maxWireVersion").and_then(Value::as_i32));
+    version.is_none_or(|version| version >= FIRST_WIRE_VERSION)
 }
 
 /// Returns the compressors that the server's reply to [`own::pool_hello`] agrees to; `None` if the hello has failed.
@@ -267,8 +281,16 @@ mod tests {
         let mut expected = sent;
         expected.remove("x");
         assert_eq!(body(&next.request(9)), expected);
-        assert_eq!(Authentication::parse(&frame(&doc! {"logout": 1, "$db": "shop"})), Authentication::Logout);
+        let logout = Authentication::Logout { database: "shop".into() };
+        assert_eq!(Authentication::parse(&frame(&doc! {"logout": 1, "$db": "shop"})), logout);
         assert_eq!(Authentication::parse(&frame(&doc! {"saslStart": 1, "$db": "shop"})), Authentication::Other);
+    }
+
+    #[test]
+    fn a_connection_has_one_user_since_6_0() {
+        for (version, expected) in [(13, false), (17, true), (25, true)] {
+            assert_eq!(has_one_user(&frame(&doc! {"maxWireVersion": version, "ok": 1.0})), expected, "{version}");
+        }
     }
 
     #[test]

@@ -66,7 +66,7 @@ fn request(counter: &str, count: u32, block: u32) -> NumberRequest {
 
 fn allocator(script: &[CallOutcome]) -> Arc<Allocator<FakeStore>> {
     let store = FakeStore { script: Mutex::new(script.iter().copied().collect()), ..FakeStore::default() };
-    Arc::new(Allocator::new(Arc::new(store), Handle::current()))
+    Arc::new(Allocator::new(Arc::new(store), BackgroundTasks::new()))
 }
 
 /// Requests numbers immediately, and waits if necessary.

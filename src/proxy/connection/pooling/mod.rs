@@ -17,6 +17,7 @@ use tokio::time::Instant;
 use self::hello::AwaitedHello;
 use self::login::{Conversation, PausedLogin};
 use crate::engine::handshake::negotiation::Negotiation;
+use crate::engine::pooling::login::{User, has_one_user};
 use crate::engine::pooling::sharing::{self, Sharing, is_enough, opens_waiting_cursor, sharing};
 use crate::proxy::server_side::pool::abandoned::abandon;
 use crate::proxy::server_side::pool::counters::PinGuard;
@@ -132,9 +133,15 @@ impl<U: ServerSocket> Pooling<U> {
         self.login_ends = ends;
     }
 
-    /// Uses the pool of clients that are not logged in. Returns whether the server requires a login.
+    /// The client's user, if it keeps a login as another one out: the server gives a connection one user.
+    pub(in crate::proxy) fn only_user(&self) -> Option<&User> {
+        let has_one_user = || self.member.hello().borrow().as_ref().is_none_or(|hello| has_one_user(&hello.reply));
+        self.pool.user().filter(|_| has_one_user())
+    }
+
+    /// Uses the pool of clients that are not logged in. A login that has begun goes on. Returns whether the server
+    /// requires a login.
     pub(in crate::proxy) fn log_out(&mut self) -> bool {
-        self.conversation = None;
         self.pool = self.member.pool(None);
         self.login_ends = None;
         self.login_required

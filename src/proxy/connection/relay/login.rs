@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use super::Relay;
 use crate::command::{code, error_reply};
-use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, ok_reply, set_response_to};
+use crate::engine::pooling::login::{Authentication, Continue, Outcome, Start, User, ok_reply, set_response_to};
 use crate::engine::pooling::scram::Transcript;
 use crate::engine::pooling::sharing::Pin;
 use crate::proxy::connection::end::End;
@@ -20,6 +20,7 @@ use crate::proxy::server_side::pool::CheckoutError;
 use crate::proxy::server_side::pool::open::{ask, identify};
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
+use crate::wire::Header;
 use crate::wire::compressed::Compressor;
 
 /// The longest name of a user, and of its database, in bytes. Each name that logs in has a pool.
@@ -67,18 +68,21 @@ where
                 Some(reply) => Handled::Reply(reply),
                 None => error(code::AUTHENTICATION_FAILED, "docward: the name of the user is too long"),
             },
-            Authentication::Start(_) => {
-                self.pin_client(Pin::Mechanism).await?;
-                Handled::Forward
-            }
+            Authentication::Start(start) => match self.second_login_error(request, &start.database, None) {
+                Some(reply) => Handled::Reply(reply),
+                None => {
+                    self.pin_client(Pin::Mechanism).await?;
+                    Handled::Forward
+                }
+            },
             Authentication::Continue(next) => match self.continue_login(&next).await? {
                 Some(reply) => Handled::Reply(reply),
                 None => error(code::PROTOCOL_ERROR, "docward: no login is in progress on this connection"),
             },
-            Authentication::Logout => {
-                self.log_out();
-                Handled::Reply(ok_reply(1, request.request_id))
-            }
+            Authentication::Logout { database } => Handled::Reply(match self.log_out(&database) {
+                true => ok_reply(1, request.request_id),
+                false => self.ask_without_user(frame, Lane::Ordinary).await?,
+            }),
             Authentication::Other => error(code::FAILED_TO_PARSE, "docward: the login cannot be parsed"),
         })
     }
@@ -127,7 +131,7 @@ where
         let asking = ask(&mut conversation.connection.stream, &request);
         let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
         match Outcome::parse(&reply) {
-            Some(outcome) if outcome.is_done => self.complete_login(conversation).await?,
+            Some(outcome) if outcome.is_done => return self.complete_login(conversation, reply).await,
             Some(outcome) => {
                 conversation.transcript.server(&outcome.payload);
                 if let Some(pooling) = &mut self.pooling {
@@ -152,8 +156,8 @@ where
         Ok(())
     }
 
-    /// The server has accepted the login: gives the client to the pool of its user.
-    async fn complete_login(&mut self, conversation: Conversation<U>) -> Result<(), End> {
+    /// The server has accepted the login by `reply`: gives the client to the pool of its user. Returns the client's reply.
+    async fn complete_login(&mut self, conversation: Conversation<U>, reply: Vec<u8>) -> Result<Vec<u8>, End> {
         let Conversation { pool, mut checkout, mut connection, user, mechanism, transcript } = conversation;
         let found = self.while_connected(true, identify(&mut connection.stream, &user)).await?;
         let Some(found) = found.map_err(End::UpstreamError)? else {
@@ -177,7 +181,7 @@ where
             checkout.put_back(connection);
             pool
         } else {
-            let Some(pooling) = &self.pooling else { return Ok(()) };
+            let Some(pooling) = &self.pooling else { return Ok(reply) };
             let pool = pooling.member().replace(&pool);
             if !pool.note_login(identity, key) {
                 return Err(End::LoginNeeded(CheckoutError::LoginNeeded));
@@ -186,19 +190,54 @@ where
             pool.adopt(connection);
             pool
         };
+        // Checked only here, as by the server: a wrong password is reported first.
+        if let Some(error) = self.second_login_error(header_of(&reply)?, &user.database, Some(&user)) {
+            return Ok(error);
+        }
         if let Some(pooling) = &mut self.pooling {
             pooling.logged_in(pool, ends);
         }
         self.client.state.must_log_in = false;
         self.client.state.users = Some(vec![(user.database, user.name)]);
         self.client.note_identity();
-        Ok(())
+        Ok(reply)
     }
 
-    fn log_out(&mut self) {
-        if let Some(pooling) = &mut self.pooling {
+    /// The error of a login of a client that already has another user than `user`; `None`: it is accepted.
+    fn second_login_error(&self, request: Header, database: &str, user: Option<&User>) -> Option<Vec<u8>> {
+        let current = self.pooling.as_ref()?.only_user().filter(|current| Some(*current) != user)?;
+        let error_code = if current.database == database { code::OTHER_USER } else { code::USER_OF_OTHER_DATABASE };
+        let User { name, database } = current;
+        let text =
+            format!("docward: a connection has one user; this one is already authenticated as {name}@{database}");
+        Some(error_reply(request, error_code, &text, |_| {}))
+    }
+
+    /// Ends the login of a user of this database. Returns false if the client has no user.
+    fn log_out(&mut self, database: &str) -> bool {
+        let Some(pooling) = &mut self.pooling else { return false };
+        let Some(user) = pooling.pool().user() else { return false };
+        // Other databases have no user here, which is no error.
+        if user.database == database {
             self.client.state.must_log_in = pooling.log_out();
         }
+        true
+    }
+
+    /// Sends a message on a connection without a user, and returns the server's reply.
+    ///
+    /// # Errors
+    /// [`End`] if no reply arrives.
+    pub(in crate::proxy) async fn ask_without_user(&mut self, message: &[u8], lane: Lane) -> Result<Vec<u8>, End> {
+        let Some(pooling) = &self.pooling else { return Err(End::UpstreamClosed) };
+        let pool = pooling.member().pool(None);
+        let checkout = pool.clone().finish_checkout(pool.check_out(lane)?);
+        let mut checkout = self.while_connected(true, checkout).await??;
+        let Some(mut connection) = checkout.take_out() else { return Err(End::UpstreamClosed) };
+        let asking = ask(&mut connection.stream, message);
+        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
+        checkout.put_back(connection);
+        Ok(reply)
     }
 
     /// Gives the client a server connection of its own, without a user.

@@ -24,7 +24,6 @@ use crate::proxy::connection::pooling::hello::AwaitedHello;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::server_side::hello::CONNECT_TIMEOUT;
 use crate::proxy::server_side::pool::member::MemberHello;
-use crate::proxy::server_side::pool::open::ask;
 use crate::proxy::server_side::pool::queue::Lane;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::wire::compressed::Compressor;
@@ -76,8 +75,10 @@ where
         if member.round_trip >= MIN_ROUND_TRIP {
             self.while_connected(true, sleep(member.round_trip)).await?;
         }
+        // Without the mechanisms, a driver would choose a wrong one. A client that has not logged in continues nothing,
+        // but its driver waits for the mechanisms before it logs in.
         let mechanisms = match &hello.mechanisms_of {
-            Some(user) => self.ask_mechanisms(user).await?,
+            Some(user) => Some(self.ask_without_user(&mechanisms_question(1, user), Lane::Continuation).await?),
             None => None,
         };
         let mechanisms = mechanisms.as_deref().and_then(|reply| HelloReply::parse(reply).ok());
@@ -146,23 +147,6 @@ where
         let rewritten = parsed.rewrite(&presentation, &mut self.negotiation);
         drop(parsed);
         Ok(rewritten.unwrap_or(reply))
-    }
-
-    /// Returns the server's reply about the mechanisms of a user.
-    ///
-    /// # Errors
-    /// [`End`] if no reply arrives: without the mechanisms, a driver would choose a wrong one.
-    async fn ask_mechanisms(&mut self, user: &str) -> Result<Option<Vec<u8>>, End> {
-        let Some(pooling) = &self.pooling else { return Ok(None) };
-        let pool = pooling.member().pool(None);
-        let checkout = pool.clone().finish_checkout(pool.check_out(Lane::Continuation)?);
-        let mut checkout = self.while_connected(true, checkout).await??;
-        let Some(mut connection) = checkout.take_out() else { return Ok(None) };
-        let question = mechanisms_question(1, user);
-        let asking = ask(&mut connection.stream, &question);
-        let reply = self.while_connected(true, asking).await?.map_err(End::UpstreamError)?;
-        checkout.put_back(connection);
-        Ok(Some(reply))
     }
 }
 
