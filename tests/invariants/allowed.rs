@@ -5,7 +5,7 @@ use super::case::{Statement, Step};
 use super::check::Finding;
 use super::patterns::Policy;
 use super::rules::Rule;
-use super::values::{at, related};
+use super::values::related;
 
 /// The pattern, and a constant part of the reason.
 const REJECTIONS: &[(&str, &str)] = &[
@@ -111,10 +111,7 @@ const REJECTIONS: &[(&str, &str)] = &[
 
 /// Known findings without a fix or a decision: kind, the patterns involved, part of the text.
 /// `DOCWARD_INVARIANTS_STRICT` reports them like all others. Remove an entry when you fix it.
-const OPEN: &[(&str, &str, &str)] = &[
-    // In the client's transaction, a version that is the largest long cannot be incremented.
-    ("errors differ", "replacement + tree", "through docward [2], directly []"),
-];
+const OPEN: &[(&str, &str, &str)] = &[];
 
 /// Whether a finding is a known one.
 pub(super) fn is_open(finding: &Finding, rules: &[Rule]) -> bool {
@@ -221,15 +218,10 @@ pub(super) fn fails(
         && through.is_empty()
         && direct.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 11000);
     // A replacing upsert inserts the number of its filter, which another document may have: the unique index rejects it.
-    // Open: docward gives a document of a batch the number that a later one brings.
     let inserts_pinned = |rule: &Rule| {
         let Rule::Sequence(rule) = rule else { return false };
         let replaces = |statement: &Statement| statement.replacement().is_some() && statement.queries(rule.field);
-        let brings = |statement: &Statement| {
-            statement.inserted.as_ref().is_some_and(|document| at(document, rule.field).is_some())
-        };
-        let is_batch = statements.len() > 1;
-        rule.optimistic && (statements.iter().any(replaces) || is_batch && statements.iter().any(brings))
+        rule.optimistic && statements.iter().any(replaces)
     };
     let number_is_taken =
         rules.iter().any(inserts_pinned) && through.iter().all(|(_, code)| *code == 11000) && direct.is_empty();
