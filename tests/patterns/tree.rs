@@ -505,7 +505,7 @@ async fn a_retried_write_happens_once() {
     let began = std::time::Instant::now();
     let update = vec![doc! { "q": { "_id": "r0" }, "u": { "$set": { "parent": "Books" } } }];
     let reply = send(1, doc! { "update": "categories", "updates": update });
-    assert_eq!(reply.get_i32("code"), Ok(225), "{reply}");
+    assert_eq!(reply.get_i32("code").unwrap(), 225, "{reply}");
     assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
     let stored = views.stored("categories").await;
     let r0 = stored.iter().find(|node| node.get_str("_id").unwrap() == "r0").unwrap();

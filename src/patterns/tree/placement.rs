@@ -259,11 +259,7 @@ impl PlacementRun {
     fn check_path(&self, path: Option<&str>) -> Result<(), Rejection> {
         let Some(Some(given)) = &self.intent.wanted.path else {
             let emptied = self.intent.wanted.path.is_some() && self.intent.kind == StatementForm::Change;
-            return if emptied && (path.is_some() || self.removes_path) {
-                Err(self.wrong_path(path))
-            } else {
-                Ok(())
-            };
+            return if emptied && (path.is_some() || self.removes_path) { Err(self.wrong_path(path)) } else { Ok(()) };
         };
         if self.layout.segments(given).is_none() {
             return Err(self.malformed(given));
