@@ -284,7 +284,7 @@ impl<'s> Inserted<'s> {
     /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
     fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
         if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$")) {
-            self.change_elements(parts, depth);
+            self.change_elements(parts, depth)?;
             return Ok(None);
         }
         match self.root.path_state(parts) {
@@ -299,21 +299,32 @@ impl<'s> Inserted<'s> {
         }
     }
 
-    /// Applies an operator whose path has a positional part at `depth`. The server changes elements of the array before
-    /// it, which only an equality of the filter can have created, or fails.
-    fn change_elements(&mut self, parts: &[&'s [u8]], depth: usize) {
+    /// Applies an operator whose path has a positional part at `depth`. The server fails `$`, because no filter has found
+    /// an element. `$[]` and `$[x]` change elements of the array before them, which only an equality of the filter can
+    /// have created; the server fails them without it (`UpdateArrayNode::apply`).
+    fn change_elements(&mut self, parts: &[&'s [u8]], depth: usize) -> Result<(), UpsertFails> {
         let around = parts.get(..depth).unwrap_or_default();
-        match self.root.path_state(around) {
+        match parts.get(depth) {
+            Some(&b"$") => return Err(UpsertFails),
+            Some(part) if part.starts_with(b"$[") => {}
             // `$id` and the like are the names of fields.
-            _ if !parts.get(depth).is_some_and(|part| *part == b"$" || part.starts_with(b"$[")) => {
+            _ => {
                 self.unpredictable = true;
+                return Ok(());
             }
-            PathState::Free => self.change_below(around),
+        }
+        match self.root.path_state(around) {
+            PathState::Free => match self.root.reach(around, false).map(|node| node.kind()) {
+                None => return Err(UpsertFails),
+                Some(Some(kind)) if kind != Kind::Array => return Err(UpsertFails),
+                Some(_) => self.change_below(around),
+            },
             PathState::Array(depth) | PathState::Unknown(depth) => {
                 self.change_below(parts.get(..depth).unwrap_or_default())
             }
             PathState::Blocked => {}
         }
+        Ok(())
     }
 
     /// Makes the content of a value unknown, if the value exists. An array stays an array.
@@ -548,7 +559,11 @@ mod tests {
         check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
         check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
         check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
-        // A positional operator changes only the array before it.
+        // A positional operator changes only the array before it, which must exist.
+        check(doc! {"a": 1}, doc! {"$set": {"b.$": 2}}, "c", "fails");
+        check(doc! {"a": [1]}, doc! {"$setOnInsert": {"a.$": 2}}, "c", "fails");
+        check(doc! {"a": 1}, doc! {"$set": {"b.$[]": 2}}, "c", "fails");
+        check(doc! {"a": 1}, doc! {"$set": {"a.$[x].b": 2}}, "c", "fails");
         check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "c", "Missing");
         check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "a.b", "Some(Some(Array))");
         // If one equality is certain, the server does not take the other or fails.

@@ -18,7 +18,7 @@ mod results;
 mod transaction;
 
 use std::borrow::Cow;
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -44,6 +44,8 @@ pub(super) struct BatchJob<'f> {
     evaluated: Vec<Evaluated<'f, 'f>>,
     /// Numbers of counters that are still to be requested.
     demands: Vec<CounterDemand<'f>>,
+    /// Numbers that statements contain already.
+    brought: Vec<BroughtNumbers>,
     /// What is still to be sent.
     groups: VecDeque<Group>,
     merged: MergedResults,
@@ -72,6 +74,15 @@ struct CounterDemand<'f> {
     provided: Vec<i64>,
 }
 
+/// The numbers that statements on one namespace contain in the field of an optimistic sequence.
+#[derive(Debug)]
+struct BroughtNumbers {
+    rule: RuleId,
+    /// Index into the batch's namespaces.
+    namespace: usize,
+    numbers: HashSet<i64>,
+}
+
 impl<'f> BatchJob<'f> {
     pub(super) fn new(command: Command<'f>, batch: WriteBatch<'f>, evaluated: Vec<Evaluated<'f, 'f>>) -> Box<Self> {
         let mut job = Box::new(Self {
@@ -79,6 +90,7 @@ impl<'f> BatchJob<'f> {
             batch,
             evaluated,
             demands: Vec::new(),
+            brought: Vec::new(),
             groups: VecDeque::new(),
             merged: MergedResults::default(),
             transaction_begun: false,
@@ -88,6 +100,7 @@ impl<'f> BatchJob<'f> {
             without_effect: Vec::new(),
         });
         job.demands = job.collect_demands();
+        job.brought = job.collect_brought();
         job
     }
 
@@ -298,9 +311,10 @@ impl<'f> BatchJob<'f> {
         // Each attempt assigns its numbers to the original statements.
         for rule in self.optimistic_rules_of(group, index) {
             if let Some((_, next)) = numbers.iter_mut().find(|(known, _)| *known == rule.rule.id) {
-                statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, *next)));
+                let number = self.free_number(rule.rule, statement.namespace, *next);
+                statement = Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)));
                 // After the largest number there is one more attempt, which reports that no number is left.
-                *next = next.saturating_add(1);
+                *next = number.saturating_add(1);
             }
         }
         match group.stage {

@@ -376,7 +376,7 @@ impl Bucket {
             return Ok(self.push_to_stored(update, counted, pushed));
         }
         let opening = with_operators(update, counted.clone(), true);
-        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter) && !has_positions(operators);
+        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter);
         let image = inserted(&opening).filter(|_| is_valid_upsert);
         // Only the increment of the count makes it an error, because the filter contains the count.
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
@@ -387,8 +387,8 @@ impl Bucket {
         let pins = || pinned_roots(filter);
         let seeds = update.upsert || filter.is_empty() || (pins().next().is_some() && pins().all(is_known));
         match image {
-            // The server returns its own error for this upsert.
-            None if update.upsert && !pins_count() => Ok(self.push_to_any(update, counted, pushed)),
+            // The server fails the insert, but the client's filter may match a full bucket.
+            None if update.upsert && !pins_count() => Ok(self.push_to_stored(update, counted, pushed)),
             Some(image) if self.holds_only_pushed(seed.as_ref(), &image, pushed) && seeds => {
                 let operators = self.with_new_fields(counted.as_document(), &image, None, now);
                 Ok(self.push_to_any(update, operators, pushed))
@@ -430,13 +430,13 @@ impl Bucket {
     }
 
     /// Rewrites a push to one that finds a stored bucket with room. The client did not ask for an upsert, and its
-    /// filter cannot open a bucket.
+    /// filter cannot open a bucket; or the server fails the insert of its upsert.
     fn push_to_stored<'a>(&self, update: &Update<'a>, operators: CowDocument<'a>, pushed: i64) -> Verdict<'a> {
         let is_conditional = self.has_room_condition(update, pushed);
         if is_conditional && is_unchanged(update, &operators) {
             return Verdict::Forward;
         }
-        let mut operation = with_operators(update, operators, false);
+        let mut operation = with_operators(update, operators, update.upsert);
         if let (Operation::Update(update), false) = (&mut operation, is_conditional) {
             update.conditions.push(self.room(pushed));
         }
@@ -548,11 +548,6 @@ fn with_operators<'a>(update: &Update<'a>, operators: CowDocument<'a>, upsert: b
 fn is_unchanged(update: &Update<'_>, operators: &CowDocument<'_>) -> bool {
     matches!(update.modification.meaning(), Modification::Operators(own)
         if own.as_document().as_bytes() == operators.as_document().as_bytes())
-}
-
-/// Returns whether an operator's path has a position. A new document has no array elements, so it cannot be applied.
-fn has_positions(operators: Document<'_>) -> bool {
-    touched(operators).any(|(_, path, _)| path.split(|byte| *byte == b'.').any(|part| part.starts_with(b"$")))
 }
 
 /// Returns how many elements a `$push` adds.

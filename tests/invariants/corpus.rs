@@ -400,6 +400,17 @@ fn sequences() -> Vec<Entry> {
             must: "the number is above 8.5",
             holds: |seen| seen.stored.len() == 2 && seen.stored[1].get("no").and_then(as_number) > Some(8.5),
         },
+        Entry {
+            name: "sequence: optimistic, and a later document of the batch brings its number",
+            rules: &["sequence: { field: no, strategy: optimistic }"],
+            stored: vec![],
+            steps: vec![
+                plain(doc! { "createIndexes": "c", "indexes": [{ "key": { "no": 1 }, "name": "no", "unique": true }] }),
+                insert(vec![doc! { "_id": 1 }, doc! { "_id": 2, "no": 1 }, doc! { "_id": 3 }]),
+            ],
+            must: "the others get the next numbers",
+            holds: |seen| seen.code() == 0 && seen.stored.len() == 3 && seen.numbered("no"),
+        },
     ]
 }
 

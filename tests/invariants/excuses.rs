@@ -114,10 +114,10 @@ impl Errors<'_> {
             // Limits of `timestamps`: a pipeline has another error than the operator.
             (Rule::Timestamps(_), Some(241), Some(_)) => statement.replacement().is_none(),
             // A replacing upsert inserts the number of its filter, which another document may have: the unique index
-            // rejects it. Open: docward gives a document of a batch the number that a later one brings.
+            // rejects it.
             (Rule::Sequence(rule), Some(DUPLICATE_KEY), None) => {
                 let replaces = statement.replacement().is_some() && statement.queries(rule.field);
-                rule.optimistic && (replaces || self.brings_in_batch(rule.field))
+                rule.optimistic && replaces
             }
             // Limits: stored attempts that are not numbers, which the server cannot increment.
             (Rule::Queue(_), Some(14), None) => {
@@ -164,12 +164,5 @@ impl Errors<'_> {
         rule.alters(statement)
             && (rule.name() == "bounds" && [14, 28].contains(&through)
                 || has_condition && self.before.len() > 1 && ARGUMENTS.contains(&through))
-    }
-
-    /// Whether a statement of a batch inserts a document with a value in the field.
-    fn brings_in_batch(&self, field: &str) -> bool {
-        let inserted =
-            |statement: &Statement| statement.inserted.as_ref().and_then(|document| at(document, field)).is_some();
-        self.statements.len() > 1 && self.statements.iter().any(inserted)
     }
 }

@@ -501,6 +501,12 @@ async fn a_retried_write_happens_once() {
         let delete = vec![doc! { "q": { "_id": "r1" }, "limit": 1 }];
         assert_eq!(count(&send(4, doc! { "delete": "categories", "deletes": delete })), (1, 0));
     }
+    // The server's own error, at once, for a write that is older than the session's last one.
+    let began = std::time::Instant::now();
+    let update = vec![doc! { "q": { "_id": "r0" }, "u": { "$set": { "parent": "Books" } } }];
+    let reply = send(1, doc! { "update": "categories", "updates": update });
+    assert_eq!(reply.get_i32("code").unwrap(), 225, "{reply}");
+    assert!(began.elapsed() < std::time::Duration::from_secs(2), "{:?}", began.elapsed());
     let stored = views.stored("categories").await;
     let r0 = stored.iter().find(|node| node.get_str("_id").unwrap() == "r0").unwrap();
     assert_eq!(*r0, doc! { "_id": "r0", "parent": "Music", "path": ",Music,", "n": 2 });

@@ -38,6 +38,18 @@ impl BatchJob<'_> {
         operation.map_or_else(|| statement.clone(), |operation| statement.with(operation).without_upsert())
     }
 
+    /// Returns the forms of a procedure's statement to send before the statement itself, until one matches: inside the
+    /// client's transaction the one for each kind of stored value, because an error would abort it.
+    pub(super) fn forms_by_kind<'s>(&self, index: usize, statement: &Statement<'s>) -> Vec<Statement<'s>> {
+        let rule = self.evaluated.get(index).and_then(|evaluated| evaluated.counted_by);
+        let Some(rule) = rule.filter(|_| self.command.session().in_transaction && !reaches_many(statement)) else {
+            return Vec::new();
+        };
+        let kinds = std::iter::successors(Some(StoredKind::Number), |kind| kind.next());
+        let forms = kinds.map_while(|kind| rule.pattern.counting(statement, kind));
+        forms.map(|operation| statement.with(operation).without_upsert()).collect()
+    }
+
     /// Continues with the next kind, unless all are done.
     pub(super) fn take_counted(&mut self, group: Group, reply: &Reply<'_>, succeeded: bool) -> CountingResult {
         let (Some(stored), Some(index)) = (self.kind_of(&group), group.statements.first().copied()) else {

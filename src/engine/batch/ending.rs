@@ -88,6 +88,26 @@ impl<'f> BatchJob<'f> {
         }
     }
 
+    /// Ends an attempt whose number is lower than the last one of its session. Either that belongs to a later attempt at
+    /// the same write, and the next attempt follows; or to a newer write of the client, and no attempt can succeed. The
+    /// server's reply about the last possible attempt shows which, and changes nothing.
+    pub(super) async fn end_too_old(&mut self, transaction: &mut TransactionAttempt<'f>, port: &Port) -> AttemptEnd {
+        let Some(last) = transaction.own.and_then(|own| self.last_attempt(transaction.index, own.routed)) else {
+            return AttemptEnd::Again(RestartReason::UsedNumber);
+        };
+        let abort = self.commands(Some(last)).end("abortTransaction");
+        let frame = port.exchange(abort).await;
+        match parse(&frame) {
+            AttemptResult::Continue(reply) if error_code(&reply) == Some(code::TRANSACTION_TOO_OLD) => {
+                let text = "docward: the session has a newer write than this one (its txnNumber is too old)";
+                let error = error_reply(self.command.message.header, code::TRANSACTION_TOO_OLD, text, |_| {});
+                AttemptEnd::Last(self.pass_on(error))
+            }
+            AttemptResult::Continue(_) => AttemptEnd::Again(RestartReason::UsedNumber),
+            AttemptResult::Break(ending) => ending,
+        }
+    }
+
     /// The statement after all rules decides: what a procedure narrowed to an update may have inserted a document.
     fn remembered_reply(&self, index: usize) -> Option<Vec<u8>> {
         let statement = &self.evaluated.get(index)?.statement;

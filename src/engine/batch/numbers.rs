@@ -11,7 +11,7 @@ use super::super::privileges::{CollectionAccess, Privileges, WriteKind};
 use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
-use super::{BatchJob, CounterDemand, UpsertStage};
+use super::{BatchJob, BroughtNumbers, CounterDemand, UpsertStage};
 use crate::document::Document;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::Strategy;
@@ -42,6 +42,40 @@ impl<'f> BatchJob<'f> {
             }
         }
         demands
+    }
+
+    /// Returns the numbers that statements contain already, which optimistic sequences must not assign to others.
+    pub(super) fn collect_brought(&self) -> Vec<BroughtNumbers> {
+        let mut brought: Vec<BroughtNumbers> = Vec::new();
+        if !self.has_numbers() {
+            return brought;
+        }
+        for evaluated in self.sendable().filter_map(|index| self.evaluated.get(index)) {
+            let namespace = evaluated.statement.namespace;
+            for rule in evaluated.brings_number.iter().filter(|rule| !is_counted(rule)) {
+                let numbers = rule.numbers.provided_numbers(&evaluated.statement.operation);
+                match brought.iter_mut().find(|known| known.is_of(rule.rule, namespace)) {
+                    Some(known) => known.numbers.extend(numbers),
+                    None => {
+                        brought.push(BroughtNumbers {
+                            rule: rule.rule.id,
+                            namespace,
+                            numbers: numbers.into_iter().collect(),
+                        });
+                    }
+                }
+            }
+        }
+        brought
+    }
+
+    /// Returns the first number from `next` on that no statement of the batch contains.
+    pub(super) fn free_number(&self, rule: &Rule, namespace: usize, mut next: i64) -> i64 {
+        let brought = self.brought.iter().find(|known| known.is_of(rule, namespace));
+        while brought.is_some_and(|brought| brought.numbers.contains(&next)) && next < i64::MAX {
+            next += 1;
+        }
+        next
     }
 
     /// Whether privileges for numbers must be checked before the statements can be sent.
@@ -221,6 +255,12 @@ impl<'f> BatchJob<'f> {
         let rule = rules.find(|rule| allocation::is_taken(rule.numbers.field(), *error))?;
         let number = allocation::taken_number(rule.numbers.field(), *error);
         Some((*position, number.map(|number| (rule.rule.id, number))))
+    }
+}
+
+impl BroughtNumbers {
+    fn is_of(&self, rule: &Rule, namespace: usize) -> bool {
+        self.rule == rule.id && self.namespace == namespace
     }
 }
 

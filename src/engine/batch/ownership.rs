@@ -28,6 +28,12 @@ impl BatchJob<'_> {
         })
     }
 
+    /// Returns the last transaction that a retryable statement could use, as if it had begun.
+    pub(super) fn last_attempt(&self, index: usize, routed: bool) -> Option<OwnTransaction> {
+        let last = u32::try_from(ATTEMPTS - 1).ok()?;
+        Some(OwnTransaction { begun: true, ..self.following(index, last, routed)? })
+    }
+
     fn following(&self, index: usize, attempt: u32, routed: bool) -> Option<OwnTransaction> {
         let session = self.command.session();
         let id = session.lsid?.as_document()?.get("id").and_then(Value::as_uuid)?;

@@ -259,22 +259,31 @@ impl<'f> BatchJob<'f> {
             return self.give_up(transaction, rejection, port).await;
         }
         let own = transaction.own;
-        let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
-        let part = StatementPart { index: transaction.index, statement };
-        let message = self.batch.encode_part(&self.command, &[part], options);
-        let frame = self.exchange(transaction, message, port).await;
-        let Some(reply) = transaction.accept(&frame)? else {
-            return Box::pin(self.take_failure(transaction, SentCommands::Statement, frame, port)).await;
+        let mut forms = self.forms_by_kind(transaction.index, statement).into_iter();
+        let mut form = forms.next();
+        let (frame, has_failed) = loop {
+            let options = EncodeOptions { transaction_begun: self.transaction_begun, ordered: false, own };
+            let part = StatementPart { index: transaction.index, statement: form.as_ref().unwrap_or(statement) };
+            let message = self.batch.encode_part(&self.command, &[part], options);
+            let frame = self.exchange(transaction, message, port).await;
+            let Some(reply) = transaction.accept(&frame)? else {
+                return Box::pin(self.take_failure(transaction, SentCommands::Statement, frame, port)).await;
+            };
+            let has_failed = !merge::errors_of(&reply, self.batch.form).is_empty();
+            let has_matched = merge::matched(&reply, self.batch.form) > 0;
+            drop(reply);
+            if !has_failed && has_matched {
+                return AttemptResult::Continue(frame);
+            }
+            // The statement itself is the last form.
+            if has_failed || form.is_none() {
+                break (frame, has_failed);
+            }
+            form = forms.next();
         };
         // After an error the server has aborted. Repeating does not help against a duplicate key: the existing
         // document is in this transaction's snapshot and the statement's filter did not match it. A concurrent upsert
         // would have caused a write conflict instead.
-        let has_failed = !merge::errors_of(&reply, self.batch.form).is_empty();
-        let has_matched = merge::matched(&reply, self.batch.form) > 0;
-        drop(reply);
-        if !has_failed && has_matched {
-            return AttemptResult::Continue(frame);
-        }
         if !has_failed && own.is_some() {
             self.abort(transaction, port).await?;
         }
@@ -331,7 +340,7 @@ impl<'f> BatchJob<'f> {
         }
         match error_code(reply) {
             _ if transaction.answered && is_over(reply) => AttemptEnd::Again(RestartReason::SameWrite),
-            Some(code::TRANSACTION_TOO_OLD) => AttemptEnd::Again(RestartReason::UsedNumber),
+            Some(code::TRANSACTION_TOO_OLD) => self.end_too_old(transaction, port).await,
             // The number was used by an earlier send of the statement.
             Some(code::CONFLICTING_OPERATION_IN_PROGRESS | code::TRANSACTION_COMMITTED) => {
                 self.abort_earlier(transaction, port).await

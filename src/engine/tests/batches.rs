@@ -331,3 +331,81 @@ fn only_a_collision_with_the_document_of_the_filter_is_checked_again() {
     assert_eq!(after_collision("_id").as_deref(), Some("find"), "another client has inserted it");
     assert_eq!(after_collision("sku"), None, "the server's error, at once");
 }
+
+/// Returns a batch of statements that the rule increments, and the reply with which the server fails the first.
+fn failed_increment(statements: usize) -> (Vec<u8>, Vec<u8>) {
+    let set = |n: usize| doc! {"q": {"_id": n as i32}, "u": {"$set": {"a": 1}}};
+    let body = doc! {"update": "c", "ordered": false, "$db": "d"};
+    let message = frame(&body, "updates", &(0..statements).map(set).collect::<Vec<_>>(), 0);
+    let error = doc! {"index": 0, "code": 14, "errmsg": "Cannot apply $inc to a value of non-numeric type"};
+    (message, replies(doc! {"n": 0, "nModified": 0, "writeErrors": [error], "ok": 1.0}))
+}
+
+#[test]
+fn a_failed_increment_is_repeated_before_later_statements() {
+    let rules = rules(&[("d.c", "replacement: { policy: check_version, version: v }")]);
+    let (message, failed) = failed_increment(1000);
+    let mut client_state = client_state();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut sent = Vec::new();
+    let mut input = Input::Start;
+    let reply = loop {
+        match in_turns(&mut plan, input, &mut client_state) {
+            Step::Exchange(message) if plan.awaits_match_check() => {
+                let stored = doc! {"_id": 0, "v": "text"};
+                assert_eq!(documents(&message).0.get_str("find").unwrap(), "c");
+                input = Input::Reply(replies(doc! {"cursor": {"id": 0i64, "firstBatch": [stored]}, "ok": 1.0}));
+            }
+            Step::Exchange(message) => {
+                let (body, statements) = documents(&message);
+                let n = statements.len() as i32;
+                let first = statements[0].get_document("q").unwrap().get_i32("_id").ok();
+                sent.push((first, n, body.get_bool("ordered").unwrap()));
+                let done = replies(doc! {"n": n, "nModified": n, "ok": 1.0});
+                input = Input::Reply(if sent.len() == 1 { failed.clone() } else { done });
+            }
+            Step::Reply(reply) => break documents(&reply).0,
+            other => panic!("{other:?}"),
+        }
+    };
+    // The first one's filter has the `_id` that the lookup found.
+    let expected = [(Some(0), 1000, true), (None, 1, false), (Some(1), 128, true), (Some(129), 256, true)];
+    assert_eq!(sent[..4], expected);
+    assert_eq!(sent[4..], [(Some(385), 512, true), (Some(897), 103, true)]);
+    assert_eq!((reply.get_i32("n").unwrap(), reply.get("writeErrors")), (1000, None));
+}
+
+/// What an upsert inserts after its unclear check can match the filter of the next one.
+#[test]
+fn statements_after_an_unclear_check_are_checked_again() {
+    let rules = rules(&[("d.c", "replacement: {}")]);
+    let replace = |n: i32| doc! {"q": {"sku": 1}, "u": {"sku": 1, "n": n}, "upsert": true};
+    let body = doc! {"update": "c", "ordered": false, "$db": "d"};
+    let message = frame(&body, "updates", &[replace(0), replace(1)], 0);
+    let mut client_state = client_state();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut server = [
+        doc! {"n": 0, "writeErrors": [{"index": 0, "code": 96, "errmsg": "other"}], "ok": 1.0},
+        doc! {"cursor": {"id": 0i64, "firstBatch": []}, "ok": 1.0},
+        doc! {"n": 1, "nModified": 0, "upserted": [{"index": 0, "_id": 5}], "ok": 1.0},
+        doc! {"cursor": {"id": 0i64, "firstBatch": [{"_id": 5}]}, "ok": 1.0},
+    ]
+    .into_iter();
+    let (mut sent, mut input) = (Vec::new(), Input::Start);
+    let reply = loop {
+        match in_turns(&mut plan, input, &mut client_state) {
+            Step::Exchange(message) => {
+                let (body, statements) = documents(&message);
+                sent.push((body.iter().next().unwrap().0.clone(), statements.len()));
+                input = Input::Reply(replies(server.next().expect("four commands suffice")));
+            }
+            Step::Reply(reply) => break documents(&reply).0,
+            other => panic!("{other:?}"),
+        }
+    };
+    let names: Vec<&str> = sent.iter().map(|(name, _)| name.as_str()).collect();
+    assert_eq!(names, ["update", "find", "update", "find"]);
+    let errors = reply.get_array("writeErrors").unwrap();
+    let error = errors[0].as_document().unwrap();
+    assert_eq!((errors.len(), error.get_i32("index").unwrap(), error.get_i32("code").unwrap()), (1, 1, 121));
+}

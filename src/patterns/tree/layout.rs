@@ -28,6 +28,8 @@ pub(super) struct TreeNode {
     pub(super) parent: Option<NodeId>,
     /// `None` for a root.
     pub(super) path: Option<String>,
+    /// The document has the field, which may be null.
+    pub(super) has_path: bool,
 }
 
 impl TreeFields {
@@ -61,7 +63,8 @@ impl TreeFields {
             None => return Err(broken(&self.path)),
             Some(value) => Some(value.as_str().ok_or_else(|| broken(&self.path))?.to_owned()),
         };
-        Ok(TreeNode { id: NodeId::from_value(raw_id.as_value(), self.separator), raw_id, parent, path })
+        let has_path = matches!(self.path.lookup(document), PathLookup::Found(_));
+        Ok(TreeNode { id: NodeId::from_value(raw_id.as_value(), self.separator), raw_id, parent, path, has_path })
     }
 
     /// Returns the path of a node's children: the node's own path and its `_id`.

@@ -29,6 +29,7 @@ impl Procedure for PlacementProcedure {
             layout: self.layout.clone(),
             intent,
             node: None,
+            removes_path: false,
             inserted: None,
             stage: PlacementStage::Start,
         })
@@ -41,6 +42,8 @@ struct PlacementRun {
     intent: Intent,
     /// The stored node, if it has been read.
     node: Option<TreeNode>,
+    /// The statement removes the path that the stored node has.
+    removes_path: bool,
     /// The `_id` of the node that an upsert inserts, if it does insert.
     inserted: Option<InsertedId>,
     stage: PlacementStage,
@@ -113,6 +116,12 @@ impl PlacementRun {
             self.stage = PlacementStage::Applied;
             return Ok(NextAction::Apply(pinned(operation, node.raw_id.as_value())));
         }
+        if self.intent.wanted.path == Some(None) && change(operation, &self.layout.path) == Change::Removed {
+            self.removes_path = node.has_path;
+            if !node.has_path {
+                self.intent.wanted.path = None;
+            }
+        }
         if self.intent.follows {
             self.node = Some(node);
             return Ok(self.execute_first(operation));
@@ -126,10 +135,6 @@ impl PlacementRun {
             (None, _) => self.intent.kind == NodeWriteKind::Change || node.parent.is_none(),
         };
         if !stays {
-            if node.path.is_none() && change(operation, &self.layout.path) == Change::Removed {
-                // `$unset` of a root's path removes nothing.
-                self.intent.wanted.path = None;
-            }
             self.node = Some(node);
             return self.seek_parent(operation);
         }
@@ -254,10 +259,7 @@ impl PlacementRun {
     fn check_path(&self, path: Option<&str>) -> Result<(), Rejection> {
         let Some(Some(given)) = &self.intent.wanted.path else {
             let emptied = self.intent.wanted.path.is_some() && self.intent.kind == NodeWriteKind::Change;
-            return match path.filter(|_| emptied) {
-                Some(path) => Err(self.wrong_path(Some(path))),
-                None => Ok(()),
-            };
+            return if emptied && (path.is_some() || self.removes_path) { Err(self.wrong_path(path)) } else { Ok(()) };
         };
         if self.layout.segments(given).is_none() {
             return Err(self.malformed(given));
@@ -386,20 +388,20 @@ impl PlacementRun {
         path: Option<String>,
         left: Document<'_>,
     ) -> Result<NextAction<'a>, Rejection> {
-        let layout = &self.layout;
+        let (layout, node) = (&self.layout, self.node.as_ref());
         self.stage = PlacementStage::Applied;
         let is_kept = match layout.path.lookup(left) {
             PathLookup::Found(value) if value.kind == ValueKind::Null => path.is_none(),
             PathLookup::Found(value) => value.as_str().is_some() && value.as_str() == path.as_deref(),
             // A root from before the rule may have no path.
             PathLookup::Missing | PathLookup::Blocked(_) => {
-                path.is_none() && change(operation, &layout.path) == Change::Untouched
+                let had_none = node.is_some_and(|node| !node.has_path);
+                path.is_none() && (had_none || change(operation, &layout.path) == Change::Untouched)
             }
         };
         if is_kept {
             return Ok(NextAction::Finish);
         }
-        let node = self.node.as_ref();
         let names_another = |wanted: &Option<NodeId>| node.is_none_or(|node| node.parent != *wanted);
         if !self.intent.wanted.parent.as_ref().is_some_and(names_another) {
             self.check_path(path.as_deref())?;

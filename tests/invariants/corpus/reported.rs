@@ -117,5 +117,97 @@ pub(super) fn entries() -> Vec<Entry> {
         must: "has the result of the server",
         holds: |seen| seen.n() == 2 && seen.stored == [doc! { "_id": 2, "v": 3, "a": 0, "n": 0 }],
     });
+    entries.extend(buckets());
+    entries.extend(trees());
+    entries
+}
+
+fn buckets() -> Vec<Entry> {
+    let full = || doc! { "_id": 1, "messages": [0, 1, 2], "count": 3 };
+    vec![
+        Entry {
+            name: "bucket: an upsert by an element, and the bucket is full",
+            rules: &[BUCKET],
+            stored: vec![full()],
+            steps: vec![upsert(doc! { "messages": 0 }, doc! { "$push": { "messages": { "$each": [1, 2] } } })],
+            must: "is rejected with the reason",
+            holds: |seen| seen.code() == 121 && format!("{}", seen.last()).contains("is full"),
+        },
+        Entry {
+            name: "bucket: an upsert by an element, and no bucket has it",
+            rules: &[BUCKET],
+            stored: vec![full()],
+            steps: vec![upsert(doc! { "messages": 9 }, doc! { "$push": { "messages": 1 } })],
+            must: "has the server's error",
+            holds: |seen| seen.code() == 2 && seen.stored.len() == 1,
+        },
+        Entry {
+            name: "bucket: an upsert by an element, and the bucket has room",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "messages": [0], "count": 1 }],
+            steps: vec![upsert(doc! { "messages": 0 }, doc! { "$push": { "messages": 1 } })],
+            must: "pushes",
+            holds: |seen| seen.code() == 0 && is(seen, "messages", vec![0, 1]) && is(seen, "count", 2),
+        },
+        Entry {
+            name: "bucket: an upsert that sets an element of the count on insert",
+            rules: &[BUCKET],
+            stored: vec![doc! { "_id": 1, "count": 0 }],
+            steps: vec![upsert(
+                doc! { "$and": [{ "_id": { "$lt": 5 } }] },
+                doc! { "$set": { "x": 1 }, "$setOnInsert": { "count.$": [] } },
+            )],
+            must: "changes the stored document",
+            holds: |seen| seen.code() == 0 && is(seen, "x", 1),
+        },
+    ]
+}
+
+fn trees() -> Vec<Entry> {
+    let removes = [
+        doc! { "$unset": { "path": 1 } },
+        doc! { "$rename": { "path": "way" } },
+        doc! { "$set": { "parent": "b" }, "$unset": { "path": 1 } },
+    ];
+    let mut entries: Vec<Entry> = removes
+        .into_iter()
+        .map(|change| Entry {
+            name: "tree: the path of a root is removed",
+            rules: &[TREE],
+            stored: vec![doc! { "_id": "a", "path": null }, doc! { "_id": "b", "path": null }],
+            steps: vec![update(doc! { "_id": "a" }, change)],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.one() == doc! { "_id": "a", "path": null },
+        })
+        .collect();
+    entries.push(Entry {
+        name: "tree: an $unset of a root's path that is not there",
+        rules: &[TREE],
+        stored: vec![doc! { "_id": "a" }],
+        steps: vec![update(doc! { "_id": "a" }, doc! { "$unset": { "path": 1 }, "$set": { "x": 1 } })],
+        must: "removes nothing",
+        holds: |seen| seen.code() == 0 && is(seen, "x", 1),
+    });
+    entries.push(Entry {
+        name: "tree: a version that cannot be incremented, in a transaction",
+        rules: &[CHECK, TREE],
+        stored: vec![
+            doc! { "_id": "a", "path": null, "version": i64::MAX },
+            doc! { "_id": "b", "path": null, "version": "text" },
+            doc! { "_id": "c", "path": null, "version": 1 },
+        ],
+        steps: vec![
+            transaction(update(doc! { "_id": "a" }, doc! { "$set": { "parent": "c" } })),
+            transaction(update(doc! { "_id": "b" }, doc! { "$set": { "parent": "c" } })),
+            transaction(upsert(doc! { "_id": "d" }, doc! { "$set": { "parent": "c" } })),
+        ],
+        must: "the nodes move, and only a number is incremented",
+        holds: |seen| {
+            let paths: Vec<_> = seen.stored.iter().map(|node| node.get_str("path").unwrap_or_default()).collect();
+            let versions: Vec<_> = seen.stored.iter().filter_map(|node| node.get("version").cloned()).collect();
+            paths == [",c,", ",c,", "", ",c,"]
+                && versions == [i64::MAX.into(), "text".into(), Bson::Int32(1), Bson::Int32(1)]
+        },
+    });
     entries
 }

@@ -152,3 +152,16 @@ async fn a_large_batch_keeps_its_indexes() {
     let rejected: Vec<(i32, i32)> = (0..1000).step_by(7).map(|index| (index, 121)).collect();
     assert_eq!(outcome(&reply), (857, 857, vec![], rejected));
 }
+
+/// The first statement is sent twice: `$inc` fails on the stored version. The second needs no `$inc`.
+#[tokio::test]
+async fn a_batch_keeps_its_order_when_a_version_cannot_be_incremented() {
+    for ordered in [true, false] {
+        let views = views().await;
+        views.store("checking", [doc! { "_id": 1, "a": 0, "version": "text" }]).await;
+        let computed = doc! { "q": { "_id": 1 }, "u": [{ "$set": { "a": { "$add": ["$a", 4] } } }] };
+        let reply = update(&views, "checking", ordered, vec![set(1, 1), computed]).await;
+        assert_eq!(outcome(&reply), (2, 2, vec![], vec![]), "{reply}");
+        assert_eq!(views.stored("checking").await, [doc! { "_id": 1, "a": 5, "version": "text" }]);
+    }
+}
