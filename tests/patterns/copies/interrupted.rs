@@ -24,7 +24,7 @@ async fn store(database: &Database, hobbies: std::ops::Range<i32>, people: Vec<D
     database.collection("people").insert_many(people).await.unwrap();
 }
 
-/// Stops docward, and changes the position of a stream to one that the oplog does not have any more.
+/// Stops docward, and changes the position of a stream to one that the server rejects.
 async fn lose_position(mongod: &Mongod, docward: &mut Docward, database: &Database, stream: usize) {
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
     let token = format!("tokens.{stream}._data");
@@ -40,7 +40,7 @@ async fn lose_position(mongod: &Mongod, docward: &mut Docward, database: &Databa
     let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
     let data = lease.get_document("tokens").unwrap().get_document(stream.to_string()).unwrap();
     let data = data.get_str("_data").unwrap();
-    let lost = format!("{}0000000100000001{}", &data[..2], &data[18..]);
+    let lost = format!("{}{}", &data[..2], &data[18..]);
     leases.update_one(ours, doc! {"$set": {token: lost}}).await.unwrap();
 }
 
