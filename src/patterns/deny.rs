@@ -321,8 +321,11 @@ fn forbids_scripts(operators: &[String]) -> bool {
 }
 
 /// Returns whether the option is missing. For maxTimeMS, 0 means no limit.
+/// Returns whether the command lacks the option, or has a value with which the server ignores it.
 fn is_missing(body: Document<'_>, option: &str) -> bool {
-    body.get(option).is_none_or(|value| option == defaults::OPTION && defaults::is_no_limit(value))
+    let is_limit = [defaults::OPTION, "limit"].contains(&option);
+    let is_ignored = |value: Value<'_>| value.kind == Kind::Null || is_limit && defaults::is_no_limit(value);
+    body.get(option).is_none_or(is_ignored)
 }
 
 fn modification_uses(modification: &Modification<'_>, operators: &[String]) -> bool {

@@ -45,7 +45,7 @@ const LEASE_RETRY: Duration = Duration::from_millis(500);
 const ERROR_RETRY: Duration = Duration::from_secs(1);
 /// A standalone may become a replica set, and a server be upgraded, but not within seconds.
 const UNSUPPORTED_RETRY: Duration = Duration::from_secs(60);
-/// After this time without an error, the same error is logged again.
+/// How often an error that persists is logged.
 const LOG_AGAIN: Duration = Duration::from_secs(60);
 /// How long releasing the leases may take; at shutdown at most as long as the drain.
 const RELEASE_TIMEOUT: Duration = Duration::from_secs(2);
@@ -162,13 +162,9 @@ impl ElectedWorker {
     async fn work_repeatedly(&self, candidate: &WorkerCandidate) {
         let rule = self.task.rule();
         let words = self.task.words();
-        let mut logged = String::new();
+        let mut logged: Option<(String, Instant)> = None;
         loop {
-            let begun = Instant::now();
             let Err(stop) = self.acquire_and_work(candidate).await;
-            if begun.elapsed() > LOG_AGAIN {
-                logged.clear();
-            }
             let (pause, text) = match stop {
                 Stop::Lost => (LEASE_RETRY, String::new()),
                 Stop::HistoryLost { why: text, .. } | Stop::Ended { why: text, .. } => {
@@ -182,11 +178,11 @@ impl ElectedWorker {
                 }
             };
             self.progress.stopped(&text);
-            // A repeated error is logged once.
-            if !text.is_empty() && text != logged {
+            let is_known = logged.as_ref().is_some_and(|(known, at)| *known == text && at.elapsed() < LOG_AGAIN);
+            if !text.is_empty() && !is_known {
                 tracing::error!(rule, "{text}");
+                logged = Some((text, Instant::now()));
             }
-            logged = text;
             sleep(pause).await;
         }
     }

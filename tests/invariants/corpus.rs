@@ -1317,8 +1317,14 @@ fn buckets() -> Vec<Entry> {
     ]
 }
 
+/// A value inside this many documents.
+fn deep(levels: usize) -> Bson {
+    (0..levels).fold(1.into(), |inner, _| doc! { "d": inner }.into())
+}
+
 fn others() -> Vec<Entry> {
     const DENY: &str = "deny: { operations: [update], when: { uses: [$where, $function] } }";
+    const UNLIMITED: &str = "deny: { operations: [find], when: { without: limit } }";
     let function = || doc! { "$function": { "body": "function() { return 1 }", "args": [], "lang": "js" } };
     vec![
         Entry {
@@ -1348,6 +1354,38 @@ fn others() -> Vec<Entry> {
             steps: vec![plain(doc! { "find": "c", "maxTimeMS": 0 })],
             must: "is rejected",
             holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "deny: a limit of 0 is none",
+            rules: &[UNLIMITED],
+            stored: vec![],
+            steps: vec![plain(doc! { "find": "c", "limit": 0 })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "deny: a limit of null is none",
+            rules: &[UNLIMITED],
+            stored: vec![],
+            steps: vec![plain(doc! { "find": "c", "limit": Bson::Null })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "deny: a hint of null is none",
+            rules: &["deny: { operations: [find], when: { without: hint } }"],
+            stored: vec![],
+            steps: vec![plain(doc! { "find": "c", "hint": Bson::Null })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121,
+        },
+        Entry {
+            name: "messages: a filter as deep as the server allows",
+            rules: &["bounds: { field: no, min: 0, on_no_room: error }"],
+            stored: vec![doc! { "_id": 1, "no": 5 }],
+            steps: vec![update(doc! { "_id": 1, "z": deep(197) }, doc! { "$inc": { "no": -9 } })],
+            must: "finds nothing",
+            holds: |seen| seen.n() == 0 && seen.code() == 0 && is(seen, "no", 5),
         },
         Entry {
             name: "batches: an unordered one whose second statement inserts",

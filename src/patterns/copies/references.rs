@@ -50,7 +50,21 @@ impl CopiesEntry {
 
 /// Returns whether the value can be an original's `_id` and a key that refers to it.
 pub fn is_reference(id: Value<'_>) -> bool {
-    !matches!(id.kind, Kind::Null | Kind::Undefined | Kind::Array | Kind::Regex)
+    match id.kind {
+        Kind::Null | Kind::Undefined | Kind::Array | Kind::Regex => false,
+        Kind::Document => id.as_document().is_some_and(|id| !begins_with_operator(id)),
+        _ => true,
+    }
+}
+
+/// Returns whether the server would read the document as a condition, and not as a value. No `_id` has such fields,
+/// except those of a DBRef.
+fn begins_with_operator(document: Document<'_>) -> bool {
+    let mut fields = document.elements();
+    let (first, second) = (fields.next(), fields.next());
+    let is_reference = first.is_some_and(|field| field.key == b"$ref" && field.value.as_str().is_some())
+        && second.is_some_and(|field| field.key == b"$id");
+    !is_reference && first.is_some_and(|field| field.key.starts_with(b"$"))
 }
 
 /// Returns the holders at `path` in a value. `listed`: the value is already an element of an array.

@@ -2,7 +2,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How long a worker must work until its last error counts as over. A part of its work may succeed in each attempt, and
+/// another one fail.
+const RECOVERED: Duration = Duration::from_secs(5);
 
 /// The state of one rule's worker in this process.
 #[derive(Debug)]
@@ -18,7 +22,9 @@ pub struct WorkerProgress {
 #[derive(Debug, Default)]
 struct LockedProgress {
     is_worker: bool,
-    /// Empty if nothing is wrong. It stays until the next attempt gets further than this.
+    /// When the attempt began.
+    began: Option<Instant>,
+    /// Empty if nothing is wrong. It stays until an attempt works for some time.
     error: String,
     /// For each change stream the time up to which its changes are processed.
     processed: Vec<SystemTime>,
@@ -85,7 +91,7 @@ impl WorkerProgress {
         let mut state = self.state();
         let error = std::mem::take(&mut state.error);
         let had_no_error = error.is_empty();
-        *state = LockedProgress { is_worker: true, error, ..LockedProgress::default() };
+        *state = LockedProgress { is_worker: true, began: Some(Instant::now()), error, processed: Vec::new() };
         had_no_error
     }
 
@@ -97,7 +103,8 @@ impl WorkerProgress {
     /// All changes of the stream up to this time are processed.
     pub(super) fn processed(&self, stream: usize, until: SystemTime) {
         let mut state = self.state();
-        if !std::mem::take(&mut state.error).is_empty() {
+        let has_recovered = state.began.is_some_and(|began| began.elapsed() >= RECOVERED);
+        if has_recovered && !std::mem::take(&mut state.error).is_empty() {
             tracing::info!(rule = self.rule, "worker continues after an error");
         }
         if state.processed.len() <= stream {
@@ -136,5 +143,27 @@ impl WorkerProgress {
             changes: self.changes.load(Ordering::Relaxed),
             unknown: self.unknown.as_ref().map(|unknown| unknown.load(Ordering::Relaxed)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_is_shown_until_the_worker_works_for_some_time() {
+        let shown = WorkersShown::default();
+        let worker = shown.add("rule", "copies", false);
+        let state = || shown.status().remove(0).state;
+        worker.stopped("no primary");
+        assert!(!worker.started());
+        // The streams are read, and then the check of all copies fails again.
+        worker.processed(0, SystemTime::now());
+        assert_eq!(state(), WorkerState::Fails("no primary".to_owned()));
+        worker.stopped("no primary");
+        worker.started();
+        worker.state().began = Instant::now().checked_sub(RECOVERED);
+        worker.processed(0, SystemTime::now());
+        assert!(matches!(state(), WorkerState::Works { .. }), "{:?}", state());
     }
 }

@@ -7,6 +7,7 @@ use mongodb::Database;
 
 use super::WITHIN;
 use super::arrays::{expect, rule};
+use support::driver::code;
 use support::mongod::Mongod;
 use support::proxy::Docward;
 
@@ -23,7 +24,7 @@ async fn store(database: &Database, hobbies: std::ops::Range<i32>, people: Vec<D
     database.collection("people").insert_many(people).await.unwrap();
 }
 
-/// Stops docward, and changes the position of a stream to one that the oplog does not have any more.
+/// Stops docward, and changes the position of a stream to one that the server rejects.
 async fn lose_position(mongod: &Mongod, docward: &mut Docward, database: &Database, stream: usize) {
     let leases = mongod.client().await.database("docward").collection::<Document>("leases");
     let token = format!("tokens.{stream}._data");
@@ -39,7 +40,7 @@ async fn lose_position(mongod: &Mongod, docward: &mut Docward, database: &Databa
     let lease = leases.find_one(ours.clone()).await.unwrap().unwrap();
     let data = lease.get_document("tokens").unwrap().get_document(stream.to_string()).unwrap();
     let data = data.get_str("_data").unwrap();
-    let lost = format!("{}0000000100000001{}", &data[..2], &data[18..]);
+    let lost = format!("{}{}", &data[..2], &data[18..]);
     leases.update_one(ours, doc! {"$set": {token: lost}}).await.unwrap();
 }
 
@@ -70,6 +71,29 @@ async fn deletes_are_followed_although_the_position_in_another_collection_was_lo
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": [element(2, "new"), element(3, "new")]}]).await;
     hobbies.delete_one(doc! {"_id": 3}).await.unwrap();
     expect(&direct, "people", &[doc! {"_id": 1, "hobbies": [element(2, "new")]}]).await;
+}
+
+/// A key that the server would read as a condition, from before the rule and written by others.
+#[tokio::test]
+async fn a_key_that_no_original_can_have_does_not_stop_the_worker() {
+    let mongod = Mongod::shared();
+    let direct = mongod.client().await.database(&mongod.fresh_database());
+    let keys = [doc! {"$gt": 0}, doc! {"$ref": "hobbies"}, doc! {"$id": 1, "$ref": "hobbies"}, doc! {"$oid": "1"}];
+    let odd =
+        |id: i32| doc! {"_id": id, "hobbies": keys.iter().map(|key| doc! {"id": key, "n": "old"}).collect::<Vec<_>>()};
+    store(&direct, 1..2, vec![odd(1), person(2, &[1], "old")]).await;
+    let docward = Docward::start(mongod, &rule(direct.name(), ", on_delete: unset"));
+    docward.wait_for_log(CHECKED);
+    let people = direct.collection::<Document>("people");
+    people.insert_one(odd(3)).await.unwrap();
+    let rename = doc! {"$set": {"name": "new"}};
+    direct.collection::<Document>("hobbies").update_one(doc! {"_id": 1}, rename).await.unwrap();
+    expect(&direct, "people", &[odd(1), person(2, &[1], "new"), odd(3)]).await;
+    let through = docward.client().await.database(direct.name()).collection::<Document>("people");
+    assert_eq!(code(&through.insert_one(odd(4)).await.unwrap_err()), 121);
+    // A DBRef is a value.
+    let reference = doc! {"$ref": "hobbies", "$id": 1};
+    through.insert_one(doc! {"_id": 5, "hobbies": {"id": reference, "n": "old"}}).await.unwrap();
 }
 
 #[tokio::test]
