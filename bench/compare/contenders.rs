@@ -9,6 +9,7 @@ use bson::doc;
 use tempfile::TempDir;
 
 use super::{frames, usage};
+use support::cpu_time;
 use support::mongod::{Kind, Mongod};
 use support::process::{ChildGuard, Lines, TIMEOUT, free_port, poll};
 use support::proxy::Docward;
@@ -150,7 +151,7 @@ impl Contender {
     /// CPU time of the proxy process so far.
     pub(crate) fn cpu(&self) -> Result<Option<std::time::Duration>> {
         match self.measured {
-            Some(server) => usage::cpu_with_ended_threads(server).map(Some),
+            Some(server) => Ok(Some(cpu_time::of_process(server))),
             None => self.pid().map(usage::cpu).transpose(),
         }
     }

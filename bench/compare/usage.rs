@@ -17,17 +17,6 @@ pub(crate) fn cpu(pid: u32) -> Result<Duration> {
     Ok(total)
 }
 
-/// CPU time of the process, user and system, with that of threads that have ended: mongod has one for each connection.
-/// In ticks of 10 ms, so only for long turns.
-pub(crate) fn cpu_with_ended_threads(pid: u32) -> Result<Duration> {
-    const TICK: Duration = Duration::from_millis(10);
-    let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).context("CPU time of a process that is gone")?;
-    // The fields after the name, which is in brackets, begin with the third; utime and stime are the 14th and 15th.
-    let (_, fields) = text.rsplit_once(')').context("stat")?;
-    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<u32>);
-    Ok(TICK * ticks.sum::<Result<u32, _>>().context("stat")?)
-}
-
 /// Resident memory in bytes.
 pub(crate) fn resident(pid: u32) -> Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/status")).context("memory of a process that is gone")?;

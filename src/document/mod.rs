@@ -9,6 +9,7 @@
 mod check;
 mod cursor;
 pub mod edit;
+mod excerpt;
 mod number;
 mod owned;
 mod path;
@@ -18,6 +19,7 @@ mod writer;
 
 pub use check::{Checked, MAX_DEPTH, Malformed};
 pub use cursor::{Document, DuplicateField, Element, Elements, peek};
+pub use excerpt::excerpt;
 pub use number::{compare_numbers, is_finite};
 pub use owned::CowDocument;
 pub use path::{Path, PathLookup, is_at_or_below, paths_overlap};

@@ -67,7 +67,7 @@ mod tests {
         assert!(timeout(Duration::from_millis(50), background.end()).await.is_err(), "one still runs");
         drop(sender);
         background.end().await;
-        assert!(dropped.is_finished() && awaited.is_finished());
         assert_eq!(dropped.await.unwrap(), None);
+        assert!(awaited.await.unwrap().is_err());
     }
 }

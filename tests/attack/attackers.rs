@@ -5,7 +5,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{LazyLock, OnceLock};
-use std::thread;
+use std::thread::{self, Scope};
 use std::time::Duration;
 
 use bson::spec::BinarySubtype;
@@ -19,6 +19,8 @@ use support::raw::Client;
 const ZLIB: u8 = 2;
 const SOON: Duration = Duration::from_secs(2);
 
+/// Bytes sent at once. What the kernel copies after the peer has closed costs only the attacker.
+const PIECE: usize = 128 * 1024;
 /// Pause before a connection that was closed is replaced: see [`Pusher::push`].
 const RECONNECT_PAUSE: Duration = Duration::from_millis(1);
 
@@ -45,7 +47,8 @@ impl Pusher {
     }
 
     fn is_open_after_push(&mut self) -> bool {
-        match self.stream.write(&self.bytes[self.sent..]) {
+        let rest = &self.bytes[self.sent..];
+        match self.stream.write(&rest[..rest.len().min(PIECE)]) {
             Ok(sent) => self.sent += sent,
             // Pauses, because an attacker that uses up the CPU would hide docward's own cost.
             Err(error) if error.kind() == ErrorKind::WouldBlock => thread::sleep(Duration::from_millis(1)),
@@ -65,13 +68,28 @@ impl Pusher {
 
 /// What the threads of an attack share.
 pub(crate) struct Attack {
-    pub(crate) address: String,
+    address: String,
     pub(crate) over: AtomicBool,
     /// Connections or messages that have had their effect; each attacker defines which.
     pub(crate) reached: AtomicUsize,
 }
 
 impl Attack {
+    pub(crate) fn new(address: &str) -> Attack {
+        Attack { address: address.to_owned(), over: AtomicBool::default(), reached: AtomicUsize::default() }
+    }
+
+    /// Runs the attacker on this many threads until the attack is over.
+    pub(crate) fn start<'scope>(&'scope self, scope: &'scope Scope<'scope, '_>, attacker: fn(&Attack), threads: usize) {
+        for _ in 0..threads {
+            scope.spawn(move || {
+                while !self.is_over() {
+                    attacker(self);
+                }
+            });
+        }
+    }
+
     fn is_over(&self) -> bool {
         self.over.load(Ordering::Relaxed)
     }

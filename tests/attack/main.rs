@@ -4,6 +4,10 @@
 //! per second; some seconds later its memory is what it was before. `SECURITY.md` promises these limits. Each attack
 //! must also have had its effect.
 //!
+//! Attackers, bystander, docward and mongod share the machine, so each line also shows who used the CPU. For attacks that
+//! a server can only refuse, it shows the bystander's percentile while the same attack meets a server that only refuses
+//! (`control.rs`): what remains is not docward's.
+//!
 //! `make attack` runs every attack for `DOCWARD_ATTACK_SECONDS` on an optimised build. As part of the tests each
 //! attack takes some seconds and the latency limit is higher, because the build is slow and other tests run at the
 //! same time.
@@ -12,13 +16,16 @@
 
 mod attackers;
 mod bystander;
+mod control;
 
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use attackers::Attack;
-use bystander::Bystander;
+use bystander::{Bystander, Measured};
+use control::Refusing;
+use support::cpu_time;
 use support::mongod::Mongod;
 use support::process::{Resident, TIMEOUT, alone, poll};
 use support::proxy::Docward;
@@ -103,16 +110,12 @@ fn assert_survives(plan: &Plan) {
     let bystander = Bystander::start(&docward.address(), logs_in);
     let baseline = bystander.measure(duration().min(Duration::from_secs(5)));
     let (before, logged_before, began) = (memory(), logged(), Instant::now());
-    let attack = Attack { address: docward.address(), over: AtomicBool::default(), reached: AtomicUsize::default() };
+    let attack = Attack::new(&docward.address());
     let expected = ((effects * duration().as_secs_f64().min(COUNTED)) as usize).max(1);
+    let cpu = || [pid, mongod.pid(), std::process::id()].map(cpu_time::of_process);
+    let cpu_before = cpu();
     let (attacked, most, lines) = thread::scope(|scope| {
-        for _ in 0..threads {
-            scope.spawn(|| {
-                while !attack.over.load(Ordering::Relaxed) {
-                    attacker(&attack);
-                }
-            });
-        }
+        attack.start(scope, attacker, threads);
         let sampled = scope.spawn(|| most_memory(pid, &attack.over));
         let mut attacked = bystander.measure(duration());
         if !is_measured() && attack.reached.load(Ordering::Relaxed) < expected {
@@ -120,7 +123,14 @@ fn assert_survives(plan: &Plan) {
             poll(TIMEOUT, || (attack.reached.load(Ordering::Relaxed) >= expected).then_some(()));
             attacked = bystander.measure(duration());
         }
-        let lines = (logged() - logged_before) as f64 / began.elapsed().as_secs_f64();
+        let seconds = began.elapsed().as_secs_f64();
+        let lines = (logged() - logged_before) as f64 / seconds;
+        let cpu_after = cpu();
+        let used = [0, 1, 2].map(|at| (cpu_after[at] - cpu_before[at]).as_secs_f64() / seconds * 100.0);
+        println!(
+            "{name}: {:.0} % of a processor in docward, {:.0} % in mongod, {:.0} % in attackers and bystander",
+            used[0], used[1], used[2]
+        );
         attack.over.store(true, Ordering::Relaxed);
         (attacked, sampled.join().unwrap(), lines)
     });
@@ -142,6 +152,10 @@ fn assert_survives(plan: &Plan) {
         mb(after),
         lines / 1e3
     );
+    if is_measured() && logs_in {
+        let control = measure_control(&bystander, attacker, threads);
+        println!("{name}: p99 {:.1?} while the attack meets a server that only refuses it", control.p99);
+    }
     assert!(reached >= expected, "{name}: {reached} effects are no attack, {expected} are");
     // A build without optimisation takes ten times as long per step, on a machine with other load.
     let allowed = 3 * baseline.p99 + Duration::from_millis(if is_measured() { 20 } else { 500 });
@@ -155,6 +169,18 @@ fn assert_survives(plan: &Plan) {
     assert!(settled.is_some(), "{name}: {} MiB stay, there were {}", mb(after), mb(before));
     assert!(lines <= MAX_LOG, "{name}: {lines:.0} bytes of log a second");
     assert!(!docward.log().iter().any(|line| line.contains("panicked")), "{name}");
+}
+
+/// Measures the bystander while the attack meets another server than docward.
+fn measure_control(bystander: &Bystander, attacker: fn(&Attack), threads: usize) -> Measured {
+    let refusing = Refusing::start();
+    let attack = Attack::new(refusing.address());
+    thread::scope(|scope| {
+        attack.start(scope, attacker, threads);
+        let measured = bystander.measure(duration());
+        attack.over.store(true, Ordering::Relaxed);
+        measured
+    })
 }
 
 /// The maximum memory of the process until the attack is over.

@@ -7,6 +7,7 @@ mod application_names;
 mod connections;
 mod decision_log;
 mod deployment;
+mod ending;
 mod hand_over;
 mod metrics;
 mod metrics_named;

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use serde::{Serialize, Serializer};
 use tokio::sync::broadcast::{Receiver, Sender, channel};
 
-use crate::document::Value;
+use crate::document::{Value, excerpt};
 use crate::engine::{ClientState, OutcomeKind, RuleOutcome, command_start};
 use crate::shell::render;
 use crate::text::shorten;
@@ -132,10 +132,12 @@ impl Decision {
     }
 }
 
-/// The command in mongosh syntax, truncated if it is long.
+/// The command in mongosh syntax, truncated if it is long. Only an excerpt is rendered: rendering takes many times the
+/// memory of the command, which the budget of large messages does not count.
 pub(super) fn text_of(frame: &[u8]) -> Option<String> {
     let command = command_start(frame, MAX_COMMAND_LENGTH)?;
     let database = command.as_document().get("$db").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let command = excerpt(command.as_document(), MAX_COMMAND_LENGTH);
     let mut text = render(command.as_document(), &database);
     shorten(&mut text, MAX_COMMAND_LENGTH);
     Some(text)
