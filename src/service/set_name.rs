@@ -31,10 +31,8 @@ impl MongoService {
         let server = self.server();
         server.replica_set()?;
         // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
-        let (client, observed) = server.separate_client().ok()?;
-        let found = timeout(TIMEOUT, server.first_set(&observed)).await;
-        client.shutdown().await;
-        found.ok().flatten()
+        let separate = server.separate_client().ok()?;
+        timeout(TIMEOUT, server.first_set(&separate.observed)).await.ok().flatten()
     }
 }
 
