@@ -107,7 +107,7 @@ impl Pattern for Queue {
         vec![
             DataCheck::each(
                 format!("without `{attempts}`"),
-                "a worker that sends the number of its claim does not match them, and no claim matches `null`",
+                "a worker that sends the number of its claim does not match them",
                 is_absent(attempts),
             )
             .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
@@ -116,7 +116,7 @@ impl Pattern for Queue {
                 "no claim matches them",
                 not(any(vec![is_absent(attempts), attempts::countable(attempts)])),
             )
-            .set(format!("`{attempts}: 0`"), doc! {attempts.as_str(): 0}),
+            .set(format!("`{attempts}` to 0 where no claim can count it"), doc! {attempts.as_str(): 0}),
             DataCheck::each(
                 format!("with a lock and without `{locked_at}`"),
                 "their lease counts as over, so another worker can claim them at once",
