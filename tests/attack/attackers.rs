@@ -21,8 +21,9 @@ const SOON: Duration = Duration::from_secs(2);
 
 /// Bytes sent at once. What the kernel copies after the peer has closed costs only the attacker.
 const PIECE: usize = 128 * 1024;
-/// Pause before a connection that was closed is replaced: see [`Pusher::push`].
-const RECONNECT_PAUSE: Duration = Duration::from_millis(1);
+/// Pause before a connection that was closed is replaced. Connections at full speed would only measure the machine:
+/// `SECURITY.md` promises nothing about floods.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(20);
 
 /// A connection that sends as much as the peer accepts. What it sends is made once for the whole process: making it again
 /// for each connection would use more CPU than docward.
@@ -138,7 +139,7 @@ pub(crate) fn half_inserts(attack: &Attack) {
             }
         }
         if all.iter().all(|pusher| pusher.is_closed) {
-            return thread::sleep(RECONNECT_PAUSE);
+            return thread::sleep(RECONNECT_PAUSE * all.len() as u32);
         }
         if all.iter().all(Pusher::is_sent) {
             thread::sleep(Duration::from_millis(20));
