@@ -33,8 +33,9 @@ const STREAM_LIFETIME: Duration = Duration::from_secs(600);
 /// The longest request head, in bytes.
 const HEAD_LENGTH: usize = 16 * 1024;
 const HEADERS: usize = 64;
-/// The kernel's send buffer for a connection, in bytes.
-const SEND_BUFFER: usize = 32 * 1024;
+/// The kernel's send buffer for a connection, in bytes. It has room for two segments of the loopback interface: with one
+/// in flight, each waits for the receiver's delayed acknowledgement, and a long reply takes 40 ms for each 64 KiB.
+const SEND_BUFFER: usize = 128 * 1024;
 /// The pause before a retry of a failed accept, or of a bind while the previous process still listens.
 const RETRY_PAUSE: Duration = Duration::from_millis(100);
 /// Threads for slow responses: one for explain, one for all others.
@@ -149,6 +150,7 @@ async fn listen(address: SocketAddr, socket: Option<std::net::TcpListener>) -> T
 async fn serve_connection(stream: TcpStream, slot: Arc<ConnectionSlot>, router: Router) {
     // Best effort: without it, a client that does not read is detected later.
     let _ = SockRef::from(&stream).set_send_buffer_size(SEND_BUFFER);
+    let _ = stream.set_nodelay(true);
     let router = TowerToHyperService::new(router);
     let holder = slot.clone();
     let respond = service_fn(move |mut request: Request<Incoming>| {

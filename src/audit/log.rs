@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::recorded::{
     Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
-    joined, statement,
+    joined, namespace_of, statement,
 };
 use crate::command::{CommandClass, Namespace, WriteForm};
 use crate::document::CowDocument;
@@ -107,7 +107,7 @@ impl LogReader {
             return Ok(());
         }
         let line: LogLine<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
-        let Some((namespace, command)) = Namespace::parse(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
+        let Some((namespace, command)) = namespace_of(&line.attr.ns).zip(line.attr.command) else { return Ok(()) };
         let read = LineContent {
             client: Client { app: line.attr.app, users: None, connection: hash_of(line.ctx.as_bytes()) },
             milliseconds: line.t.and_then(|time| milliseconds(&time.date)),

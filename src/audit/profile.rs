@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use super::log::milliseconds;
 use super::recorded::{
     Client, CommandFilter, RecordedCommand, RecordedContent, TRUNCATED, Unreadable, comment, content_of, head, hidden,
-    joined, statement,
+    joined, namespace_of, statement,
 };
 use crate::command::{CommandClass, Namespace, WriteForm, classify};
 use crate::document::{CowDocument, Document};
@@ -52,7 +52,7 @@ pub fn is_line(line: &[u8]) -> bool {
 /// [`Unreadable`] if it is not a document of `system.profile`.
 pub fn parse_line(line: &[u8], wanted: &CommandFilter<'_>, out: &mut Vec<RecordedCommand>) -> Result<(), Unreadable> {
     let entry: ProfileEntry<'_> = serde_json::from_slice(line).map_err(|error| Unreadable(error.to_string()))?;
-    let Some((namespace, command)) = Namespace::parse(&entry.ns).zip(entry.command) else { return Ok(()) };
+    let Some((namespace, command)) = namespace_of(&entry.ns).zip(entry.command) else { return Ok(()) };
     let json = command.get();
     let form = form_of(&entry.op);
     let Some((class, collection)) = target(form, json, namespace) else { return Ok(()) };

@@ -161,6 +161,11 @@ pub(super) fn statement(form: WriteForm, logged: Document<'_>) -> CowDocument<'s
     })
 }
 
+/// The namespace of an entry. For a command on a whole database, such as dropDatabase, `ns` is the name of the database.
+pub(super) fn namespace_of(ns: &str) -> Option<Namespace<'_>> {
+    Namespace::parse(ns).or_else(|| (!ns.is_empty()).then_some(Namespace { database: ns, collection: "" }))
+}
+
 /// The class of a command and the collection it names, from its JSON: `{"update":"orders",…`.
 pub(super) fn head(json: &str) -> Option<(CommandClass, Option<&str>)> {
     let (name, rest) = json.trim_start().strip_prefix('{')?.trim_start().strip_prefix('"')?.split_once('"')?;

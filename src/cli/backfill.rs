@@ -26,7 +26,7 @@ pub struct Arguments {
 /// Exits with 0 if everything was set that can be set; with 1 if the server rejected a write or cannot be used.
 pub(super) fn run(arguments: Arguments) -> ExitCode {
     let Arguments { rule, dry_run, connection } = arguments;
-    connection.run_for(&rule, &rule, dry_run, async |input| {
+    connection.run_for(&rule, dry_run, async |input| {
         let (mut steps, mut rejected) = (0, 0);
         let mut shown = Lines::default();
         let report = |filled: &Filled| {

@@ -143,22 +143,16 @@ impl OneRuleArguments {
     /// Finds the rule, connects, and runs `work`.
     pub(super) fn run(self, work: impl AsyncFnOnce(OneRuleInput) -> ExitCode) -> ExitCode {
         let Self { name, dry_run, connection } = self;
-        connection.run_for(&name, &format!("--rule {name}"), dry_run, work)
+        connection.run_for(&name, dry_run, work)
     }
 }
 
 impl ConnectionOptions {
-    /// Finds the rule of this name, connects, and runs `work`. `typed` shows in the error if there is none.
-    pub(super) fn run_for(
-        self,
-        name: &str,
-        typed: &str,
-        dry_run: bool,
-        work: impl AsyncFnOnce(OneRuleInput) -> ExitCode,
-    ) -> ExitCode {
+    /// Connects, finds the rule of this name, and runs `work`.
+    pub(super) fn run_for(self, name: &str, dry_run: bool, work: impl AsyncFnOnce(OneRuleInput) -> ExitCode) -> ExitCode {
         self.run(async |rules, service| match find_rule(&rules, name) {
             Ok(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
-            Err(text) => fail(&format!("{typed}: {text}"), EXIT_USAGE),
+            Err(text) => fail(&text, EXIT_USAGE),
         })
     }
 }
