@@ -51,6 +51,8 @@ const OTHER_FIRST: &[(&str, (i32, i32))] = &[
     ("limits", (WRITE_CONFLICT, 66)),
     ("replacement", (WRITE_CONFLICT, 66)),
     ("replacement", (WRITE_CONFLICT, 2)),
+    // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
+    ("limits", (66, DUPLICATE_KEY)),
     // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
     ("limits", (14, 224)),
 ];

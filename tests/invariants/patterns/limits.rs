@@ -117,7 +117,7 @@ impl Promise for Limits {
     }
 
     fn alters(&self, statement: &Statement) -> bool {
-        statement.kind == Kind::Update && (self.document.is_some() || statement.touches(self.array))
+        statement.kind == Kind::Update && (self.document.is_some() || statement.upsert || statement.touches(self.array))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -120,7 +120,9 @@ impl Promise for Tree {
     }
 
     fn alters(&self, statement: &Statement) -> bool {
-        statement.kind == Kind::Delete || [PARENT, PATH].iter().any(|field| statement.touches(field))
+        statement.kind == Kind::Delete
+            || statement.upsert
+            || [PARENT, PATH].iter().any(|field| statement.touches(field))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
