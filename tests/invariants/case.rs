@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::race::Race;
 use super::rules::Rule;
 use super::show;
 use super::values::related;
@@ -42,8 +43,7 @@ impl Session {
 pub(super) struct Step {
     pub(super) command: Document,
     pub(super) session: Session,
-    /// A document that another client inserts while docward executes the command.
-    pub(super) race: Option<Document>,
+    pub(super) race: Option<Race>,
 }
 
 #[derive(Clone, Debug)]
@@ -323,8 +323,13 @@ impl std::fmt::Display for Case {
                 Session::Transaction(End::Abort) => " (in a transaction, then abort)",
             };
             writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
-            if let Some(document) = &step.race {
-                writeln!(f, "  meanwhile another client inserts:\n    {}", show::document(document))?;
+            if let Some(Race { document, after_find }) = &step.race {
+                let after = if *after_find { "find" } else { "command" };
+                writeln!(
+                    f,
+                    "  after docward's first {after} another client inserts:\n    {}",
+                    show::document(document)
+                )?;
             }
         }
         Ok(())

@@ -44,12 +44,15 @@ const OTHER_FIRST: &[(&str, (i32, i32))] = &[
     ("bucket", (40, 224)),
     ("queue", (40, 2)),
     ("queue", (40, 54)),
+    ("queue", (40, 224)),
     // docward's find reads the filter before the server reads the upsert.
     ("tree", (2, 224)),
     // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
     ("limits", (WRITE_CONFLICT, 66)),
     ("replacement", (WRITE_CONFLICT, 66)),
     ("replacement", (WRITE_CONFLICT, 2)),
+    // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
+    ("limits", (66, DUPLICATE_KEY)),
     // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
     ("limits", (14, 224)),
 ];
@@ -110,6 +113,12 @@ impl Errors<'_> {
         }
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
+            // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
+            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) => {
+                let is_versioned =
+                    |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
+                rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)
+            }
             (_, None, Some(direct)) => self.does_not_fail(rule, statement, direct),
             // Limits of `timestamps`: a pipeline has another error than the operator.
             (Rule::Timestamps(_), Some(241), Some(_)) => statement.replacement().is_none(),

@@ -10,6 +10,7 @@ use bson::{Bson, Document, doc};
 
 use super::case::{Case, End, Session, Step, first};
 use super::dice::Dice;
+use super::race::Race;
 use super::rules::{Rule, Set, load};
 use super::values::{PATHS, at, fitting, related, small_number};
 
@@ -39,6 +40,11 @@ const UNIQUE: &str = "sku";
 const RELATED_TRIES: usize = 12;
 
 fn shares_field(rule: &Rule, others: &[Rule]) -> bool {
+    // The length of a document depends on every field.
+    let is_bounded = |rule: &Rule| matches!(rule, Rule::Limits(rule) if rule.document.is_some());
+    if is_bounded(rule) || others.iter().any(is_bounded) {
+        return true;
+    }
     let fields = rule.fields();
     let mut known = others.iter().flat_map(|other| other.fields());
     known.any(|known| fields.iter().any(|field| related(field, &known)))
@@ -67,7 +73,7 @@ pub(super) fn case(dice: &mut Dice, set: &Set) -> Case {
 }
 
 /// Cases whose first statement meets another client. Each takes several times as long as one without.
-const RACED_PERCENT: usize = 4;
+const RACED_PERCENT: usize = 8;
 
 struct Generator<'a> {
     dice: &'a mut Dice,
@@ -185,7 +191,7 @@ impl<'a> Generator<'a> {
         if let Some((id, filter)) = id.filter(|_| self.dice.percent(70)).zip(step.filter_mut()) {
             filter.insert("_id", id);
         }
-        step.race = race;
+        step.race = race.map(|document| Race { document, after_find: self.dice.percent(60) });
         step
     }
 

@@ -293,8 +293,8 @@ impl BothSides {
         let is_counted = fails && step.statements().len() == 1 && step.race.is_none();
         let earlier = is_counted.then(|| self.writes(collection));
         let (is_raced, mut through) = match &step.race {
-            Some(document) => {
-                race::insert_during(&mut self.store, collection, document, || self.through.send(collection, step))
+            Some(race) => {
+                race::insert_during(&mut self.store, collection, race, || self.through.send(collection, step))
             }
             None => (false, self.through.send(collection, step)),
         };
@@ -333,7 +333,8 @@ impl BothSides {
 
     /// The outcome of a raced step if the other client's document was there before: the direct statement finds it too.
     pub(super) fn after_race(&mut self, collection: &str, step: &Step, outcome: &Outcome) -> Outcome {
-        let before: Vec<Document> = outcome.before.iter().chain(&step.race).cloned().collect();
+        let before: Vec<Document> =
+            outcome.before.iter().chain(step.race.iter().map(|race| &race.document)).cloned().collect();
         let (direct, directly_stored) = self.directly(collection, &before, step);
         Outcome { before, direct, directly_stored, ..outcome.clone() }
     }

@@ -1,5 +1,4 @@
-//! Another client that inserts a document while docward executes a statement, after the first command that docward sends
-//! for it. The server delays the reply to this command until the document is stored, so the order is always the same.
+//! Another client that inserts a document while docward executes a statement, after a command that docward sends for it. The server delays the reply to this command until the document is stored, so the order is always the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -13,8 +12,22 @@ use support::raw::Client;
 
 /// The failpoint delays the reply of an executed command.
 const DELAY: &str = "waitAfterCommandFinishesExecution";
-/// The commands of docward that are delayed: all that it sends for a statement, except plain inserts.
-const DELAYED: [&str; 4] = ["find", "update", "findAndModify", "delete"];
+/// What another client does while docward executes a statement.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Race {
+    /// The document that it inserts.
+    pub(super) document: Document,
+    /// After docward's first find; otherwise after its first command.
+    pub(super) after_find: bool,
+}
+
+impl Race {
+    /// The commands of docward that are delayed: not plain inserts, one of which is the other client's.
+    fn delayed(&self) -> &'static [&'static str] {
+        if self.after_find { &["find"] } else { &["find", "update", "findAndModify", "delete"] }
+    }
+}
+
 /// How often it looks whether the statement has ended without a delayed command.
 const WAIT_MILLISECONDS: i32 = 10;
 
@@ -31,11 +44,11 @@ fn alone() -> MutexGuard<'static, ()> {
 pub(super) fn insert_during<T>(
     store: &mut Client,
     collection: &str,
-    document: &Document,
+    race: &Race,
     statement: impl FnOnce() -> T,
 ) -> (bool, T) {
     let _alone = alone();
-    let data = doc! { "ns": format!("{PROTECTED}.{collection}"), "commands": DELAYED.as_slice() };
+    let data = doc! { "ns": format!("{PROTECTED}.{collection}"), "commands": race.delayed() };
     let reply = store.command("admin", doc! { "configureFailPoint": DELAY, "mode": "alwaysOn", "data": data });
     let entered = reply.get("count").and_then(as_number).unwrap_or_else(|| panic!("{reply}"));
     let wait = doc! {
@@ -49,7 +62,7 @@ pub(super) fn insert_during<T>(
                 is_delayed = ok(&store.command("admin", wait.clone()));
             }
             let insert = doc! {
-                "insert": collection, "documents": [document.clone()], "maxTimeMS": INSERT_MILLISECONDS,
+                "insert": collection, "documents": [race.document.clone()], "maxTimeMS": INSERT_MILLISECONDS,
             };
             let is_inserted = is_delayed && store.command(PROTECTED, insert).get("n") == Some(&Bson::Int32(1));
             store.command("admin", doc! { "configureFailPoint": DELAY, "mode": "off" });
@@ -67,7 +80,8 @@ fn another_client_inserts_during_a_command() {
     let mut store = Client::connect(&server().address());
     store.command(PROTECTED, doc! { "create": "raced" });
     let mut client = Client::connect(&server().address());
-    let (is_inserted, reply) = insert_during(&mut store, "raced", &doc! { "_id": 1 }, || {
+    let race = Race { document: doc! { "_id": 1 }, after_find: false };
+    let (is_inserted, reply) = insert_during(&mut store, "raced", &race, || {
         client.command(
             PROTECTED,
             doc! { "update": "raced", "updates": [{ "q": { "_id": 1 }, "u": { "$set": { "a": 1 } } }] },

@@ -56,7 +56,7 @@ pub(super) trait Promise {
 
     /// Whether docward may send the statement in another form because of the rule, or with a condition.
     fn alters(&self, statement: &Statement) -> bool {
-        self.fields().iter().any(|field| statement.touches(field))
+        statement.upsert || self.fields().iter().any(|field| statement.touches(field))
     }
 
     /// Removes the fields that the pattern itself writes, so that both sides can be compared.

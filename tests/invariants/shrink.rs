@@ -7,6 +7,7 @@ use bson::{Bson, Document};
 use super::case::{Case, Session};
 use super::check::Finding;
 use super::lab::{BothSides, Lab};
+use super::race::Race;
 use super::rules::{Rule, Set};
 use super::{Run, show};
 
@@ -101,15 +102,13 @@ fn candidates(case: &Case) -> Vec<Case> {
         smaller.steps[index].session = Session::None;
         found.push(smaller);
     }
-    for (index, document) in
-        case.steps.iter().enumerate().filter_map(|(index, step)| Some((index, step.race.as_ref()?)))
-    {
+    for (index, race) in case.steps.iter().enumerate().filter_map(|(index, step)| Some((index, step.race.as_ref()?))) {
         let mut smaller = case.clone();
         smaller.steps[index].race = None;
         found.push(smaller);
-        for simpler in simpler_documents(document).into_iter().filter(|simpler| simpler.contains_key("_id")) {
+        for document in simpler_documents(&race.document).into_iter().filter(|simpler| simpler.contains_key("_id")) {
             let mut smaller = case.clone();
-            smaller.steps[index].race = Some(simpler);
+            smaller.steps[index].race = Some(Race { document, ..race.clone() });
             found.push(smaller);
         }
     }

@@ -56,7 +56,7 @@ impl Generator<'_> {
 
     /// Every form of a condition that this field equals this value.
     pub(super) fn pin(&mut self, path: &str, value: Bson) -> Document {
-        let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(18) };
+        let form = if path == "_id" { self.dice.pick(&[0, 0, 0, 0, 0, 0, 1, 2, 4, 6, 8]) } else { self.dice.below(22) };
         match form {
             1 => doc! { path: { "$eq": value } },
             2 => doc! { path: { "$in": [value] } },
@@ -86,7 +86,7 @@ impl Generator<'_> {
                 whole
             }
             12 => doc! { path: { "$elemMatch": { "$eq": value } } },
-            13 => doc! { "$or": [{ path: value.clone() }, { path: value }] },
+            13 | 17..=19 => doc! { "$or": [{ path: value.clone() }, { path: value }] },
             14 => {
                 let other = self.comparison_path();
                 doc! { "$or": [{ "$and": [{ path: { "$eq": value.clone() } }, other] }, { path: value }] }

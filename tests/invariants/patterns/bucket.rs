@@ -78,7 +78,7 @@ impl Promise for Bucket {
     }
 
     fn alters(&self, statement: &Statement) -> bool {
-        [ARRAY, COUNT, OPENED].iter().any(|field| statement.touches(field))
+        statement.upsert || [ARRAY, COUNT, OPENED].iter().any(|field| statement.touches(field))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

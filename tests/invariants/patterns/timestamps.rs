@@ -281,7 +281,10 @@ impl Promise for Timestamps {
     fn alters(&self, statement: &Statement) -> bool {
         let is_protected = |field: &String| statement.touches(field);
         statement.kind == Kind::Update
-            && (self.fields.is_none() || Promise::fields(self).iter().any(is_protected) || statement.touches(STORE))
+            && (self.fields.is_none()
+                || statement.upsert
+                || Promise::fields(self).iter().any(is_protected)
+                || statement.touches(STORE))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {
