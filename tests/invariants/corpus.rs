@@ -3,6 +3,7 @@
 mod counting;
 mod limits;
 mod reported;
+mod upserted;
 mod upserts;
 
 use std::time::{Duration, Instant};
@@ -117,6 +118,7 @@ fn entries() -> Vec<Entry> {
         buckets(),
         limits::entries(),
         reported::entries(),
+        upserted::entries(),
         upserts::entries(),
         timestamps(),
         others(),
