@@ -190,6 +190,7 @@ mod tests {
         check(doc! {"$set": {"a.i.$[].x": 1, "a.i.$.y": 2}}, "Kept");
         // The position can be that of an element of another array.
         check_with(doc! {"$or": [{"a.i.x": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
+        check_with(doc! {"a.i.x": 1, "b": {"$ne": 1}}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
         check_with(doc! {"$or": [{"a.i.x": 1, "b": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
         check(doc! {"$push": {"a.$[].i": 1}}, "Unclear(a.$[].i)");
         check(doc! {"$push": {"a.0.i": 1}}, "Unclear(a.0.i)");

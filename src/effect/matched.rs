@@ -19,9 +19,16 @@ fn selects_at(filter: Document<'_>, array: &[u8], depth: usize) -> bool {
     };
     depth <= MAX_DEPTH
         && filter.elements().all(|condition| match condition.key {
-            b"$and" | b"$or" | b"$nor" => of_branches(condition.value),
-            // An `_id` is no array.
-            b"_id" => true,
-            key => key.starts_with(b"$") || paths_overlap(key, array),
+            b"$and" | b"$or" => of_branches(condition.value),
+            // An `_id` is no array, and what must not match selects no element.
+            b"_id" | b"$nor" => true,
+            key => key.starts_with(b"$") || paths_overlap(key, array) || selects_none(condition.value),
         })
+}
+
+/// Returns whether a condition never selects an element of an array: it is negative, or on the whole field.
+fn selects_none(condition: Value<'_>) -> bool {
+    let negative: [&[u8]; 4] = [b"$exists", b"$ne", b"$nin", b"$not"];
+    let operators = condition.as_document().filter(|operators| operators.first().is_some());
+    operators.is_some_and(|operators| operators.elements().all(|operator| negative.contains(&operator.key)))
 }

@@ -58,7 +58,7 @@ pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option
         if let Some(growth) = growths.iter().find(|growth| has_other_position(growth.written.path, filter)) {
             return Err(Violation::Unclear(Rejection::new(
                 format!(
-                    "the position of $ in '{}' could come from another array of the filter",
+                    "docward cannot bound the bytes that it writes to '{}': the position of $ can come from another array",
                     String::from_utf8_lossy(growth.written.path)
                 ),
                 "Use $[name] with arrayFilters, or a filter on this array only.",

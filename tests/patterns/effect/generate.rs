@@ -71,6 +71,16 @@ impl Statement {
     }
 }
 
+fn is_number(value: &Bson) -> bool {
+    matches!(value, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_))
+}
+
+/// Adds a path to an operator of an update.
+fn add(update: &mut Document, operator: &str, path: &str, argument: Bson) {
+    let entry = update.entry(operator.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
+    entry.as_document_mut().unwrap().insert(path, argument);
+}
+
 pub(super) struct Generator(Random);
 
 impl Generator {
@@ -138,7 +148,7 @@ impl Generator {
     fn number(&mut self) -> Bson {
         loop {
             let number = self.scalar();
-            if matches!(number, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_)) {
+            if is_number(&number) {
                 return number;
             }
         }
@@ -185,7 +195,11 @@ impl Generator {
         };
         for name in ROOTS {
             if self.chance(75) {
-                let value = if self.chance(40) { Bson::Array(self.elements(0)) } else { self.value(0) };
+                let value = match self.below(10) {
+                    0..4 => Bson::Array(self.elements(0)),
+                    4 | 5 => self.number(),
+                    _ => self.value(0),
+                };
                 document.insert(name, value);
             }
         }
@@ -223,6 +237,10 @@ impl Generator {
                         let element = self.pick(elements);
                         filter.insert(format!("{name}.n"), doc! { "$eq": element });
                     }
+                }
+                Some(_) if self.chance(15) => {
+                    let other = self.pick(&[doc! { "$exists": true }, doc! { "$ne": "unknown" }]);
+                    filter.insert(name, other);
                 }
                 _ => {}
             }
@@ -287,16 +305,56 @@ impl Generator {
 
     /// An upsert, for an empty collection.
     pub(super) fn upsert(&mut self) -> Statement {
+        if self.chance(25) {
+            return self.upsert_inside();
+        }
         let filter = self.filter(0);
         let collation = self.chance(5).then(|| doc! { "locale": "en", "strength": 2 });
         Statement { collation, upsert: true, ..self.statement(filter) }
+    }
+
+    /// An upsert that changes what its filter gives to the field `a`, certainly or perhaps.
+    fn upsert_inside(&mut self) -> Statement {
+        let value = match self.below(3) {
+            0 => Bson::Document(self.fields(&NAMES, 1)),
+            1 => Bson::Array(vec![Bson::Document(self.fields(&NAMES, 1)); 3]),
+            _ => Bson::Array(self.elements(1)),
+        };
+        let filter = match self.below(6) {
+            0 => doc! { "$or": [{ "a": value.clone(), "z": 1 }, { "a": value }] },
+            1 => doc! { "$nor": [{ "$nor": [{ "a": value }] }] },
+            2 => doc! { "a": { "$in": [value.clone(), value] } },
+            3 => doc! { "$and": [{ "a": { "$eq": value } }] },
+            _ => doc! { "a": value },
+        };
+        let paths = ["a", "a.n", "a.n.k", "a.m", "a.0", "a.2.n", "a.$[]", "a.$[].n", "a.$[e]", "a.$[e].d", "a.n.$[]"];
+        let mut update = Document::new();
+        for _ in 0..1 + self.below(2) {
+            let path = self.pick(&paths);
+            let (operator, argument) = match self.below(5) {
+                0 => ("$rename", self.pick(&["c", "c.d", "b", "b.n.m"]).into()),
+                1 => ("$setOnInsert", self.value(1)),
+                _ => self.operator(),
+            };
+            add(&mut update, operator, path, argument);
+        }
+        Statement { upsert: true, ..self.with_array_filters(filter, Bson::Document(update)) }
     }
 
     /// An update of this document, sometimes as an upsert.
     pub(super) fn update(&mut self, stored: &Document) -> Statement {
         let filter = self.matching(stored);
         let upsert = self.chance(20);
-        Statement { upsert, ..self.statement(filter) }
+        let numbers = stored.iter().filter(|(name, value)| *name != "_id" && is_number(value));
+        let statement = match numbers.last() {
+            Some((name, _)) if self.chance(15) => {
+                let operator = self.pick(&["$inc", "$inc", "$mul", "$min", "$max"]);
+                let update = doc! { operator: { name: self.number() } };
+                self.with_array_filters(filter, Bson::Document(update))
+            }
+            _ => self.statement(filter),
+        };
+        Statement { upsert, ..statement }
     }
 
     fn statement(&mut self, filter: Document) -> Statement {
@@ -305,6 +363,10 @@ impl Generator {
             2 => Bson::Array(self.pipeline()),
             _ => Bson::Document(self.operators()),
         };
+        self.with_array_filters(filter, update)
+    }
+
+    fn with_array_filters(&mut self, filter: Document, update: Bson) -> Statement {
         // Each of the array filters must be used.
         let array_filters = match update.to_string().contains("$[e]") {
             true => vec![self.array_filter()],
@@ -364,8 +426,7 @@ impl Generator {
                 _ => self.pick(&PLAIN),
             };
             let (operator, argument) = self.operator();
-            let entry = update.entry(operator.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
-            entry.as_document_mut().unwrap().insert(path, argument);
+            add(&mut update, operator, path, argument);
         }
         update
     }
