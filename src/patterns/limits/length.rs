@@ -293,7 +293,11 @@ fn has_many_positions(path: &[u8]) -> bool {
 
 /// Returns whether `$` can have the position of an element of another array: the server fills the array up to it.
 fn has_other_position(path: &[u8], filter: Document<'_>) -> bool {
-    first_position(path).is_some_and(|(array, part)| part == "$" && !selects_in(filter, array.as_bytes()))
+    first_position(path).is_some_and(|(array, part)| {
+        let below = path.get(array.len() + part.len() + 2..).unwrap_or_default();
+        let is_nested = below.split(|byte| *byte == b'.').any(|part| part == b"$");
+        is_nested || (part == "$" && !selects_in(filter, array.as_bytes()))
+    })
 }
 
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.

@@ -75,6 +75,18 @@ fn is_number(value: &Bson) -> bool {
     matches!(value, Bson::Int32(_) | Bson::Int64(_) | Bson::Double(_) | Bson::Decimal128(_))
 }
 
+/// An equal value with numbers of another type.
+fn equal(value: &Bson) -> Bson {
+    match value {
+        Bson::Int32(number) => Bson::Double(f64::from(*number)),
+        Bson::Array(elements) => Bson::Array(elements.iter().map(equal).collect()),
+        Bson::Document(fields) => {
+            Bson::Document(fields.iter().map(|(name, value)| (name.clone(), equal(value))).collect())
+        }
+        other => other.clone(),
+    }
+}
+
 /// Adds a path to an operator of an update.
 fn add(update: &mut Document, operator: &str, path: &str, argument: Bson) {
     let entry = update.entry(operator.to_owned()).or_insert_with(|| Bson::Document(Document::new()));
@@ -320,14 +332,18 @@ impl Generator {
             1 => Bson::Array(vec![Bson::Document(self.fields(&NAMES, 1)); 3]),
             _ => Bson::Array(self.elements(1)),
         };
-        let filter = match self.below(6) {
+        let filter = match self.below(8) {
             0 => doc! { "$or": [{ "a": value.clone(), "z": 1 }, { "a": value }] },
             1 => doc! { "$nor": [{ "$nor": [{ "a": value }] }] },
             2 => doc! { "a": { "$in": [value.clone(), value] } },
             3 => doc! { "$and": [{ "a": { "$eq": value } }] },
+            4 | 5 => doc! { "a": { "$in": [value.clone(), equal(&value)] } },
             _ => doc! { "a": value },
         };
-        let paths = ["a", "a.n", "a.n.k", "a.m", "a.0", "a.2.n", "a.$[]", "a.$[].n", "a.$[e]", "a.$[e].d", "a.n.$[]"];
+        let paths = [
+            "a", "a.n", "a.n.k", "a.m", "a.0", "a.2.n", "a.4", "a.3.m", "a.$[]", "a.$[].n", "a.$[e]", "a.$[e].d",
+            "a.n.$[]",
+        ];
         let mut update = Document::new();
         for _ in 0..1 + self.below(2) {
             let path = self.pick(&paths);
