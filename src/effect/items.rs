@@ -1,8 +1,11 @@
 //! The effect of a statement on the number of elements of an array.
 
-use super::operators::{PathOverlap, is_position, touch, touched};
-use super::{Change, WrittenBy, write};
-use crate::document::{Document, Path, Value};
+use super::length::position;
+use super::matched::selects_in;
+use super::operators::{PathOverlap, Write, on_insert, touch, touched};
+use super::{Change, ImageValue, WrittenBy, inserted, write};
+use crate::command::{Modification, Operation, Update};
+use crate::document::{Document, Kind, Path, Value};
 
 /// The effect of an update on the number of elements of an array in a stored document.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,12 +63,15 @@ pub fn each<'u>(operator: &[u8], argument: Value<'u>) -> Option<Value<'u>> {
     }
 }
 
-/// Returns the effect of the operators on the array at `path` of a stored document. If several operators write inside
-/// the array, it is the effect of all of them.
-pub fn items<'u>(operators: Document<'u>, path: &'u Path) -> Items<'u> {
-    let stored = touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert");
-    stored.fold(Items::Kept, |known, (operator, written, value)| {
-        match (known, of_write(path, operator, written, value)) {
+/// Returns the effect of an update by these operators on the array at `path` of a stored document that the filter
+/// matches. If several operators write inside the array, it is the effect of all of them.
+pub fn items<'u>(filter: Document<'_>, operators: Document<'u>, path: &'u Path) -> Items<'u> {
+    of_writes(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"), filter, path)
+}
+
+fn of_writes<'u>(writes: impl Iterator<Item = Write<'u>>, filter: Document<'_>, path: &Path) -> Items<'u> {
+    writes.fold(Items::Kept, |known, write| {
+        match (known, of_write(path, filter, write)) {
             (known, Items::Kept) => known,
             (Items::UpTo(known), Items::UpTo(more)) => Items::UpTo(known.max(more)),
             (unclear @ Items::Unclear(_), _) => unclear,
@@ -80,7 +86,38 @@ pub fn item_count(value: Value<'_>) -> usize {
     value.as_array().map_or(0, |array| array.values().count())
 }
 
-fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'u>) -> Items<'u> {
+/// Returns the most elements of the array at `path` in the document that a statement inserts; `None` if unknown.
+pub fn inserted_items(operation: &Operation<'_>, path: &Path) -> Option<usize> {
+    let Some(image) = inserted(operation) else { return Some(0) };
+    match image.at(path) {
+        ImageValue::Missing => Some(0),
+        ImageValue::Value(value) => Some(item_count(value)),
+        ImageValue::Blocked(kind) | ImageValue::Some(Some(kind)) if kind != Kind::Array => Some(0),
+        ImageValue::Blocked(_) => None,
+        ImageValue::Some(_) | ImageValue::Unknown => of_upsert(operation, path),
+    }
+}
+
+/// Returns the most elements that an upsert inserts: those of its filter and those that it adds.
+fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
+    let Operation::Update(update) = operation else { return None };
+    let Modification::Operators(operators) = update.modification.meaning() else { return None };
+    let nothing = Modification::Operators(Document::EMPTY.into());
+    let pinned = match inserted(&Operation::Update(Update { modification: nothing, ..update.clone() }))?.at(path) {
+        ImageValue::Missing => 0,
+        ImageValue::Value(value) => item_count(value),
+        ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
+    };
+    match of_writes(on_insert(operators.as_document()), update.filter.as_document(), path) {
+        Items::Kept => Some(pinned),
+        Items::UpTo(most) => Some(pinned.max(most)),
+        Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
+        Items::AddedToSet(added) => Some(pinned + added.count()),
+        Items::Unclear(_) => None,
+    }
+}
+
+fn of_write<'u>(field: &Path, filter: Document<'_>, (operator, path, value): Write<'u>) -> Items<'u> {
     let written = WrittenBy { operator, path };
     match (touch(field, path), operator) {
         (PathOverlap::Apart, _) | (_, b"$unset" | b"$pull" | b"$pullAll" | b"$pop") => Items::Kept,
@@ -88,10 +125,11 @@ fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'
         (PathOverlap::Exact | PathOverlap::Around, b"$inc" | b"$mul" | b"$bit" | b"$currentDate") => Items::Kept,
         (PathOverlap::Exact, b"$push") => pushed(value),
         (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(AddedValues::in_argument(operator, value)),
-        (PathOverlap::Inside | PathOverlap::Positional, _) => match position_in(field, path) {
-            Some(position) => Items::UpTo(position.saturating_add(1)),
-            None if field.covers(path) => Items::Kept,
+        (PathOverlap::Inside | PathOverlap::Positional, _) => match first_below(field, path) {
             None => Items::Unclear(written),
+            Some(b"$") if !selects_in(filter, field.as_str().as_bytes()) => Items::Unclear(written),
+            // The server fills the array with nulls up to a position.
+            Some(part) => position(part).map_or(Items::Kept, |position| Items::UpTo(position.saturating_add(1))),
         },
         (PathOverlap::Exact | PathOverlap::Around, _) => match write(field, operator, path, value) {
             Change::Set(value) | Change::Either(value) => Items::UpTo(item_count(value)),
@@ -101,13 +139,10 @@ fn of_write<'u>(field: &Path, operator: &'u [u8], path: &'u [u8], value: Value<'
     }
 }
 
-/// Returns the position in the array that a path writes: the server fills the array with nulls up to it. A positional
-/// operator finds an element that exists.
-fn position_in(field: &Path, path: &[u8]) -> Option<usize> {
+/// Returns the first part of a written path below the field.
+fn first_below<'p>(field: &Path, path: &'p [u8]) -> Option<&'p [u8]> {
     let below = path.strip_prefix(field.as_str().as_bytes())?.strip_prefix(b".")?;
-    let part = below.split(|byte| *byte == b'.').next().filter(|part| is_position(part) && !part.starts_with(b"$"))?;
-    // A number that is too large is larger than every array.
-    Some(std::str::from_utf8(part).ok().and_then(|digits| digits.parse().ok()).unwrap_or(usize::MAX))
+    below.split(|byte| *byte == b'.').next()
 }
 
 fn pushed(argument: Value<'_>) -> Items<'_> {
@@ -125,16 +160,17 @@ mod tests {
 
     #[test]
     fn operators_change_the_number_of_elements() {
-        let check = |update: bson::Document, expected: &str| {
-            let raw = RawDocumentBuf::try_from(&update).unwrap().into_bytes();
-            let path = Path::parse("a.i").unwrap();
-            let found = match items(Document::parse(&raw).unwrap(), &path) {
+        let check_with = |filter: bson::Document, update: bson::Document, expected: &str| {
+            let bytes = |document| RawDocumentBuf::try_from(document).unwrap().into_bytes();
+            let (q, u, path) = (bytes(&filter), bytes(&update), Path::parse("a.i").unwrap());
+            let found = match items(Document::parse(&q).unwrap(), Document::parse(&u).unwrap(), &path) {
                 Items::AddedToSet(added) => format!("AddedToSet({})", added.count()),
                 Items::Unclear(written) => format!("Unclear({})", String::from_utf8_lossy(written.path)),
                 other => format!("{other:?}"),
             };
-            assert_eq!(found, expected, "{update}");
+            assert_eq!(found, expected, "{filter} {update}");
         };
+        let check = |update: bson::Document, expected: &str| check_with(doc! {"_id": 1}, update, expected);
         check(doc! {"$push": {"a.i": 1}}, "Pushed { by: 1, most: None }");
         check(doc! {"$push": {"a.i": {"$each": [1, 2]}}}, "Pushed { by: 2, most: None }");
         check(doc! {"$push": {"a.i": {"$each": [1, 2], "$slice": -5}}}, "Pushed { by: 2, most: Some(5) }");
@@ -152,6 +188,10 @@ mod tests {
         check(doc! {"$inc": {"a.i.99999999999999999999999": 1}}, &format!("UpTo({})", usize::MAX));
         check(doc! {"$unset": {"a.i.9": 1}}, "Kept");
         check(doc! {"$set": {"a.i.$[].x": 1, "a.i.$.y": 2}}, "Kept");
+        // The position can be that of an element of another array.
+        check_with(doc! {"$or": [{"a.i.x": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
+        check_with(doc! {"a.i.x": 1, "b": {"$ne": 1}}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
+        check_with(doc! {"$or": [{"a.i.x": 1, "b": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
         check(doc! {"$push": {"a.$[].i": 1}}, "Unclear(a.$[].i)");
         check(doc! {"$push": {"a.0.i": 1}}, "Unclear(a.0.i)");
         check(doc! {"$push": {"a": 1}}, "Unclear(a)");

@@ -2,7 +2,7 @@
 
 use super::WrittenBy;
 use super::items::{AddedValues, item_count};
-use super::operators::{is_rename_source, touched};
+use super::operators::{Write, is_rename_source, on_insert, touched};
 use super::pins::{PinnedPath, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
@@ -46,15 +46,20 @@ pub const fn element_length(name: usize) -> usize {
 /// Bytes of the largest number, a Decimal128.
 const ANY_NUMBER: usize = 16;
 
-/// Returns the growth by each operator; `None` if one is unknown. Operators that never lengthen a document are omitted.
+/// Returns the growth of a stored document by each operator; `None` if one is unknown. Operators that never lengthen a
+/// document are omitted.
 pub fn growths(operators: Document<'_>) -> Option<Vec<Growth<'_>>> {
+    growths_of(touched(operators).filter(|(operator, ..)| *operator != b"$setOnInsert"))
+}
+
+fn growths_of<'u>(writes: impl Iterator<Item = Write<'u>>) -> Option<Vec<Growth<'u>>> {
     let mut growths = Vec::new();
-    for (operator, path, value) in touched(operators) {
+    for (operator, path, value) in writes {
         let written = WrittenBy { operator, path };
         let name = last_part(path).len();
         let whole = |bytes: usize, how| Growth { written, bytes: element_length(name) + bytes, how };
         growths.push(match operator {
-            b"$setOnInsert" | b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => continue,
+            b"$unset" | b"$pull" | b"$pullAll" | b"$pop" => continue,
             b"$set" => whole(value.bytes.len(), GrowthKind::Replaces),
             b"$currentDate" => whole(8, GrowthKind::Replaces),
             b"$min" | b"$max" => whole(value.bytes.len(), GrowthKind::MayKeep),
@@ -164,7 +169,11 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
         Modification::Replacement(document) => {
             let id = pins(filter).into_iter().find(|pin| pin.path == b"_id");
             let id = match id {
-                Some(pin) => Some(element_length("_id".len()) + pinned_length(pin.value?)),
+                Some(pin) => {
+                    let own = element_length("_id".len()) + pinned_length(pin.value?);
+                    // A server that finds no equality generates the `_id`.
+                    Some(if pin.certain { own } else { own.max(GENERATED_ID) })
+                }
                 None => None,
             };
             Some(with_id(document.as_document(), id))
@@ -181,15 +190,11 @@ fn of_upsert(update: &Update<'_>) -> Option<usize> {
             for pin in &pins {
                 add(pin.path, element_length(last_part(pin.path).len()) + pinned_length(pin.value?));
             }
-            for growth in growths(operators.as_document())? {
+            for growth in growths_of(on_insert(operators.as_document()))? {
                 let path = growth.written.path;
                 for _ in 0..changed_elements(path, &pins)? {
                     add(path, growth.with_missing_field());
                 }
-            }
-            let on_insert = operators.as_document().get("$setOnInsert").and_then(Value::as_document);
-            for field in on_insert.unwrap_or(Document::EMPTY).elements() {
-                add(field.key, element_length(last_part(field.key).len()) + field.value.bytes.len());
             }
             Some(length)
         }
@@ -205,12 +210,11 @@ fn changed_elements(path: &[u8], pins: &[PinnedPath<'_>]) -> Option<usize> {
         return None;
     }
     let around = |pin: &&PinnedPath<'_>| array.strip_prefix(pin.path).is_some_and(|rest| rest.first() == Some(&b'.'));
-    match pins.iter().find(|pin| pin.path == array) {
-        Some(pin) => pin.value.map(item_count),
-        None if pins.iter().any(|pin| around(&pin)) => None,
-        // The server fails it without an array.
-        None => Some(1),
+    if pins.iter().any(|pin| around(&pin)) {
+        return None;
     }
+    // The server fails it without an array.
+    pins.iter().filter(|pin| pin.path == array).try_fold(1, |most, pin| Some(pin.value.map(item_count)?.max(most)))
 }
 
 /// Returns at least the bytes that the stages of docward's own pipeline store beside the operators' values, such as

@@ -2,31 +2,37 @@
 //!
 //! For any field path it answers two questions. [`change`] returns the value of the field in a stored document after
 //! the statement. [`inserted`] returns the document that an insert or an upsert adds. That document is built as in
-//! mongod: first the equalities of the filter (`pins.rs`), then the operators (`image.rs`). Results that are not
+//! mongod: first the equalities of the filter (`pins.rs`), then the operators (`upsert.rs`). Results that are not
 //! certain are `Unclear` or `Unknown`. [`items`] and [`growths`] return how arrays and whole documents can grow.
 //!
 //! The model follows the server's source in `src/mongo/db/update/` (`update_driver.cpp`, `path_support.cpp`, one file
 //! for each operator). `tests/patterns/effect.rs` compares it with a real mongod.
 
+mod arithmetic;
 mod image;
 mod items;
 mod length;
+mod matched;
+mod node;
 mod operators;
 mod pins;
+mod upsert;
 
 use std::cmp::Ordering;
 
 use crate::command::{Modification, Operation};
-use crate::document::{Document, Kind, Path, PathLookup, Value, compare_numbers};
+use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
 pub use image::{ImageValue, Inserted};
-pub use items::{AddedValues, Items, each, item_count, items};
+pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
 pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
     around_length, element_length, growths, index, inserted_length, position, stored_id_length,
 };
+pub use matched::selects_in;
 pub use operators::{
-    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, touch, touched, write,
+    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, touch, touched, without_positions,
+    write,
 };
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside, uses_expr};
 
@@ -71,7 +77,7 @@ pub fn change<'s>(operation: &'s Operation<'_>, path: &'s Path) -> Change<'s> {
 
 fn of_modification<'s>(modification: &'s Modification<'_>, path: &'s Path) -> Change<'s> {
     match modification {
-        Modification::Replacement(document) => of_document(document.as_document(), path),
+        Modification::Replacement(document) => of_replacement(document.as_document(), path),
         Modification::Operators(operators) => operators::change(operators.as_document(), path),
         Modification::Pipeline(pipeline) => of_modification(&pipeline.meaning, path),
         Modification::ClientPipeline(_) => {
@@ -80,9 +86,25 @@ fn of_modification<'s>(modification: &'s Modification<'_>, path: &'s Path) -> Ch
     }
 }
 
+/// Returns the effect of a replacement on a field. A document without `_id` keeps the stored one.
+fn of_replacement<'s>(document: Document<'s>, path: &'s Path) -> Change<'s> {
+    let keeps_id = path.root() == "_id" && document.get("_id").is_none();
+    if keeps_id { Change::Untouched } else { of_document(document, path) }
+}
+
 /// Returns the effect of a whole document on a field. A field that the document does not contain is removed.
 fn of_document<'s>(document: Document<'s>, path: &'s Path) -> Change<'s> {
-    of_lookup(path.lookup(document), WrittenBy { operator: b"a document", path: path.as_str().as_bytes() })
+    let key = path.as_str().as_bytes();
+    match of_lookup(path.lookup(document), WrittenBy { operator: b"a document", path: key }) {
+        Change::Set(value) if path.is_top_level() && is_empty_timestamp(&Element { key, value }) => Change::Now,
+        change => change,
+    }
+}
+
+/// Returns whether the server replaces the value of this top-level field of an inserted document or a replacement with
+/// the current time (manual: "BSON Types", Timestamps).
+pub fn is_empty_timestamp(field: &Element<'_>) -> bool {
+    field.key != b"_id" && field.value.kind == Kind::Timestamp && field.value.bytes.iter().all(|byte| *byte == 0)
 }
 
 fn of_lookup<'s>(found: PathLookup<'s>, written: WrittenBy<'s>) -> Change<'s> {
@@ -105,7 +127,7 @@ pub fn inserted<'s>(operation: &'s Operation<'_>) -> Option<Inserted<'s>> {
     match operation {
         Operation::Insert(insert) => Some(Inserted::of_document(insert.document.as_document())),
         Operation::Update(update) if update.upsert => {
-            image::of_upsert(update.filter.as_document(), &update.modification)
+            upsert::of_upsert(update.filter.as_document(), &update.modification)
         }
         Operation::Update(_) | Operation::Delete(_) => None,
     }

@@ -1,7 +1,7 @@
 //! The effect of update operators on a field: the paths they write, and how these relate to the field.
 
 use super::{Change, WrittenBy, of_lookup};
-use crate::document::{Document, Element, Elements, Path, PathLookup, Value};
+use crate::document::{Document, Element, Elements, Path, PathLookup, Value, paths_overlap};
 
 /// The relation of a written path to a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +19,9 @@ pub enum PathOverlap {
 /// Returns how a written path relates to `field`. Positional operators (`$`, `$[]`, `$[x]`) and numbers may be
 /// positions in arrays on the way to the field.
 pub fn touch(field: &Path, written: &[u8]) -> PathOverlap {
-    let parts = || written.split(|byte| *byte == b'.');
-    if parts().any(is_position) {
-        let plain: Vec<&[u8]> = parts().filter(|part| !is_position(part)).collect();
-        return if field.overlaps(&plain.join(&b'.')) { PathOverlap::Positional } else { PathOverlap::Apart };
+    if below_root(written).any(is_position) {
+        let (field, written) = (without_positions(field.as_str().as_bytes()), without_positions(written));
+        return if paths_overlap(&field, &written) { PathOverlap::Positional } else { PathOverlap::Apart };
     }
     match () {
         () if field.as_str().as_bytes() == written => PathOverlap::Exact,
@@ -30,6 +29,18 @@ pub fn touch(field: &Path, written: &[u8]) -> PathOverlap {
         () if field.is_below(written) => PathOverlap::Around,
         () => PathOverlap::Apart,
     }
+}
+
+/// Returns the parts of a path except the first one: the document itself has no positions.
+fn below_root(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|byte| *byte == b'.').skip(1)
+}
+
+/// Returns a path without the parts that may be positions in arrays.
+pub fn without_positions(path: &[u8]) -> Vec<u8> {
+    let root = path.split(|byte| *byte == b'.').take(1);
+    let parts: Vec<&[u8]> = root.chain(below_root(path).filter(|part| !is_position(part))).collect();
+    parts.join(&b'.')
 }
 
 /// Returns whether a part of a written path may be a position in an array: `$`, `$[]`, `$[x]` or a number.
@@ -41,6 +52,17 @@ pub fn is_position(part: &[u8]) -> bool {
 /// `$rename` writes both its paths.
 pub fn touched(operators: Document<'_>) -> TouchedPaths<'_> {
     TouchedPaths { operators: operators.elements(), operator: b"", fields: Document::EMPTY.elements(), renamed: None }
+}
+
+/// An operator with the path that it writes, and its value for that path.
+pub(super) type Write<'u> = (&'u [u8], &'u [u8], Value<'u>);
+
+/// Returns the writes of [`touched`] to the document that an upsert inserts: `$setOnInsert` is a `$set` there.
+pub(super) fn on_insert(operators: Document<'_>) -> impl Iterator<Item = Write<'_>> {
+    touched(operators).map(|(operator, path, value)| match operator {
+        b"$setOnInsert" => (&b"$set"[..], path, value),
+        _ => (operator, path, value),
+    })
 }
 
 /// Returns whether `$rename` moves the value at `path` away. Takes an item of [`touched`].
@@ -64,7 +86,7 @@ pub struct TouchedPaths<'u> {
 }
 
 impl<'u> Iterator for TouchedPaths<'u> {
-    type Item = (&'u [u8], &'u [u8], Value<'u>);
+    type Item = Write<'u>;
 
     #[inline]
     fn next(&mut self) -> Option<Self::Item> {
@@ -149,6 +171,7 @@ mod tests {
             ("a.b.0", PathOverlap::Positional),
             ("c.0.b", PathOverlap::Apart),
             ("0", PathOverlap::Apart),
+            ("0.b", PathOverlap::Apart),
         ];
         for (written, expected) in cases {
             assert_eq!(touch(&field, written.as_bytes()), expected, "{written}");

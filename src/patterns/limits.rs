@@ -25,7 +25,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
-use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, item_count, items};
+use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items};
 use crate::text::counted;
 
 /// Settings of the pattern; at least one limit.
@@ -217,43 +217,15 @@ impl Limits {
 impl ItemLimit {
     /// Checks the array in the document that the statement inserts.
     fn check_inserted(&self, operation: &Operation<'_>) -> Result<(), Violation> {
-        let Some(image) = inserted(operation) else { return Ok(()) };
-        match image.at(&self.array.value) {
-            ImageValue::Missing => Ok(()),
-            ImageValue::Value(value) => Ok(self.check_count(item_count(value))?),
-            ImageValue::Blocked(Kind::Array) => Err(self.inside_array()),
-            ImageValue::Blocked(_) => Ok(()),
-            ImageValue::Some(Some(kind)) if kind != Kind::Array => Ok(()),
-            ImageValue::Some(_) | ImageValue::Unknown => match self.most_inserted(operation) {
-                Some(count) => Ok(self.check_count(count)?),
-                None => Err(Violation::Broken(Rejection::new(
-                    format!("as an upsert it could insert more than {} '{}'", self.most, self.array.value),
-                    "Insert the document first, or leave the array out of the filter.",
-                ))),
-            },
+        if inserted(operation).is_some_and(|image| image.at(&self.array.value) == ImageValue::Blocked(Kind::Array)) {
+            return Err(self.inside_array());
         }
-    }
-
-    /// Returns the most elements that an upsert inserts: those of its filter and those that it adds.
-    fn most_inserted(&self, operation: &Operation<'_>) -> Option<usize> {
-        let Operation::Update(update) = operation else { return None };
-        let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        let path = &self.array.value;
-        let bare = Operation::Update(Update {
-            modification: Modification::Operators(Document::EMPTY.into()),
-            ..update.clone()
-        });
-        let pinned = match inserted(&bare)?.at(path) {
-            ImageValue::Missing => 0,
-            ImageValue::Value(value) => item_count(value),
-            ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
-        };
-        match items(operators.as_document(), path) {
-            Items::Kept => Some(pinned),
-            Items::UpTo(most) => Some(pinned.max(most)),
-            Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
-            Items::AddedToSet(added) => Some(pinned + added.count()),
-            Items::Unclear(_) => None,
+        match inserted_items(operation, &self.array.value) {
+            Some(count) => Ok(self.check_count(count)?),
+            None => Err(Violation::Broken(Rejection::new(
+                format!("as an upsert it could insert more than {} '{}'", self.most, self.array.value),
+                "Insert the document first, or leave the array out of the filter.",
+            ))),
         }
     }
 
@@ -268,18 +240,20 @@ impl ItemLimit {
                 PathLookup::Blocked(Kind::Array) => Err(self.inside_array()),
                 PathLookup::Missing | PathLookup::Blocked(_) => Ok(None),
             },
-            Modification::Operators(operators) => match items(operators.as_document(), path) {
-                Items::Kept => Ok(None),
-                Items::UpTo(most) => Ok(self.check_count(most).map(|()| None)?),
-                Items::Pushed { most: Some(most), .. } if most <= self.most => Ok(None),
-                Items::Pushed { by: 0, .. } => Ok(None),
-                Items::Pushed { by, .. } => {
-                    self.check_count(by)?;
-                    Ok((!self.demands_room(update, by)).then(|| self.room(by)))
+            Modification::Operators(operators) => {
+                match items(update.filter.as_document(), operators.as_document(), path) {
+                    Items::Kept => Ok(None),
+                    Items::UpTo(most) => Ok(self.check_count(most).map(|()| None)?),
+                    Items::Pushed { most: Some(most), .. } if most <= self.most => Ok(None),
+                    Items::Pushed { by: 0, .. } => Ok(None),
+                    Items::Pushed { by, .. } => {
+                        self.check_count(by)?;
+                        Ok((!self.demands_room(update, by)).then(|| self.room(by)))
+                    }
+                    Items::AddedToSet(added) => Ok(Some(self.room_in_set(added))),
+                    Items::Unclear(written) => Err(self.unclear(written)),
                 }
-                Items::AddedToSet(added) => Ok(Some(self.room_in_set(added))),
-                Items::Unclear(written) => Err(self.unclear(written)),
-            },
+            }
             Modification::ClientPipeline(_) | Modification::Pipeline(_) => Ok(None),
         }
     }
@@ -297,7 +271,7 @@ impl ItemLimit {
     /// Returns the rejection if the stored array has no room for what the statement adds.
     fn exceeded_by(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
         let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        let added = match items(operators.as_document(), &self.array.value) {
+        let added = match items(update.filter.as_document(), operators.as_document(), &self.array.value) {
             Items::AddedToSet(added) => added.count(),
             other => self.pushed(&other)?,
         };
@@ -318,7 +292,7 @@ impl ItemLimit {
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
         let Modification::Operators(operators) = update.modification.meaning() else { return None };
-        let pushed = self.pushed(&items(operators.as_document(), &self.array.value));
+        let pushed = self.pushed(&items(update.filter.as_document(), operators.as_document(), &self.array.value));
         pushed.filter(|by| *by > 0).map(|by| self.first_without_room(by))
     }
 

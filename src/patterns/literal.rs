@@ -1,7 +1,8 @@
 //! Writes a replacement document as an expression of a pipeline.
 
 use super::Rejection;
-use crate::document::{Document, Element, Kind, Value, ValueSlot};
+use crate::document::{Document, Element, Value, ValueSlot};
+use crate::effect::is_empty_timestamp;
 
 /// Writes the document that the server would store. In a replacement, but not in a pipeline, the server sets empty
 /// timestamps at the top level, except `_id`, to the current time (manual: "BSON Types", Timestamps).
@@ -27,11 +28,6 @@ pub(super) fn operator_field(document: Document<'_>) -> Option<Rejection> {
     let field = document.elements().find(|field| field.key.starts_with(b"$"))?;
     let name = String::from_utf8_lossy(field.key);
     Some(Rejection::new(format!("its field name '{name}' begins with $"), "Rename the field."))
-}
-
-/// Returns whether the server replaces the value with the current time.
-pub(super) fn is_empty_timestamp(field: &Element<'_>) -> bool {
-    field.key != b"_id" && field.value.kind == Kind::Timestamp && field.value.bytes.iter().all(|byte| *byte == 0)
 }
 
 fn has_plain_name(field: &Element<'_>) -> bool {

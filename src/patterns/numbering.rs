@@ -43,7 +43,7 @@ pub trait Numbering: Debug + Sync {
     fn provided_numbers(&self, operation: &Operation<'_>) -> ProvidedNumbers;
 
     /// Returns whether only the insert of an upsert may get the number: the operation writes the field of a stored
-    /// document itself, and [`assign`](Self::assign) would drop that.
+    /// document itself, and [`assign`](Self::assign) would drop that, or `assign` would also number a stored document.
     fn inserts_apart(&self, operation: &Operation<'_>) -> bool;
 
     /// Returns the operation with `number` in the field.

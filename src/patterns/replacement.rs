@@ -21,7 +21,6 @@ use bson::doc;
 
 use super::field_path::FieldPath;
 use super::filter::remade;
-use super::literal::is_empty_timestamp;
 use super::stored_data::{DataCheck, is_absent};
 use super::{
     Applicability, Context, NoEffect, NoEffectCause, NoEffectKind, Pattern, Rejection, Requirement, StoredKind,
@@ -31,7 +30,7 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Boolean, Constraint, Declaration, DeclaredScalar, Keys, Keywords, Setting};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Element, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
-use crate::effect::{equality, is_same_number, pinned_roots};
+use crate::effect::{equality, is_empty_timestamp, is_same_number, pinned_roots};
 
 /// Settings of the pattern.
 #[derive(Debug, Clone)]

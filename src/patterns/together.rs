@@ -13,7 +13,9 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::{Declaration, DescribeSchema, ValueSchema};
 use crate::config::{Code, Node, NodeValue as Yaml, ReadContext};
 use crate::document::{Document, Kind, Path, Value};
-use crate::effect::{ImageValue, Inserted, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched};
+use crate::effect::{
+    ImageValue, Inserted, PathOverlap, each, inserted, is_position, is_rename_source, touch, touched, without_positions,
+};
 
 /// Settings of the pattern: at least two fields.
 #[derive(Debug, Clone)]
@@ -303,12 +305,6 @@ fn element_of(path: &[u8]) -> &[u8] {
         end = start - 1;
     }
     b""
-}
-
-/// Returns a written path without its array positions.
-fn without_positions(path: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = path.split(|byte| *byte == b'.').filter(|part| !is_position(part)).collect();
-    parts.join(&b'.')
 }
 
 /// Notes the fields that a document has. Returns false if an array element in it has only some of the fields that lead

@@ -5,6 +5,7 @@ mod counting;
 mod limits;
 mod reported;
 mod timestamps;
+mod upserted;
 mod upserts;
 
 use std::time::{Duration, Instant};
@@ -120,6 +121,7 @@ fn entries() -> Vec<Entry> {
         buckets(),
         limits::entries(),
         reported::entries(),
+        upserted::entries(),
         upserts::entries(),
         timestamps::entries(),
         others(),

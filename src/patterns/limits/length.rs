@@ -9,7 +9,7 @@ use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, inserted_length, position, stored_id_length,
+    around_length, element_length, growths, inserted_length, position, selects_in, stored_id_length,
 };
 use crate::patterns::Rejection;
 
@@ -52,6 +52,16 @@ pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option
                     String::from_utf8_lossy(growth.written.path)
                 ),
                 "Use at most one of $[] and $[name] in a path.",
+            )));
+        }
+        let filter = update.filter.as_document();
+        if let Some(growth) = growths.iter().find(|growth| has_other_position(growth.written.path, filter)) {
+            return Err(Violation::Unclear(Rejection::new(
+                format!(
+                    "docward cannot bound the bytes that it writes to '{}': the position of $ can come from another array",
+                    String::from_utf8_lossy(growth.written.path)
+                ),
+                "Use $[name] with arrayFilters, or a filter on this array only.",
             )));
         }
     }
@@ -279,6 +289,15 @@ fn is_multiple(path: &[u8]) -> bool {
 fn has_many_positions(path: &[u8]) -> bool {
     let starts_with_it = || first_position(path).is_some_and(|(_, part)| part.starts_with("$["));
     is_multiple(path) && (multiples(path) > 1 || !starts_with_it())
+}
+
+/// Returns whether `$` can have the position of an element of another array: the server fills the array up to it.
+fn has_other_position(path: &[u8], filter: Document<'_>) -> bool {
+    first_position(path).is_some_and(|(array, part)| {
+        let below = path.get(array.len() + part.len() + 2..).unwrap_or_default();
+        let is_nested = below.split(|byte| *byte == b'.').any(|part| part == b"$");
+        is_nested || (part == "$" && !selects_in(filter, array.as_bytes()))
+    })
 }
 
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.

@@ -66,7 +66,9 @@ impl Numbering for Sequence {
         let on_stored = |(operator, path, _): (&[u8], &[u8], Value<'_>)| {
             operator != b"$setOnInsert" && touch(self.field(), path) == PathOverlap::Exact
         };
-        update.upsert && touched(operators.as_document()).any(on_stored)
+        // A pipeline cannot distinguish a new document from a stored one without a number.
+        let is_pipeline = matches!(update.modification, Modification::Pipeline(_));
+        update.upsert && (is_pipeline || touched(operators.as_document()).any(on_stored))
     }
 
     fn assign<'a>(&self, operation: &Operation<'a>, number: i64) -> Operation<'a> {

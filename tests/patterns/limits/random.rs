@@ -177,6 +177,10 @@ impl Case {
         let mut filter = doc! { "_id": 1 };
         if update.to_string().contains(".$\"") || update.to_string().contains(".$.") {
             filter.insert(ARRAY, doc! { "$elemMatch": { "$exists": true } });
+            if generator.0.below(4) == 0 {
+                // The position can be that of an element of this array.
+                filter.insert(format!("d.{ARRAY}"), doc! { "$elemMatch": { "$exists": true } });
+            }
         }
         filter.extend(generator.condition());
         Case { before: Some(generator.document()), filter, update }
@@ -214,9 +218,10 @@ fn count(document: Option<&Document>) -> usize {
 /// The most items that the effect model predicts; `None` if it predicts nothing.
 fn predicted(case: &Case) -> Option<usize> {
     let before = count(Some(case.before.as_ref()?));
-    let raw = case.update.to_vec().unwrap();
+    let (filter, update) = (case.filter.to_vec().unwrap(), case.update.to_vec().unwrap());
+    let parse = |bytes| docward::document::Document::parse(bytes).unwrap();
     let path = Path::parse(ARRAY).unwrap();
-    match items(docward::document::Document::parse(&raw).unwrap(), &path) {
+    match items(parse(&filter), parse(&update), &path) {
         Items::Kept => Some(before),
         Items::UpTo(most) => Some(most.max(before)),
         Items::Pushed { by, most } => Some(most.map_or(before + by, |most| most.min(before + by))),

@@ -1,0 +1,138 @@
+//! A document under construction: a tree of the values that are known, and of those that are not.
+
+use std::borrow::Cow;
+
+use super::image::ImageValue;
+use crate::document::{Kind, OwnedValue, Value};
+
+#[derive(Debug, Clone)]
+pub(super) enum ImageNode<'s> {
+    /// The value that the client sent.
+    Value(Value<'s>),
+    Owned(OwnedValue),
+    Document(ImageFields<'s>),
+    /// A value of this kind, if that is known.
+    Some(Option<Kind>),
+    /// A value, or none.
+    Unknown,
+}
+
+pub(super) type ImageFields<'s> = Vec<(Cow<'s, [u8]>, ImageNode<'s>)>;
+
+/// The state of a path in a document under construction.
+pub(super) enum PathState {
+    /// All existing parents are documents.
+    Free,
+    /// There is an array at this depth.
+    Array(usize),
+    /// There is an unknown value at this depth.
+    Unknown(usize),
+    /// There is a scalar.
+    Blocked,
+}
+
+impl<'s> ImageNode<'s> {
+    /// Returns the fields of a document for changes.
+    pub(super) fn open(&mut self) -> Option<&mut ImageFields<'s>> {
+        if let Self::Value(value) = self
+            && let Some(document) = value.as_document()
+        {
+            let fields = document.elements().map(|field| (Cow::Borrowed(field.key), Self::Value(field.value)));
+            *self = Self::Document(fields.collect());
+        }
+        match self {
+            Self::Document(fields) => Some(fields),
+            _ => None,
+        }
+    }
+
+    pub(super) fn kind(&self) -> Option<Kind> {
+        match self {
+            Self::Value(value) => Some(value.kind),
+            Self::Owned(value) => Some(value.as_value().kind),
+            Self::Document(_) => Some(Kind::Document),
+            Self::Some(kind) => *kind,
+            Self::Unknown => None,
+        }
+    }
+
+    /// Returns what is known of the value.
+    pub(super) fn held(&self) -> ImageValue<'_> {
+        match self {
+            Self::Value(value) => ImageValue::Value(*value),
+            Self::Owned(value) => ImageValue::Value(value.as_value()),
+            Self::Document(_) => ImageValue::Some(Some(Kind::Document)),
+            Self::Some(kind) => ImageValue::Some(*kind),
+            Self::Unknown => ImageValue::Unknown,
+        }
+    }
+
+    pub(super) fn path_state(&self, parts: &[&[u8]]) -> PathState {
+        let mut node = self;
+        for (depth, part) in parts.iter().enumerate() {
+            match node {
+                ImageNode::Document(fields) => match fields.iter().find(|(name, _)| name.as_ref() == *part) {
+                    None => return PathState::Free,
+                    Some((_, child)) => node = child,
+                },
+                ImageNode::Unknown | ImageNode::Some(None) => return PathState::Unknown(depth),
+                other => {
+                    return match other.kind() {
+                        Some(Kind::Document) => other.path_state_below(parts.get(depth..).unwrap_or_default(), depth),
+                        Some(Kind::Array) => PathState::Array(depth),
+                        _ => PathState::Blocked,
+                    };
+                }
+            }
+        }
+        PathState::Free
+    }
+
+    /// Returns the state of a path inside a value that the client sent.
+    fn path_state_below(&self, parts: &[&[u8]], depth: usize) -> PathState {
+        let (ImageNode::Value(value), false) = (self, parts.is_empty()) else { return PathState::Unknown(depth) };
+        let mut found = *value;
+        for (more, part) in parts.iter().enumerate() {
+            match (found.as_document(), found.kind) {
+                (Some(document), _) => match document.get(part) {
+                    None => return PathState::Free,
+                    Some(value) => found = value,
+                },
+                (None, Kind::Array) => return PathState::Array(depth + more),
+                (None, _) => return PathState::Blocked,
+            }
+        }
+        PathState::Free
+    }
+
+    /// Returns the node at a free path. If it is missing and `creates` is set, it is created as `Some(None)`.
+    pub(super) fn reach(&mut self, parts: &[&'s [u8]], creates: bool) -> Option<&mut ImageNode<'s>> {
+        let mut node = self;
+        for (depth, part) in parts.iter().enumerate() {
+            let fields = node.open()?;
+            let position = match fields.iter().position(|(name, _)| name.as_ref() == *part) {
+                Some(position) => position,
+                None if !creates => return None,
+                None => {
+                    let is_last = depth + 1 == parts.len();
+                    let new = if is_last { ImageNode::Some(None) } else { ImageNode::Document(Vec::new()) };
+                    fields.push((Cow::Borrowed(part), new));
+                    fields.len() - 1
+                }
+            };
+            node = &mut fields.get_mut(position)?.1;
+        }
+        Some(node)
+    }
+
+    /// Returns the node at a path that exists.
+    pub(super) fn reach_known(&mut self, parts: &[&[u8]]) -> Option<&mut ImageNode<'s>> {
+        let mut node = self;
+        for part in parts {
+            let fields = node.open()?;
+            let position = fields.iter().position(|(name, _)| name.as_ref() == *part)?;
+            node = &mut fields.get_mut(position)?.1;
+        }
+        Some(node)
+    }
+}

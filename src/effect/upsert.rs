@@ -1,0 +1,315 @@
+//! How an upsert builds the document that it inserts.
+//!
+//! mongod builds it from the equalities of the filter, ordered by path
+//! (`UpdateDriver::populateDocumentWithQueryFields`). Then it applies the update as to a stored document, including
+//! `$setOnInsert` (`UpsertStage::_produceNewDocumentForInsert`). A replacement takes only `_id` from the filter.
+
+use std::borrow::Cow;
+
+use super::arithmetic::{new_array, sum, zero_like};
+use super::image::{ImageValue, Inserted, stored_fields};
+use super::node::{ImageNode, PathState};
+use super::pins::{PinnedPath, Pins, pins};
+use crate::command::Modification;
+use crate::document::{Document, Kind, Value};
+
+/// mongod fails the upsert, so nothing is inserted.
+struct UpsertFails;
+
+/// Returns the document of an upsert, or `None` if the server fails it.
+pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
+    match modification {
+        Modification::Replacement(document) => Some(of_replacement(filter, document.as_document())),
+        Modification::Operators(operators) => {
+            let mut inserted = Inserted::of_pins(filter);
+            for (operator, fields) in operators.as_document().elements().map(|element| (element.key, element.value)) {
+                for field in fields.as_document().unwrap_or(Document::EMPTY).elements() {
+                    inserted.apply(operator, field.key, field.value).ok()?;
+                }
+            }
+            Some(inserted)
+        }
+        Modification::Pipeline(pipeline) => of_upsert(filter, &pipeline.meaning),
+        Modification::ClientPipeline(_) => Some(Inserted { unpredictable: true, ..Inserted::of_pins(filter) }),
+    }
+}
+
+/// The `_id` of the filter must be an equality on the whole `_id` (`NotExactValueField`).
+fn of_replacement<'s>(filter: Document<'s>, document: Document<'s>) -> Inserted<'s> {
+    let pin = || pins(filter).into_iter().find(|pin| pin.path == b"_id");
+    match document.get("_id").is_none().then(pin).flatten() {
+        None => Inserted::of_document(document),
+        Some(pin) => {
+            let id = (Cow::Borrowed(pin.path), ImageNode::from_pin(pin));
+            Inserted::of_fields(std::iter::once(id).chain(stored_fields(document)).collect())
+        }
+    }
+}
+
+impl<'s> ImageNode<'s> {
+    fn from_pin(pin: PinnedPath<'s>) -> Self {
+        match pin.value {
+            Some(value) if pin.certain => Self::Value(value),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+impl<'s> Inserted<'s> {
+    fn of_pins(filter: Document<'s>) -> Self {
+        let mut inserted = Self::of_fields(Vec::new());
+        let (mut certain, uncertain): (Pins<'s>, Pins<'s>) = pins(filter).into_iter().partition(|pin| pin.certain);
+        // The server stores them in an ordered map.
+        certain.sort_by(|one, other| one.path.cmp(other.path));
+        for pin in &certain {
+            // If two pins overlap, the server fails or has simplified them to one.
+            match inserted.root.reach(&parts(pin.path), true) {
+                Some(node) if matches!(node, ImageNode::Some(None)) => *node = ImageNode::from_pin(*pin),
+                Some(node) if Some(node.held()) == pin.value.map(ImageValue::Value) => {}
+                Some(node) => *node = ImageNode::Unknown,
+                None => inserted.unpredictable = true,
+            }
+        }
+        for pin in uncertain {
+            match certain.iter().find(|other| pin.overlaps(other)) {
+                None => inserted.may_hold(pin.path),
+                // If the server takes both, it fails, unless it has simplified them to one.
+                Some(other) if other.path == pin.path && pin.may_equal(other) => inserted.may_hold(pin.path),
+                Some(_) => {}
+            }
+        }
+        inserted
+    }
+
+    /// Marks a path as unknown, with the parent documents that only this path needs.
+    fn may_hold(&mut self, path: &'s [u8]) {
+        let parts = parts(path);
+        let is_known = |depth: &usize| self.root.reach(parts.get(..*depth).unwrap_or_default(), false).is_some();
+        let known = (1..parts.len()).take_while(is_known).count();
+        // A parent that cannot be reached is unknown already.
+        if let Some(node) = self.root.reach(parts.get(..=known).unwrap_or_default(), true) {
+            *node = ImageNode::Unknown;
+        }
+    }
+
+    /// Applies one operator to one path, as the server does for a new document.
+    fn apply(&mut self, operator: &[u8], path: &'s [u8], value: Value<'s>) -> Result<(), UpsertFails> {
+        if operator == b"$rename" {
+            return self.rename(path, value);
+        }
+        let parts = parts(path);
+        let creates = !matches!(operator, b"$unset" | b"$pull" | b"$pullAll" | b"$pop");
+        let Some(node) = self.node_for(&parts, creates)? else { return Ok(()) };
+        let (is_new, kind) = (matches!(node, ImageNode::Some(None)), node.kind());
+        let known = !matches!(node, ImageNode::Unknown);
+        match operator {
+            b"$set" | b"$setOnInsert" => *node = ImageNode::Value(value),
+            b"$unset" => self.remove(&parts),
+            b"$currentDate" => *node = ImageNode::Some(None),
+            b"$inc" | b"$mul"
+                if !value.kind.is_number() || (known && !is_new && !kind.is_some_and(Kind::is_number)) =>
+            {
+                return Err(UpsertFails);
+            }
+            b"$inc" if is_new => *node = ImageNode::Value(value),
+            b"$inc" => *node = sum(node, value).map_or(ImageNode::Some(None), ImageNode::Owned),
+            b"$mul" if is_new => *node = zero_like(value),
+            b"$mul" => *node = ImageNode::Some(None),
+            b"$min" | b"$max" if is_new => *node = ImageNode::Value(value),
+            b"$min" | b"$max" => *node = ImageNode::Some(None),
+            b"$bit" => *node = ImageNode::Some(None),
+            b"$push" | b"$addToSet" if known && !is_new && kind.is_some_and(|kind| kind != Kind::Array) => {
+                return Err(UpsertFails);
+            }
+            b"$push" | b"$addToSet" => {
+                let array = if is_new { new_array(operator, value) } else { None };
+                *node = array.map_or(ImageNode::Some(Some(Kind::Array)), ImageNode::Owned);
+            }
+            b"$pull" | b"$pullAll" | b"$pop" if known && kind.is_some_and(|kind| kind != Kind::Array) => {
+                return Err(UpsertFails);
+            }
+            // They do not create the array.
+            b"$pull" | b"$pullAll" | b"$pop" if !known => {}
+            b"$pull" | b"$pullAll" | b"$pop" => *node = ImageNode::Some(Some(Kind::Array)),
+            _ => self.unpredictable = true,
+        }
+        Ok(())
+    }
+
+    /// Returns the node at a path, or `None` if there is nothing to do. A new node is `ImageNode::Some(None)`.
+    fn node_for(&mut self, parts: &[&'s [u8]], creates: bool) -> Result<Option<&mut ImageNode<'s>>, UpsertFails> {
+        if let Some(depth) = parts.iter().position(|part| part.starts_with(b"$")) {
+            self.change_elements(parts, depth)?;
+            return Ok(None);
+        }
+        match self.root.path_state(parts) {
+            PathState::Free => Ok(self.root.reach(parts, creates)),
+            // The path is an element of an array or below one.
+            PathState::Array(depth) | PathState::Unknown(depth) => {
+                self.change_below(parts.get(..depth).unwrap_or_default());
+                Ok(None)
+            }
+            PathState::Blocked if creates => Err(UpsertFails),
+            PathState::Blocked => Ok(None),
+        }
+    }
+
+    /// Applies an operator whose path has a positional part at `depth`. The server fails `$`, because no filter has found
+    /// an element. `$[]` and `$[x]` change elements of the array before them, which only an equality of the filter can
+    /// have created; the server fails them without it (`UpdateArrayNode::apply`).
+    fn change_elements(&mut self, parts: &[&'s [u8]], depth: usize) -> Result<(), UpsertFails> {
+        let around = parts.get(..depth).unwrap_or_default();
+        match parts.get(depth) {
+            Some(&b"$") => return Err(UpsertFails),
+            Some(part) if part.starts_with(b"$[") => {}
+            // `$id` and the like are the names of fields.
+            _ => {
+                self.unpredictable = true;
+                return Ok(());
+            }
+        }
+        match self.root.path_state(around) {
+            PathState::Free => match self.root.reach(around, false).map(|node| node.kind()) {
+                None => return Err(UpsertFails),
+                Some(Some(kind)) if kind != Kind::Array => return Err(UpsertFails),
+                Some(_) => self.change_below(around),
+            },
+            PathState::Array(depth) | PathState::Unknown(depth) => {
+                self.change_below(parts.get(..depth).unwrap_or_default())
+            }
+            PathState::Blocked => {}
+        }
+        Ok(())
+    }
+
+    /// Makes the content of a value unknown, if the value exists. An array stays an array.
+    fn change_below(&mut self, parts: &[&'s [u8]]) {
+        if let Some(node) = self.root.reach(parts, false) {
+            *node = match node.kind() {
+                Some(Kind::Array) => ImageNode::Some(Some(Kind::Array)),
+                _ => ImageNode::Unknown,
+            };
+        }
+    }
+
+    fn remove(&mut self, parts: &[&[u8]]) {
+        let Some((last, around)) = parts.split_last() else { return };
+        let parent = if around.is_empty() { Some(&mut self.root) } else { self.root.reach_known(around) };
+        if let Some(fields) = parent.and_then(ImageNode::open) {
+            fields.retain(|(name, _)| name.as_ref() != *last);
+        }
+    }
+
+    fn rename(&mut self, source: &'s [u8], target: Value<'s>) -> Result<(), UpsertFails> {
+        let target = target.as_string_bytes().ok_or(UpsertFails)?;
+        let (from, to) = (parts(source), parts(target));
+        let is_uncertain = matches!(self.root.path_state(&from), PathState::Array(_) | PathState::Unknown(_));
+        let Some(node) = self.node_for(&from, false)? else {
+            if is_uncertain {
+                self.may_hold(target);
+            }
+            return Ok(());
+        };
+        let moved = std::mem::replace(node, ImageNode::Unknown);
+        self.remove(&from);
+        if matches!(moved, ImageNode::Unknown) {
+            // The server creates the target only if the source exists.
+            self.may_hold(target);
+        } else if let Some(node) = self.node_for(&to, true)? {
+            *node = moved;
+        }
+        Ok(())
+    }
+}
+
+fn parts(path: &[u8]) -> Vec<&[u8]> {
+    path.split(|byte| *byte == b'.').collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use bson::{Bson, doc, raw::RawDocumentBuf};
+
+    use super::*;
+    use crate::document::{CowDocument, Path};
+
+    fn bytes(document: bson::Document) -> Vec<u8> {
+        RawDocumentBuf::try_from(&document).unwrap().into_bytes()
+    }
+
+    /// Returns the value at a path of an upsert by operators.
+    fn held(filter: bson::Document, update: bson::Document, path: &str) -> Option<String> {
+        let (filter, update) = (bytes(filter), bytes(update));
+        let modification = Modification::Operators(CowDocument::from(Document::parse(&update).unwrap()));
+        let inserted = of_upsert(Document::parse(&filter).unwrap(), &modification)?;
+        Some(match inserted.at(&Path::parse(path).unwrap()) {
+            ImageValue::Value(value) => {
+                let bytes = crate::document::document(|w| w.value("v", value));
+                bson::Document::from_reader(bytes.as_slice()).unwrap().get("v").map(Bson::to_string).unwrap()
+            }
+            other => format!("{other:?}"),
+        })
+    }
+
+    #[test]
+    fn an_upsert_applies_equalities_and_then_operators() {
+        let check = |filter: bson::Document, update: bson::Document, path: &str, expected: &str| {
+            let found = held(filter.clone(), update.clone(), path).unwrap_or_else(|| "fails".to_owned());
+            assert_eq!(found, expected, "{filter} {update} {path}");
+        };
+        let set = || doc! {"$set": {"x": 1}};
+        check(doc! {"a": 3}, set(), "a", "3");
+        check(doc! {"a": {"$in": [3]}}, set(), "a", "3");
+        check(doc! {"$or": [{"a.b": 3}]}, set(), "a.b", "3");
+        check(doc! {"a": {"b": 3}}, doc! {"$inc": {"a.b": 2}}, "a.b", "5");
+        check(doc! {"a": 1.5}, doc! {"$inc": {"a": 2}}, "a", "3.5");
+        check(doc! {"a": "x"}, doc! {"$inc": {"a": 2}}, "a", "fails");
+        check(doc! {"a": 3}, doc! {"$unset": {"a": 1}}, "a", "Missing");
+        check(doc! {"a": {"b": 1, "c": 2}}, doc! {"$unset": {"a.b": 1}}, "a.c", "2");
+        check(doc! {"a": 3}, doc! {"$rename": {"a": "b.c"}}, "b.c", "3");
+        check(doc! {"a": 3}, doc! {"$set": {"a.b": 1}}, "a.b", "fails");
+        check(doc! {"a": [1]}, doc! {"$set": {"a.0": 1}}, "a.b", "Blocked(Array)");
+        check(doc! {}, doc! {"$setOnInsert": {"a": {"b": 1}}}, "a.b", "1");
+        check(doc! {}, doc! {"$mul": {"a": 5}}, "a", "0");
+        check(doc! {}, doc! {"$push": {"a": {"b": 1}}}, "a", "[{ \"b\": 1 }]");
+        check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2]}}}, "a", "[1, 2]");
+        check(doc! {}, doc! {"$push": {"a": {"$each": [1, 2], "$slice": 1}}}, "a", "Some(Some(Array))");
+        check(doc! {}, doc! {"$currentDate": {"a": true}}, "a", "Some(None)");
+        check(doc! {"$or": [{"a": 1}, {"a": 1, "b": 2}]}, set(), "a", "Unknown");
+        check(doc! {"a": {"$gt": 1}}, set(), "a", "Missing");
+        // A positional operator changes only the array before it, which must exist.
+        check(doc! {"a": 1}, doc! {"$set": {"b.$": 2}}, "c", "fails");
+        check(doc! {"a": [1]}, doc! {"$setOnInsert": {"a.$": 2}}, "c", "fails");
+        check(doc! {"a": 1}, doc! {"$set": {"b.$[]": 2}}, "c", "fails");
+        check(doc! {"a": 1}, doc! {"$set": {"a.$[x].b": 2}}, "c", "fails");
+        check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "c", "Missing");
+        check(doc! {"a.b": [1]}, doc! {"$set": {"a.b.$[]": 2}}, "a.b", "Some(Some(Array))");
+        // The server takes an uncertain equality or not.
+        let twice = |path: &str| doc! {"$or": [{path: 3, "z": 1}, {path: 3}]};
+        check(twice("a"), doc! {"$pull": {"a": 1}}, "a", "Unknown");
+        check(twice("a"), doc! {"$rename": {"a": "c.d"}}, "c", "Unknown");
+        check(twice("a"), doc! {"$rename": {"a": "c.d"}}, "a", "Missing");
+        check(twice("a"), doc! {"$rename": {"a.n": "c"}}, "c", "Unknown");
+        check(doc! {"c.x": 1, "$or": [{"a": 3, "z": 1}, {"a": 3}]}, doc! {"$rename": {"a": "c.d"}}, "c.x", "1");
+        // If one equality is certain, the server does not take the other or fails.
+        let twice = |path: &str| doc! {"$or": [{path: 3}, {path: 3}]};
+        check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "c", "Missing");
+        check(doc! {"$and": [twice("a.b"), {"a.b": {}}]}, set(), "a.b", "{}");
+        check(doc! {"$and": [twice("a"), {"a.b": 1}]}, set(), "a.b", "1");
+        check(doc! {"$and": [twice("a.b"), {"a": 1}]}, set(), "a", "1");
+        check(doc! {"$and": [twice("a.b"), {"a.b": 3.0}]}, set(), "a.b", "Unknown");
+        check(doc! {"$and": [twice("a.b"), twice("a")]}, set(), "c", "Missing");
+        check(doc! {"$and": [twice("a.b"), {"a.c": 1}]}, set(), "a.c", "1");
+    }
+
+    #[test]
+    fn a_replacement_takes_the_id_of_the_filter() {
+        let (filter, new) = (bytes(doc! {"_id": {"x": 3}, "b": 1}), bytes(doc! {"a": 1}));
+        let modification = Modification::Replacement(CowDocument::from(Document::parse(&new).unwrap()));
+        let inserted = of_upsert(Document::parse(&filter).unwrap(), &modification).unwrap();
+        let at = |path: &str| inserted.at(&Path::parse(path).unwrap());
+        assert!(matches!(at("_id.x"), ImageValue::Value(value) if value.as_i32() == Some(3)));
+        assert!(matches!(at("a"), ImageValue::Value(value) if value.as_i32() == Some(1)));
+        assert_eq!(at("b"), ImageValue::Missing);
+    }
+}
