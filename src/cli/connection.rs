@@ -149,7 +149,12 @@ impl OneRuleArguments {
 
 impl ConnectionOptions {
     /// Connects, finds the rule of this name, and runs `work`.
-    pub(super) fn run_for(self, name: &str, dry_run: bool, work: impl AsyncFnOnce(OneRuleInput) -> ExitCode) -> ExitCode {
+    pub(super) fn run_for(
+        self,
+        name: &str,
+        dry_run: bool,
+        work: impl AsyncFnOnce(OneRuleInput) -> ExitCode,
+    ) -> ExitCode {
         self.run(async |rules, service| match find_rule(&rules, name) {
             Ok(rule) => work(OneRuleInput { rules, rule, service, dry_run }).await,
             Err(text) => fail(&text, EXIT_USAGE),

@@ -5,7 +5,7 @@ use bson::Document;
 use super::case::{Statement, Step};
 use super::patterns::Policy;
 use super::rules::Rule;
-use super::values::as_number;
+use super::values::{as_number, at};
 
 /// Texts of server errors about invalid statements, or statements that the document does not allow.
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];

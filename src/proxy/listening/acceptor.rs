@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 
 use crate::proxy::connection::listener_context::ListenerContext;
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::listening::admission::{Dispatcher, ConnectionToken};
+use crate::proxy::listening::admission::{ConnectionToken, Dispatcher};
 use crate::rate_limit::RateLimit;
 
 /// Pause after a failed accept: an immediate retry does not help when file descriptors are exhausted.
