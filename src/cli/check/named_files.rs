@@ -1,9 +1,11 @@
 //! Reports certificates and tokens that a configuration file names and that cannot be used, at their keys: also if the
 //! file has mistakes elsewhere.
 
+use std::io;
+
 use crate::cli::config_file::{AdminKeys, ConfigFile, TlsKeys, read_token};
 use crate::config::{Code, MapReader, NodeValue, Span};
-use crate::proxy::ListenerTls;
+use crate::proxy::{ListenerTls, TlsError};
 
 /// Reports the mistakes of `file`, which was read with `reader`.
 pub(super) fn check(file: &ConfigFile, reader: &mut MapReader<'_, '_, '_>) {
@@ -22,7 +24,8 @@ fn check_certificates(keys: &TlsKeys, reader: &mut MapReader<'_, '_, '_>) {
         _ => "certificate",
     };
     let Some(span) = reader.node("tls").and_then(|tls| value_span(&tls.value, key)) else { return };
-    reader.context().error(Code::InvalidValue, span, format!("`{key}`: {error}"));
+    let code = if matches!(error, TlsError::Unreadable(..)) { Code::Unreadable } else { Code::InvalidValue };
+    reader.context().error(code, span, format!("`{key}`: {error}"));
 }
 
 fn value_span(mapping: &NodeValue, key: &str) -> Option<Span> {
@@ -42,6 +45,7 @@ fn check_admin(keys: &AdminKeys, reader: &mut MapReader<'_, '_, '_>) {
     let Err(error) = checked else { return };
     let found = ["admin_token_file", "admin_token", "admin"].into_iter().find_map(|key| Some((key, reader.node(key)?)));
     if let Some((key, node)) = found {
-        reader.context().error(Code::InvalidValue, node.span, format!("`{key}`: {error:#}"));
+        let code = if error.root_cause().is::<io::Error>() { Code::Unreadable } else { Code::InvalidValue };
+        reader.context().error(code, node.span, format!("`{key}`: {error:#}"));
     }
 }
