@@ -9,11 +9,11 @@ const SHORT: usize = 32;
 /// Levels with room of their own, so that many values below do not displace the fields beside them: a command, its
 /// statements, the fields of a statement, and all that is below.
 const LEVELS: usize = 4;
-/// What is shown for text and values that are left out.
-const LEFT_OUT: &str = "…";
+/// What is shown for text and values that are omitted.
+const OMITTED: &str = "…";
 
 /// Returns a copy of at most about `2 * (LEVELS + 1) * length` bytes. Long texts are shortened, and long values of other kinds
-/// are replaced by `…`. When a level of documents has `length` bytes of short values, others are left out.
+/// are replaced by `…`. When a level of documents has `length` bytes of short values, others are omitted.
 pub fn excerpt(document: Document<'_>, length: usize) -> CowDocument<'static> {
     let mut room = Room { short: [length; LEVELS], text: length };
     CowDocument::build(|w| room.write_fields(w, document, 0))
@@ -75,7 +75,7 @@ impl Room {
                 let text = self.text(value.as_string_bytes().unwrap_or_default());
                 slot.string(text);
             }
-            _ => slot.string(LEFT_OUT),
+            _ => slot.string(OMITTED),
         }
     }
 
@@ -85,7 +85,7 @@ impl Room {
         self.text -= taken;
         // A character that is cut in two is shown as a replacement character.
         let shown = String::from_utf8_lossy(text.get(..taken).unwrap_or_default());
-        if taken == text.len() { Cow::into_owned(shown) } else { format!("{shown}{LEFT_OUT}") }
+        if taken == text.len() { Cow::into_owned(shown) } else { format!("{shown}{OMITTED}") }
     }
 }
 

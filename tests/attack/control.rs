@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Bytes that are read of a connection before it is closed.
 const READ: usize = 64 * 1024;
 /// How long the rest of them is waited for.
-const PATIENCE: Duration = Duration::from_millis(20);
+const READ_TIMEOUT: Duration = Duration::from_millis(20);
 
 /// A server that does the least that any can do against an attack before a login: it accepts connections, reads some bytes,
 /// and closes.
@@ -50,7 +50,7 @@ impl Drop for Refusing {
 
 fn refuse(mut client: TcpStream) {
     let mut buffer = vec![0; READ];
-    client.set_read_timeout(Some(PATIENCE)).unwrap();
+    client.set_read_timeout(Some(READ_TIMEOUT)).unwrap();
     // An error is the timeout, or the attacker's own close.
     let _ = client.read_exact(&mut buffer);
 }
