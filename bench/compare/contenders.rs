@@ -65,7 +65,7 @@ impl Upstream {
     /// The connections that a mongod has now, without the one that asks.
     ///
     /// # Errors
-    /// It is no mongod, or does not say.
+    /// It is not a mongod, or does not report them.
     pub(crate) fn connections(&self) -> Result<usize> {
         let Process::Mongod(mongod) = &self._process else { bail!("not a mongod") };
         let status = mongod.command("admin", doc! { "serverStatus": 1 });

@@ -1,7 +1,6 @@
 //! The results of operators that compute or append, on values of a new document.
 
-use super::image::ImageValue;
-use super::node::ImageNode;
+use super::node::{ImageNode, ImageValue};
 use crate::document::{CowDocument, Kind, OwnedValue, Value};
 
 /// Returns the sum of integers and doubles (`SafeNum`). The result has the wider type. An int that overflows becomes

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use super::is_empty_timestamp;
-use super::node::{ImageFields, ImageNode};
+use super::node::{ImageFields, ImageNode, ImageValue};
 use super::operators::look_below;
 use crate::document::{Document, Kind, Path, PathLookup, Value};
 
@@ -13,32 +13,6 @@ pub struct Inserted<'s> {
     pub(super) root: ImageNode<'s>,
     /// The statement may have effects that the model does not cover.
     pub(super) unpredictable: bool,
-}
-
-/// The value of the added document at a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageValue<'i> {
-    /// The field is missing, and `$set` could create it.
-    Missing,
-    Value(Value<'i>),
-    /// An unknown value, of this kind if it is known.
-    Some(Option<Kind>),
-    /// The field may exist or not.
-    Unknown,
-    /// A parent of the field is not a document; it has this kind.
-    Blocked(Kind),
-}
-
-impl ImageValue<'_> {
-    /// Returns whether the field may have a value.
-    pub fn may_be_there(self) -> bool {
-        matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
-    }
-
-    /// Returns whether the field may be missing.
-    pub fn may_be_missing(self) -> bool {
-        matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)
-    }
 }
 
 impl<'s> Inserted<'s> {

@@ -1,8 +1,7 @@
 //! The effect of a statement on the number of elements of an array.
 
-use super::length::position;
 use super::matched::selects_in;
-use super::operators::{PathOverlap, Write, on_insert, touch, touched};
+use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
 use super::{Change, ImageValue, WrittenBy, inserted, write};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Path, Value};

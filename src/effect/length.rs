@@ -2,7 +2,7 @@
 
 use super::WrittenBy;
 use super::items::{AddedValues, item_count};
-use super::operators::{Write, is_rename_source, on_insert, touched};
+use super::operators::{Write, is_rename_source, on_insert, position, touched};
 use super::pins::{PinnedPath, pins};
 use crate::command::{Modification, Operation, Update};
 use crate::document::{Document, Kind, Value};
@@ -128,12 +128,6 @@ fn padding_length(part: &[u8]) -> usize {
 /// has no leading zeros.
 pub fn index(part: &[u8]) -> Option<usize> {
     position(part).filter(|_| part == b"0" || part.first() != Some(&b'0'))
-}
-
-/// Returns the number of a part that may be a position in an array.
-pub fn position(part: &[u8]) -> Option<usize> {
-    let digits = std::str::from_utf8(part).ok().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))?;
-    (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
 }
 
 /// The length of the document that a statement inserts.

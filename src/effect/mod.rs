@@ -23,16 +23,17 @@ use std::cmp::Ordering;
 use crate::command::{Modification, Operation};
 use crate::document::{Document, Element, Kind, Path, PathLookup, Value, compare_numbers};
 
-pub use image::{ImageValue, Inserted};
+pub use image::Inserted;
 pub use items::{AddedValues, Items, each, inserted_items, item_count, items};
 pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, index, inserted_length, position, stored_id_length,
+    around_length, element_length, growths, index, inserted_length, stored_id_length,
 };
 pub use matched::selects_in;
+pub use node::ImageValue;
 pub use operators::{
-    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, touch, touched, without_positions,
-    write,
+    PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, position, touch, touched,
+    without_positions, write,
 };
 pub use pins::{equality, id_pins_agree, pinned_roots, pins_agree, pins_conflict, pins_inside, uses_expr};
 

@@ -2,8 +2,33 @@
 
 use std::borrow::Cow;
 
-use super::image::ImageValue;
 use crate::document::{Kind, OwnedValue, Value};
+
+/// The value of the added document at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ImageValue<'i> {
+    /// The field is missing, and `$set` could create it.
+    Missing,
+    Value(Value<'i>),
+    /// An unknown value, of this kind if it is known.
+    Some(Option<Kind>),
+    /// The field may exist or not.
+    Unknown,
+    /// A parent of the field is not a document; it has this kind.
+    Blocked(Kind),
+}
+
+impl ImageValue<'_> {
+    /// Returns whether the field may have a value.
+    pub fn may_be_there(self) -> bool {
+        matches!(self, Self::Value(_) | Self::Some(_) | Self::Unknown)
+    }
+
+    /// Returns whether the field may be missing.
+    pub fn may_be_missing(self) -> bool {
+        matches!(self, Self::Missing | Self::Blocked(_) | Self::Unknown)
+    }
+}
 
 #[derive(Debug, Clone)]
 pub(super) enum ImageNode<'s> {

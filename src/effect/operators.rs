@@ -43,6 +43,12 @@ pub fn without_positions(path: &[u8]) -> Vec<u8> {
     parts.join(&b'.')
 }
 
+/// Returns the number of a part that may be a position in an array.
+pub fn position(part: &[u8]) -> Option<usize> {
+    let digits = std::str::from_utf8(part).ok().filter(|part| part.bytes().all(|byte| byte.is_ascii_digit()))?;
+    (!digits.is_empty()).then(|| digits.parse().unwrap_or(usize::MAX))
+}
+
 /// Returns whether a part of a written path may be a position in an array: `$`, `$[]`, `$[x]` or a number.
 pub fn is_position(part: &[u8]) -> bool {
     part.first() == Some(&b'$') || part.iter().all(u8::is_ascii_digit)

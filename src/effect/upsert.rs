@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 
 use super::arithmetic::{new_array, sum, zero_like};
-use super::image::{ImageValue, Inserted, stored_fields};
-use super::node::{ImageNode, PathState};
+use super::image::{Inserted, stored_fields};
+use super::node::{ImageNode, ImageValue, PathState};
 use super::pins::{PinnedPath, Pins, pins};
 use crate::command::Modification;
 use crate::document::{Document, Kind, Value};

@@ -113,7 +113,7 @@ impl ServiceClient {
     pub(super) fn separate_client(&self) -> Result<SeparateClient, LookupError> {
         let mut options = self.options.clone();
         options.compressors = None;
-        // Shared observations would be removed when this client closes its monitors.
+        // A shared list would be removed when this client closes its monitors.
         let observed = Arc::new(ObservedServers::new(self.options.repl_set_name.clone()));
         let client = self.open(options, observed.clone())?;
         Ok(SeparateClient { client, observed, background: self.background.clone() })

@@ -28,6 +28,8 @@ use crate::engine::lookup::{
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the servers may take to answer; later, the error of the first operation names the set.
+const OTHER_SET_TIMEOUT: Duration = Duration::from_secs(2);
 /// Bound on the end of its tasks, sessions and connections.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 /// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
@@ -107,6 +109,16 @@ impl MongoService {
         };
         // Without a server that answers, nothing remains to be ended there.
         let _ = tokio::time::timeout(CLOSE_TIMEOUT, closed).await;
+    }
+
+    /// Describes a server of the connection string that is not a member of the replica set that it names; `None` if
+    /// another server can be used, or none answers.
+    pub async fn other_set(&self) -> Option<String> {
+        let server = self.server();
+        server.replica_set()?;
+        // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
+        let separate = server.separate_client().ok()?;
+        tokio::time::timeout(OTHER_SET_TIMEOUT, server.first_set(&separate.observed)).await.ok().flatten()
     }
 
     /// The tasks that use its connection.

@@ -155,7 +155,7 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     if pattern == "together" && reason.starts_with("it changes") && rules.iter().any(writes_all) {
         return false;
     }
-    // A bucket that is inserted has fields that `together` wants with others.
+    // A bucket that is inserted has fields that `together` requires with others.
     let is_of_bucket =
         |rule: &Rule| rule.name() == "bucket" && named.iter().any(|field| rule.fields().iter().any(|own| own == field));
     if pattern == "together" && reason.starts_with("as an upsert it could insert") && rules.iter().any(is_of_bucket) {

@@ -1,5 +1,5 @@
 //! Deletes and updates of the originals of `copies`: with `on_delete: reject` no delete leaves a reference to its
-//! document, and what is not rejected has the direct effect. The worker then corrects the copies as `on_delete` says.
+//! document, and what is not rejected has the direct effect. The worker then corrects the copies by `on_delete`.
 
 use std::time::{Duration, Instant};
 
@@ -308,7 +308,7 @@ fn round(seed: u64) -> Vec<String> {
 }
 
 #[test]
-fn commands_on_originals_do_what_on_delete_says() {
+fn commands_on_originals_follow_on_delete() {
     // The long run gives them a tenth of its time, beside the statements.
     let end = Instant::now() + Duration::from_secs(variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(0) / 10);
     let mut found = Vec::new();

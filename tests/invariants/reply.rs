@@ -18,7 +18,7 @@ impl Rejection {
     }
 }
 
-/// The reply without the fields that every reply has anew, the one that tells a retry, and the texts of errors, some of
+/// The reply without the fields that differ in every reply, the one that marks a retry, and the texts of errors, some of
 /// which contain the time or a reserved number.
 pub(super) fn without_times(reply: Option<&Document>) -> String {
     let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };

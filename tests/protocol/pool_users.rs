@@ -167,7 +167,7 @@ impl Noted {
         self.status();
     }
 
-    /// Who the server says is logged in.
+    /// Notes which users the server has for the connection.
     fn status(&mut self) {
         let reply = self.client.command("admin", doc! {"connectionStatus": 1});
         let users = reply.get_document("authInfo").unwrap().get_array("authenticatedUsers").unwrap();

@@ -157,7 +157,7 @@ impl Repairer<'_> {
     }
 }
 
-/// Returns a server's error for the log: its text, its code, and what a validator says in `errInfo`.
+/// Returns a server's error for the log: its text, its code, and the details of a validator in `errInfo`.
 fn described(error: &Reply) -> String {
     let code = error.get("code").map(|code| format!(" (code {code})")).unwrap_or_default();
     let details = error.get("errInfo").map(|details| format!(": {details}")).unwrap_or_default();

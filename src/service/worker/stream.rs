@@ -281,7 +281,7 @@ fn stopped(stream: usize, error: Error) -> Stop {
     }
 }
 
-/// Returns why the changes since a stream's position are not available, if the error says so.
+/// Returns why the changes since a stream's position are not available, if that is the error.
 fn why_lost(error: &Error) -> Option<String> {
     /// CappedPositionLost, InvalidResumeToken, ChangeStreamFatalError, ChangeStreamHistoryLost.
     const HISTORY_LOST: [i32; 4] = [136, 260, 280, 286];
