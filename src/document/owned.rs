@@ -64,3 +64,19 @@ impl<'a> From<Document<'a>> for CowDocument<'a> {
         Self { inner: Inner::Borrowed(document) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Kind, MAX_DEPTH, Value};
+    use super::*;
+
+    #[test]
+    fn a_document_around_the_deepest_of_a_client_is_deeper() {
+        let around = |inner: &[u8]| CowDocument::build(|w| w.value("d", Value { kind: Kind::Document, bytes: inner }));
+        let mut deepest = crate::document::document(|_| {});
+        for _ in 0..=MAX_DEPTH {
+            deepest = around(&deepest).as_document().as_bytes().to_vec();
+        }
+        assert_eq!(Document::parse(&deepest), Err(Malformed::TooDeep));
+    }
+}

@@ -1319,11 +1319,6 @@ fn buckets() -> Vec<Entry> {
     ]
 }
 
-/// A value inside this many documents.
-fn deep(levels: usize) -> Bson {
-    (0..levels).fold(1.into(), |inner, _| doc! { "d": inner }.into())
-}
-
 fn others() -> Vec<Entry> {
     const DENY: &str = "deny: { operations: [update], when: { uses: [$where, $function] } }";
     const UNLIMITED: &str = "deny: { operations: [find], when: { without: limit } }";
@@ -1380,14 +1375,6 @@ fn others() -> Vec<Entry> {
             steps: vec![plain(doc! { "find": "c", "hint": Bson::Null })],
             must: "is rejected",
             holds: |seen| seen.code() == 121,
-        },
-        Entry {
-            name: "messages: a filter as deep as the server allows",
-            rules: &["bounds: { field: no, min: 0, on_no_room: error }"],
-            stored: vec![doc! { "_id": 1, "no": 5 }],
-            steps: vec![update(doc! { "_id": 1, "z": deep(197) }, doc! { "$inc": { "no": -9 } })],
-            must: "finds nothing",
-            holds: |seen| seen.n() == 0 && seen.code() == 0 && is(seen, "no", 5),
         },
         Entry {
             name: "batches: an unordered one whose second statement inserts",

@@ -78,7 +78,7 @@ async fn deletes_are_followed_although_the_position_in_another_collection_was_lo
 async fn a_key_that_no_original_can_have_does_not_stop_the_worker() {
     let mongod = Mongod::shared();
     let direct = mongod.client().await.database(&mongod.fresh_database());
-    let keys = [doc! {"$gt": 0}, doc! {"$ref": "hobbies"}, doc! {"$id": 1, "$ref": "hobbies"}, doc! {"$oid": "1"}];
+    let keys = [doc! {"$gt": 0}, doc! {"$ref": "hobbies"}, doc! {"$id": 1, "$ref": "hobbies"}, doc! {"$a": 1}];
     let odd =
         |id: i32| doc! {"_id": id, "hobbies": keys.iter().map(|key| doc! {"id": key, "n": "old"}).collect::<Vec<_>>()};
     store(&direct, 1..2, vec![odd(1), person(2, &[1], "old")]).await;
