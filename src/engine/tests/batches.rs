@@ -381,7 +381,7 @@ fn a_failed_increment_is_repeated_before_later_statements() {
                 let (body, statements) = documents(&message);
                 let n = statements.len() as i32;
                 let first = statements[0].get_document("q").unwrap().get_i32("_id").ok();
-                sent.push((first, n, body.get_bool("ordered").unwrap()));
+                sent.push((first, n, body.get_bool("ordered").unwrap_or(true)));
                 let done = replies(doc! {"n": n, "nModified": n, "ok": 1.0});
                 input = Input::Reply(if sent.len() == 1 { failed.clone() } else { done });
             }

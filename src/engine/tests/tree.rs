@@ -211,13 +211,21 @@ fn a_committed_write_is_not_repeated() {
     let mut run = PlanRun::new(&rules, &message);
     let number = run.sent().1.1;
     // The server knows a later attempt, and it was committed.
-    run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"}).resumes();
+    run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"});
+    let (abort, (_, last, starts)) = run.sent();
+    assert_eq!((abort, last, starts), (doc! {"abortTransaction": 1}, number + 1023, false));
+    run.receives(doc! {"ok": 0.0, "code": 251, "errmsg": "NoSuchTransaction"}).resumes();
     let (abort, (_, next, _)) = run.receives(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"}).sent();
     assert_eq!((abort, next), (doc! {"abortTransaction": 1}, number + 1));
     // The client gets the reply after its write concern is satisfied.
     let (commit, _) = run.receives(doc! {"ok": 0.0, "code": 256, "errmsg": "committed"}).sent();
     assert_eq!(commit, doc! {"commitTransaction": 1, "writeConcern": {"w": "majority"}});
     assert_eq!(run.receives(doc! {"ok": 1.0}).reply(), doc! {"n": 1, "ok": 1.0});
+    // The session has a newer write, so no attempt can succeed.
+    let mut run = PlanRun::new(&rules, &message);
+    run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"});
+    let reply = run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"}).reply();
+    assert_eq!((reply.get_f64("ok").unwrap(), reply.get_i32("code").unwrap()), (0.0, 225));
     // It was not committed: docward uses the next attempt.
     let mut run = PlanRun::new(&rules, &message);
     run.receives(doc! {"ok": 0.0, "code": 117, "errmsg": "in use"});
@@ -250,6 +258,7 @@ fn pauses_grow_when_the_same_write_aborts_the_transaction() {
     }
     // An attempt that had already ended needs no pause.
     run.receives(doc! {"ok": 0.0, "code": 225, "errmsg": "TransactionTooOld"});
+    run.receives(doc! {"ok": 0.0, "code": 251, "errmsg": "NoSuchTransaction"});
     assert!(matches!(run.step, Step::Pause(Duration::ZERO)), "{:?}", run.step);
 }
 

@@ -152,9 +152,9 @@ fn buckets() -> Vec<Entry> {
         Entry {
             name: "bucket: an upsert that sets an element of the count on insert",
             rules: &[BUCKET],
-            stored: vec![doc! { "_id": 1, "count": 0 }],
+            stored: vec![doc! { "_id": 1, "count": 0, "ref": [{ "name": "A" }] }],
             steps: vec![upsert(
-                doc! { "$and": [{ "_id": { "$lt": 5 } }] },
+                doc! { "$and": [{ "ref.name": { "$lt": "X" } }] },
                 doc! { "$set": { "x": 1 }, "$setOnInsert": { "count.$": [] } },
             )],
             must: "changes the stored document",
