@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use super::arithmetic::{new_array, sum, zero_like};
 use super::image::{Inserted, stored_fields};
 use super::node::{ImageNode, ImageValue, PathState};
-use super::pins::{PinnedPath, Pins, pins};
+use super::pins::{PinnedPath, Pins, pins, uses_expr};
 use crate::command::Modification;
 use crate::document::{Document, Kind, Value};
 
@@ -18,6 +18,9 @@ struct UpsertFails;
 
 /// Returns the document of an upsert, or `None` if the server fails it.
 pub(super) fn of_upsert<'s>(filter: Document<'s>, modification: &'s Modification<'_>) -> Option<Inserted<'s>> {
+    if uses_expr(filter) {
+        return None;
+    }
     match modification {
         Modification::Replacement(document) => Some(of_replacement(filter, document.as_document())),
         Modification::Operators(operators) => {

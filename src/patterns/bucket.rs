@@ -23,7 +23,7 @@ use crate::config::keys::{Declaration, Keys, Setting, WholeNumber};
 use crate::config::{Code, MapReader, Node, ReadContext};
 use crate::document::{CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer, edit};
 use crate::effect::{
-    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched, uses_expr,
+    ImageValue, Inserted, PathOverlap, equality, inserted, pinned_roots, pins_conflict, touch, touched,
 };
 
 /// Settings of the pattern.
@@ -376,7 +376,7 @@ impl Bucket {
             return Ok(self.push_to_stored(update, counted, pushed));
         }
         let opening = with_operators(update, counted.clone(), true);
-        let is_valid_upsert = !pins_conflict(filter) && !uses_expr(filter);
+        let is_valid_upsert = !pins_conflict(filter);
         let image = inserted(&opening).filter(|_| is_valid_upsert);
         // Only the increment of the count makes it an error, because the filter contains the count.
         let pins_count = || is_valid_upsert && inserted(&Operation::Update(update.clone())).is_some();
