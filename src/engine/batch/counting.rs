@@ -2,9 +2,9 @@
 //! and docward does not know in advance which documents hold such a value.
 //!
 //! For one document outside a transaction the statement is sent as it is. After the server's error it is sent again
-//! in a form for the value that must be stored there, before the statements after it. An error would abort a transaction, or leave some of many
-//! documents changed. In those cases docward sends one statement for each kind of value, which matches no other
-//! documents.
+//! in a form for the value that must be stored there, before the statements after it. An error would abort a
+//! transaction, or leave some of many documents changed. In those cases docward sends one statement for each kind of
+//! value, which matches no other documents.
 
 use super::group::CountingResult;
 use super::{BatchJob, Flow, Group, Port, UpsertStage};
@@ -80,8 +80,8 @@ impl BatchJob<'_> {
         }
     }
 
-    /// Sends a group's statement whose increment failed again, without it, and then the statements after it. Returns the
-    /// group if there is none.
+    /// Sends a group's statement whose increment failed again, without it, and then the statements after it. Returns
+    /// the group if there is none.
     pub(super) fn fall_back(
         &mut self,
         group: Group,
