@@ -19,9 +19,11 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// Writes that docward needs at most for one statement that fails on a duplicate key. More mean that it repeats a
 /// statement that cannot succeed.
-const MOST_WRITES: i64 = 9;
+const MOST_WRITES: i64 = 5;
 /// The same if the filter does not pin the key: repeating cannot help.
-const MOST_WRITES_OF_OTHER_KEY: i64 = 4;
+const MOST_WRITES_OF_OTHER_KEY: i64 = 3;
+/// Writes for one attempt beside `tree`, which writes the parent too.
+const WRITES_OF_TREE: i64 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -177,7 +179,7 @@ pub(super) fn findings(
     });
     let mut found: Vec<Finding> =
         broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, step, outcome)).collect();
-    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(outcome, &statements)) {
+    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules, outcome, &statements)) {
         found.push(Finding::new("repeated", "", format!("the server has executed {writes} writes")));
     }
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
@@ -233,7 +235,11 @@ pub(super) fn findings(
         }
     }
     let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
-    if !is_split && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
+    // A statement that fails on one of many documents leaves the others unchanged in docward's own transaction.
+    let is_atomic = !errors.0.is_empty()
+        && rules.iter().any(excuses::has_transactions)
+        && statements.iter().any(|statement| statement.multi);
+    if !is_split && !is_atomic && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
         let difference = difference(rules, step, outcome, reply, direct_reply);
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
@@ -241,13 +247,15 @@ pub(super) fn findings(
 }
 
 /// The writes that a statement may need that fails on a duplicate key.
-fn most_writes(outcome: &Outcome, statements: &[Statement]) -> i64 {
+fn most_writes(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> i64 {
     let reply = outcome.direct.reply.as_ref();
     let first = |reply: &Document| reply.get_array("writeErrors").ok()?.first()?.as_document().cloned();
     let error = reply.and_then(|reply| first(reply).or_else(|| Some(reply.clone())));
     let keys = error.and_then(|error| error.get_document("keyPattern").cloned().ok()).unwrap_or_default();
     let is_pinned = |key: &String| statements.iter().any(|statement| statement.pinned(key).is_some());
-    if keys.keys().all(is_pinned) { MOST_WRITES } else { MOST_WRITES_OF_OTHER_KEY }
+    let most = if keys.keys().all(is_pinned) { MOST_WRITES } else { MOST_WRITES_OF_OTHER_KEY };
+    let has_tree = rules.iter().any(|rule| rule.name() == "tree");
+    if has_tree { most * WRITES_OF_TREE } else { most }
 }
 
 /// What is wrong with the other statements of a command of which these are rejected: the command without the rejected

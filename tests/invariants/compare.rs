@@ -71,12 +71,12 @@ fn wrong_modified(
     if reply.contains_key("writeErrors") || is_replacement && through == directly {
         return None;
     }
+    let most = if is_single { changed } else { number(reply, "n") };
     let least = match (is_single && !has_tree, is_replacement) {
         (true, _) => changed,
         (false, true) => 0.0,
-        (false, false) => directly,
+        (false, false) => directly.min(most),
     };
-    let most = if is_single { changed } else { number(reply, "n") };
     (through < least || through > most)
         .then(|| format!("nModified is {through}, and {changed} documents are changed, directly {directly}"))
 }

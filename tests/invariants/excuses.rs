@@ -13,7 +13,7 @@ const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
 
 /// Whether docward executes statements in transactions of its own.
-fn has_transactions(rule: &Rule) -> bool {
+pub(super) fn has_transactions(rule: &Rule) -> bool {
     matches!(rule.name(), "tree" | "timestamps") || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
 }
 
