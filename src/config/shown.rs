@@ -64,8 +64,8 @@ pub(crate) fn shown(text: &str, kind: TextKind) -> String {
     out
 }
 
-/// Hides in the diagnostics of a file the words that are hidden in its text. Diagnostics of invalid values are left
-/// as they are: the code that reports them knows which values are secret.
+/// Hides in the diagnostics of a file the words that are hidden in its text. Diagnostics of invalid values and of
+/// unreadable paths are left as they are: the code that reports them knows which values are secret.
 pub(crate) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item = &'d mut Diagnostic>) {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     let mut at = 0;
@@ -83,7 +83,7 @@ pub(crate) fn hide_words<'d>(text: &str, shown: &str, found: impl Iterator<Item 
         let words: HashSet<String> = words.map(str::to_owned).collect();
         words.iter().for_each(|word| *message = message.replace(word.as_str(), HIDDEN));
     };
-    for one in found.filter(|one| one.code != Code::InvalidValue) {
+    for one in found.filter(|one| !matches!(one.code, Code::InvalidValue | Code::Unreadable)) {
         hide(&mut one.message);
         hide(&mut one.note);
         one.help.iter_mut().for_each(hide);

@@ -13,6 +13,7 @@ use bson::{Bson, RawDocumentBuf, doc};
 use mongodb::error::{Error, ErrorKind};
 use mongodb::options::{ClientOptions, ReadConcern, ReturnDocument, SelectionCriteria, Tls, WriteConcern};
 use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use super::allocator::{Allocation, Allocator, CounterStore};
 use super::client::ServiceClient;
@@ -28,6 +29,8 @@ use crate::engine::lookup::{
 const SERVER_SELECTION: Duration = Duration::from_secs(5);
 /// Bound on a lookup with all retries of the driver, because the client waits meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a server may take to show its replica set; later, the error of the first operation names the set.
+const FIRST_REPLY: Duration = Duration::from_secs(2);
 /// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
 /// ten, reservations would have to wait too.
 const CONNECTIONS: u32 = 200;
@@ -89,6 +92,17 @@ impl MongoService {
     /// lookups continue.
     pub fn reconnect(&self) {
         self.server.forget_client();
+    }
+
+    /// Describes a server of the connection string that is not a member of the replica set that it names; `None` if
+    /// another server can be used, or none answers in time.
+    pub async fn other_set(&self) -> Option<String> {
+        self.server.replica_set()?;
+        // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
+        let (client, observed) = self.server.separate_client().ok()?;
+        let found = timeout(FIRST_REPLY, self.server.first_set(&observed)).await;
+        client.shutdown().await;
+        found.ok().flatten()
     }
 
     /// Waits until no server of the connection string can be reached; returns why.
@@ -278,7 +292,7 @@ impl ServiceClient {
 }
 
 async fn with_timeout<T>(lookup: impl Future<Output = Result<T, LookupError>>) -> Result<T, LookupError> {
-    let reply = tokio::time::timeout(TIMEOUT, lookup).await;
+    let reply = timeout(TIMEOUT, lookup).await;
     reply.unwrap_or_else(|_| {
         Err(LookupError::Unavailable(format!("the server did not answer docward within {} s", TIMEOUT.as_secs())))
     })

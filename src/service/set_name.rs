@@ -3,15 +3,6 @@
 //! Drivers use no other server (specification "Server Discovery And Monitoring"), and report only that they can select
 //! none, so docward names the server and its set.
 
-use std::time::Duration;
-
-use tokio::time::timeout;
-
-use super::MongoService;
-
-/// How long the servers may take to answer; later, the error of the first operation names the set.
-const TIMEOUT: Duration = Duration::from_secs(2);
-
 /// Describes a server whose replica set is not the `wanted` one; `None` if it is. `set`: the server's `setName`, empty for
 /// a member that has no configuration yet, because it may join the set; `None` for a server that is no member.
 #[must_use]
@@ -22,20 +13,6 @@ pub fn other_set(wanted: &str, address: &str, set: Option<&str>) -> Option<Strin
         None => "is not a member of a replica set".to_owned(),
     };
     Some(format!("{address} {is}, but the connection string has replicaSet={wanted}; correct one of them"))
-}
-
-impl MongoService {
-    /// Describes a server of the connection string that is not a member of the replica set that it names; `None` if
-    /// another server can be used, or none answers.
-    pub async fn other_set(&self) -> Option<String> {
-        let server = self.server();
-        server.replica_set()?;
-        // Its own client, which is closed afterwards: a rule that needs no connection of docward's keeps none open.
-        let (client, observed) = server.separate_client().ok()?;
-        let found = timeout(TIMEOUT, server.first_set(&observed)).await;
-        client.shutdown().await;
-        found.ok().flatten()
-    }
 }
 
 #[cfg(test)]
