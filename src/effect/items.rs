@@ -1,6 +1,6 @@
 //! The effect of a statement on the number of elements of an array.
 
-use super::matched::selects_in;
+use super::matched::other_selections;
 use super::operators::{PathOverlap, Write, on_insert, position, touch, touched};
 use super::{Change, ImageValue, WrittenBy, inserted, write};
 use crate::command::{Modification, Operation, Update};
@@ -17,6 +17,8 @@ pub enum Items<'u> {
     Pushed { by: usize, most: Option<usize> },
     /// Of these values, those are added that the array does not contain.
     AddedToSet(AddedValues<'u>),
+    /// It does not increase, except if one of the [`other_selections`] of the filter is an array.
+    Selected(WrittenBy<'u>),
     /// Unknown.
     Unclear(WrittenBy<'u>),
 }
@@ -74,6 +76,10 @@ fn of_writes<'u>(writes: impl Iterator<Item = Write<'u>>, filter: Document<'_>, 
             (known, Items::Kept) => known,
             (Items::UpTo(known), Items::UpTo(more)) => Items::UpTo(known.max(more)),
             (unclear @ Items::Unclear(_), _) => unclear,
+            (Items::Kept, Items::Selected(written)) | (Items::Selected(_), Items::Selected(written)) => {
+                Items::Selected(written)
+            }
+            (Items::Selected(written), _) | (_, Items::Selected(written)) => Items::Unclear(written),
             // The server fails an update that writes one path twice.
             (_, other) => other,
         }
@@ -108,7 +114,8 @@ fn of_upsert(operation: &Operation<'_>, path: &Path) -> Option<usize> {
         ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return None,
     };
     match of_writes(on_insert(operators.as_document()), update.filter.as_document(), path) {
-        Items::Kept => Some(pinned),
+        // The server fails an upsert with `$` that inserts.
+        Items::Kept | Items::Selected(_) => Some(pinned),
         Items::UpTo(most) => Some(pinned.max(most)),
         Items::Pushed { by, most } => Some(most.map_or(pinned + by, |most| most.min(pinned + by))),
         Items::AddedToSet(added) => Some(pinned + added.count()),
@@ -126,7 +133,11 @@ fn of_write<'u>(field: &Path, filter: Document<'_>, (operator, path, value): Wri
         (PathOverlap::Exact, b"$addToSet") => Items::AddedToSet(AddedValues::in_argument(operator, value)),
         (PathOverlap::Inside | PathOverlap::Positional, _) => match first_below(field, path) {
             None => Items::Unclear(written),
-            Some(b"$") if !selects_in(filter, field.as_str().as_bytes()) => Items::Unclear(written),
+            Some(b"$") => match other_selections(filter, field.as_str().as_bytes()).as_deref() {
+                None => Items::Unclear(written),
+                Some([]) => Items::Kept,
+                Some(_) => Items::Selected(written),
+            },
             // The server fills the array with nulls up to a position.
             Some(part) => position(part).map_or(Items::Kept, |position| Items::UpTo(position.saturating_add(1))),
         },
@@ -165,6 +176,7 @@ mod tests {
             let found = match items(Document::parse(&q).unwrap(), Document::parse(&u).unwrap(), &path) {
                 Items::AddedToSet(added) => format!("AddedToSet({})", added.count()),
                 Items::Unclear(written) => format!("Unclear({})", String::from_utf8_lossy(written.path)),
+                Items::Selected(written) => format!("Selected({})", String::from_utf8_lossy(written.path)),
                 other => format!("{other:?}"),
             };
             assert_eq!(found, expected, "{filter} {update}");
@@ -190,7 +202,9 @@ mod tests {
         // The position can be that of an element of another array.
         check_with(doc! {"$or": [{"a.i.x": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
         check_with(doc! {"a.i.x": 1, "b": {"$ne": 1}}, doc! {"$set": {"a.i.$.x": 1}}, "Kept");
-        check_with(doc! {"$or": [{"a.i.x": 1, "b": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
+        check_with(doc! {"$or": [{"a.i.x": 1, "b": 1}]}, doc! {"$set": {"a.i.$.x": 1}}, "Selected(a.i.$.x)");
+        check_with(doc! {"b.$id": 1}, doc! {"$set": {"a.i.$.x": 1}}, "Unclear(a.i.$.x)");
+        check_with(doc! {"b": 1}, doc! {"$set": {"a.i.$.x": 1, "a.i.9": 1}}, "Unclear(a.i.$.x)");
         check(doc! {"$push": {"a.$[].i": 1}}, "Unclear(a.$[].i)");
         check(doc! {"$push": {"a.0.i": 1}}, "Unclear(a.0.i)");
         check(doc! {"$push": {"a": 1}}, "Unclear(a)");

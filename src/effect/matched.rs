@@ -5,25 +5,46 @@ use crate::document::{Document, Value, paths_overlap};
 /// Filters can nest as deep as documents. Conditions below this depth may be on any array.
 const MAX_DEPTH: usize = 100;
 
-/// Returns whether `$` after `array` can only select an element of that array. The position comes from the array that
-/// the filter matched (`MatchDetails::elemMatchKey`). If that can be another array, the position may be beyond the end,
-/// and the server fills the array up to it.
-pub fn selects_in(filter: Document<'_>, array: &[u8]) -> bool {
-    selects_at(filter, array, 0)
+/// Returns the other fields of the filter that give `$` after `array` its position if they are arrays, or have one on
+/// their path. The position comes from the array that the filter matched (`MatchDetails::elemMatchKey`). If that is
+/// another array, the position may be beyond the end, and the server fills the array with nulls up to it. `None` if the
+/// fields are not known, or an expression cannot refer to them.
+pub fn other_selections<'f>(filter: Document<'f>, array: &[u8]) -> Option<Vec<&'f str>> {
+    let mut fields = Vec::new();
+    collect(filter, array, 0, &mut fields)?;
+    Some(fields)
 }
 
-fn selects_at(filter: Document<'_>, array: &[u8], depth: usize) -> bool {
-    let of_branches = |value: Value<'_>| {
-        let branches = value.as_array().unwrap_or(Document::EMPTY);
-        branches.values().filter_map(Value::as_document).all(|branch| selects_at(branch, array, depth + 1))
-    };
-    depth <= MAX_DEPTH
-        && filter.elements().all(|condition| match condition.key {
-            b"$and" | b"$or" => of_branches(condition.value),
-            // An `_id` is no array, and what must not match selects no element.
-            b"_id" | b"$nor" => true,
-            key => key.starts_with(b"$") || paths_overlap(key, array) || selects_none(condition.value),
-        })
+fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Vec<&'f str>) -> Option<()> {
+    if depth > MAX_DEPTH {
+        return None;
+    }
+    for condition in filter.elements() {
+        match condition.key {
+            b"$and" | b"$or" => {
+                let branches = condition.value.as_array().unwrap_or(Document::EMPTY);
+                for branch in branches.values().filter_map(Value::as_document) {
+                    collect(branch, array, depth + 1, fields)?;
+                }
+            }
+            // An `_id` is no array.
+            b"_id" => {}
+            // What must not match selects no element, nor do expressions.
+            key if key.starts_with(b"$") => {}
+            key if paths_overlap(key, array) || selects_none(condition.value) => {}
+            key => {
+                let field = std::str::from_utf8(key).ok()?;
+                let is_reference = field.split('.').all(|part| !part.is_empty() && !part.starts_with('$'));
+                if !is_reference {
+                    return None;
+                }
+                if !fields.contains(&field) {
+                    fields.push(field);
+                }
+            }
+        }
+    }
+    Some(())
 }
 
 /// Returns whether a condition never selects an element of an array: it is negative, or on the whole field.

@@ -29,7 +29,7 @@ pub use length::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
     around_length, element_length, growths, index, inserted_length, stored_id_length,
 };
-pub use matched::selects_in;
+pub use matched::other_selections;
 pub use node::ImageValue;
 pub use operators::{
     PathOverlap, TouchedPaths, is_position, is_rename_source, is_rename_target, position, touch, touched,

@@ -25,7 +25,9 @@ use crate::command::{Modification, Namespace, Operation, Statement, StatementKin
 use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
-use crate::effect::{AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items};
+use crate::effect::{
+    AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items, other_selections,
+};
 use crate::text::counted;
 
 /// Settings of the pattern; at least one limit.
@@ -133,10 +135,16 @@ impl Pattern for Limits {
         ))
     }
 
-    /// The length of the stored document, the most bytes that the statement adds, and the number of elements.
+    /// The length of the stored document, the most bytes that the statement adds, the number of elements, and whether
+    /// another array can have given `$` its position.
     fn measured(&self, statement: &Statement<'_>) -> Vec<Measured> {
         let mut measured = Vec::new();
         let Operation::Update(update) = &statement.operation else { return measured };
+        let others = self.other_arrays(update);
+        if !others.is_empty() {
+            let expression = CowDocument::build(|w| w.array("$not", |a| a.nested(|w| write_no_array(w, &others))));
+            measured.push(Measured { name: OTHER_ARRAY.to_owned(), expression });
+        }
         if let Some(growth) = self.document.and_then(|limit| length::growth(update, limit)) {
             measured.push(Measured { name: LENGTH.to_owned(), expression: length::of_document() });
             measured.push(Measured { name: GROWTH.to_owned(), expression: growth });
@@ -159,10 +167,11 @@ impl Pattern for Limits {
             return Unmatched::Nothing;
         };
         let full = self.items.iter().find_map(|limit| limit.exceeded_by(update, stored));
-        let rejection = full.or_else(|| self.too_long(stored)).or_else(|| {
-            // The condition has mistaken a field's name for a position.
-            self.items.iter().find_map(|limit| limit.misread(update, stored))
-        });
+        let rejection =
+            full.or_else(|| self.too_long(stored)).or_else(|| self.selected_by_other(update, stored)).or_else(|| {
+                // The condition has mistaken a field's name for a position.
+                self.items.iter().find_map(|limit| limit.misread(update, stored))
+            });
         rejection.map_or(Unmatched::Nothing, Unmatched::Reject)
     }
 }
@@ -174,6 +183,7 @@ fn whole(number: usize) -> i64 {
 /// Names of measured values. They begin like no field of an application.
 const LENGTH: &str = "_docward_length";
 const GROWTH: &str = "_docward_growth";
+const OTHER_ARRAY: &str = "_docward_other_array";
 
 fn count_name(array: &str) -> String {
     format!("_docward_items_{}", array.replace('.', "/"))
@@ -196,7 +206,41 @@ impl Limits {
             length::check(operation, most)?;
             conditions.extend(length::condition(operation, most)?);
         }
+        if let Operation::Update(update) = operation
+            && let others = self.other_arrays(update)
+            && !others.is_empty()
+        {
+            conditions.push(CowDocument::build(|w| w.nested("$expr", |w| write_no_array(w, &others))));
+        }
         Ok(conditions)
+    }
+
+    /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its items.
+    fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
+        let mut others = match self.document {
+            Some(_) => length::other_arrays(update),
+            None => Vec::new(),
+        };
+        for limit in &self.items {
+            others.extend(limit.other_arrays(update));
+        }
+        others.sort_unstable();
+        others.dedup();
+        others
+    }
+
+    /// Returns the rejection if a field of the filter is an array, although the result depends on it.
+    fn selected_by_other(&self, update: &Update<'_>, stored: Document<'_>) -> Option<Rejection> {
+        let has_array = stored.get(OTHER_ARRAY).and_then(Value::as_bool) == Some(true);
+        has_array.then(|| {
+            Rejection::new(
+                format!(
+                    "$ can have the position of an item in another array: '{}'",
+                    self.other_arrays(update).join("', '")
+                ),
+                "Use $[name] with arrayFilters, or a filter with conditions on one array.",
+            )
+        })
     }
 
     fn too_long(&self, stored: Document<'_>) -> Option<Rejection> {
@@ -251,6 +295,8 @@ impl ItemLimit {
                         Ok((!self.demands_room(update, by)).then(|| self.room(by)))
                     }
                     Items::AddedToSet(added) => Ok(Some(self.room_in_set(added))),
+                    // The condition is that of all limits together.
+                    Items::Selected(_) => Ok(None),
                     Items::Unclear(written) => Err(self.unclear(written)),
                 }
             }
@@ -289,6 +335,16 @@ impl ItemLimit {
         })
     }
 
+    /// Returns the fields of the filter of which none may be an array, so that the number of elements is known.
+    fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
+        let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
+        let (filter, path) = (update.filter.as_document(), &self.array.value);
+        match items(filter, operators.as_document(), path) {
+            Items::Selected(_) => other_selections(filter, path.as_str().as_bytes()).unwrap_or_default(),
+            _ => Vec::new(),
+        }
+    }
+
     /// Returns the position in [`room`](Self::room), if the statement gets that condition.
     fn position_without_room(&self, update: &Update<'_>) -> Option<usize> {
         let Modification::Operators(operators) = update.modification.meaning() else { return None };
@@ -301,7 +357,7 @@ impl ItemLimit {
         match items {
             Items::Pushed { most: Some(most), .. } if *most <= self.most => None,
             Items::Pushed { by, .. } => Some(*by),
-            Items::Kept | Items::UpTo(_) | Items::AddedToSet(_) | Items::Unclear(_) => None,
+            Items::Kept | Items::UpTo(_) | Items::AddedToSet(_) | Items::Selected(_) | Items::Unclear(_) => None,
         }
     }
 
@@ -376,6 +432,19 @@ impl ItemLimit {
             format!("Change '{}' with $push, $addToSet or $set, as a field outside arrays.", self.array.value),
         ))
     }
+}
+
+/// Writes `{$not: [{$or: [{$isArray: ["$tags"]}]}]}`: no field is an array, or has one on its path.
+fn write_no_array(w: &mut Writer<'_>, fields: &[&str]) {
+    w.array("$not", |a| {
+        a.nested(|w| {
+            w.array("$or", |a| {
+                for field in fields {
+                    a.nested(|w| w.array("$isArray", |a| a.string(format!("${field}"))));
+                }
+            });
+        });
+    });
 }
 
 fn has_condition(update: &Update<'_>, condition: &CowDocument<'_>) -> bool {

@@ -30,8 +30,8 @@ const SERVER_SELECTION: Duration = Duration::from_secs(5);
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the servers may take to answer; later, the error of the first operation names the set.
 const OTHER_SET_TIMEOUT: Duration = Duration::from_secs(2);
-/// Bound on the end of its tasks, sessions and connections.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bound on the end of its tasks, sessions and connections: `drain_timeout` is kept to within half a second.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(400);
 /// Maximum pool size. Each `copies` rule holds a connection while it waits for changes; with the driver's default of
 /// ten, reservations would have to wait too.
 const CONNECTIONS: u32 = 200;
@@ -100,7 +100,7 @@ impl MongoService {
         self.server.observed.unreachable().unwrap_or_default()
     }
 
-    /// Ends its tasks and sessions, and closes its connections, within two seconds. Must be called before a runtime with
+    /// Ends its tasks and sessions, and closes its connections, within half a second. Must be called before a runtime with
     /// several threads ends. Later lookups fail.
     pub async fn close(&self) {
         let closed = async {

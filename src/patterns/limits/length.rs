@@ -9,7 +9,7 @@ use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, inserted_length, position, selects_in, stored_id_length,
+    around_length, element_length, growths, inserted_length, other_selections, position, stored_id_length,
 };
 use crate::patterns::Rejection;
 
@@ -45,23 +45,15 @@ pub(super) fn condition(operation: &Operation<'_>, most: usize) -> Result<Option
     let Operation::Update(update) = operation else { return Ok(None) };
     if let Modification::Operators(operators) = update.modification.meaning() {
         let growths = growths(operators.as_document()).ok_or_else(unclear)?;
-        if let Some(growth) = growths.iter().find(|growth| has_many_positions(growth.written.path)) {
+        let filter = update.filter.as_document();
+        let is_unclear = |path: &[u8]| has_many_positions(path) || selected_by(path, filter).is_none();
+        if let Some(growth) = growths.iter().find(|growth| is_unclear(growth.written.path)) {
             return Err(Violation::Unclear(Rejection::new(
                 format!(
                     "docward cannot bound the bytes that it writes to '{}'",
                     String::from_utf8_lossy(growth.written.path)
                 ),
-                "Use at most one of $[] and $[name] in a path.",
-            )));
-        }
-        let filter = update.filter.as_document();
-        if let Some(growth) = growths.iter().find(|growth| has_other_position(growth.written.path, filter)) {
-            return Err(Violation::Unclear(Rejection::new(
-                format!(
-                    "docward cannot bound the bytes that it writes to '{}': the position of $ can come from another array",
-                    String::from_utf8_lossy(growth.written.path)
-                ),
-                "Use $[name] with arrayFilters, or a filter on this array only.",
+                "Use at most one of $, $[] and $[name] in a path.",
             )));
         }
     }
@@ -291,13 +283,23 @@ fn has_many_positions(path: &[u8]) -> bool {
     is_multiple(path) && (multiples(path) > 1 || !starts_with_it())
 }
 
-/// Returns whether `$` can have the position of an element of another array: the server fills the array up to it.
-fn has_other_position(path: &[u8], filter: Document<'_>) -> bool {
-    first_position(path).is_some_and(|(array, part)| {
-        let below = path.get(array.len() + part.len() + 2..).unwrap_or_default();
-        let is_nested = below.split(|byte| *byte == b'.').any(|part| part == b"$");
-        is_nested || (part == "$" && !selects_in(filter, array.as_bytes()))
-    })
+/// Returns the other fields of the filter that give `$` its position if they are arrays: the server fills the array up
+/// to it. `None` if they are not known.
+fn selected_by<'f>(path: &[u8], filter: Document<'f>) -> Option<Vec<&'f str>> {
+    let Some((array, part)) = first_position(path) else { return Some(Vec::new()) };
+    let below = path.get(array.len() + part.len() + 2..).unwrap_or_default();
+    if below.split(|byte| *byte == b'.').any(|part| part == b"$") {
+        return None;
+    }
+    if part == "$" { other_selections(filter, array.as_bytes()) } else { Some(Vec::new()) }
+}
+
+/// Returns the fields of the filter of which none may be an array, so that the bytes that the update adds are known.
+pub(super) fn other_arrays<'u>(update: &'u Update<'_>) -> Vec<&'u str> {
+    let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
+    let growths = growths(operators.as_document()).unwrap_or_default();
+    let filter = update.filter.as_document();
+    growths.iter().filter_map(|growth| selected_by(growth.written.path, filter)).flatten().collect()
 }
 
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.

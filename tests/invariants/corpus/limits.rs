@@ -127,6 +127,22 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: rejected,
         },
         Entry {
+            name: "limits: a condition on a field that is not an array selects no element",
+            rules: &[THREE],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2, 3], "status": "open" }],
+            steps: vec![update(doc! { "status": "open", "messages": 3 }, doc! { "$set": { "messages.$": 7 } })],
+            must: "is executed",
+            holds: |seen| seen.code() == 0 && is(seen, "messages", vec![1, 2, 7]),
+        },
+        Entry {
+            name: "limits: the same with a limit of the document",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1, "messages": [1, 2], "a": { "b": 5 } }],
+            steps: vec![update(doc! { "a.b": 5, "messages": 2 }, doc! { "$set": { "messages.$": 7 } })],
+            must: "is executed",
+            holds: |seen| seen.code() == 0 && is(seen, "messages", vec![1, 7]),
+        },
+        Entry {
             name: "limits: $ selects an element of the array that the filter is about",
             rules: &[THREE],
             stored: full(),

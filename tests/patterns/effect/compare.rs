@@ -96,7 +96,7 @@ pub(super) fn counts(items: Items<'_>, path: &Path, before: usize, after: Docume
         Items::UpTo(most) => after <= most.max(before),
         Items::Pushed { by, most } => after <= (before + by).min(most.unwrap_or(usize::MAX)),
         Items::AddedToSet(values) => after <= before + values.count(),
-        Items::Unclear(_) => true,
+        Items::Selected(_) | Items::Unclear(_) => true,
     }
 }
 

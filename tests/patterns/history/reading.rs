@@ -142,6 +142,7 @@ async fn what_a_drop_or_another_keep_hides_is_not_made_up() {
     // Three states were removed. A duration does not bring them back.
     docward.rewrite_rules(&rule(direct.name(), "enforce", "90d"));
     docward.signal("HUP");
+    docward.wait_for_log("rules loaded");
     let rules = rule(direct.name(), "enforce", "90d");
     let at = |at| state_at(mongod, &rules, &namespace, "1", at);
     assert!(at(times[1]).unwrap_err().contains("revisions before 4 are no longer kept"));
