@@ -257,7 +257,7 @@ pub(super) fn entries() -> Vec<Entry> {
             rules: &[INSIDE],
             stored: vec![doc! { "_id": 1, "last_modified": { "a": { "n": date(PAST + 5) } } }],
             steps: vec![update(doc! { "_id": 1 }, doc! { "$set": { "at": date(PAST), "a.n": 1 } })],
-            must: "is left out, and the document around it is created",
+            must: "is omitted, and the document around it is created",
             holds: |seen| seen.code() == 0 && is(seen, "a", doc! {}),
         },
         Entry {
@@ -268,7 +268,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 doc! { "_id": 1 },
                 doc! { "$set": { "at": date(PAST), "a.n": 1 }, "$push": { "l": 1 } },
             )],
-            must: "is left out, and the document around it is created",
+            must: "is omitted, and the document around it is created",
             holds: |seen| seen.code() == 0 && is(seen, "a", doc! {}) && is(seen, "l", vec![1]),
         },
         Entry {
@@ -279,7 +279,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 doc! { "_id": 1 },
                 doc! { "$push": { "l": 1 }, "$set": { "a.n": 1, "at": date(PAST) } },
             )],
-            must: "is left out, and the document around it is created",
+            must: "is omitted, and the document around it is created",
             holds: |seen| seen.code() == 0 && is(seen, "a", doc! {}) && is(seen, "l", vec![1]),
         },
         Entry {
@@ -290,7 +290,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 doc! { "_id": 1 },
                 doc! { "$push": { "a.l": 1 }, "$set": { "a.n": 1, "at": date(PAST) }, "$unset": { "a.m": "" } },
             )],
-            must: "is left out, and the document around it is created",
+            must: "is omitted, and the document around it is created",
             holds: |seen| seen.code() == 0 && is(seen, "a", doc! { "l": [1] }),
         },
         Entry {
@@ -301,7 +301,7 @@ pub(super) fn entries() -> Vec<Entry> {
                 doc! { "_id": 1 },
                 doc! { "$pull": { "a.l": 1 }, "$set": { "a.n": 1, "at": date(PAST) }, "$unset": { "a.m": "" } },
             )],
-            must: "is left out, and the document around it is created",
+            must: "is omitted, and the document around it is created",
             holds: |seen| seen.code() == 0 && is(seen, "a", doc! {}),
         },
         Entry {
