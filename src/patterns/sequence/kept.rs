@@ -110,7 +110,30 @@ fn with_number(w: &mut Writer<'_>, base: &str, path: &str) {
         a.string(base);
         a.nested(|w| match path.split_once('.') {
             None => w.string(path, "$$kept"),
-            Some((name, below)) => w.nested(name, |w| with_number(w, &format!("{base}.{name}"), below)),
+            Some((name, below)) => w.nested(name, |w| with_number_inside(w, &format!("{base}.{name}"), below)),
+        });
+    });
+}
+
+/// Writes the expression `base` with the number inside it if it is a document or missing. A late write of a `timestamps`
+/// rule has the stored document as its new one, in which any value may be there.
+fn with_number_inside(w: &mut Writer<'_>, base: &str, path: &str) {
+    w.array("$cond", |a| {
+        document_or_missing(a, base);
+        a.nested(|w| with_number(w, base, path));
+        a.string(base);
+    });
+}
+
+/// Writes the condition that an expression is a document or missing.
+fn document_or_missing(a: &mut ArrayWriter<'_>, expression: &str) {
+    a.nested(|w| {
+        w.array("$in", |a| {
+            a.nested(|w| w.string("$type", expression));
+            a.array(|a| {
+                a.string("object");
+                a.string("missing");
+            });
         });
     });
 }
@@ -139,15 +162,7 @@ fn with_missing(w: &mut Writer<'_>, path: &str, end: usize, number: i64) {
     let name = below.split('.').next().unwrap_or(below);
     let inner = end + 1 + name.len();
     w.array("$cond", |a| {
-        a.nested(|w| {
-            w.array("$in", |a| {
-                a.nested(|w| w.string("$type", format!("${field}")));
-                a.array(|a| {
-                    a.string("object");
-                    a.string("missing");
-                });
-            });
-        });
+        document_or_missing(a, &format!("${field}"));
         a.nested(|w| {
             w.array("$mergeObjects", |a| {
                 a.string(format!("${field}"));
