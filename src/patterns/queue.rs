@@ -403,6 +403,10 @@ impl Queue {
             ImageValue::Some(_) | ImageValue::Unknown | ImageValue::Blocked(_) => return Err(upsert_of_a_job()),
         }
         let news = self.new_fields(now);
+        // Whether the filter gives the field its value depends on the server's version, so it cannot be added either.
+        if news.iter().any(|(field, _)| image.at(field) == ImageValue::Unknown) {
+            return Err(upsert_of_a_job());
+        }
         let lacking = || news.iter().filter(|(field, _)| image.at(field) == ImageValue::Missing);
         let Modification::Operators(operators) = &update.modification else { return Ok(Verdict::Forward) };
         if lacking().next().is_none() {

@@ -106,7 +106,12 @@ impl<'f> BatchJob<'f> {
         let rejected_later =
             self.evaluated.get(index).and_then(|evaluated| evaluated.rejected_later.as_deref().cloned());
         let attempts = group.attempts + 1;
+        let in_transaction = self.command.session().in_transaction;
         match (stored, group.stage, rejected_later) {
+            // Another client may have inserted the document after the update. It was there before a second update.
+            (Some(_), UpsertStage::Update, _) if group.attempts == 0 && !in_transaction && !self.is_only_new(index) => {
+                self.continue_with(Group { attempts, ..group });
+            }
             (None, UpsertStage::Update, Some(rejected)) => {
                 self.reject_unmatched(index, rejected, port);
             }

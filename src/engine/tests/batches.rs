@@ -327,6 +327,27 @@ fn after_collision(key: &str) -> Option<String> {
 }
 
 #[test]
+fn an_upsert_updates_a_document_that_another_client_inserts_before_the_match_check() {
+    let rules = rules(&[("d.c", "bounds: { field: n, max: 10 }")]);
+    let message = update(&[doc! {"q": {"_id": 1}, "u": {"$inc": {"n": 1}}, "upsert": true}]);
+    let found = doc! {"cursor": {"id": 0i64, "ns": "d.c", "firstBatch": [{"_id": 1}]}, "ok": 1.0};
+    let mut client_state = client_state();
+    let mut plan = Plan::new(&message, &rules, NOW);
+    let mut step = in_turns(&mut plan, Input::Start, &mut client_state);
+    for (name, reply) in [
+        ("update", doc! {"n": 0, "nModified": 0, "ok": 1.0}),
+        ("find", found),
+        ("update", doc! {"n": 1, "nModified": 1, "ok": 1.0}),
+    ] {
+        let Step::Exchange(sent) = step else { panic!("no {name}: {step:?}") };
+        assert!(documents(&sent).0.contains_key(name), "{name}");
+        step = in_turns(&mut plan, Input::Reply(replies(reply)), &mut client_state);
+    }
+    let Step::Reply(reply) = step else { panic!("no reply: {step:?}") };
+    assert_eq!(documents(&reply).0.get_i32("n").unwrap(), 1);
+}
+
+#[test]
 fn only_a_collision_with_the_document_of_the_filter_is_checked_again() {
     assert_eq!(after_collision("_id").as_deref(), Some("find"), "another client has inserted it");
     assert_eq!(after_collision("sku"), None, "the server's error, at once");
