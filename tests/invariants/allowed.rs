@@ -3,9 +3,8 @@
 
 use super::case::{Statement, Step};
 use super::check::Finding;
-use super::patterns::Policy;
 use super::rules::Rule;
-use super::values::{at, related};
+use super::values::related;
 
 /// The pattern, and a constant part of the reason.
 const REJECTIONS: &[(&str, &str)] = &[
@@ -159,119 +158,17 @@ pub(super) fn rejects(rules: &[Rule], statement: &Statement, pattern: &str, reas
     if pattern == "together" && reason.starts_with("it changes") && rules.iter().any(writes_all) {
         return false;
     }
-    REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
-}
-
-/// Whether the reply to a retry may be an error, of which these are the codes and the reasons. docward does not know
-/// the reply of its own transaction that was committed, if that depends on the documents. A number for a retry cannot
-/// be reserved if the first command has used the last one.
-pub(super) fn loses_reply(rules: &[Rule], codes: &[i32], reasons: &[String]) -> bool {
-    const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
-    rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY)
-        || reasons.iter().any(|reason| reason.contains("is at its end"))
-}
-
-/// Whether a retry may report a document as modified that the statement itself left unchanged: of a transaction of its own docward
-/// knows only that it was committed.
-pub(super) fn forgets_modified(rules: &[Rule]) -> bool {
-    rules.iter().any(has_transactions)
-}
-
-/// Whether docward executes statements in transactions of its own.
-fn has_transactions(rule: &Rule) -> bool {
-    matches!(rule.name(), "tree" | "timestamps") || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
-}
-
-/// Texts of server errors about invalid statements, or statements that the document does not allow.
-const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
-
-/// A statement has several errors, and docward's form of it has another of them first: the pattern, and the codes
-/// through docward and directly.
-const OTHER_FIRST: &[(&str, (i32, i32))] = &[
-    // Its own `$setOnInsert` or `$set` of a field, and the client's invalid write of an element in it.
-    ("bucket", (40, 2)),
-    ("bucket", (40, 224)),
-    ("queue", (40, 2)),
-    ("queue", (40, 54)),
-    // docward's find reads the filter before the server reads the upsert.
-    ("tree", (2, 224)),
-    // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
-    ("limits", (112, 66)),
-    ("replacement", (112, 66)),
-    ("replacement", (112, 2)),
-    // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
-    ("limits", (14, 224)),
-];
-
-/// Whether errors through docward may differ from the direct ones; each error is an index and a code. `has_effect` is
-/// whether a single statement changed the only stored document through docward, or inserted one.
-pub(super) fn fails(
-    rules: &[Rule],
-    statements: &[Statement],
-    through: &[(i32, i32)],
-    direct: &[(i32, i32)],
-    has_effect: bool,
-) -> bool {
-    let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
-    let same_places = through.iter().map(|(index, _)| index).eq(direct.iter().map(|(index, _)| index));
-    // Limits of `timestamps`: a pipeline has another error than the operator.
-    let by_pipeline = has(&["timestamps"]) && same_places && through.iter().all(|(_, code)| *code == 241);
-    // `provided` of `sequence`: docward removes the operator that writes the number, or the upsert becomes an update.
-    let not_written = rules.iter().any(|rule| matches!(rule, Rule::Sequence(rule) if rule.provided != "keep"))
-        && through.is_empty()
-        && direct.iter().all(|(_, code)| ARGUMENTS.contains(code) || *code == 11000);
-    // A replacing upsert inserts the number of its filter, which another document may have: the unique index rejects it.
-    // Open: docward gives a document of a batch the number that a later one brings.
-    let inserts_pinned = |rule: &Rule| {
-        let Rule::Sequence(rule) = rule else { return false };
-        let replaces = |statement: &Statement| statement.replacement().is_some() && statement.queries(rule.field);
-        let brings = |statement: &Statement| {
-            statement.inserted.as_ref().is_some_and(|document| at(document, rule.field).is_some())
-        };
-        let is_batch = statements.len() > 1;
-        rule.optimistic && (statements.iter().any(replaces) || is_batch && statements.iter().any(brings))
+    // A bucket that is inserted has fields that `together` wants with others.
+    let is_of_bucket =
+        |rule: &Rule| rule.name() == "bucket" && named.iter().any(|field| rule.fields().iter().any(|own| own == field));
+    if pattern == "together" && reason.starts_with("as an upsert it could insert") && rules.iter().any(is_of_bucket) {
+        return true;
+    }
+    let concerns = |rule: &Rule| {
+        let queries = rule.fields().iter().any(|field| statement.queries(field));
+        rule.name() == pattern
+            && (rule.alters(statement) || queries || statement.upsert || statement.inserted.is_some())
     };
-    let number_is_taken =
-        rules.iter().any(inserts_pinned) && through.iter().all(|(_, code)| *code == 11000) && direct.is_empty();
-    // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
-    // document; a late write of one field leaves the others; a push goes to another bucket, and a claim sets its own time.
-    let has_parts = |rule: &Rule| matches!(rule, Rule::Timestamps(rule) if !rule.per_document);
-    let unreached = has(&["bounds", "queue", "bucket", "replacement", "timestamps", "limits", "schema_version"])
-        && through.is_empty()
-        && (!has_effect || has(&["bucket", "queue"]) || rules.iter().any(has_parts))
-        && direct.iter().all(|(_, code)| ARGUMENTS.contains(code));
-    // Limits of `queue`: stored attempts that are not numbers, which the server cannot increment.
-    let uncounted = has(&["queue"]) && through.iter().all(|(_, code)| *code == 14) && direct.is_empty();
-    let is_other_first = |((_, through), (_, direct)): (&(i32, i32), &(i32, i32))| {
-        through == direct || OTHER_FIRST.iter().any(|(pattern, codes)| has(&[pattern]) && *codes == (*through, *direct))
-    };
-    let other_first = same_places && through.iter().zip(direct).all(is_other_first);
-    // docward picks another bucket than the direct statement, which picks one without an array.
-    let no_array = has(&["bucket"]) && through.iter().all(|(_, code)| *code == 2) && direct.is_empty();
-    // Documented for `merge` of `replacement`: a document whose `_id` equals the stored number but has another type.
-    let is_merged = |rule: &Rule| matches!(rule, Rule::Replacement(rule) if rule.policy == Policy::Merge);
-    let another_id = rules.iter().any(is_merged) && through.iter().all(|(_, code)| *code == 66) && direct.is_empty();
-    // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
-    let stored_first = has(&["bucket"])
-        && same_places
-        && through.iter().all(|(_, code)| *code == 66)
-        && direct.iter().all(|(_, code)| *code == 11000);
-    by_pipeline
-        || not_written
-        || number_is_taken
-        || another_id
-        || stored_first
-        || unreached
-        || no_array
-        || uncounted
-        || other_first
-}
-
-/// The document that the direct statement changes does not meet a condition that docward adds, so the server fails on
-/// the next one, of `documents` in all. Limits of `bounds`: a number in an array meets the condition too.
-pub(super) fn fails_on_next(rules: &[Rule], documents: usize, through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
-    let has = |names: &[&str]| rules.iter().any(|rule| names.contains(&rule.name()));
-    let fail_with = |codes: &[i32]| direct.is_empty() && through.iter().all(|(_, code)| codes.contains(code));
-    has(&["bounds"]) && fail_with(&[14, 28])
-        || has(&["bounds", "queue", "bucket", "limits", "schema_version"]) && documents > 1 && fail_with(&ARGUMENTS)
+    rules.iter().any(concerns)
+        && REJECTIONS.iter().any(|(allowed, piece)| *allowed == pattern && reason.contains(piece))
 }

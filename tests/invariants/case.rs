@@ -2,6 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
+use super::race::Race;
 use super::rules::Rule;
 use super::show;
 use super::values::related;
@@ -42,11 +43,14 @@ impl Session {
 pub(super) struct Step {
     pub(super) command: Document,
     pub(super) session: Session,
+    pub(super) race: Option<Race>,
 }
 
 #[derive(Clone, Debug)]
 pub(super) struct Case {
     pub(super) rules: Vec<Rule>,
+    /// A field with a unique index that has nothing to do with the rules.
+    pub(super) unique: Option<&'static str>,
     pub(super) stored: Vec<Document>,
     pub(super) steps: Vec<Step>,
 }
@@ -71,6 +75,7 @@ pub(super) struct Statement {
     pub(super) update: Option<Bson>,
     pub(super) inserted: Option<Document>,
     pub(super) multi: bool,
+    pub(super) upsert: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -121,6 +126,7 @@ impl Step {
                     filter: element.get_document("q").cloned().unwrap_or_default(),
                     update: element.get("u").cloned(),
                     multi: flag(&element, "multi"),
+                    upsert: flag(&element, "upsert"),
                     ..Statement::default()
                 })
                 .collect(),
@@ -137,16 +143,25 @@ impl Step {
                 kind: if flag(command, "remove") { Kind::Delete } else { Kind::Update },
                 filter: command.get_document("query").cloned().unwrap_or_default(),
                 update: command.get("update").cloned(),
+                upsert: flag(command, "upsert"),
                 ..Statement::default()
             }],
         }
     }
 
+    /// The filter of its first statement; `None` of an insert.
+    pub(super) fn filter_mut(&mut self) -> Option<&mut Document> {
+        let list = if self.name() == "update" { "updates" } else { "deletes" };
+        if self.is_find_and_modify() {
+            return self.command.get_document_mut("query").ok();
+        }
+        let first = self.command.get_array_mut(list).ok()?.first_mut()?;
+        first.as_document_mut()?.get_document_mut("q").ok()
+    }
+
     /// Whether one of its statements is an upsert.
     pub(super) fn upserts(&self) -> bool {
-        let flag = |of: &Document| of.get_bool("upsert").unwrap_or(false);
-        let updates = self.command.get_array("updates").into_iter().flatten().filter_map(Bson::as_document);
-        flag(&self.command) || updates.into_iter().any(flag)
+        self.statements().iter().any(|statement| statement.upsert)
     }
 
     /// The same with only these statements of a batch.
@@ -294,6 +309,9 @@ impl std::fmt::Display for Case {
         for rule in &self.rules {
             writeln!(f, "    {}", rule.settings())?;
         }
+        if let Some(field) = self.unique {
+            writeln!(f, "  unique index: {field}")?;
+        }
         writeln!(f, "  stored:{}", show::documents(&self.stored))?;
         for step in (0..self.steps.len()).map(|index| self.step(index)) {
             let session = match step.session {
@@ -305,6 +323,14 @@ impl std::fmt::Display for Case {
                 Session::Transaction(End::Abort) => " (in a transaction, then abort)",
             };
             writeln!(f, "  command{session}:\n    {}", show::document(&step.to("c")))?;
+            if let Some(Race { document, after_find }) = &step.race {
+                let after = if *after_find { "find" } else { "command" };
+                writeln!(
+                    f,
+                    "  after docward's first {after} another client inserts:\n    {}",
+                    show::document(document)
+                )?;
+            }
         }
         Ok(())
     }
@@ -312,7 +338,7 @@ impl std::fmt::Display for Case {
 
 /// A step without a session.
 pub(super) fn plain(command: Document) -> Step {
-    Step { command, session: Session::None }
+    Step { command, session: Session::None, race: None }
 }
 
 pub(super) fn update(q: Document, u: impl Into<Bson>) -> Step {

@@ -3,16 +3,28 @@
 
 use std::time::Duration;
 
-use bson::{Bson, Document};
+use bson::Document;
 
 use super::allowed;
 use super::case::{Kind, Session, Statement, Step};
+use super::compare::{difference, differs};
+use super::excuses;
 use super::lab::{Answer, BothSides, Outcome};
+use super::later;
+use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
 use super::show;
 
 /// A statement takes this long only if docward retries it repeatedly.
 const SLOW: Duration = Duration::from_secs(2);
+
+/// Writes that docward needs at most for one statement that fails on a duplicate key. More mean that it repeats a
+/// statement that cannot succeed.
+const MOST_WRITES: i64 = 5;
+/// The same if the filter does not pin the key: repeating cannot help.
+const MOST_WRITES_OF_OTHER_KEY: i64 = 3;
+/// Writes for one attempt beside `tree`, which writes the parent too.
+const WRITES_OF_TREE: i64 = 3;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
@@ -57,19 +69,6 @@ fn general(text: &str) -> String {
     unquoted.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
-/// docward's reason for not sending a statement.
-struct Rejection {
-    index: i32,
-    pattern: String,
-    reason: String,
-}
-
-impl Rejection {
-    fn finding(&self) -> Finding {
-        Finding::new("rejected although harmless", &self.pattern, self.reason.clone())
-    }
-}
-
 /// Whether the command, or one of its statements, failed.
 pub(super) fn fails(outcome: &Outcome) -> bool {
     outcome.through.reply.as_ref().is_none_or(|reply| !errors(reply).is_empty())
@@ -91,6 +90,28 @@ pub(super) fn findings_after_abort(outcome: &Outcome) -> Vec<Finding> {
     (!is_known).then(finding).into_iter().collect()
 }
 
+/// What is wrong with a command during which another client inserted a document, whichever of the two came first.
+pub(super) fn findings_after_race(
+    rules: &[Rule],
+    step: &Step,
+    outcome: &Outcome,
+    both_sides: &mut BothSides,
+    collection: &str,
+) -> Vec<Finding> {
+    // Compared as text, because NaN is not equal to itself.
+    let is_other = |document: &Document| {
+        step.race.as_ref().is_some_and(|race| show::document(&race.document) == show::document(document))
+    };
+    if outcome.stored.iter().any(is_other) {
+        let stored = outcome.stored.iter().filter(|document| !is_other(document)).cloned().collect();
+        if findings(rules, step, &Outcome { stored, ..outcome.clone() }, both_sides, collection).is_empty() {
+            return Vec::new();
+        }
+    }
+    let outcome = both_sides.after_race(collection, step, outcome);
+    findings(rules, step, &outcome, both_sides, collection)
+}
+
 /// A change by a transaction that is open, was aborted, or could not be committed.
 fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
     let before = outcome.uncommitted.as_ref()?;
@@ -100,11 +121,15 @@ fn uncommitted_change(outcome: &Outcome) -> Option<Finding> {
 
 /// A retryable write that is sent again is not executed again, and has the same reply, unless this differs directly too:
 /// the server executes a statement again that failed or changed nothing.
-fn changed_by_retry(rules: &[Rule], is_single: bool, outcome: &Outcome) -> Option<Finding> {
+fn changed_by_retry(rules: &[Rule], step: &Step, outcome: &Outcome) -> Option<Finding> {
     let again = outcome.again.as_ref()?;
     // A statement that a rule rejected is evaluated again, after the others of its batch.
     let is_rejected = |reply: &Document| !rejections(reply).is_empty();
-    if !is_single && outcome.through.reply.as_ref().is_some_and(is_rejected) {
+    let count = step.statements().len();
+    // So is one that matched nothing, for instance because docward does not let it insert.
+    let has_idle = |reply: &Document| reply.get_i32("n").is_ok_and(|n| usize::try_from(n).is_ok_and(|n| n < count));
+    let is_again = |reply: &Document| is_rejected(reply) || has_idle(reply);
+    if count > 1 && outcome.through.reply.as_ref().is_some_and(is_again) {
         return None;
     }
     let repeats_directly = without_times(outcome.direct.reply.as_ref()) == without_times(again.direct.as_ref())
@@ -117,38 +142,21 @@ fn changed_by_retry(rules: &[Rule], is_single: bool, outcome: &Outcome) -> Optio
     }
     let loses_reply = |reply: &Document| {
         let reasons: Vec<String> = rejections(reply).into_iter().map(|rejection| rejection.reason).collect();
-        allowed::loses_reply(rules, &codes(&errors(reply)), &reasons)
+        excuses::loses_reply(rules, step, &codes(&errors(reply)), &reasons)
     };
     if again.through.as_ref().is_some_and(loses_reply) {
         return None;
     }
-    let through = |reply: Option<&Document>| {
-        let mut reply = reply.cloned();
-        if allowed::forgets_modified(rules) {
-            reply.as_mut().and_then(|reply| reply.remove("nModified"));
-        }
-        without_times(reply.as_ref())
-    };
-    let (first, second) = (through(outcome.through.reply.as_ref()), through(again.through.as_ref()));
+    let (mut first, mut second) = (outcome.through.reply.clone(), again.through.clone());
+    if let (Some(first), Some(second)) = (&mut first, &mut second)
+        && excuses::forgets_modified(rules, step, first, second)
+    {
+        first.remove("nModified");
+        second.remove("nModified");
+    }
+    let (first, second) = (without_times(first.as_ref()), without_times(second.as_ref()));
     let what = || format!("the reply to a retry {{is {second} instead of {first}}}");
     (first != second).then(|| Finding::new("differs", "", what()))
-}
-
-/// The reply without the fields that every reply has anew, the one that tells a retry, and the texts of errors, some of
-/// which contain the time or a reserved number.
-fn without_times(reply: Option<&Document>) -> String {
-    let Some(mut reply) = reply.cloned() else { return "nothing".to_owned() };
-    for name in ["$clusterTime", "operationTime", "electionId", "opTime", "retriedStmtIds", "retriedStmtId"] {
-        reply.remove(name);
-    }
-    let without_text = |error: &mut Document| {
-        error.remove("errmsg");
-        error.remove("errInfo");
-    };
-    without_text(&mut reply);
-    let entries = reply.get_array_mut("writeErrors").into_iter().flatten();
-    entries.filter_map(Bson::as_document_mut).for_each(without_text);
-    show::document(&reply)
 }
 
 /// Everything that is wrong with one step.
@@ -164,12 +172,20 @@ pub(super) fn findings(
     let broken = rules.iter().filter_map(|rule| {
         let (before, after) = (seen_by(rule, rules, &outcome.before), seen_by(rule, rules, &outcome.stored));
         let through = Change { before: &before, after: &after, statements: &statements, reply };
-        Some(Finding::new("broken", rule.name(), rule.broken(&through)?))
+        // docward reads a node's parent after such an upsert.
+        let is_read = rule.name() == "tree";
+        let later = || {
+            let after = later::stored_later(&through).filter(|_| step.upserts() && !is_read)?;
+            let broken = rule.broken(&Change { after: &after, ..through })?;
+            Some(format!("on a later server, {broken}"))
+        };
+        Some(Finding::new("broken", rule.name(), rule.broken(&through).or_else(later)?))
     });
-    let mut found: Vec<Finding> = broken
-        .chain(uncommitted_change(outcome))
-        .chain(changed_by_retry(rules, statements.len() == 1, outcome))
-        .collect();
+    let mut found: Vec<Finding> =
+        broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, step, outcome)).collect();
+    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules, outcome, &statements)) {
+        found.push(Finding::new("repeated", "", format!("the server has executed {writes} writes")));
+    }
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
         found.push(Finding::new("slow", "", format!("it takes longer than {} s", SLOW.as_secs())));
     }
@@ -207,11 +223,11 @@ pub(super) fn findings(
     let has_effect = matches!(&statements[..], [statement] if !statement.multi)
         && outcome.before.len() < 2
         && differs(rules, &outcome.before, &outcome.stored);
-    if errors.0 != errors.1 && !allowed::fails(rules, &statements, &errors.0, &errors.1, has_effect) {
+    let both = excuses::Errors { rules, statements: &statements, before: &outcome.before, has_effect };
+    if errors.0 != errors.1 && !both.may_differ(&errors.0, &errors.1) {
         // An earlier statement of a batch may have incremented the version.
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
-        let is_expected =
-            is_conflict(rules, &errors.0) || allowed::fails_on_next(rules, outcome.before.len(), &errors.0, &errors.1);
+        let is_expected = both.may_follow(&errors.0, &errors.1);
         let is_single = statements.len() == 1;
         if harmless && is_single || !is_expected && (harmless || is_single) {
             found.push(Finding::new(
@@ -223,15 +239,27 @@ pub(super) fn findings(
         }
     }
     let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
-    // Statements with a condition are sent one at a time, before the others of an unordered batch.
-    let is_reordered = !step.ordered()
-        && statements.len() > 1
-        && rules.iter().any(|rule| matches!(rule.name(), "limits" | "schema_version"));
-    if !is_split && !is_reordered && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
+    // A statement that fails on one of many documents leaves the others unchanged in docward's own transaction.
+    let is_atomic = !errors.0.is_empty()
+        && rules.iter().any(excuses::has_transactions)
+        && statements.iter().any(|statement| statement.multi);
+    if !is_split && !is_atomic && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
         let difference = difference(rules, step, outcome, reply, direct_reply);
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// The writes that a statement may need that fails on a duplicate key.
+fn most_writes(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> i64 {
+    let reply = outcome.direct.reply.as_ref();
+    let first = |reply: &Document| reply.get_array("writeErrors").ok()?.first()?.as_document().cloned();
+    let error = reply.and_then(|reply| first(reply).or_else(|| Some(reply.clone())));
+    let keys = error.and_then(|error| error.get_document("keyPattern").cloned().ok()).unwrap_or_default();
+    let is_pinned = |key: &String| statements.iter().any(|statement| statement.pinned(key).is_some());
+    let most = if keys.keys().all(is_pinned) { MOST_WRITES } else { MOST_WRITES_OF_OTHER_KEY };
+    let has_tree = rules.iter().any(|rule| rule.name() == "tree");
+    if has_tree { most * WRITES_OF_TREE } else { most }
 }
 
 /// What is wrong with the other statements of a command of which these are rejected: the command without the rejected
@@ -260,25 +288,6 @@ fn remaining(
     findings(rules, &others, &outcome, both_sides, collection)
 }
 
-/// The reply as it would be to a command with only the `kept` statements.
-fn without_rejections(reply: &Document, kept: &[usize]) -> Document {
-    let mut reply = reply.clone();
-    for name in ["writeErrors", "upserted"] {
-        let Ok(entries) = reply.get_array_mut(name) else { continue };
-        entries.retain(|entry| !entry.as_document().is_some_and(is_rejection));
-        for entry in entries.iter_mut().filter_map(Bson::as_document_mut) {
-            // An entry of a statement that must not be executed gets an index that no direct reply has.
-            let index = entry.get_i32("index").ok().and_then(|index| usize::try_from(index).ok());
-            let position = kept.iter().position(|kept| Some(*kept) == index);
-            entry.insert("index", position.map_or(-2, |position| position as i32));
-        }
-        if entries.is_empty() {
-            reply.remove(name);
-        }
-    }
-    reply
-}
-
 /// The documents from one rule's point of view: fields that other patterns write are not protected fields of
 /// `timestamps`, and a tree's path changes with the ancestors, whatever other rules do to the document.
 fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document> {
@@ -293,20 +302,11 @@ fn seen_by(rule: &Rule, rules: &[Rule], documents: &[Document]) -> Vec<Document>
     seen
 }
 
-fn codes(errors: &[(i32, i32)]) -> Vec<i32> {
-    errors.iter().map(|(_, code)| *code).collect()
-}
-
 fn names(rules: &[Rule]) -> String {
     let mut names: Vec<&str> = rules.iter().map(|rule| rule.name()).collect();
     names.sort_unstable();
     names.dedup();
     names.join(" + ")
-}
-
-/// A lost race, as docward reports it for patterns that compare versions or write several documents.
-fn is_conflict(rules: &[Rule], errors: &[(i32, i32)]) -> bool {
-    rules.iter().any(|rule| matches!(rule.name(), "replacement")) && errors.iter().all(|(_, code)| *code == 112)
 }
 
 /// An upsert that matches a document does not insert another one, unless a bucket is full.
@@ -375,121 +375,4 @@ fn is_harmless(rules: &[Rule], step: &Step, outcome: &Outcome, both_sides: &mut 
             before = after;
             kept
         })
-}
-
-fn difference(rules: &[Rule], step: &Step, outcome: &Outcome, reply: &Document, direct: &Document) -> Option<String> {
-    let commits = (code_of(&outcome.through), code_of(&outcome.direct));
-    if commits.0 != commits.1 {
-        return Some(format!("the commit: through docward {:?}, directly {:?}", commits.0, commits.1));
-    }
-    let modifies = rules.iter().any(|rule| rule.modifies());
-    let counts = ["n", "nModified"].into_iter().filter(|name| !(modifies && *name == "nModified"));
-    for name in counts {
-        if reply.get(name) != direct.get(name) {
-            let shown = |reply: &Document| reply.get(name).map_or("nothing".to_owned(), show::value);
-            return Some(format!("{name} is {} instead of {}", shown(reply), shown(direct)));
-        }
-    }
-    let shown = |reply: &Document, name: &str| reply.get(name).map(|held| normal(rules, held)).unwrap_or_default();
-    for name in ["upserted", "value", "lastErrorObject"] {
-        if shown(reply, name) != shown(direct, name) {
-            return Some(format!(
-                "the reply's {name} {{is {} instead of {}}}",
-                shown(reply, name),
-                shown(direct, name)
-            ));
-        }
-    }
-    differs(rules, &outcome.stored, &outcome.directly_stored).then(|| {
-        let name = if step.is_find_and_modify() { "findAndModify" } else { step.name() };
-        format!(
-            "what {name} stored {{is{}\n  instead of{}}}",
-            listed(rules, &outcome.stored),
-            listed(rules, &outcome.directly_stored)
-        )
-    })
-}
-
-fn code_of(answer: &Answer) -> Option<i32> {
-    let commit = answer.commit.as_ref()?;
-    Some(commit.get_i32("code").unwrap_or(0))
-}
-
-fn listed(rules: &[Rule], documents: &[Document]) -> String {
-    let mut lines: Vec<String> =
-        documents.iter().map(|document| normal(rules, &Bson::Document(document.clone()))).collect();
-    lines.sort();
-    lines.iter().map(|line| format!("\n    {line}")).collect()
-}
-
-fn differs(rules: &[Rule], one: &[Document], other: &[Document]) -> bool {
-    listed(rules, one) != listed(rules, other)
-}
-
-/// A value as text, without fields that the patterns write, times from a clock, trailing zeros of decimals, and field
-/// order.
-fn normal(rules: &[Rule], value: &Bson) -> String {
-    let mut value = value.clone();
-    if let Bson::Document(document) = &mut value {
-        for rule in rules {
-            rule.strip(document);
-        }
-    }
-    settle(&mut value);
-    show::value(&value)
-}
-
-fn settle(value: &mut Bson) {
-    const CLOCK: std::ops::Range<i64> = 1_600_000_000_000..3_900_000_000_000;
-    match value {
-        Bson::DateTime(date) if CLOCK.contains(&date.timestamp_millis()) => *value = "NOW".into(),
-        Bson::Timestamp(_) => *value = "NOW".into(),
-        // A sum in a pipeline has fewer trailing zeros than `$inc`.
-        Bson::Decimal128(decimal) => {
-            let text = decimal.to_string();
-            let shown = if text.contains('.') && !text.contains('E') {
-                text.trim_end_matches('0').trim_end_matches('.').to_owned()
-            } else {
-                text
-            };
-            *value = format!("decimal {shown}").into();
-        }
-        Bson::ObjectId(_) => *value = "GENERATED".into(),
-        Bson::Array(items) => items.iter_mut().for_each(settle),
-        Bson::Document(document) => {
-            document.iter_mut().for_each(|(_, value)| settle(value));
-            let mut fields: Vec<(String, Bson)> = std::mem::take(document).into_iter().collect();
-            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
-            document.extend(fields);
-        }
-        _ => {}
-    }
-}
-
-/// Index and code of every error in a reply; -1 for the command's own error.
-fn errors(reply: &Document) -> Vec<(i32, i32)> {
-    let mut found = Vec::new();
-    if !support::driver::ok(reply) {
-        found.push((-1, reply.get_i32("code").unwrap_or(0)));
-    }
-    for error in reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document) {
-        found.push((error.get_i32("index").unwrap_or(-2), error.get_i32("code").unwrap_or(0)));
-    }
-    found
-}
-
-fn rejections(reply: &Document) -> Vec<Rejection> {
-    let errors = reply.get_array("writeErrors").into_iter().flatten().filter_map(Bson::as_document);
-    let read = |error: &Document| {
-        let info = error.get_document("errInfo").ok()?.get_document("docward").ok()?;
-        let text = |name: &str| info.get_str(name).unwrap_or("").to_owned();
-        Some(Rejection { index: error.get_i32("index").unwrap_or(0), pattern: text("pattern"), reason: text("reason") })
-    };
-    std::iter::once(reply).chain(errors).filter(|error| is_rejection(error)).filter_map(read).collect()
-}
-
-/// Whether it is an error of docward's own, as a reply or as an entry of `writeErrors`.
-fn is_rejection(error: &Document) -> bool {
-    let has_reason = error.get_document("errInfo").is_ok_and(|info| info.contains_key("docward"));
-    has_reason && matches!(error.get_i32("code"), Ok(121))
 }

@@ -1,5 +1,6 @@
 //! Cases that once broke a promise, each with its expected result. `FAILING` lists those that still break one.
 
+mod compositions;
 mod counting;
 mod limits;
 mod reported;
@@ -109,6 +110,7 @@ fn entries() -> Vec<Entry> {
         sequences(),
         replacements(),
         versions(),
+        compositions::entries(),
         counting::entries(),
         queues(),
         trees(),

@@ -6,27 +6,29 @@ use std::time::{Duration, Instant};
 use bson::{Bson, Document, doc};
 
 use super::dice::Dice;
-use super::lab::{Lab, PLAIN, PROTECTED, server};
+use super::lab::{Lab, server};
 use super::patterns::{Bounds, Deny};
-use super::rules::Rule;
+use super::rules::{Rule, Set};
 use super::{first_seed, show, variable};
 use support::driver::ok;
 use support::raw::Client;
 
+/// Not those of other tests, because `dropDatabase` is one of the commands.
+const DATABASES: [&str; 2] = ["defined", "defined_plain"];
 const SETS: usize = 12;
 /// Cases per set, and commands per case.
 const CASES: usize = 6;
 const COMMANDS: usize = 6;
 
 /// A `deny` rule, sometimes with another one.
-fn rules(dice: &mut Dice) -> Vec<Rule> {
+fn set(dice: &mut Dice) -> Set {
     let mut rules = vec![Rule::Deny(Deny::of_definitions(dice))];
     match dice.below(4) {
         0 => rules.push(Rule::Deny(Deny::of_definitions(dice))),
         1 => rules.push(Rule::Bounds(Bounds::random(dice))),
         _ => {}
     }
-    rules
+    Set { rules, unique: None }
 }
 
 /// The collection that `renameCollection` renames to; no rule applies to it.
@@ -45,7 +47,7 @@ fn index(dice: &mut Dice) -> Document {
 
 /// A command on the collection, which is named `c` in it.
 fn command(dice: &mut Dice) -> Document {
-    let mut command = match dice.below(16) {
+    let mut command = match dice.below(18) {
         0..4 => {
             let indexes: Vec<Document> = (0..dice.pick(&[1, 1, 2])).map(|_| index(dice)).collect();
             doc! { "createIndexes": "c", "indexes": indexes }
@@ -64,6 +66,7 @@ fn command(dice: &mut Dice) -> Document {
             let names = if dice.percent(70) { ("DB.c", "DB.r") } else { ("DB.r", "DB.c") };
             doc! { "renameCollection": names.0, "to": names.1, "dropTarget": dice.percent(50) }
         }
+        15 => doc! { "dropDatabase": 1 },
         _ => doc! { "insert": "c", "documents": [{ "a": dice.below(3) as i32 - 1 }] },
     };
     if dice.percent(30) {
@@ -73,7 +76,7 @@ fn command(dice: &mut Dice) -> Document {
 }
 
 /// The command for this collection of one side.
-fn addressed(command: &Document, database: &str, collection: &str) -> (&'static str, Document) {
+fn addressed(command: &Document, database: &'static str, collection: &str) -> (&'static str, Document) {
     let place = |value: &mut Bson| {
         let other = renamed(collection);
         *value = match value.as_str() {
@@ -85,19 +88,15 @@ fn addressed(command: &Document, database: &str, collection: &str) -> (&'static 
     };
     let mut command = command.clone();
     command.iter_mut().for_each(|(_, value)| place(value));
-    let database = match (command.contains_key("renameCollection"), database) {
-        (true, _) => "admin",
-        (false, PROTECTED) => PROTECTED,
-        (false, _) => PLAIN,
-    };
-    (database, command)
+    (if command.contains_key("renameCollection") { "admin" } else { database }, command)
 }
 
-/// Whether docward must reject the command.
-fn is_rejected(rules: &[Rule], command: &Document) -> bool {
+/// Whether docward must reject the command on this collection; `dropDatabase` concerns all of them.
+fn is_rejected(sets: &[(String, Set)], collection: &str, command: &Document) -> bool {
     let name = command.keys().next().map_or("", String::as_str);
     let operation = if name == "deleteIndexes" { "dropIndexes" } else { name };
-    rules.iter().any(|rule| match rule {
+    let is_affected = |one: &&(String, Set)| one.0 == collection || operation == "dropDatabase";
+    sets.iter().filter(is_affected).flat_map(|(_, set)| &set.rules).any(|rule| match rule {
         Rule::Deny(rule) => {
             rule.denies_command(operation, command) || operation == "renameCollection" && !rule.allows_unsupported
         }
@@ -140,20 +139,21 @@ fn result(reply: &Document) -> (bool, i32) {
 }
 
 /// What is wrong with one command.
-fn wrong(command: &Document, rules: &[Rule], collection: &str, clients: &mut [Client; 3]) -> Option<String> {
+fn wrong(command: &Document, sets: &[(String, Set)], collection: &str, clients: &mut [Client; 3]) -> Option<String> {
+    let [protected, plain] = DATABASES;
     let [through, direct, store] = clients;
-    let before = state(store, PROTECTED, collection);
-    let (database, sent) = addressed(command, PROTECTED, collection);
+    let before = state(store, protected, collection);
+    let (database, sent) = addressed(command, protected, collection);
     let reply = through.command(database, sent);
-    let after = state(store, PROTECTED, collection);
-    if is_rejected(rules, command) {
+    let after = state(store, protected, collection);
+    if is_rejected(sets, collection, command) {
         let is_own = reply.get_document("errInfo").is_ok_and(|info| info.contains_key("docward"));
         let is_right = is_own && result(&reply) == (false, 121) && before == after;
         return (!is_right).then(|| format!("must be rejected: {reply}\n  before:{before}\n  after:{after}"));
     }
-    let (database, sent) = addressed(command, PLAIN, collection);
+    let (database, sent) = addressed(command, plain, collection);
     let direct_reply = direct.command(database, sent);
-    let expected = state(store, PLAIN, collection);
+    let expected = state(store, plain, collection);
     let is_right = result(&reply) == result(&direct_reply) && after == expected;
     (!is_right)
         .then(|| format!("replies {reply}\n  directly {direct_reply}\n  stored:{after}\n  instead of:{expected}"))
@@ -162,18 +162,18 @@ fn wrong(command: &Document, rules: &[Rule], collection: &str, clients: &mut [Cl
 /// One round of cases; returns what is wrong with them.
 fn round(seed: u64) -> Vec<String> {
     let dice = &mut Dice::new(seed);
-    let lab = Lab::start((0..SETS).map(|_| rules(dice)).collect());
+    let lab = Lab::start_in(DATABASES, (0..SETS).map(|_| set(dice)).collect());
     let mut clients = [lab.address(), server().address(), server().address()].map(|address| Client::connect(&address));
     let mut found = Vec::new();
-    for (collection, rules) in &lab.sets {
+    for (collection, Set { rules, .. }) in &lab.sets {
         for _ in 0..CASES {
-            for (database, name) in [PROTECTED, PLAIN]
+            for (database, name) in DATABASES
                 .into_iter()
                 .flat_map(|database| [collection.clone(), renamed(collection)].map(|name| (database, name)))
             {
                 clients[2].command(database, doc! { "drop": &name });
             }
-            for database in [PROTECTED, PLAIN] {
+            for database in DATABASES {
                 let documents = vec![doc! { "_id": 1, "a": 1 }, doc! { "_id": 2, "a": 1, "b": 2 }];
                 clients[2].command(database, doc! { "insert": collection, "documents": documents });
             }
@@ -181,14 +181,14 @@ fn round(seed: u64) -> Vec<String> {
             for _ in 0..COMMANDS {
                 let command = command(dice);
                 sent += &format!("\n    {}", show::document(&command));
-                if let Some(wrong) = wrong(&command, rules, collection, &mut clients) {
+                if let Some(wrong) = wrong(&command, &lab.sets, collection, &mut clients) {
                     let settings: String = rules.iter().map(|rule| format!("\n    {}", rule.settings())).collect();
                     found.push(format!("seed {seed}\n  rules:{settings}\n  commands:{sent}\n  {wrong}\n"));
                     break;
                 }
             }
         }
-        for database in [PROTECTED, PLAIN] {
+        for database in DATABASES {
             clients[2].command(database, doc! { "drop": renamed(collection) });
         }
     }

@@ -3,8 +3,10 @@
 use bson::Document;
 use docward::engine::{ClientState, DryRun, DryRunOutcome, Now, OutcomeKind, dry_run, statements};
 
+use super::case::Statement;
 use super::dice::Dice;
-use super::{generate, rules};
+use super::lab::PROTECTED;
+use super::{generate, rules, show};
 
 const CASES: u64 = 4000;
 
@@ -30,19 +32,22 @@ fn the_verdict_of_explain_agrees_with_what_rules_do() {
     let mut found = std::collections::BTreeMap::<&str, Vec<String>>::new();
     for seed in 0..CASES {
         let dice = &mut Dice::new(seed);
-        let chosen = generate::rules(dice);
-        let text = rules::rule_file(&[("c".to_owned(), &chosen)]);
-        let set = rules::loaded(text.clone()).expect("generated rules load");
-        for step in generate::case(dice, &chosen).steps {
+        let set = generate::set(dice);
+        let text = rules::rule_file(PROTECTED, &[("c".to_owned(), &set.rules)]);
+        let loaded = rules::loaded(text.clone()).expect("generated rules load");
+        for step in generate::case(dice, &set).steps {
             let mut command: Document = step.to("c");
             command.insert("$db", "protected");
             let bytes = bson::serialize_to_vec(&command).unwrap();
             let command_document = docward::document::Document::parse(&bytes).unwrap();
-            let whole = dry_run(command_document, &set, now, &mut ClientState::default());
+            let whole = dry_run(command_document, &loaded, now, &mut ClientState::default());
             let each: Vec<DryRun> = statements(command_document)
-                .map(|one| dry_run(one.as_document(), &set, now, &mut ClientState::default()))
+                .map(|one| dry_run(one.as_document(), &loaded, now, &mut ClientState::default()))
                 .collect();
-            for run in each.iter().chain([&whole]) {
+            // The server rejects an upsert with `$expr`, so what rules would add to its insert is not sent.
+            let fails = |one: &Statement| one.upsert && show::document(&one.filter).contains("$expr");
+            let is_open = step.statements().iter().any(fails);
+            for run in each.iter().chain([&whole]).filter(|_| !is_open) {
                 if let Some(what) = contradiction(run) {
                     let case = format!("seed {seed}: {command}\n{text}\n{:?}", kinds(run));
                     found.entry(what).or_default().push(case);

@@ -8,7 +8,9 @@ use bson::{Binary, Bson, Document, doc};
 
 use super::case::{End, Session, Step};
 use super::follow::into;
-use super::rules::{Rule, rule_file};
+use super::race;
+use super::reply;
+use super::rules::{Rule, Set, rule_file};
 use support::driver::ok;
 use support::mongod::{Kind, Mongod};
 use support::process::TIMEOUT;
@@ -33,7 +35,8 @@ pub(super) fn server() -> &'static Mongod {
 /// A docward with these rules; each set has its own collection.
 pub(super) struct Lab {
     docward: Docward,
-    pub(super) sets: Vec<(String, Vec<Rule>)>,
+    databases: [&'static str; 2],
+    pub(super) sets: Vec<(String, Set)>,
 }
 
 /// Two connections, one for each side.
@@ -77,6 +80,10 @@ pub(super) struct Outcome {
     /// What they read before the transaction, if that has not been committed.
     pub(super) uncommitted: Option<Vec<Document>>,
     pub(super) again: Option<Again>,
+    /// Whether another client has inserted the step's document meanwhile.
+    pub(super) is_raced: bool,
+    /// The writes that the server has executed for docward, if one statement fails directly on a duplicate key.
+    pub(super) writes: Option<i64>,
 }
 
 /// The result of a retryable write that is sent a second time.
@@ -89,26 +96,31 @@ pub(super) struct Again {
 }
 
 impl Lab {
-    pub(super) fn start(sets: Vec<Vec<Rule>>) -> Lab {
+    pub(super) fn start(sets: Vec<Set>) -> Lab {
+        Lab::start_in([PROTECTED, PLAIN], sets)
+    }
+
+    /// The same with collections in other databases, which a test may drop.
+    pub(super) fn start_in(databases: [&'static str; 2], sets: Vec<Set>) -> Lab {
         static STARTED: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
         let round = STARTED.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let named = sets.into_iter().enumerate().map(|(index, rules)| (format!("c{round}x{index}"), rules));
-        let sets: Vec<(String, Vec<Rule>)> = named.collect();
-        let borrowed: Vec<(String, &[Rule])> = sets.iter().map(|(name, rules)| (name.clone(), &rules[..])).collect();
+        let named = sets.into_iter().enumerate().map(|(index, set)| (format!("c{round}x{index}"), set));
+        let sets: Vec<(String, Set)> = named.collect();
+        let borrowed: Vec<(String, &[Rule])> = sets.iter().map(|(name, set)| (name.clone(), &set.rules[..])).collect();
         // A collection that has just been created cannot be used in a transaction at once.
         let mut client = Client::connect(&server().address());
-        client.command(PROTECTED, doc! { "create": "counters" });
-        for (collection, rules) in &sets {
-            for database in [PROTECTED, PLAIN] {
+        client.command(databases[0], doc! { "create": "counters" });
+        for (collection, set) in &sets {
+            for database in databases {
                 client.command(database, doc! { "create": collection });
-                for field in rules.iter().filter_map(|rule| rule.unique()) {
+                for field in set.unique_fields() {
                     let reply = client.command(database, unique_index(collection, field));
                     assert!(ok(&reply), "{reply}");
                 }
             }
         }
-        let docward = Docward::before(&server().uri()).rules(&rule_file(&borrowed));
-        Lab { docward: docward.environment("RUST_LOG", "error").start(), sets }
+        let docward = Docward::before(&server().uri()).rules(&rule_file(databases[0], &borrowed));
+        Lab { docward: docward.environment("RUST_LOG", "error").start(), databases, sets }
     }
 
     pub(super) fn address(&self) -> String {
@@ -132,10 +144,10 @@ impl Drop for Lab {
         self.docward.kill();
         let mut client = Client::connect(&server().address());
         for (collection, _) in &self.sets {
-            for database in [PROTECTED, PLAIN] {
+            for database in self.databases {
                 client.command(database, doc! { "drop": collection });
             }
-            client.command(PROTECTED, doc! { "drop": into(collection) });
+            client.command(self.databases[0], doc! { "drop": into(collection) });
         }
     }
 }
@@ -276,7 +288,17 @@ impl BothSides {
         if !self.through.in_transaction {
             self.begun = before.to_vec();
         }
-        let mut through = self.through.send(collection, step);
+        let fails =
+            direct.reply.as_ref().is_some_and(|reply| reply::errors(reply).iter().any(|(_, code)| *code == 11000));
+        let is_counted = fails && step.statements().len() == 1 && step.race.is_none();
+        let earlier = is_counted.then(|| self.writes(collection));
+        let (is_raced, mut through) = match &step.race {
+            Some(race) => {
+                race::insert_during(&mut self.store, collection, race, || self.through.send(collection, step))
+            }
+            None => (false, self.through.send(collection, step)),
+        };
+        let writes = earlier.map(|earlier| self.writes(collection) - earlier);
         let mut stored = None;
         match step.session {
             Session::Transaction(End::Commit) => through.commit = self.through.commit(),
@@ -295,7 +317,26 @@ impl BothSides {
         let again = (step.session == Session::Resent).then(|| self.again(collection, step));
         let visible = again.as_ref().map_or(visible, |again| again.stored.clone());
         let before = before.to_vec();
-        Outcome { before, direct, directly_stored, through, stored, visible, uncommitted, again }
+        Outcome { before, direct, directly_stored, through, stored, visible, uncommitted, again, is_raced, writes }
+    }
+
+    /// The writes that the server has executed so far on docward's side.
+    fn writes(&mut self, collection: &str) -> i64 {
+        let latency = doc! { "$collStats": { "latencyStats": {} } };
+        let reply =
+            self.store.command(PROTECTED, doc! { "aggregate": collection, "pipeline": [latency], "cursor": {} });
+        let statistics = documents(&reply).pop().and_then(|one| one.get_document("latencyStats").cloned().ok());
+        statistics
+            .and_then(|one| one.get_document("writes").ok()?.get_i64("ops").ok())
+            .unwrap_or_else(|| panic!("{reply}"))
+    }
+
+    /// The outcome of a raced step if the other client's document was there before: the direct statement finds it too.
+    pub(super) fn after_race(&mut self, collection: &str, step: &Step, outcome: &Outcome) -> Outcome {
+        let before: Vec<Document> =
+            outcome.before.iter().chain(step.race.iter().map(|race| &race.document)).cloned().collect();
+        let (direct, directly_stored) = self.directly(collection, &before, step);
+        Outcome { before, direct, directly_stored, ..outcome.clone() }
     }
 
     fn again(&mut self, collection: &str, step: &Step) -> Again {

@@ -12,14 +12,20 @@
 mod allowed;
 mod case;
 mod check;
+mod compare;
 mod corpus;
 mod definitions;
 mod dice;
+mod excuses;
 mod explained;
 mod follow;
 mod generate;
 mod lab;
+mod later;
+mod originals;
 mod patterns;
+mod race;
+mod reply;
 mod rules;
 mod show;
 mod shrink;
@@ -70,6 +76,8 @@ impl Run<'_> {
             let outcome = self.both_sides.run(self.collection, &stored, &step);
             let mut found = if is_aborted {
                 check::findings_after_abort(&outcome)
+            } else if outcome.is_raced {
+                check::findings_after_race(&case.rules, &step, &outcome, self.both_sides, self.collection)
             } else {
                 check::findings(&case.rules, &step, &outcome, self.both_sides, self.collection)
             };
@@ -85,8 +93,17 @@ impl Run<'_> {
     }
 }
 
-/// The cases of each kind of finding, with their seeds.
-type Found = BTreeMap<String, Vec<(u64, Case, Finding)>>;
+/// The cases of each kind of finding.
+type Found = BTreeMap<String, Vec<Example>>;
+
+/// A case that shows a finding.
+struct Example {
+    seed: u64,
+    case: Case,
+    finding: Finding,
+    /// How many cases ran until then.
+    cases: usize,
+}
 
 /// The findings of a run, by key; the first cases of each.
 #[derive(Default)]
@@ -103,8 +120,9 @@ impl Book {
             self.open.fetch_add(1, Ordering::Relaxed);
             return;
         }
+        let (case, cases) = (case.clone(), self.cases.load(Ordering::Relaxed));
         let mut found = self.found.lock().unwrap();
-        found.entry(finding.key()).or_default().push((seed, case.clone(), finding));
+        found.entry(finding.key()).or_default().push(Example { seed, case, finding, cases });
     }
 }
 
@@ -120,9 +138,9 @@ fn first_seed() -> u64 {
 }
 
 /// The sets of rules of a round.
-fn sets(seed: u64) -> Vec<Vec<rules::Rule>> {
+fn sets(seed: u64) -> Vec<rules::Set> {
     let mut dice = Dice::new(seed);
-    (0..SETS).map(|_| generate::rules(&mut dice)).collect()
+    (0..SETS).map(|_| generate::set(&mut dice)).collect()
 }
 
 fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
@@ -132,9 +150,9 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
             let lab = &lab;
             scope.spawn(move || {
                 let mut both_sides = lab.both_sides();
-                for (index, (collection, rules)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
+                for (index, (collection, set)) in lab.sets.iter().enumerate().skip(worker).step_by(WORKERS) {
                     let mut slow = 0;
-                    let is_kept = rules.iter().any(|rule| rule.name() == "history");
+                    let is_kept = set.rules.iter().any(|rule| rule.name() == "history");
                     let history = is_kept.then(|| Follower::start(collection));
                     let mut last = None;
                     for number in 0..CASES {
@@ -144,7 +162,7 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                             break;
                         }
                         let seed = seed * 1_000_000 + (index * CASES + number) as u64;
-                        let case = generate::case(&mut Dice::new(seed), rules);
+                        let case = generate::case(&mut Dice::new(seed), set);
                         let mut run = Run { both_sides: &mut both_sides, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
                         let found = run.case(&case);
@@ -171,10 +189,11 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
 fn report(found: &Found) -> String {
     let (mut report, mut known) = (String::new(), BTreeSet::new());
     let end = Instant::now() + SHRINKING;
-    for (key, cases) in found {
-        report += &format!("\n## {key} ({} times)\n", cases.len());
-        let few = cases.iter().step_by(cases.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
-        for (seed, case, finding) in few {
+    for (key, examples) in found {
+        let first = examples.iter().map(|example| example.cases).min().unwrap_or(0);
+        report += &format!("\n## {key} ({} times, first after {first} cases)\n", examples.len());
+        let few = examples.iter().step_by(examples.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
+        for Example { seed, case, finding, .. } in few {
             let (smaller, finding) = shrink::smaller(case, finding);
             if known.insert(shrink::signature(&smaller, &finding)) {
                 report += &format!("\n  seed {seed}\n  {}\n{smaller}", finding.what);

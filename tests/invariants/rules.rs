@@ -8,6 +8,7 @@ use bson::Document;
 
 use super::case::Statement;
 use super::dice::Dice;
+use super::lab::PROTECTED;
 use super::patterns::{
     Bounds, Bucket, Copies, Defaults, Deny, History, Limits, Queue, Replacement, SchemaVersion, Sequence, Throttle,
     Timestamps, Together, Tree,
@@ -53,6 +54,11 @@ pub(super) trait Promise {
         self.broken(direct).is_none()
     }
 
+    /// Whether docward may send the statement in another form because of the rule, or with a condition.
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.upsert || self.fields().iter().any(|field| statement.touches(field))
+    }
+
     /// Removes the fields that the pattern itself writes, so that both sides can be compared.
     fn strip(&self, _document: &mut Document) {}
 
@@ -78,8 +84,8 @@ pub(super) trait Promise {
     }
 
     /// The collection that the rule names.
-    fn namespace(&self, collection: &str) -> String {
-        format!("protected.{collection}")
+    fn collection(&self, collection: &str) -> String {
+        collection.to_owned()
     }
 }
 
@@ -171,13 +177,28 @@ fn chosen_pattern() -> Option<&'static str> {
     CHOSEN.get_or_init(|| std::env::var("DOCWARD_INVARIANTS_PATTERN").ok()).as_deref()
 }
 
-/// A rule file in which each set of rules has its own collection.
-pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
+/// What applies to one collection.
+#[derive(Clone, Debug)]
+pub(super) struct Set {
+    pub(super) rules: Vec<Rule>,
+    /// A field with a unique index that has nothing to do with the rules.
+    pub(super) unique: Option<&'static str>,
+}
+
+impl Set {
+    /// The fields with unique indexes.
+    pub(super) fn unique_fields(&self) -> impl Iterator<Item = &str> {
+        self.rules.iter().filter_map(|rule| rule.unique()).chain(self.unique)
+    }
+}
+
+/// A rule file in which each set of rules has its own collection of this database.
+pub(super) fn rule_file(database: &str, sets: &[(String, &[Rule])]) -> String {
     let mut yaml = "version: 1\nrules:\n".to_owned();
     for (collection, rules) in sets {
         for (index, rule) in rules.iter().enumerate() {
             let settings = rule.settings().replace("COLLECTION", collection);
-            let namespace = rule.namespace(collection);
+            let namespace = format!("{database}.{}", rule.collection(collection));
             yaml += &format!("  - {{ name: {collection}-{index}, namespace: {namespace}, {settings} }}\n");
         }
     }
@@ -186,7 +207,7 @@ pub(super) fn rule_file(sets: &[(String, &[Rule])]) -> String {
 
 /// Whether docward loads the rules for one collection without warning of a conflict.
 pub(super) fn load(rules: &[Rule]) -> bool {
-    let loaded = loaded(rule_file(&[("c".to_owned(), rules)]));
+    let loaded = loaded(rule_file(PROTECTED, &[("c".to_owned(), rules)]));
     loaded.is_some_and(|rules| docward::engine::incompatible_rules(&rules).is_empty())
 }
 

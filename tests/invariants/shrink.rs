@@ -7,7 +7,8 @@ use bson::{Bson, Document};
 use super::case::{Case, Session};
 use super::check::Finding;
 use super::lab::{BothSides, Lab};
-use super::rules::Rule;
+use super::race::Race;
+use super::rules::{Rule, Set};
 use super::{Run, show};
 
 /// The time after which shrinking stops; a case that takes seconds is tried only a few times.
@@ -18,7 +19,7 @@ pub(super) fn smaller(case: &Case, finding: &Finding) -> (Case, Finding) {
     let began = Instant::now();
     let (rules, lab) = fewest_rules(case, finding);
     let mut best = Case { rules, ..case.clone() };
-    let collection = lab.sets.iter().find(|(_, rules)| rules.len() == best.rules.len()).unwrap().0.clone();
+    let collection = lab.sets[0].0.clone();
     let mut both_sides = lab.both_sides();
     let mut found = finding.clone();
     let mut progress = true;
@@ -52,7 +53,7 @@ fn fewest_rules(case: &Case, finding: &Finding) -> (Vec<Rule>, Lab) {
         .collect();
     subsets.sort_by_key(Vec::len);
     for rules in subsets {
-        let lab = Lab::start(vec![rules.clone()]);
+        let lab = Lab::start(vec![Set { rules: rules.clone(), unique: case.unique }]);
         let (mut both_sides, smaller) = (lab.both_sides(), Case { rules: rules.clone(), ..case.clone() });
         if rules.len() == count || shows(&mut both_sides, &lab.sets[0].0, &smaller, finding).is_some() {
             return (rules, lab);
@@ -100,6 +101,16 @@ fn candidates(case: &Case) -> Vec<Case> {
         let mut smaller = case.clone();
         smaller.steps[index].session = Session::None;
         found.push(smaller);
+    }
+    for (index, race) in case.steps.iter().enumerate().filter_map(|(index, step)| Some((index, step.race.as_ref()?))) {
+        let mut smaller = case.clone();
+        smaller.steps[index].race = None;
+        found.push(smaller);
+        for document in simpler_documents(&race.document).into_iter().filter(|simpler| simpler.contains_key("_id")) {
+            let mut smaller = case.clone();
+            smaller.steps[index].race = Some(Race { document, ..race.clone() });
+            found.push(smaller);
+        }
     }
     for (index, document) in case.stored.iter().enumerate() {
         // Without an _id each side would generate a different one.

@@ -89,6 +89,17 @@ pub(super) fn odd_number(dice: &mut Dice) -> Bson {
     }
 }
 
+/// A value that is equal for the server: a number of another type, or the same value.
+pub(super) fn equal(dice: &mut Dice, value: &Bson) -> Bson {
+    match value {
+        Bson::Int32(n) => {
+            dice.pick(&[Bson::Int64(i64::from(*n)), Bson::Double(f64::from(*n)), decimal(&n.to_string())])
+        }
+        Bson::Int64(n) => decimal(&n.to_string()),
+        value => value.clone(),
+    }
+}
+
 fn number(dice: &mut Dice) -> Bson {
     if dice.percent(80) { small_number(dice) } else { odd_number(dice) }
 }

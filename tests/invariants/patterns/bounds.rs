@@ -91,7 +91,14 @@ impl Promise for Bounds {
     }
 
     fn harmless(&self, direct: &Change<'_>) -> bool {
-        self.broken(direct).is_none() && !direct.statements.iter().any(|statement| self.refuses(statement))
+        // A number out of range is not incremented, even if the sum is rounded to the same number.
+        let increments = |statement: &Statement| {
+            statement.writes().iter().any(|(operator, path, _)| operator == "$inc" && path == self.field)
+        };
+        let is_outside =
+            |document: &Document| reachable(document, self.field).iter().any(|value| !self.contains(value));
+        let rounds = direct.statements.iter().any(increments) && direct.before.iter().any(is_outside);
+        self.broken(direct).is_none() && !rounds && !direct.statements.iter().any(|statement| self.refuses(statement))
     }
 }
 

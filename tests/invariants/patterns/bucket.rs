@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Kind;
+use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, small_number};
@@ -75,6 +75,10 @@ impl Promise for Bucket {
         let many = vec![1; dice.below(self.limit + 2)];
         let push = dice.pick(&[Bson::Int32(1), doc! { "$each": many }.into()]);
         Some((doc! { "sku": dice.pick(&["x", "y"]) }, doc! { "$push": { ARRAY: push } }))
+    }
+
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.upsert || [ARRAY, COUNT, OPENED].iter().any(|field| statement.touches(field))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -1,5 +1,5 @@
 //! `copies`: every reference has the fields that are copied with it, in one document or in each element of an array.
-//! There are no originals here, so no worker writes while a case runs.
+//! There are no originals here, so no worker writes while a case runs; `super::super::originals` has them.
 
 use bson::{Bson, Document, doc};
 
@@ -64,8 +64,8 @@ impl Promise for Copies {
         "copies"
     }
 
-    fn namespace(&self, collection: &str) -> String {
-        format!("protected.{collection}_originals")
+    fn collection(&self, collection: &str) -> String {
+        format!("{collection}_originals")
     }
 
     fn settings(&self) -> String {

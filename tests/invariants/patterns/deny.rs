@@ -39,6 +39,8 @@ impl Deny {
     pub(in super::super) fn of_definitions(dice: &mut Dice) -> Deny {
         const ALL: [&str; 6] = ["create", "collMod", "createIndexes", "drop", "dropIndexes", "renameCollection"];
         let mut operations: Vec<&'static str> = ALL.into_iter().filter(|_| dice.percent(40)).collect();
+        // A rule denies it for the whole database.
+        operations.extend(dice.percent(5).then_some("dropDatabase"));
         if operations.is_empty() {
             operations.push("drop");
         }

@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Statement;
+use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{put, reachable, small_number};
@@ -13,6 +13,9 @@ pub(in super::super) struct Limits {
     pub(in super::super) most: usize,
     pub(in super::super) document: Option<usize>,
 }
+
+/// The `_id` that the document still gets, and the field that fills it up.
+const OWN_LENGTH: usize = 9 + 11;
 
 /// docward may count this many bytes more than a statement adds, beside `timestamps`.
 const SLACK: usize = 1000;
@@ -78,6 +81,11 @@ impl Promise for Limits {
             let Some(name) = document.keys().filter(|name| *name != "_id").last().cloned() else { break };
             document.remove(&name);
         }
+        // Often there is room for a few bytes only.
+        let room = self.document.and_then(|most| most.checked_sub(length(document) + OWN_LENGTH + dice.below(24)));
+        if let Some(room) = room.filter(|_| dice.percent(30) && !document.contains_key("note")) {
+            document.insert("note", "x".repeat(room));
+        }
     }
 
     fn idiom(&self, dice: &mut Dice) -> Option<(Document, Document)> {
@@ -106,6 +114,10 @@ impl Promise for Limits {
             filter.insert(format!("{array}.{position}"), doc! { "$exists": false });
         }
         Some((filter, change))
+    }
+
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Update && (self.document.is_some() || statement.upsert || statement.touches(self.array))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -166,6 +166,11 @@ impl Promise for Queue {
         })
     }
 
+    /// Every job may be another worker's.
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind != Kind::Insert
+    }
+
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         Self::touched_without_attempt(change).or_else(|| {
             let is_single = change.statements.len() == 1;

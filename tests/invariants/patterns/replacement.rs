@@ -4,7 +4,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::{Statement, first};
+use super::super::case::{Kind, Statement, first};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise, can_load};
 use super::super::values::{as_number, at, put, take};
@@ -185,6 +185,10 @@ impl Promise for Replacement {
         ))
     }
 
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Update && (statement.replacement().is_some() || self.version.is_some())
+    }
+
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         let changed = change.changed().filter_map(|(before, after)| Some((before?, after)));
         let [statement] = change.statements else {
@@ -233,6 +237,9 @@ impl Promise for Replacement {
     }
 
     fn splits(&self, documents: &[Document]) -> bool {
+        if documents.len() < 2 {
+            return false;
+        }
         let is_other = |document: &Document| {
             let around = self.version.and_then(|version| document.get(first(version)));
             let version = self.version_of(document);

@@ -3,7 +3,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Statement;
+use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::{as_number, put, reachable, related};
@@ -83,6 +83,11 @@ impl Promise for SchemaVersion {
             3 => (doc! { self.field: version }, doc! { "$set": { "note": "x" } }),
             _ => (id(), doc! { "$set": { "note": "x" } }),
         })
+    }
+
+    /// A statement that does not set the version is older than others.
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Update
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

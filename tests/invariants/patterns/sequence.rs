@@ -93,6 +93,10 @@ impl Promise for Sequence {
         }
     }
 
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Insert || statement.touches(self.field) || statement.upsert
+    }
+
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         let inserts = change.statements.iter().all(|statement| statement.kind == Kind::Insert);
         if change.statements.len() > 1 && !inserts {

@@ -278,6 +278,15 @@ impl Promise for Timestamps {
         Some((doc! { "_id": 1 + dice.below(3) as i32 }, doc! { "$set": set }))
     }
 
+    fn alters(&self, statement: &Statement) -> bool {
+        let is_protected = |field: &String| statement.touches(field);
+        statement.kind == Kind::Update
+            && (self.fields.is_none()
+                || statement.upsert
+                || Promise::fields(self).iter().any(is_protected)
+                || statement.touches(STORE))
+    }
+
     fn broken(&self, change: &Change<'_>) -> Option<String> {
         let is_clear = |statement: &Statement| !Self::times_of(statement).is_empty() && !Self::forgets(statement);
         if change.statements.len() > 1 && !change.statements.iter().all(is_clear) {

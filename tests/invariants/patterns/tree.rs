@@ -2,7 +2,7 @@
 
 use bson::{Bson, Document, doc};
 
-use super::super::case::Statement;
+use super::super::case::{Kind, Statement};
 use super::super::dice::Dice;
 use super::super::rules::{Change, Promise};
 use super::super::values::as_number;
@@ -117,6 +117,12 @@ impl Promise for Tree {
             doc! { "note": 1 },
         ]);
         Some((doc! { "_id": id }, update))
+    }
+
+    fn alters(&self, statement: &Statement) -> bool {
+        statement.kind == Kind::Delete
+            || statement.upsert
+            || [PARENT, PATH].iter().any(|field| statement.touches(field))
     }
 
     fn broken(&self, change: &Change<'_>) -> Option<String> {

@@ -1,0 +1,185 @@
+//! Documented differences between docward's errors and the direct ones, each for exactly the statements that it is about.
+
+use bson::Document;
+
+use super::case::{Statement, Step};
+use super::patterns::Policy;
+use super::rules::Rule;
+use super::values::{as_number, at};
+
+/// Texts of server errors about invalid statements, or statements that the document does not allow.
+const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
+const DUPLICATE_KEY: i32 = 11000;
+const WRITE_CONFLICT: i32 = 112;
+
+/// Whether docward executes statements in transactions of its own.
+pub(super) fn has_transactions(rule: &Rule) -> bool {
+    matches!(rule.name(), "tree" | "timestamps") || matches!(rule, Rule::Copies(rule) if rule.on_delete == "reject")
+}
+
+/// Whether the reply to a retry may be an error, of which these are the codes and the reasons. docward does not know
+/// the reply of its own transaction that was committed, if that depends on the documents. A number for a retry cannot
+/// be reserved if the first command has used the last one.
+pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &[String]) -> bool {
+    const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
+    let depends = step.is_find_and_modify() || step.upserts();
+    let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
+    let is_numbered = rules.iter().any(|rule| rule.counter());
+    is_lost || is_numbered && reasons.iter().any(|reason| reason.contains("is at its end"))
+}
+
+/// Whether a retry may report more documents as modified than the statement itself has modified: of a transaction of its
+/// own docward knows only that it was committed.
+pub(super) fn forgets_modified(rules: &[Rule], step: &Step, first: &Document, again: &Document) -> bool {
+    let number = |reply: &Document, name| reply.get(name).and_then(as_number).unwrap_or(0.0);
+    let modified = number(first, "nModified")..=number(first, "n");
+    step.name() == "update" && rules.iter().any(has_transactions) && modified.contains(&number(again, "nModified"))
+}
+
+/// A statement has several errors, and docward's form of it has another of them first: the pattern, and the codes
+/// through docward and directly.
+const OTHER_FIRST: &[(&str, (i32, i32))] = &[
+    // Its own `$setOnInsert` or `$set` of a field, and the client's invalid write of an element in it.
+    ("bucket", (40, 2)),
+    ("bucket", (40, 224)),
+    ("queue", (40, 2)),
+    ("queue", (40, 54)),
+    ("queue", (40, 224)),
+    // docward's find reads the filter before the server reads the upsert.
+    ("tree", (2, 224)),
+    // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
+    ("limits", (WRITE_CONFLICT, 66)),
+    ("replacement", (WRITE_CONFLICT, 66)),
+    ("replacement", (WRITE_CONFLICT, 2)),
+    // A pipeline that sets `_id` to an equal number of another type: docward's first update has no upsert.
+    ("limits", (66, DUPLICATE_KEY)),
+    // An upsert with `$expr` is sent without `upsert` first, and the change fails on the stored document.
+    ("limits", (14, 224)),
+];
+
+/// What the errors of a command may depend on.
+pub(super) struct Errors<'a> {
+    pub(super) rules: &'a [Rule],
+    pub(super) statements: &'a [Statement],
+    pub(super) before: &'a [Document],
+    /// Whether a single statement changed the only stored document through docward, or inserted one.
+    pub(super) has_effect: bool,
+}
+
+/// One statement's code through docward and directly.
+#[derive(Clone, Copy)]
+struct Codes {
+    through: Option<i32>,
+    direct: Option<i32>,
+}
+
+impl Errors<'_> {
+    /// Whether errors through docward may differ from the direct ones; each error is an index and a code.
+    pub(super) fn may_differ(&self, through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
+        self.all(through, direct, |rule, statement, codes| self.explains(rule, statement, codes))
+    }
+
+    /// The same for a lost race, as docward reports it for patterns that compare versions, and for errors that the
+    /// statement has on another document.
+    pub(super) fn may_follow(&self, through: &[(i32, i32)], direct: &[(i32, i32)]) -> bool {
+        let is_lost = |rule: &Rule, statement: &Statement| rule.name() == "replacement" && rule.alters(statement);
+        self.all(through, direct, |rule, statement, codes| {
+            codes.through == Some(WRITE_CONFLICT) && is_lost(rule, statement)
+                || self.fails_on_next(rule, statement, codes)
+        })
+    }
+
+    /// Whether one of the rules excuses each difference.
+    fn all(
+        &self,
+        through: &[(i32, i32)],
+        direct: &[(i32, i32)],
+        excuses: impl Fn(&Rule, &Statement, Codes) -> bool,
+    ) -> bool {
+        let code =
+            |errors: &[(i32, i32)], place: i32| errors.iter().find(|(at, _)| *at == place).map(|(_, code)| *code);
+        through.iter().chain(direct).all(|(place, _)| {
+            let codes = Codes { through: code(through, *place), direct: code(direct, *place) };
+            // An error of the whole command has the index -1.
+            let statement = self.statements.get(usize::try_from(*place).unwrap_or(0));
+            codes.through == codes.direct
+                || statement.is_some_and(|statement| self.rules.iter().any(|rule| excuses(rule, statement, codes)))
+        })
+    }
+
+    fn explains(&self, rule: &Rule, statement: &Statement, codes: Codes) -> bool {
+        if !rule.alters(statement) {
+            return false;
+        }
+        let writes = |field: &str| statement.names(field);
+        match (rule, codes.through, codes.direct) {
+            // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
+            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) => {
+                let is_versioned =
+                    |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
+                rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)
+            }
+            (_, None, Some(direct)) => self.does_not_fail(rule, statement, direct),
+            // Limits of `timestamps`: a pipeline has another error than the operator.
+            (Rule::Timestamps(_), Some(241), Some(_)) => statement.replacement().is_none(),
+            // A replacing upsert inserts the number of its filter, which another document may have: the unique index
+            // rejects it. Open: docward gives a document of a batch the number that a later one brings.
+            (Rule::Sequence(rule), Some(DUPLICATE_KEY), None) => {
+                let replaces = statement.replacement().is_some() && statement.queries(rule.field);
+                rule.optimistic && (replaces || self.brings_in_batch(rule.field))
+            }
+            // Limits: stored attempts that are not numbers, which the server cannot increment.
+            (Rule::Queue(_), Some(14), None) => {
+                self.before.iter().any(|job| job.get("try").is_some_and(|attempts| as_number(attempts).is_none()))
+            }
+            // docward picks another bucket than the direct statement, which picks one without an array.
+            (Rule::Bucket(_), Some(2), None) => writes("messages"),
+            // Documented for `merge`: a document whose `_id` equals the stored number but has another type.
+            (Rule::Replacement(rule), Some(66), None) => {
+                rule.policy == Policy::Merge
+                    && statement.replacement().is_some_and(|document| document.contains_key("_id"))
+            }
+            // It changes the `_id`, and the document it would insert exists already: a push goes to a stored bucket first.
+            (Rule::Bucket(_), Some(66), Some(DUPLICATE_KEY)) => statement.upsert && writes("messages"),
+            (_, Some(through), Some(direct)) => OTHER_FIRST.contains(&(rule.name(), (through, direct))),
+            _ => false,
+        }
+    }
+
+    /// Whether a statement that fails directly may succeed because of the rule.
+    fn does_not_fail(&self, rule: &Rule, statement: &Statement, direct: i32) -> bool {
+        // docward removes the operator that writes the number, or the upsert becomes an update.
+        if matches!(rule, Rule::Sequence(rule) if rule.provided != "keep") {
+            return ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY;
+        }
+        // A condition that docward adds does not match, or the write is late, so the statement does not fail on the
+        // document; a late write of one field leaves the others; a push goes to another bucket, and a claim sets its own
+        // time.
+        let may_have_effect = match rule {
+            Rule::Bounds(_) | Rule::Replacement(_) | Rule::Limits(_) | Rule::SchemaVersion(_) => false,
+            Rule::Timestamps(rule) => !rule.per_document,
+            Rule::Bucket(_) => statement.names("messages"),
+            Rule::Queue(_) => statement.touches("locked"),
+            _ => return false,
+        };
+        let fails = ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY && !statement.upsert;
+        fails && (may_have_effect || !self.has_effect)
+    }
+
+    /// The document that the direct statement changes does not meet a condition that docward adds, so the server fails on
+    /// the next one. Limits of `bounds`: a number in an array meets the condition too.
+    fn fails_on_next(&self, rule: &Rule, statement: &Statement, codes: Codes) -> bool {
+        let Codes { through: Some(through), direct: None } = codes else { return false };
+        let has_condition = matches!(rule.name(), "bounds" | "queue" | "bucket" | "limits" | "schema_version");
+        rule.alters(statement)
+            && (rule.name() == "bounds" && [14, 28].contains(&through)
+                || has_condition && self.before.len() > 1 && ARGUMENTS.contains(&through))
+    }
+
+    /// Whether a statement of a batch inserts a document with a value in the field.
+    fn brings_in_batch(&self, field: &str) -> bool {
+        let inserted =
+            |statement: &Statement| statement.inserted.as_ref().and_then(|document| at(document, field)).is_some();
+        self.statements.len() > 1 && self.statements.iter().any(inserted)
+    }
+}

@@ -1,0 +1,142 @@
+//! Replacements, pipelines, and operators of every kind.
+
+use bson::{Bson, Document, doc};
+
+use super::super::values::{any, id, related, small_number};
+use super::Generator;
+
+impl Generator<'_> {
+    /// A filter, and the change of the documents that it matches.
+    pub(super) fn change(&mut self, upsert: bool) -> (Document, Bson) {
+        let rule = self.dice.pick(&self.rules.iter().collect::<Vec<_>>());
+        let idiom = if self.dice.percent(25) { rule.idiom(self.dice) } else { None };
+        match idiom {
+            Some((filter, update)) => (filter, update.into()),
+            None => {
+                let modification = self.modification(upsert);
+                (self.filter(upsert), modification)
+            }
+        }
+    }
+
+    fn modification(&mut self, upsert: bool) -> Bson {
+        match self.dice.below(10) {
+            0 | 1 => {
+                let mut document = self.written_document();
+                if self.dice.percent(15) {
+                    document.insert("_id", id(self.dice));
+                }
+                document.into()
+            }
+            2 => self.pipeline(),
+            _ => self.operators(upsert).into(),
+        }
+    }
+
+    /// Stages that set constants, as ORMs send them, and some that compute.
+    fn pipeline(&mut self) -> Bson {
+        let mut stages = Vec::new();
+        for _ in 0..=self.dice.below(2) {
+            let path = self.path();
+            let value = self.value(&path);
+            let stage = match self.dice.below(8) {
+                0 => doc! { "$unset": path },
+                1 => doc! { "$addFields": { path: { "$literal": value } } },
+                2 => doc! { "$set": { path.clone(): { "$add": [format!("${path}"), 1] } } },
+                3 => {
+                    let mut document = self.written_document();
+                    document.remove("_id");
+                    doc! { "$replaceWith": { "$literal": document } }
+                }
+                4 => doc! { "$set": { path: value } },
+                _ => {
+                    let other = self.path();
+                    let more = self.value(&other);
+                    doc! { "$set": { path: { "$literal": value }, other: { "$literal": more } } }
+                }
+            };
+            stages.push(stage);
+        }
+        stages.into()
+    }
+
+    fn operators(&mut self, upsert: bool) -> Document {
+        let mut update = doc! {};
+        let mut used: Vec<String> = Vec::new();
+        let together = self.rules.iter().find(|rule| rule.name() == "together").map(|rule| rule.fields());
+        let wanted = match together {
+            Some(fields) if self.dice.percent(60) => fields,
+            _ => (0..self.dice.pick(&[1, 1, 2, 3])).map(|_| self.target()).collect(),
+        };
+        for path in wanted {
+            let clashes = used.iter().any(|other| related(other, &path));
+            if clashes && !self.dice.percent(5) {
+                continue;
+            }
+            let (operator, value) = self.operation(&path, upsert);
+            if !update.contains_key(operator) {
+                update.insert(operator, doc! {});
+            }
+            update.get_document_mut(operator).unwrap().insert(path.clone(), value);
+            used.push(path);
+        }
+        if update.is_empty() {
+            doc! { "$set": { "note": 1 } }
+        } else {
+            update
+        }
+    }
+
+    fn operation(&mut self, path: &str, upsert: bool) -> (&'static str, Bson) {
+        let number = if self.dice.percent(80) { small_number(self.dice) } else { any(self.dice, 0) };
+        let value = self.value(path);
+        let is_list = path == "messages" || self.dice.percent(4);
+        if is_list {
+            return self.list_operation(value);
+        }
+        match self.dice.below(if upsert { 30 } else { 27 }) {
+            0..8 => ("$set", value),
+            8..10 => ("$unset", "".into()),
+            10..16 => ("$inc", number),
+            16 => ("$mul", number),
+            17 => ("$min", value),
+            18 => ("$max", value),
+            19 => ("$rename", self.path().into()),
+            20 => ("$rename", "other".into()),
+            21 => ("$currentDate", self.dice.pick(&[Bson::Boolean(true), doc! { "$type": "timestamp" }.into()])),
+            22 => ("$bit", doc! { self.dice.pick(&["and", "or", "xor"]): self.dice.below(8) as i32 }.into()),
+            23 => self.list_operation(value),
+            24 => ("$setOnInsert", value),
+            25 => ("$inc", self.dice.pick(&[1, -1]).into()),
+            26 => ("$set", value),
+            _ => ("$setOnInsert", value),
+        }
+    }
+
+    fn list_operation(&mut self, value: Bson) -> (&'static str, Bson) {
+        let items = || Bson::Array(vec![1.into(), 2.into()]);
+        match self.dice.below(14) {
+            0..4 => ("$push", self.dice.pick(&[value, 1.into()])),
+            4..6 => ("$push", doc! { "$each": vec![1; self.dice.below(5)] }.into()),
+            6 => {
+                let mut push = doc! { "$each": items() };
+                if self.dice.percent(50) {
+                    push.insert("$slice", self.dice.below(5) as i32 - 2);
+                }
+                if self.dice.percent(40) {
+                    push.insert("$position", self.dice.below(3) as i32);
+                }
+                if self.dice.percent(40) {
+                    push.insert("$sort", self.dice.pick(&[1, -1]));
+                }
+                ("$push", push.into())
+            }
+            7 => ("$pull", self.dice.pick(&[value, 1.into(), doc! { "$gte": 2 }.into()])),
+            8 => ("$pullAll", items()),
+            9 => ("$pop", self.dice.pick(&[1, -1]).into()),
+            10 => ("$addToSet", value),
+            11 => ("$addToSet", doc! { "$each": items() }.into()),
+            _ => ("$set", value),
+        }
+    }
+}
