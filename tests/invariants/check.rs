@@ -97,7 +97,10 @@ pub(super) fn findings_after_race(
     both_sides: &mut BothSides,
     collection: &str,
 ) -> Vec<Finding> {
-    let is_other = |document: &Document| step.race.as_ref().is_some_and(|race| race.document == *document);
+    // Compared as text, because NaN is not equal to itself.
+    let is_other = |document: &Document| {
+        step.race.as_ref().is_some_and(|race| show::document(&race.document) == show::document(document))
+    };
     if outcome.stored.iter().any(is_other) {
         let stored = outcome.stored.iter().filter(|document| !is_other(document)).cloned().collect();
         if findings(rules, step, &Outcome { stored, ..outcome.clone() }, both_sides, collection).is_empty() {

@@ -72,7 +72,8 @@ fn wrong_modified(
         return None;
     }
     let most = if is_single { changed } else { number(reply, "n") };
-    let least = match (is_single && !has_tree, is_replacement) {
+    // A tree keeps a path that a statement removes, so this may change nothing.
+    let least = match (is_single && !has_tree, is_replacement || has_tree) {
         (true, _) => changed,
         (false, true) => 0.0,
         (false, false) => directly.min(most),

@@ -162,7 +162,8 @@ impl Errors<'_> {
             Rule::Queue(_) => statement.touches("locked"),
             _ => return false,
         };
-        ARGUMENTS.contains(&direct) && (may_have_effect || !self.has_effect)
+        let fails = ARGUMENTS.contains(&direct) || direct == DUPLICATE_KEY && !statement.upsert;
+        fails && (may_have_effect || !self.has_effect)
     }
 
     /// The document that the direct statement changes does not meet a condition that docward adds, so the server fails on
