@@ -13,6 +13,7 @@ use super::lab::{Answer, BothSides, Outcome};
 use super::later;
 use super::reply::{Rejection, codes, errors, rejections, without_rejections, without_times};
 use super::rules::{Change, Rule};
+use super::show;
 
 /// A statement takes this long only if docward retries it repeatedly.
 const SLOW: Duration = Duration::from_secs(2);
