@@ -154,6 +154,11 @@ pub(crate) fn delete_all(collection: &str) -> Vec<u8> {
     write(Session::Shared, "delete", collection, &[doc! { "q": {}, "limit": 0 }])
 }
 
+/// A drop of the collection.
+pub(crate) fn drop_collection(collection: &str) -> Vec<u8> {
+    message(&command(doc! { "drop": collection }), "", &[])
+}
+
 /// Update statements on consecutive `_id`s, starting with `id`.
 pub(crate) fn update(collection: &str, id: i64, count: usize, change: &Document) -> Vec<u8> {
     let statement = |offset| doc! { "q": { "_id": id + offset as i64 }, "u": change.clone(), "multi": false };
@@ -211,6 +216,15 @@ pub(crate) fn other_rules() -> String {
         "nodes, tree: { path: path, parent: parent }",
         "small, limits: { items: { events: 1000 } }",
         "migrated, schema_version: { field: schema, current: 3, minimum: 2 }",
+    ])
+}
+
+/// One rule for each pattern that concerns whole documents or collections.
+pub(crate) fn whole_rules() -> String {
+    rules_each_of([
+        "short, limits: { document: 1MiB }",
+        "audited, history: { into: audited_history, keep: 90d }",
+        "standing, deny: { operations: [drop] }",
     ])
 }
 

@@ -58,6 +58,9 @@ pub(crate) const ALL: &[HotPath] = &[
     one("plan: limits", |_| plans(frames::update_where("small", doc! { "_id": 1 }, event()), is_answered)),
     one("plan: schema_version", |_| plans(frames::update("migrated", 1, 1, &frames::taken()), is_answered)),
     one("plan: throttle, a find", |_| plans_limited(frames::find("shared", 1))),
+    one("plan: limits of a document", |_| plans_whole(frames::update("short", 1, 1, &frames::state()), is_answered)),
+    one("plan: history, an update", |_| plans_whole(frames::update("audited", 1, 1, &frames::state()), is_unchanged)),
+    one("plan: deny, a drop", |_| plans_whole(frames::drop_collection("standing"), is_answered)),
     HotPath {
         name: "plan: timestamps, batch of 100",
         statements: 100,
@@ -163,6 +166,12 @@ fn plans_node() -> Work {
 /// A message that needs a permit and gets it at once.
 fn plans_limited(frame: Vec<u8>) -> Work {
     plans_with_rules(frames::limiting_rules(), frame, &doc! { "ok": 1.0 }, is_unchanged)
+}
+
+/// A message of which a rule concerns the whole documents or collection.
+fn plans_whole(frame: Vec<u8>, expected: fn(&Step) -> bool) -> Work {
+    let reply = doc! { "n": 1, "nModified": 1, "ok": 1.0 };
+    plans_with_rules(frames::whole_rules(), frame, &reply, expected)
 }
 
 fn plans_with_reply(frame: Vec<u8>, reply: &Document, expected: fn(&Step) -> bool) -> Work {
