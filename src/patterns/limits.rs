@@ -26,7 +26,7 @@ use crate::config::keys::Declaration;
 use crate::config::{Located, Node, ReadContext};
 use crate::document::{ArrayWriter, CowDocument, Document, Kind, OwnedValue, Path, PathLookup, Value, Writer};
 use crate::effect::{
-    AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items, other_selections,
+    AddedValues, ImageValue, Items, WrittenBy, inserted, inserted_items, item_count, items, other_selections, touched,
 };
 use crate::text::counted;
 
@@ -217,6 +217,10 @@ impl Limits {
 
     /// Returns the fields of the filter of which none may be an array: `$` could have the position of one of its items.
     fn other_arrays<'u>(&self, update: &'u Update<'_>) -> Vec<&'u str> {
+        let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
+        if !touched(operators.as_document()).any(|(_, path, _)| path.contains(&b'$')) {
+            return Vec::new();
+        }
         let mut others = match self.document {
             Some(_) => length::other_arrays(update),
             None => Vec::new(),
