@@ -165,7 +165,7 @@ impl ConnectionOptions {
 /// Returns the rule of this name.
 ///
 /// # Errors
-/// A message for the user: there is no such rule, or there are no rules.
+/// A message for the user: no rule has this name, or no rules are loaded.
 pub(super) fn find_rule(rules: &RuleSet, name: &str) -> Result<RuleId, String> {
     let names = || rules.rules().iter().map(|rule| rule.name.value.as_str());
     if let Some(rule) = rules.rules().iter().find(|rule| rule.name.value == name) {

@@ -27,7 +27,7 @@ fn collect<'f>(filter: Document<'f>, array: &[u8], depth: usize, fields: &mut Ve
                     collect(branch, array, depth + 1, fields)?;
                 }
             }
-            // An `_id` is no array.
+            // An `_id` cannot be an array.
             b"_id" => {}
             // What must not match selects no element, nor do expressions.
             key if key.starts_with(b"$") => {}

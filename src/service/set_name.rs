@@ -4,7 +4,7 @@
 //! none, so docward names the server and its set.
 
 /// Describes a server whose replica set is not the `wanted` one; `None` if it is. `set`: the server's `setName`, empty for
-/// a member that has no configuration yet, because it may join the set; `None` for a server that is no member.
+/// a member that has no configuration yet, because it may join the set; `None` for a server outside replica sets.
 #[must_use]
 pub fn other_set(wanted: &str, address: &str, set: Option<&str>) -> Option<String> {
     let is = match set {

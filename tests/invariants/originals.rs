@@ -1,8 +1,6 @@
 //! Deletes and updates of the originals of `copies`: with `on_delete: reject` no delete leaves a reference to its
 //! document, and what is not rejected has the direct effect. The worker then corrects the copies by `on_delete`.
 
-use std::time::{Duration, Instant};
-
 use bson::{Bson, Document, doc};
 
 use super::case::{End, Session, Step};
@@ -12,7 +10,7 @@ use super::patterns::Copies;
 use super::reply::rejected_statements;
 use super::rules::{Rule, Set};
 use super::values::as_number;
-use super::{first_seed, show, variable};
+use super::{first_findings, show};
 use support::driver::ok;
 use support::process::{TIMEOUT, poll};
 use support::raw::Client;
@@ -309,14 +307,6 @@ fn round(seed: u64) -> Vec<String> {
 
 #[test]
 fn commands_on_originals_follow_on_delete() {
-    // The long run gives them a tenth of its time, beside the statements.
-    let end = Instant::now() + Duration::from_secs(variable("DOCWARD_INVARIANTS_SECONDS").unwrap_or(0) / 10);
-    let mut found = Vec::new();
-    for seed in first_seed().. {
-        found.extend(round(seed));
-        if Instant::now() >= end || !found.is_empty() {
-            break;
-        }
-    }
+    let found = first_findings(round);
     assert!(found.is_empty(), "{} cases:\n{}", found.len(), found.concat());
 }

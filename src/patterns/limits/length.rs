@@ -9,7 +9,7 @@ use crate::command::{Modification, Operation, Update};
 use crate::document::{ArrayWriter, CowDocument, Document, Value, Writer};
 use crate::effect::{
     EMPTY_LENGTH, Growth, GrowthKind, IdLength, InsertedLength, added_by_stages, around_documents, around_in_element,
-    around_length, element_length, growths, inserted_length, other_selections, position, stored_id_length, touched,
+    around_length, element_length, growths, inserted_length, other_selections, position, stored_id_length,
 };
 use crate::patterns::Rejection;
 
@@ -297,8 +297,8 @@ fn selected_by<'f>(path: &[u8], filter: Document<'f>) -> Option<Vec<&'f str>> {
 /// Returns the fields of the filter of which none may be an array, so that the bytes that the update adds are known.
 pub(super) fn other_arrays<'u>(update: &'u Update<'_>) -> Vec<&'u str> {
     let Modification::Operators(operators) = update.modification.meaning() else { return Vec::new() };
-    let filter = update.filter.as_document();
-    touched(operators.as_document()).filter_map(|(_, path, _)| selected_by(path, filter)).flatten().collect()
+    let (growths, filter) = (growths(operators.as_document()).unwrap_or_default(), update.filter.as_document());
+    growths.iter().filter_map(|growth| selected_by(growth.written.path, filter)).flatten().collect()
 }
 
 /// Returns the bytes of the fields around a field in an array, without the nulls before the first position.

@@ -143,6 +143,14 @@ pub(super) fn entries() -> Vec<Entry> {
             holds: |seen| seen.code() == 0 && is(seen, "messages", vec![1, 7]),
         },
         Entry {
+            name: "limits: an operator that adds no bytes may have the position of another array",
+            rules: &[SHORT],
+            stored: vec![doc! { "_id": 1, "messages": [{ "x": 1 }], "other": [5] }],
+            steps: vec![update(doc! { "other": 5 }, doc! { "$unset": { "messages.$.x": 1 } })],
+            must: "is executed",
+            holds: |seen| seen.code() == 0 && is(seen, "messages", vec![doc! {}]),
+        },
+        Entry {
             name: "limits: $ selects an element of the array that the filter is about",
             rules: &[THREE],
             stored: full(),

@@ -217,7 +217,7 @@ where
     fn log_out(&mut self, database: &str) -> bool {
         let Some(pooling) = &mut self.pooling else { return false };
         let Some(user) = pooling.pool().user() else { return false };
-        // Other databases have no user here, which is no error.
+        // Other databases have no user here; that is not an error.
         if user.database == database {
             self.client.state.must_log_in = pooling.log_out();
         }
