@@ -7,7 +7,7 @@ use bson::{Document, doc};
 use support::driver::refusal;
 use support::frame::{Frame, Message, OP_QUERY, OP_REPLY};
 use support::http::get;
-use support::mongod::Mongod;
+use support::mongod::{Kind, Mongod};
 use support::process::{Resident, SOON, TIMEOUT, poll};
 use support::proxy::{Builder, Docward, ORDERS_PROTECTED};
 use support::raw::Client;
@@ -35,6 +35,30 @@ fn first_reply(docward: &Docward) -> Document {
         assert!(client.closes_within(SOON));
     }
     reply
+}
+
+/// Health checks of load balancers connect and send nothing.
+#[test]
+fn a_client_that_completes_no_message_costs_the_server_no_connection() {
+    let mongod = Mongod::start(Kind::Standalone);
+    let docward = Docward::before(&mongod.uri()).rules(ORDERS_PROTECTED).start();
+    let first = admitted_client(&docward);
+    let created = || {
+        let status = mongod.command("admin", doc! { "serverStatus": 1 });
+        status.get_document("connections").unwrap().get_i32("totalCreated").unwrap()
+    };
+    let before = created();
+    let bytes = hello().to_frame(1, 0).to_bytes();
+    let mut clients: Vec<Client> = (0..60).map(|_| Client::connect(&docward.address())).collect();
+    for (index, client) in clients.iter_mut().enumerate() {
+        client.send_bytes(&bytes[..[0, 10, bytes.len() - 1][index % 3]]);
+    }
+    // A later client is served after them.
+    let last = admitted_client(&docward);
+    // The command itself, the last client, and docward's monitor need some.
+    let opened = created() - before;
+    assert!(opened < 10, "{opened} server connections");
+    drop((first, clients, last));
 }
 
 /// isMaster, as drivers send it before they know the server.

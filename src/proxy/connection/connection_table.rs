@@ -1,6 +1,6 @@
 //! The open client connections, for the admin address: who they are, what they do, and a way to close one.
 //!
-//! A connection writes its own entry, without locks except when its application or users change. Readers see values
+//! A connection writes its own entry, without locks except when its server, application or users change. Readers see values
 //! that may be some nanoseconds old. Without an admin address there are no entries.
 
 use std::collections::HashMap;
@@ -30,7 +30,7 @@ struct ConnectionEntry {
     /// The client's address.
     client: Box<str>,
     /// The server that its requests go to.
-    server: Box<str>,
+    server: Mutex<Box<str>>,
     since: SystemTime,
     identity: Mutex<ClientIdentity>,
     from_client: AtomicU64,
@@ -55,7 +55,7 @@ pub struct OpenConnection {
     /// Its number in this process.
     pub number: u64,
     pub client: String,
-    /// The server that its requests go to.
+    /// The server that its requests go to; before its first message, the one to be dialled first.
     pub server: String,
     pub since: SystemTime,
     pub app: Option<String>,
@@ -83,7 +83,7 @@ impl ConnectionTable {
         let entry = Arc::new(ConnectionEntry {
             number: client_state.connection,
             client: client_state.client.clone(),
-            server: server.into(),
+            server: Mutex::new(server.into()),
             since: SystemTime::now(),
             identity: Mutex::default(),
             from_client: AtomicU64::new(0),
@@ -139,7 +139,7 @@ impl ConnectionEntry {
         OpenConnection {
             number: self.number,
             client: self.client.to_string(),
-            server: self.server.to_string(),
+            server: lock(&self.server).to_string(),
             since: self.since,
             app: identity.app,
             users: identity.users,
@@ -177,6 +177,11 @@ impl Registration {
             app: client_state.app_name().map(str::to_owned),
             users: client_state.users.as_ref().map(named),
         };
+    }
+
+    /// Records the server that its requests go to.
+    pub(in crate::proxy) fn note_server(&self, server: &str) {
+        *lock(&self.entry.server) = server.into();
     }
 
     /// Ready when the connection must close.

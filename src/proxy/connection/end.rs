@@ -50,6 +50,9 @@ pub(in crate::proxy) enum End {
     ClientClosed,
     #[error("the upstream closed the connection")]
     UpstreamClosed,
+    /// No server for it can be reached; the text names the last one and the reason.
+    #[error("{0}")]
+    Unreachable(String),
     #[error("docward is shutting down")]
     Drained,
     #[error("an operator closed the connection")]
@@ -90,9 +93,10 @@ impl From<CheckoutError> for End {
 
 impl End {
     /// Every [`kind`](Self::kind).
-    pub(in crate::proxy) const KINDS: [&str; 19] = [
+    pub(in crate::proxy) const KINDS: [&str; 20] = [
         "client_closed",
         "upstream_closed",
+        "unreachable",
         "drained",
         "operator",
         "login_needed",
@@ -117,6 +121,7 @@ impl End {
         match self {
             Self::ClientClosed => "client_closed",
             Self::UpstreamClosed => "upstream_closed",
+            Self::Unreachable(_) => "unreachable",
             Self::Drained => "drained",
             Self::ClosedByOperator => "operator",
             Self::LoginNeeded(_) => "login_needed",
@@ -139,7 +144,7 @@ impl End {
 
     /// Whether the server has caused it: then it carries out nothing more for the client.
     pub(in crate::proxy) fn is_of_server(&self) -> bool {
-        matches!(self, Self::UpstreamClosed | Self::UpstreamError(_) | Self::Upstream(_))
+        matches!(self, Self::UpstreamClosed | Self::Unreachable(_) | Self::UpstreamError(_) | Self::Upstream(_))
     }
 
     /// Whether it is logged as a warning. Other ends are routine.

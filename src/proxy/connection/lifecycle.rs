@@ -1,6 +1,7 @@
 //! Runs one client connection, from the first byte to a bounded final flush.
 
 use std::future::poll_fn;
+use std::io::ErrorKind;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use crate::proxy::connection::polled_on_wake::WakeGate;
 use crate::proxy::connection::relay::{Event, Relay};
 use crate::proxy::connection::timeouts::{Activity, IdleTimeouts};
 use crate::proxy::interceptor::Interceptor;
-use crate::proxy::members::closing::Closing;
+use crate::proxy::members::closing::{CandidateServer, Closing};
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
 use crate::rate_limit::{RateLimit, quoted};
 
@@ -34,6 +35,8 @@ static END_WARNINGS: RateLimit = RateLimit::per_second(100);
 /// An event that interrupts the relay.
 enum Interruption {
     End(End),
+    /// The client's own server connection must be dialled.
+    ServerNeeded,
     /// The client's first message has arrived, and its login where one is required.
     Established,
     /// The listener changed its state, or is gone.
@@ -41,6 +44,13 @@ enum Interruption {
     /// [`IDLE_PERIOD`] has elapsed on a draining connection.
     IdlePeriodElapsed,
     TimedOut,
+}
+
+/// A server connection of one client.
+#[derive(Debug)]
+pub(in crate::proxy) struct Dialled<U> {
+    pub(in crate::proxy) stream: U,
+    pub(in crate::proxy) server: CandidateServer,
 }
 
 /// One client connection.
@@ -58,10 +68,37 @@ where
     U: ServerSocket,
     P: Interceptor,
 {
+    /// Waits for the client's first message, and then connects the client to a server of its own by `dialling`. Returns
+    /// false if the connection has ended.
+    pub(in crate::proxy) async fn connect(&mut self, dialling: impl Future<Output = Result<Dialled<U>, End>>) -> bool {
+        let dialled = match self.relay_until_end().await {
+            Some(end) => Err(end),
+            None => dialling.await,
+        };
+        match dialled {
+            Ok(Dialled { stream, server }) => {
+                if let Some(registration) = &self.relay.client.registration {
+                    registration.note_server(&server.dial.to_string());
+                }
+                self.relay.server.stream = Some(stream);
+                self.closing = server.closing;
+                true
+            }
+            Err(end) => {
+                self.finish(end).await;
+                false
+            }
+        }
+    }
+
     /// Relays messages until either side closes, a message closes the connection, a timeout expires, or `closing` asks
     /// for the end and the connection is idle.
     pub(in crate::proxy) async fn run(&mut self) {
-        let end = self.end().await;
+        let end = self.relay_until_end().await;
+        self.finish(end.unwrap_or_else(|| End::UpstreamError(ErrorKind::NotConnected.into()))).await;
+    }
+
+    async fn finish(&mut self, end: End) {
         self.relay.listener_context.process.traffic.connection_counters.ended(&end);
         log(&end, &self.relay.client.state);
         let ended = Instant::now();
@@ -73,8 +110,8 @@ where
         }
     }
 
-    /// Relays until the connection ends.
-    async fn end(&mut self) -> End {
+    /// Relays until the connection ends; `None`: until the client's own server connection must be dialled.
+    async fn relay_until_end(&mut self) -> Option<End> {
         let mut applied = Closing::Open;
         // Makes the current state, set before this connection began, count as a change.
         self.closing.mark_changed();
@@ -85,17 +122,18 @@ where
         poll_fn(|cx| Poll::Ready(_ = self.relay.client.poll_closing(cx))).await;
         loop {
             match self.next(applied, &wake_gate).await {
-                Interruption::End(end) => return end,
+                Interruption::End(end) => return Some(end),
+                Interruption::ServerNeeded => return None,
                 Interruption::Established => self.timeouts.established(),
                 Interruption::ClosingChanged(state) => {
                     let state = state.is_ok().then(|| *self.closing.borrow_and_update());
                     if state == Some(Closing::Now) {
-                        return End::Drained;
+                        return Some(End::Drained);
                     }
                     applied = apply(&mut self.relay, state, applied);
                 }
                 Interruption::IdlePeriodElapsed if self.relay.is_idle() && self.relay.activity == seen => {
-                    return End::Drained;
+                    return Some(End::Drained);
                 }
                 Interruption::IdlePeriodElapsed => seen = self.relay.activity,
                 Interruption::TimedOut => {
@@ -103,7 +141,7 @@ where
                     if let Err(end) =
                         timeouts.evaluate(relay.activity, relay.is_busy(), relay.client.unauthenticated_slot())
                     {
-                        return end;
+                        return Some(end);
                     }
                 }
             }
@@ -133,6 +171,7 @@ where
             let processed = match event.await {
                 Ok(Event::Collected(request, frame)) => Box::pin(relay.process(request, frame)),
                 Ok(Event::End(end)) => return Interruption::End(end),
+                Ok(Event::ServerNeeded) => return Interruption::ServerNeeded,
                 Ok(Event::Established) => return Interruption::Established,
                 Err(interruption) => return interruption,
             };

@@ -41,6 +41,8 @@ pub(in crate::proxy) enum Event {
     /// This message is to be evaluated or converted. No reply is pending, and no bytes wait for the client.
     Collected(Request, Vec<u8>),
     End(End),
+    /// The client has sent its first message, and its server must be dialled.
+    ServerNeeded,
     /// The client's first message has arrived, and its login where one is required.
     Established,
 }
@@ -53,15 +55,6 @@ enum StepProgress {
     Idle,
     /// Nothing to do before replies have moved.
     Waits,
-}
-
-/// Where a client's requests go.
-#[derive(Debug)]
-pub(in crate::proxy) enum ServerSource<U: ServerSocket> {
-    /// A connection of its own.
-    Own(U),
-    /// Connections that it shares with other clients.
-    Shared(Box<Pooling<U>>),
 }
 
 /// A client, its server, and what is in flight between them.
@@ -88,20 +81,18 @@ where
     U: ServerSocket,
     P: Interceptor,
 {
+    /// A relay without a server connection. With `pooling` the client takes one for each request; otherwise it needs one of its
+    /// own when its first message has arrived ([`Event::ServerNeeded`]).
     pub(in crate::proxy) fn new(
         client: C,
-        upstream: ServerSource<U>,
+        pooling: Option<Box<Pooling<U>>>,
         listener_context: Arc<ListenerContext<P>>,
         local: IpAddr,
         client_state: ClientState,
     ) -> Self {
-        let (stream, pooling) = match upstream {
-            ServerSource::Own(stream) => (Some(stream), None),
-            ServerSource::Shared(pooling) => (None, Some(pooling)),
-        };
         Self {
             client: ClientHalf::new(client, local, client_state),
-            server: ServerHalf::new(stream),
+            server: ServerHalf::default(),
             negotiation: Negotiation::new(listener_context.process.traffic.compressors.clone()),
             listener_context,
             pending: PendingReplies::new(pooling.is_some()),
@@ -152,6 +143,9 @@ where
             {
                 self.activity.established_reported = true;
                 return Poll::Ready(Event::Established);
+            }
+            if idle && self.needs_server() {
+                return Poll::Ready(Event::ServerNeeded);
             }
             if idle {
                 return Poll::Pending;

@@ -12,7 +12,7 @@ use crate::wire::splitter::Splitter;
 /// The server's side of a connection: its socket and the frames that arrive on it.
 #[derive(Debug)]
 pub(in crate::proxy) struct ServerHalf<U> {
-    /// `None`: the client shares connections of a pool and has none now.
+    /// `None`: the client shares connections of a pool and has none now, or its own is not yet dialled.
     pub(in crate::proxy) stream: Option<U>,
     pub(in crate::proxy) replies: Splitter<ReplyToCollect>,
     /// Bytes for the server that its socket has not taken yet.
@@ -20,10 +20,6 @@ pub(in crate::proxy) struct ServerHalf<U> {
 }
 
 impl<U: ServerSocket> ServerHalf<U> {
-    pub(in crate::proxy) fn new(stream: Option<U>) -> Self {
-        Self { stream, replies: Splitter::default(), out: WriteBuffer::default() }
-    }
-
     /// Sends bytes to the server, or buffers them.
     pub(in crate::proxy) fn send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Result<(), End> {
         match &mut self.stream {
@@ -56,5 +52,12 @@ impl<U: ServerSocket> ServerHalf<U> {
     /// Whether nothing is in flight to or from the server, apart from pending replies.
     pub(in crate::proxy) fn is_between_messages(&self) -> bool {
         self.replies.between_frames() && self.out.is_empty()
+    }
+}
+
+impl<U> Default for ServerHalf<U> {
+    /// Without a connection.
+    fn default() -> Self {
+        Self { stream: None, replies: Splitter::default(), out: WriteBuffer::default() }
     }
 }

@@ -1,5 +1,5 @@
 //! Sets up a client connection: checks the limits, performs the TLS handshake if the listener uses TLS, and connects
-//! to a member. Failures are logged and, where possible, reported to the client.
+//! to a member when the first message has arrived. Failures are logged and, where possible, reported to the client.
 //!
 //! Next: [`crate::proxy::connection::lifecycle`].
 
@@ -13,11 +13,12 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::engine::{ClientState, OwnSession};
 use crate::proxy::connection::connection_counts::Refusal;
-use crate::proxy::connection::lifecycle::Connection;
+use crate::proxy::connection::end::End;
+use crate::proxy::connection::lifecycle::{Connection, Dialled};
 use crate::proxy::connection::limits::{Admission, ConnectionLimits};
 use crate::proxy::connection::listener_context::{Backend, ListenerContext};
 use crate::proxy::connection::pooling::Pooling;
-use crate::proxy::connection::relay::{Relay, ServerSource};
+use crate::proxy::connection::relay::Relay;
 use crate::proxy::connection::timeouts::IdleTimeouts;
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::listening::refused;
@@ -137,8 +138,8 @@ impl ConnectionSetup {
         Instant::now() + self.limits.settings.handshake_timeout
     }
 
-    /// Accepts the client and connects to its server. If no server can be reached, the client's connection closes at
-    /// once: drivers retry after that.
+    /// Accepts the client. Its server is dialled when its first message has arrived; if no server is known, the client's
+    /// connection closes at once: drivers retry after that.
     async fn pair<P: Interceptor>(
         &self,
         client: TcpStream,
@@ -150,15 +151,10 @@ impl ConnectionSetup {
         let local = client.local_addr().ok()?.ip();
         socket::tune(&client).ok()?;
         let client = self.client_stream(client, peer, &listener_context, deadline).await?;
-        let (upstream, candidate) = match self.share(&listener_context) {
-            Some(shared) => {
-                shared.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?
-            }
-            None => {
-                let (stream, candidate) = self.dial(peer, &listener_context).await?;
-                (ServerSource::Own(stream), candidate)
-            }
-        };
+        let candidates = listener_context.candidates();
+        let pooling = self.share(&listener_context, candidates.first());
+        let pooling = pooling.map_err(|failure| self.refuse_unreachable(peer, &listener_context, &failure)).ok()?;
+        let first = candidates.first()?;
         let own = OwnSession { id: bson::Uuid::new().bytes(), ..OwnSession::default() };
         let listener_kind = listener_context.listener_kind(local);
         let connection = listener_context.process.traffic.connection_counters.accepted();
@@ -172,12 +168,16 @@ impl ConnectionSetup {
             ..ClientState::default()
         };
         let traffic = &listener_context.process.traffic;
-        let registered = || traffic.open_connections.register(&client_state, &candidate.dial.to_string());
+        let registered = || traffic.open_connections.register(&client_state, &first.dial.to_string());
         let registration = traffic.meter.is_running().then(registered);
-        let mut relay = Relay::new(client, upstream, listener_context, local, client_state);
+        let closing = first.closing.clone();
+        let has_own_server = pooling.is_none();
+        let mut relay = Relay::new(client, pooling, listener_context.clone(), local, client_state);
         relay.client.registration = registration;
         let timeouts = IdleTimeouts::new(admission, deadline, must_log_in);
-        Some(Connection { relay, closing: candidate.closing, timeouts })
+        let mut connection = Connection { relay, closing, timeouts };
+        let dialling = self.dial(peer, &listener_context, candidates);
+        (!has_own_server || connection.connect(dialling).await).then_some(connection)
     }
 
     /// The client's stream, after the TLS handshake if the listener uses TLS.
@@ -208,17 +208,16 @@ impl ConnectionSetup {
     fn share<P>(
         &self,
         listener_context: &ListenerContext<P>,
-    ) -> Option<Result<(ServerSource<SocketStream>, CandidateServer), String>> {
-        let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }))?;
-        let Some(candidate) = listener_context.candidates().into_iter().next() else {
-            return Some(Err("no server is available for it".to_owned()));
-        };
+        candidate: Option<&CandidateServer>,
+    ) -> Result<Option<Box<Pooling<SocketStream>>>, String> {
+        let Some(candidate) = candidate else { return Err("no server is available for it".to_owned()) };
+        let pools = self.pools.as_ref().filter(|_| matches!(listener_context.backend, Backend::Member { .. }));
+        let Some(pools) = pools else { return Ok(None) };
         let member = pools.member(&candidate.dial);
         if member.is_lost() {
-            return Some(Err(format!("upstream {} cannot be reached: it does not answer", candidate.dial)));
+            return Err(format!("upstream {} cannot be reached: it does not answer", candidate.dial));
         }
-        let pooling = Pooling::new(member, self.upstream.requires_login());
-        Some(Ok((ServerSource::Shared(Box::new(pooling)), candidate)))
+        Ok(Some(Box::new(Pooling::new(member, self.upstream.requires_login()))))
     }
 
     /// Connects to the first candidate that can be reached.
@@ -226,28 +225,33 @@ impl ConnectionSetup {
         &self,
         peer: SocketAddr,
         listener_context: &ListenerContext<P>,
-    ) -> Option<(SocketStream, CandidateServer)> {
-        let mut failure = "no server is available for it".to_owned();
-        for candidate in listener_context.candidates() {
-            match self.upstream.connect(&candidate.dial).await {
-                Ok(upstream) => {
+        candidates: Vec<CandidateServer>,
+    ) -> Result<Dialled<SocketStream>, End> {
+        let mut failure = String::new();
+        for server in candidates {
+            match self.upstream.connect(&server.dial).await {
+                Ok(stream) => {
                     // The logs and currentOp of a server show docward's port; this line names the client of that port.
-                    let from = upstream.local_addr().ok();
-                    tracing::debug!(client = %peer, upstream = %candidate.dial, ?from, "connected");
-                    return Some((upstream, candidate));
+                    let from = stream.local_addr().ok();
+                    tracing::debug!(client = %peer, upstream = %server.dial, ?from, "connected");
+                    return Ok(Dialled { stream, server });
                 }
                 Err(error) => {
                     listener_context.process.members.recheck.notify_waiters();
-                    failure = format!("upstream {} cannot be reached: {error}", candidate.dial);
+                    failure = format!("upstream {} cannot be reached: {error}", server.dial);
                 }
             }
         }
-        self.refuse_unreachable(peer, listener_context, &failure);
-        None
+        self.log_unreachable(peer, &failure);
+        Err(End::Unreachable(failure))
     }
 
     fn refuse_unreachable<P>(&self, peer: SocketAddr, listener_context: &ListenerContext<P>, failure: &str) {
         listener_context.process.traffic.connection_counters.refused(Refusal::Unreachable);
+        self.log_unreachable(peer, failure);
+    }
+
+    fn log_unreachable(&self, peer: SocketAddr, failure: &str) {
         if let Some(suppressed) = self.unreachable.line() {
             tracing::warn!(client = %peer, suppressed, "connection closed: {failure}");
         }

@@ -12,7 +12,7 @@ use crate::proxy::connection::memory::{Reservation, Stalled, share_of};
 use crate::proxy::connection::packing::{unpack, unpacked_length};
 use crate::proxy::connection::pending_replies::{ReplyAction, more_to_come};
 use crate::proxy::connection::planner::is_long;
-use crate::proxy::connection::write_buffer::{poll_read, with_read_buffer};
+use crate::proxy::connection::write_buffer::{READ_LENGTH, poll_read, with_read_buffer};
 use crate::proxy::interceptor::Interceptor;
 use crate::proxy::telemetry::meter::Side;
 use crate::proxy::transport::socket::{ClientSocket, ServerSocket};
@@ -47,6 +47,9 @@ where
         if self.is_taking() {
             return self.wait_for_server(cx);
         }
+        if self.is_undialled() {
+            return self.wait_for_first_message(cx);
+        }
         if (self.kept.is_some() || !self.client.requests.held().is_empty())
             && let Some(waits) = self.wait_for_memory(cx)?
         {
@@ -78,10 +81,33 @@ where
         let came = self.listener_context.process.traffic.meter.now();
         unread.at += self.forward_requests(cx, unread.bytes.get(unread.at..).unwrap_or_default())?;
         self.pending.record_forwarded(&self.listener_context.process.traffic.meter, came);
+        self.activity.message_received |= self.client.requests.between_frames();
         if unread.at < unread.bytes.len() {
             self.client.unread = Some(unread);
         }
         Ok(StepProgress::Moved)
+    }
+
+    /// Whether the client's own server connection is still to be dialled.
+    fn is_undialled(&self) -> bool {
+        self.server.stream.is_none() && self.pooling.is_none()
+    }
+
+    /// Reads ahead until the first message has arrived, so that a client that sends none costs the server nothing.
+    fn wait_for_first_message(&mut self, cx: &mut Context<'_>) -> Result<StepProgress, End> {
+        let read = self.client.read_ahead(cx, &self.listener_context.process.traffic.meter)?;
+        Ok(if read == ReadAhead::Read && !self.needs_server() { StepProgress::Moved } else { StepProgress::Idle })
+    }
+
+    /// Whether a server must be dialled: the client's first message has arrived, or is longer than drivers send.
+    pub(super) fn needs_server(&self) -> bool {
+        let Some(unread) = self.client.unread.as_ref().filter(|_| self.is_undialled()) else { return false };
+        match Header::parse(&unread.bytes) {
+            // What is not a message is reported when it is forwarded. TLS on a plain listener looks like a long one.
+            Ok(Some(Header { length, .. })) => length > READ_LENGTH || length <= unread.bytes.len(),
+            Ok(None) => false,
+            Err(_) => true,
+        }
     }
 
     /// What a large message that has begun must wait for; `None`: nothing. Releases the memory of a message that is

@@ -34,6 +34,7 @@ use crate::wire::op_msg::{self, EXHAUST_ALLOWED, MORE_TO_COME, Message};
 use crate::wire::{Header, OpCode};
 
 mod compressed;
+mod dialling;
 mod ending;
 mod turns;
 
@@ -181,8 +182,17 @@ fn relay<C, U: ServerSocket>(
 where
     C: ClientSocket,
 {
-    let upstream = ServerSource::Own(upstream);
-    Relay::new(client, upstream, Arc::new(listener_context(Script, compressors)), LOCAL, ClientState::default())
+    let mut relay = undialled(client, compressors);
+    relay.server.stream = Some(upstream);
+    relay
+}
+
+fn undialled<C, U>(client: C, compressors: Option<Arc<[CompressionMethod]>>) -> Relay<C, U, Script>
+where
+    C: ClientSocket,
+    U: ServerSocket,
+{
+    Relay::new(client, None, Arc::new(listener_context(Script, compressors)), LOCAL, ClientState::default())
 }
 
 fn timeouts() -> IdleTimeouts {

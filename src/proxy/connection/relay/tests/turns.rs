@@ -93,7 +93,8 @@ fn longest_turn(request: &[u8], asks: Option<Compressor>, reply: Option<bson::Do
             let own: Arc<[CompressionMethod]> = Arc::new([Zstd.into()]);
             let context = Arc::new(listener_context(rules(), Some(own)));
             let client_state = ClientState { users: Some(Vec::new()), ..ClientState::default() };
-            let relay = Relay::new(near_client, ServerSource::Own(near_upstream), context, LOCAL, client_state);
+            let mut relay = Relay::new(near_client, None, context, LOCAL, client_state);
+            relay.server.stream = Some(near_upstream);
             let (_open, closing) = watch::channel(Closing::Open);
             let mut connection = Connection { relay, closing, timeouts: timeouts() };
             Timed { future: Box::pin(async move { connection.run().await }), longest: Duration::ZERO }.await.1
