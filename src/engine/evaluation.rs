@@ -460,15 +460,17 @@ impl<'r, 'a> Evaluated<'r, 'a> {
 
     /// Checks the statement with the assigned number against the rules that it satisfied without.
     pub(super) fn check_number(&mut self, namespace: Namespace<'_>, outcomes: &mut RuleOutcomes) {
-        let numbered = self.inserting();
-        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&numbered).err()?)));
-        drop(numbered);
-        if let Some((rule, broken)) = broken {
+        if let Some((rule, broken)) = self.broken_by(&self.inserting()) {
             self.reject_broken(rule, broken, namespace, outcomes);
         }
     }
 
-    fn reject_broken(
+    /// Returns the first rule that the statement satisfies without its numbers and breaks with them.
+    pub(super) fn broken_by(&self, numbered: &Statement<'_>) -> Option<(&'r Rule, Rejection)> {
+        self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(numbered).err()?)))
+    }
+
+    pub(super) fn reject_broken(
         &mut self,
         rule: &'r Rule,
         broken: Rejection,

@@ -3,6 +3,7 @@
 mod compositions;
 mod counting;
 mod limits;
+mod optimistic;
 mod reported;
 mod timestamps;
 mod upserted;
@@ -120,6 +121,7 @@ fn entries() -> Vec<Entry> {
         together(),
         buckets(),
         limits::entries(),
+        optimistic::entries(),
         reported::entries(),
         upserted::entries(),
         upserts::entries(),
@@ -1075,6 +1077,36 @@ fn together() -> Vec<Entry> {
             steps: vec![upsert(doc! { "$or": [{ "note": 1 }, { "note": 1 }] }, doc! { "$set": { "x": 1 } })],
             must: "is rejected, because servers differ in what they insert",
             holds: |seen| seen.code() == 121 && format!("{}", seen.last()).contains("depending on the server"),
+        },
+        Entry {
+            name: "together: an upsert pins one inside a document by equal numbers of different types",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(doc! { "a.m": { "$in": [2.0, decimal("2")] } }, doc! { "$set": {} })],
+            must: "is rejected",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "together: an upsert with both, one of them by equal numbers of different types",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "a.m": { "$in": [2.0, decimal("2")] } },
+                doc! { "$setOnInsert": { "a.m.x": 1, "a.n": 1 }, "$set": { "b": 1 } },
+            )],
+            must: "fails as without docward",
+            holds: |seen| seen.code() == 28 && seen.nothing_stored(),
+        },
+        Entry {
+            name: "together: an upsert that may pin a field in one, and sets the other",
+            rules: &["together: [a.n, a.m]"],
+            stored: vec![],
+            steps: vec![upsert(
+                doc! { "$or": [{ "a.m.x": 1 }, { "a.m.x": 1 }] },
+                doc! { "$setOnInsert": { "a.n": 1 } },
+            )],
+            must: "is rejected: this server does not insert the other one",
+            holds: |seen| seen.code() == 121 && seen.nothing_stored(),
         },
         pinned("together: an upsert pins one by equality", doc! { "a": 1 }),
         pinned("together: an upsert pins one by $in", doc! { "a": { "$in": [1] } }),

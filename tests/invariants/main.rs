@@ -5,7 +5,8 @@
 //!
 //! `DOCWARD_INVARIANTS_SECONDS` sets the duration; `DOCWARD_INVARIANTS_SEED` the first seed, which is printed;
 //! `DOCWARD_INVARIANTS_PATTERN` the pattern of most rules; `DOCWARD_INVARIANTS_REPORT` a file to which findings are
-//! appended; `DOCWARD_INVARIANTS_STRICT` also reports known findings.
+//! appended; `DOCWARD_INVARIANTS_STRICT` also reports known findings; `DOCWARD_INVARIANTS_CASE` is the seed of a finding,
+//! and only its case runs.
 
 #![allow(clippy::unwrap_used, reason = "a panic fails the test")]
 
@@ -46,6 +47,8 @@ use lab::{BothSides, Lab};
 const SETS: usize = 60;
 /// Cases per set.
 const CASES: usize = 60;
+/// Seeds of cases per seed of a round.
+const SEEDS: u64 = 1_000_000;
 const WORKERS: usize = 3;
 
 /// Cases that are shown for each kind of finding, and the total time for shrinking them.
@@ -158,6 +161,7 @@ fn sets(seed: u64) -> Vec<rules::Set> {
 
 fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
     let lab = Lab::start(sets(seed));
+    let chosen = variable("DOCWARD_INVARIANTS_CASE");
     std::thread::scope(|scope| {
         for worker in 0..WORKERS {
             let lab = &lab;
@@ -174,7 +178,10 @@ fn round(seed: u64, book: &Book, deadline: Instant, limit: u64) {
                         if done || Instant::now() > deadline || slow > 1 {
                             break;
                         }
-                        let seed = seed * 1_000_000 + (index * CASES + number) as u64;
+                        let seed = seed * SEEDS + (index * CASES + number) as u64;
+                        if chosen.is_some_and(|chosen| chosen != seed) {
+                            continue;
+                        }
                         let case = generate::case(&mut Dice::new(seed), set);
                         let mut run = Run { both_sides: &mut both_sides, collection };
                         book.cases.fetch_add(1, Ordering::Relaxed);
@@ -227,6 +234,8 @@ fn generated_statements_keep_every_promise() {
     eprintln!("invariants: {seconds} s, DOCWARD_INVARIANTS_SEED={first}");
     let book = Book::default();
     lab::server();
+    let chosen = variable("DOCWARD_INVARIANTS_CASE");
+    let first = chosen.map_or(first, |seed| seed / SEEDS);
     let began = Instant::now();
     let deadline = began + Duration::from_secs(seconds);
     for seed in first.. {
@@ -234,6 +243,9 @@ fn generated_statements_keep_every_promise() {
             break;
         }
         round(seed, &book, deadline, limit);
+        if chosen.is_some() {
+            break;
+        }
     }
     let cases = book.cases.load(Ordering::Relaxed);
     let open = book.open.load(Ordering::Relaxed);

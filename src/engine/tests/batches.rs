@@ -154,15 +154,14 @@ fn a_duplicate_optimistic_number_is_retried_from_the_failed_statement() {
     let (body, sent) = maximum(&mut plan, Input::Start, &mut client_state, 5);
     assert_eq!(sent, [doc! {"a": 1, "no": 6}, doc! {"a": 2, "no": 7}, doc! {"a": 3, "no": 8}]);
     assert!(!body.contains_key("ordered"), "an optimistic run stops at its first error");
-    let taken = replies(doc! {
-        "n": 1, "writeErrors": [{"index": 1, "code": 11000, "keyPattern": {"no": 1}, "errmsg": "dup"}], "ok": 1.0,
-    });
+    let duplicate = |index: i32, key: &str, value: i32| {
+        doc! {"index": index, "code": 11000, "keyPattern": {key: 1}, "keyValue": {key: value}, "errmsg": "dup"}
+    };
+    let taken = replies(doc! {"n": 1, "writeErrors": [duplicate(1, "no", 7)], "ok": 1.0});
     let (_, sent) = maximum(&mut plan, Input::Reply(taken.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 2, "no": 8}, doc! {"a": 3, "no": 9}]);
-    // The document's own error is reported; its number goes to the next one.
-    let own = replies(doc! {
-        "n": 0, "writeErrors": [{"index": 0, "code": 11000, "keyPattern": {"_id": 1}, "errmsg": "dup"}], "ok": 1.0,
-    });
+    // A duplicate of another value than docward's number is reported; the number goes to the next document.
+    let own = replies(doc! {"n": 0, "writeErrors": [duplicate(0, "no", 3)], "ok": 1.0});
     let (_, sent) = maximum(&mut plan, Input::Reply(own.clone()), &mut client_state, 7);
     assert_eq!(sent, [doc! {"a": 3, "no": 8}]);
     let done = replies(doc! {"n": 1, "ok": 1.0});
