@@ -11,7 +11,7 @@ use super::applicable_rules::{ApplicableRules, Enforcement};
 use super::merge::MAX_ERROR_BYTES;
 use super::outcome::{OutcomeKind, RuleOutcomes};
 use super::rejection_text::RejectedBy;
-use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
+use crate::command::{Modification, Namespace, Operation, Statement, Update, WriteBatch};
 use crate::document::{CowDocument, Path};
 use crate::effect;
 use crate::patterns::numbering::Numbering;
@@ -417,7 +417,37 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 .iter()
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
-            self.must_hold = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+            for rule in enforced {
+                if rule.pattern.holds(&self.statement).is_ok() {
+                    self.prepare_for_number(rule, context, outcomes);
+                    self.must_hold.push(rule);
+                }
+            }
+        }
+    }
+
+    /// Adds the conditions that a rule requires once the statement has its numbers. They must be known before it is
+    /// planned how to send it; the numbers are known later.
+    fn prepare_for_number(&mut self, rule: &'r Rule, context: &Context<'_>, outcomes: &mut RuleOutcomes) {
+        /// The number with the most bytes.
+        const LONGEST: i64 = i64::MAX;
+        let numbered = self.numbered_by.iter().fold(self.statement.clone(), |statement, one| {
+            statement.with(one.numbers.assign(&statement.operation, LONGEST))
+        });
+        if rule.pattern.holds(&numbered).is_ok() {
+            return;
+        }
+        let Verdict::Rewrite(rewrite) = rule.pattern.verdict(&numbered, context) else { return };
+        if let (Operation::Update(own), Operation::Update(restricted)) = (&self.statement.operation, rewrite.operation)
+        {
+            let operation = Operation::Update(Update { conditions: restricted.conditions, ..own.clone() });
+            self.take(
+                rule,
+                Enforcement::Enforce,
+                Verdict::Rewrite(Rewrite { operation, ..rewrite }),
+                context,
+                outcomes,
+            );
         }
     }
 

@@ -1,5 +1,7 @@
 //! Numbers for the statements of a batch: from counters before the first command, maxima for each group.
 
+use std::borrow::Cow;
+
 use smallvec::SmallVec;
 
 use super::super::allocation::{self, is_duplicate_key};
@@ -12,6 +14,7 @@ use super::super::rejection_text::RejectedBy;
 use super::super::step::Step;
 use super::group::{DuplicateNumber, Group};
 use super::{BatchJob, BroughtNumbers, CounterDemand, UpsertStage};
+use crate::command::Statement;
 use crate::document::Document;
 use crate::patterns::Rejection;
 use crate::patterns::numbering::Strategy;
@@ -260,8 +263,13 @@ impl<'f> BatchJob<'f> {
         group: &Group,
         numbers: &mut [(RuleId, i64)],
     ) -> Option<(&'f Rule, Rejection)> {
-        let statement = self.as_sent(index, group, numbers)?;
-        self.evaluated.get(index)?.broken_by(&statement)
+        let evaluated = self.evaluated.get(index)?;
+        let numbers = self.optimistic_numbers(group, index, numbers);
+        let assigned = |statement: Cow<'_, Statement<'f>>, (rule, number): (NumberRule<'f>, i64)| {
+            Cow::Owned(statement.with(rule.numbers.assign(&statement.operation, number)))
+        };
+        let numbered = numbers.into_iter().fold(evaluated.inserting(), assigned);
+        evaluated.broken_by(&numbered)
     }
 
     fn reject_broken_by(&mut self, index: usize, (rule, broken): (&'f Rule, Rejection), port: &Port) {
