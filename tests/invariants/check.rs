@@ -238,11 +238,12 @@ pub(super) fn findings(
             return found;
         }
     }
-    let is_split = step.session.in_transaction() && rules.iter().any(|rule| rule.splits(&outcome.before));
+    // Of a statement that fails on one of many documents, those of the other commands may be changed or not.
+    let fails_midway = !errors.0.is_empty() && statements.iter().any(|statement| statement.multi);
+    let may_split = fails_midway || step.session.in_transaction();
+    let is_split = may_split && rules.iter().any(|rule| rule.splits(&outcome.before));
     // A statement that fails on one of many documents leaves the others unchanged in docward's own transaction.
-    let is_atomic = !errors.0.is_empty()
-        && rules.iter().any(excuses::has_transactions)
-        && statements.iter().any(|statement| statement.multi);
+    let is_atomic = fails_midway && rules.iter().any(excuses::has_transactions);
     if !is_split && !is_atomic && errors.0 == errors.1 && is_harmless(rules, step, outcome, both_sides, collection) {
         let difference = difference(rules, step, outcome, reply, direct_reply);
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));

@@ -67,8 +67,8 @@ pub(super) trait Promise {
         false
     }
 
-    /// Whether docward sends a statement in a transaction once for each kind of these documents, so that it may change
-    /// another one of several that it matches.
+    /// Whether docward sends a statement once for each kind of these documents. So a statement in a transaction may change
+    /// another one of several that it matches, and one that fails may have changed others before.
     fn splits(&self, _documents: &[Document]) -> bool {
         false
     }
