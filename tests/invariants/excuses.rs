@@ -114,10 +114,10 @@ impl Errors<'_> {
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
-            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) => {
+            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) if statement.upsert => {
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
-                rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)
+                rule.policy == Policy::Check && statement.replacement().is_some_and(is_versioned)
             }
             (_, None, Some(direct)) => self.does_not_fail(rule, statement, direct),
             // Limits of `timestamps`: a pipeline has another error than the operator.

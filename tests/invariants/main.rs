@@ -218,8 +218,9 @@ fn report(found: &Found) -> String {
     let (mut report, mut known) = (String::new(), BTreeSet::new());
     let end = Instant::now() + SHRINKING;
     for (key, examples) in found {
-        let first = examples.iter().map(|example| example.cases).min().unwrap_or(0);
-        report += &format!("\n## {key} ({} times, first after {first} cases)\n", examples.len());
+        let first = examples.iter().map(|example| (example.cases, example.seed)).min().unwrap_or_default();
+        let (cases, seed) = first;
+        report += &format!("\n## {key} ({} times, first after {cases} cases, seed {seed})\n", examples.len());
         let few = examples.iter().step_by(examples.len().div_ceil(EXAMPLES)).filter(|_| Instant::now() < end);
         for Example { seed, case, finding, .. } in few {
             let (smaller, finding) = shrink::smaller(case, finding);
