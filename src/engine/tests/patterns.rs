@@ -276,7 +276,8 @@ fn fields_that_change_only_together() {
 fn queue_jobs_are_claimed_by_lease_and_saved_by_attempt() {
     const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
     let now = bson::DateTime::from_millis(NOW.milliseconds);
-    let time = doc! {"input": "$tlocked", "to": "long", "onError": i64::MAX, "onNull": 0i64};
+    let date = doc! {"$convert": {"input": "$tlocked", "to": "date", "onError": "$tlocked"}};
+    let time = doc! {"input": date, "to": "long", "onError": 0i64, "onNull": 0i64};
     let free = doc! {"$or": [
         {"locked": {"$in": [false, bson::Bson::Null, 0]}},
         {"$expr": {"$lt": [{"$convert": time}, {"$subtract": [{"$toLong": "$$NOW"}, 300_000i64]}]}},
