@@ -229,7 +229,10 @@ pub(super) fn findings(
         let harmless = errors.1.is_empty() && is_harmless(rules, step, outcome, both_sides, collection);
         let is_expected = both.may_follow(&errors.0, &errors.1);
         let is_single = statements.len() == 1;
-        if harmless && is_single || !is_expected && (harmless || is_single) {
+        let differs = harmless && is_single || !is_expected && (harmless || is_single);
+        let mut is_excluded =
+            || both.may_exclude() && fails_so_on_fewer(step, outcome, &errors.0, both_sides, collection);
+        if differs && !is_excluded() {
             found.push(Finding::new(
                 "errors differ",
                 &names(rules),
@@ -248,6 +251,25 @@ pub(super) fn findings(
         found.extend(difference.map(|what| Finding::new("differs", &names(rules), what)));
     }
     found
+}
+
+/// Whether the command fails in this way directly if some of the documents are not there. No document is inserted:
+/// docward does not insert beside a document that does not meet its condition.
+fn fails_so_on_fewer(
+    step: &Step,
+    outcome: &Outcome,
+    through: &[(i32, i32)],
+    both_sides: &mut BothSides,
+    collection: &str,
+) -> bool {
+    let documents = &outcome.before;
+    let step = step.without_upsert();
+    (0..(1_u32 << documents.len()) - 1).any(|kept| {
+        let is_kept = |(index, _): &(usize, &Document)| kept & (1 << index) != 0;
+        let fewer: Vec<Document> = documents.iter().enumerate().filter(is_kept).map(|(_, one)| one.clone()).collect();
+        let (answer, _) = both_sides.directly(collection, &fewer, &step);
+        answer.reply.is_some_and(|reply| errors(&reply) == through)
+    })
 }
 
 /// The writes that a statement may need that fails on a duplicate key.

@@ -98,8 +98,11 @@ pub(super) fn differs(rules: &[Rule], one: &[Document], other: &[Document]) -> b
     listed(rules, one) != listed(rules, other)
 }
 
-/// A value as text, without fields that the patterns write, times from a clock, trailing zeros of decimals, and field
-/// order.
+/// Patterns that send a statement in another form, so that new fields may have another order.
+const REORDERING: [&str; 5] = ["timestamps", "replacement", "sequence", "tree", "copies"];
+
+/// A value as text, without fields that the patterns write, times from a clock, trailing zeros of decimals, and, beside
+/// patterns that change it, field order.
 fn normal(rules: &[Rule], value: &Bson) -> String {
     let mut value = value.clone();
     if let Bson::Document(document) = &mut value {
@@ -107,15 +110,15 @@ fn normal(rules: &[Rule], value: &Bson) -> String {
             rule.strip(document);
         }
     }
-    settle(&mut value);
+    settle(&mut value, rules.is_empty() || rules.iter().any(|rule| REORDERING.contains(&rule.name())));
     show::value(&value)
 }
 
-fn settle(value: &mut Bson) {
+fn settle(value: &mut Bson, is_sorted: bool) {
     const CLOCK: std::ops::Range<i64> = 1_600_000_000_000..3_900_000_000_000;
     match value {
         Bson::DateTime(date) if CLOCK.contains(&date.timestamp_millis()) => *value = "NOW".into(),
-        Bson::Timestamp(_) => *value = "NOW".into(),
+        Bson::Timestamp(time) if CLOCK.contains(&(i64::from(time.time) * 1000)) => *value = "NOW".into(),
         // A sum in a pipeline has fewer trailing zeros than `$inc`.
         Bson::Decimal128(decimal) => {
             let text = decimal.to_string();
@@ -127,11 +130,13 @@ fn settle(value: &mut Bson) {
             *value = format!("decimal {shown}").into();
         }
         Bson::ObjectId(_) => *value = "GENERATED".into(),
-        Bson::Array(items) => items.iter_mut().for_each(settle),
+        Bson::Array(items) => items.iter_mut().for_each(|item| settle(item, is_sorted)),
         Bson::Document(document) => {
-            document.iter_mut().for_each(|(_, value)| settle(value));
+            document.iter_mut().for_each(|(_, value)| settle(value, is_sorted));
             let mut fields: Vec<(String, Bson)> = std::mem::take(document).into_iter().collect();
-            fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+            if is_sorted {
+                fields.sort_by(|(one, _), (other, _)| one.cmp(other));
+            }
             document.extend(fields);
         }
         _ => {}
