@@ -108,8 +108,21 @@ pub(super) fn findings_after_race(
             return Vec::new();
         }
     }
+    if collided(step, outcome) {
+        return Vec::new();
+    }
     let outcome = both_sides.after_race(collection, step, outcome);
     findings(rules, step, &outcome, both_sides, collection)
+}
+
+/// Whether an upsert that had found nothing met the other client's document. The server, too, reports the duplicate key,
+/// unless the filter states it.
+fn collided(step: &Step, outcome: &Outcome) -> bool {
+    const DUPLICATE_KEY: i32 = 11000;
+    let fails = outcome.through.reply.as_ref().is_some_and(|reply| codes(&errors(reply)) == [DUPLICATE_KEY]);
+    let count = outcome.before.len() + 1;
+    let states_key = |statement: &Statement| statement.pinned("_id").is_some();
+    fails && step.upserts() && outcome.stored.len() == count && !step.statements().iter().any(states_key)
 }
 
 /// A change by a transaction that is open, was aborted, or could not be committed.

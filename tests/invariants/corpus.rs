@@ -1032,9 +1032,7 @@ fn invalid_ids() -> Vec<Entry> {
         name: "a pipeline sets an _id that is an array",
         rules,
         stored: vec![],
-        steps: vec![plain(
-            doc! { "findAndModify": "c", "query": { "_id": 5 }, "update": pipeline(), "upsert": true },
-        )],
+        steps: vec![plain(doc! { "findAndModify": "c", "query": { "_id": 5 }, "update": pipeline(), "upsert": true })],
         must: "has the server's error of a pipeline",
         holds: |seen| seen.code() == 54,
     };

@@ -12,6 +12,8 @@ use super::values::{as_number, at};
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
+/// An upsert whose filter has `$expr`.
+const EXPRESSION_OF_UPSERT: i32 = 224;
 
 /// Whether docward executes statements in transactions of its own.
 pub(super) fn has_transactions(rule: &Rule) -> bool {
@@ -23,7 +25,10 @@ pub(super) fn has_transactions(rule: &Rule) -> bool {
 /// be reserved if the first command has used the last one.
 pub(super) fn loses_reply(rules: &[Rule], step: &Step, codes: &[i32], reasons: &[String]) -> bool {
     const INCOMPLETE_TRANSACTION_HISTORY: i32 = 217;
-    let depends = step.is_find_and_modify() || step.upserts();
+    // A push that finds no bucket with room opens one.
+    let opens = rules.iter().any(|rule| rule.name() == "bucket")
+        && step.statements().iter().any(|statement| statement.names("messages"));
+    let depends = step.is_find_and_modify() || step.upserts() || opens;
     let is_lost = depends && rules.iter().any(has_transactions) && codes.contains(&INCOMPLETE_TRANSACTION_HISTORY);
     let is_numbered = rules.iter().any(|rule| rule.counter());
     is_lost || is_numbered && reasons.iter().any(|reason| reason.contains("is at its end"))
@@ -123,7 +128,7 @@ impl Errors<'_> {
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
-            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY)) => {
+            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY | EXPRESSION_OF_UPSERT)) => {
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
                 rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)
@@ -143,7 +148,11 @@ impl Errors<'_> {
             (Rule::Replacement(rule), Some(66), None) => {
                 let has_other_type = |id: &Bson| {
                     let is_equal = |stored: &&Bson| as_number(stored).is_some() && as_number(stored) == as_number(id);
-                    self.before.iter().filter_map(|stored| stored.get("_id")).filter(is_equal).any(|stored| stored != id)
+                    self.before
+                        .iter()
+                        .filter_map(|stored| stored.get("_id"))
+                        .filter(is_equal)
+                        .any(|stored| stored != id)
                 };
                 let id = statement.replacement().and_then(|document| document.get("_id"));
                 rule.policy == Policy::Merge && id.is_some_and(has_other_type)

@@ -28,7 +28,8 @@ impl Generator<'_> {
         let known: Vec<Document> = self.known.clone();
         let (Some(field), Bson::Document(update)) = (self.unique, modification) else { return };
         let values: Vec<&Bson> = known.iter().filter_map(|document| document.get(field)).collect();
-        if values.is_empty() || update.values().any(|fields| fields.as_document().is_some_and(|f| f.contains_key(field)))
+        if values.is_empty()
+            || update.values().any(|fields| fields.as_document().is_some_and(|f| f.contains_key(field)))
         {
             return;
         }

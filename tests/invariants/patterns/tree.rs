@@ -140,9 +140,8 @@ impl Promise for Tree {
                 before.is_some_and(|before| [PATH, PARENT].iter().all(|field| before.get(field) == after.get(field)));
             let replaced = direct.statements.iter().any(|statement| statement.replacement().is_some());
             // Documented: also a root's null is not removed.
-            let removed = before.is_some_and(|before| before.contains_key(PATH))
-                && !after.contains_key(PATH)
-                && !replaced;
+            let removed =
+                before.is_some_and(|before| before.contains_key(PATH)) && !after.contains_key(PATH) && !replaced;
             untouched
                 || !removed && after.get(PATH).is_none()
                 || !removed && path(after).is_ok() && path(after) == rightful(after, direct.after)
