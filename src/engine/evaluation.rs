@@ -14,7 +14,7 @@ use super::rejection_text::RejectedBy;
 use crate::command::{Modification, Namespace, Operation, Statement, WriteBatch};
 use crate::document::{CowDocument, Path};
 use crate::effect;
-use crate::patterns::numbering::Numbering;
+use crate::patterns::numbering::{Numbering, Strategy};
 use crate::patterns::procedure::Procedure;
 use crate::patterns::{Context, Measured, NoEffect, Rejection, Rewrite, Unmatched, Verdict};
 use crate::rules::{Rule, Unsupported};
@@ -423,6 +423,25 @@ impl<'r, 'a> Evaluated<'r, 'a> {
                 .filter(|(_, enforcement)| *enforcement == Enforcement::Enforce)
                 .map(|(rule, _)| *rule);
             self.must_hold = enforced.filter(|rule| rule.pattern.holds(&self.statement).is_ok()).collect();
+            self.check_optimistic_numbers(context.namespace, outcomes);
+        }
+    }
+
+    /// Checks the statement with a number of each optimistic sequence. The numbers are not known yet, so it is the longest
+    /// one.
+    fn check_optimistic_numbers(&mut self, namespace: Namespace<'_>, outcomes: &mut RuleOutcomes) {
+        let is_optimistic = |rule: &&NumberRule<'_>| rule.numbers.strategy() == Strategy::Optimistic;
+        if !self.numbered_by.iter().any(|rule| is_optimistic(&rule)) {
+            return;
+        }
+        let numbered = self.numbered_by.iter().filter(is_optimistic).fold(self.statement.clone(), |statement, rule| {
+            let operation = rule.numbers.assign(&statement.operation, i64::MAX);
+            statement.with(operation)
+        });
+        let broken = self.must_hold.iter().find_map(|rule| Some((*rule, rule.pattern.holds(&numbered).err()?)));
+        drop(numbered);
+        if let Some((rule, broken)) = broken {
+            self.reject_broken(rule, broken, namespace, outcomes);
         }
     }
 

@@ -20,9 +20,7 @@ const SLOW: Duration = Duration::from_secs(2);
 
 /// Writes that docward needs at most for one statement that fails on a duplicate key. More mean that it repeats a
 /// statement that cannot succeed.
-const MOST_WRITES: i64 = 5;
-/// The same if the filter does not pin the key: repeating cannot help.
-const MOST_WRITES_OF_OTHER_KEY: i64 = 3;
+const MOST_WRITES: i64 = 3;
 /// Writes for one attempt beside `tree`, which writes the parent too.
 const WRITES_OF_TREE: i64 = 3;
 
@@ -196,7 +194,7 @@ pub(super) fn findings(
     });
     let mut found: Vec<Finding> =
         broken.chain(uncommitted_change(outcome)).chain(changed_by_retry(rules, step, outcome)).collect();
-    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules, outcome, &statements)) {
+    if let Some(writes) = outcome.writes.filter(|writes| *writes > most_writes(rules)) {
         found.push(Finding::new("repeated", "", format!("the server has executed {writes} writes")));
     }
     if outcome.through.took > SLOW && outcome.direct.took < SLOW / 4 {
@@ -286,15 +284,9 @@ fn fails_so_on_fewer(
 }
 
 /// The writes that a statement may need that fails on a duplicate key.
-fn most_writes(rules: &[Rule], outcome: &Outcome, statements: &[Statement]) -> i64 {
-    let reply = outcome.direct.reply.as_ref();
-    let first = |reply: &Document| reply.get_array("writeErrors").ok()?.first()?.as_document().cloned();
-    let error = reply.and_then(|reply| first(reply).or_else(|| Some(reply.clone())));
-    let keys = error.and_then(|error| error.get_document("keyPattern").cloned().ok()).unwrap_or_default();
-    let is_pinned = |key: &String| statements.iter().any(|statement| statement.pinned(key).is_some());
-    let most = if keys.keys().all(is_pinned) { MOST_WRITES } else { MOST_WRITES_OF_OTHER_KEY };
+fn most_writes(rules: &[Rule]) -> i64 {
     let has_tree = rules.iter().any(|rule| rule.name() == "tree");
-    if has_tree { most * WRITES_OF_TREE } else { most }
+    if has_tree { MOST_WRITES * WRITES_OF_TREE } else { MOST_WRITES }
 }
 
 /// What is wrong with the other statements of a command of which these are rejected: the command without the rejected

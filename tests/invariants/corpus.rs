@@ -119,6 +119,7 @@ fn entries() -> Vec<Entry> {
         bounds(),
         bounded_nan(),
         invalid_ids(),
+        late_numbers(),
         together(),
         buckets(),
         limits::entries(),
@@ -1023,6 +1024,26 @@ fn bounded_nan() -> Vec<Entry> {
         holds: |seen| seen.code() == 0 && seen.n() == 1,
     });
     entries
+}
+
+/// Numbers that docward assigns after the other rules have checked the statement.
+fn late_numbers() -> Vec<Entry> {
+    const LIMITED: &[&str] = &["sequence: { field: no, strategy: optimistic }", "limits: { document: 40B }"];
+    const TOGETHER: &[&str] = &["sequence: { field: no, strategy: optimistic }", "together: [no, at]"];
+    const TOGETHER_COUNTED: &[&str] = &[SEQUENCE, "together: [no, at]"];
+    let entry = |name, rules, document: Document| Entry {
+        name,
+        rules,
+        stored: vec![],
+        steps: vec![insert(vec![document])],
+        must: "is rejected",
+        holds: |seen| seen.code() == 121 && seen.nothing_stored(),
+    };
+    vec![
+        entry("an optimistic number, and a document at its limit", LIMITED, doc! { "_id": 1, "note": "x".repeat(15) }),
+        entry("an optimistic number without another field", TOGETHER, doc! { "_id": 1 }),
+        entry("a number without another field", TOGETHER_COUNTED, doc! { "_id": 1 }),
+    ]
 }
 
 /// A pipeline that sets an `_id` that the server never stores.

@@ -12,6 +12,8 @@ use super::values::{as_number, at};
 const ARGUMENTS: [i32; 11] = [2, 9, 14, 28, 40, 52, 53, 54, 56, 66, 224];
 const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
+/// The document has another `_id` than the filter.
+const IMMUTABLE: i32 = 66;
 /// An upsert whose filter has `$expr`.
 const EXPRESSION_OF_UPSERT: i32 = 224;
 
@@ -51,8 +53,9 @@ const OTHER_FIRST: &[(&str, (i32, i32), IsAbout)] = &[
     ("queue", (40, 2), writes_inside),
     ("queue", (40, 54), writes_inside),
     ("queue", (40, 224), writes_inside),
-    // docward's find reads the filter before the server reads the upsert.
+    // docward's find reads the filter before the server reads the update or the upsert.
     ("tree", (2, 224), |_, statement| statement.upsert),
+    ("tree", (2, 40), |_, statement| !statement.filter.is_empty()),
     // With the condition the filter matches nothing, so the invalid change is not tried: this is a version conflict.
     ("limits", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
     ("replacement", (WRITE_CONFLICT, 66), |_, statement| statement.touches("_id")),
@@ -128,7 +131,7 @@ impl Errors<'_> {
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
-            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY | EXPRESSION_OF_UPSERT)) => {
+            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY | EXPRESSION_OF_UPSERT | IMMUTABLE)) => {
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
                 rule.policy == Policy::Check && statement.upsert && statement.replacement().is_some_and(is_versioned)

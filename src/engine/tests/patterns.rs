@@ -188,7 +188,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
     check_rewrite(
         "bounds: { field: a.n, min: 0 }",
@@ -201,7 +201,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
-        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}}}, "u": {"$inc": {"n": 1}}, "upsert": false},
+        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}, "$ne": f64::NAN}}, "u": {"$inc": {"n": 1}}, "upsert": false},
     );
     for pinned in [
         doc! {"n": 1000},
