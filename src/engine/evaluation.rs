@@ -222,6 +222,11 @@ fn evaluate_statement<'r, 'a>(
     }
     // A pipeline that only sets constants is evaluated as the equivalent operators.
     let original = evaluated.statement.as_operators().map(|read| std::mem::replace(&mut evaluated.statement, read));
+    if let Some(original) = original.as_ref().filter(|_| evaluated.statement.sets_invalid_id()) {
+        // Sent as it is for the same reason: as operators it fails with another error.
+        evaluated.statement = original.clone();
+        return evaluated;
+    }
     for (rule, enforcement) in applicable_rules {
         let verdict = rule.pattern.verdict(&evaluated.statement, context);
         evaluated.take(rule, *enforcement, verdict, context, outcomes);

@@ -164,6 +164,15 @@ impl Step {
         self.statements().iter().any(|statement| statement.upsert)
     }
 
+    /// The same without an insert of a document that is not there.
+    pub(super) fn without_upsert(&self) -> Step {
+        let mut step = self.clone();
+        step.command.remove("upsert");
+        let updates = step.command.get_array_mut("updates").into_iter().flatten();
+        updates.filter_map(Bson::as_document_mut).for_each(|update| drop(update.remove("upsert")));
+        step
+    }
+
     /// The same with only these statements of a batch.
     pub(super) fn only(&self, indexes: &[usize]) -> Step {
         let mut step = self.clone();

@@ -188,7 +188,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"n": {"$gt": 0}}, "u": {"$inc": {"n": 5}}, "multi": true},
-        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
+        doc! {"q": {"$and": [{"n": {"$gt": 0}}, {"n": {"$not": {"$gt": 995}, "$ne": f64::NAN}}]}, "u": {"$inc": {"n": 5}}, "multi": true},
     );
     check_rewrite(
         "bounds: { field: a.n, min: 0 }",
@@ -201,7 +201,7 @@ fn bounds_are_added_to_the_filter() {
     check_rewrite(
         STOCK,
         doc! {"q": {"x": 1}, "u": {"$inc": {"n": 1}}, "upsert": true},
-        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}}}, "u": {"$inc": {"n": 1}}, "upsert": false},
+        doc! {"q": {"x": 1, "n": {"$not": {"$gt": 999}, "$ne": f64::NAN}}, "u": {"$inc": {"n": 1}}, "upsert": false},
     );
     for pinned in [
         doc! {"n": 1000},
@@ -276,7 +276,8 @@ fn fields_that_change_only_together() {
 fn queue_jobs_are_claimed_by_lease_and_saved_by_attempt() {
     const JOBS: &str = "queue: { lease: 5m, max_attempts: 3 }";
     let now = bson::DateTime::from_millis(NOW.milliseconds);
-    let time = doc! {"input": "$tlocked", "to": "long", "onError": i64::MAX, "onNull": 0i64};
+    let date = doc! {"$convert": {"input": "$tlocked", "to": "date", "onError": "$tlocked"}};
+    let time = doc! {"input": date, "to": "long", "onError": 0i64, "onNull": 0i64};
     let free = doc! {"$or": [
         {"locked": {"$in": [false, bson::Bson::Null, 0]}},
         {"$expr": {"$lt": [{"$convert": time}, {"$subtract": [{"$toLong": "$$NOW"}, 300_000i64]}]}},
