@@ -14,6 +14,8 @@ const DUPLICATE_KEY: i32 = 11000;
 const WRITE_CONFLICT: i32 = 112;
 /// The document has another `_id` than the filter.
 const IMMUTABLE: i32 = 66;
+/// An upsert whose filter has several values for one field.
+const SEVERAL_VALUES: i32 = 54;
 /// An upsert whose filter has `$expr`.
 const EXPRESSION_OF_UPSERT: i32 = 224;
 
@@ -131,12 +133,12 @@ impl Errors<'_> {
         let writes = |field: &str| statement.names(field);
         match (rule, codes.through, codes.direct) {
             // Documented for `check_version`: a document with a version was read before, so no upsert inserts it.
-            (Rule::Replacement(rule), None, Some(DUPLICATE_KEY | EXPRESSION_OF_UPSERT | IMMUTABLE))
-                if statement.upsert =>
-            {
+            (Rule::Replacement(rule), None, Some(direct)) if statement.upsert => {
+                const OF_INSERTS: [i32; 4] = [DUPLICATE_KEY, EXPRESSION_OF_UPSERT, IMMUTABLE, SEVERAL_VALUES];
                 let is_versioned =
                     |document: &Document| rule.version.is_some_and(|version| at(document, version).is_some());
-                rule.policy == Policy::Check && statement.replacement().is_some_and(is_versioned)
+                let is_checked = rule.policy == Policy::Check && statement.replacement().is_some_and(is_versioned);
+                is_checked && OF_INSERTS.contains(&direct)
             }
             (_, None, Some(direct)) => self.does_not_fail(rule, statement, direct),
             // Limits of `timestamps`: a pipeline has another error than the operator.
