@@ -108,11 +108,12 @@ fn sorts(rules: &[Rule]) -> bool {
     rules.is_empty() || rules.iter().any(|rule| REORDERING.contains(&rule.name()))
 }
 
-/// Patterns that send a statement in another form, so that new fields may have another order.
+/// Patterns that send a statement in another form, so that new fields may have another order, and decimals fewer
+/// trailing zeros.
 const REORDERING: [&str; 5] = ["timestamps", "replacement", "sequence", "tree", "copies"];
 
-/// A value as text, without fields that the patterns write, times from a clock, trailing zeros of decimals, and, beside
-/// patterns that change it, field order.
+/// A value as text, without fields that the patterns write and times from a clock; `is_sorted`: also without field order
+/// and trailing zeros of decimals.
 fn normal(rules: &[Rule], value: &Bson, is_sorted: bool) -> String {
     let mut value = value.clone();
     if let Bson::Document(document) = &mut value {
@@ -130,7 +131,7 @@ fn settle(value: &mut Bson, is_sorted: bool) {
         Bson::DateTime(date) if CLOCK.contains(&date.timestamp_millis()) => *value = "NOW".into(),
         Bson::Timestamp(time) if CLOCK.contains(&(i64::from(time.time) * 1000)) => *value = "NOW".into(),
         // A sum in a pipeline has fewer trailing zeros than `$inc`.
-        Bson::Decimal128(decimal) => {
+        Bson::Decimal128(decimal) if is_sorted => {
             let text = decimal.to_string();
             let shown = if text.contains('.') && !text.contains('E') {
                 text.trim_end_matches('0').trim_end_matches('.').to_owned()
