@@ -117,7 +117,7 @@ async fn a_lease_expires_for_every_type_of_its_time() {
             assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, matched, "{since}");
         }
     }
-    // A lock without a time has expired, also with a value that is none: otherwise nobody could claim the job.
+    // A lock without a time has expired, also with a value that is none: otherwise no worker could claim the job.
     for since in [Bson::Null, "soon".into(), f64::NAN.into(), doc! {}.into()] {
         setting.job(doc! { "locked": true, "tlocked": since.clone(), "try": 1 }).await;
         assert_eq!(setting.matched(doc! { "_id": 1 }, claim()).await, 1, "{since}");
