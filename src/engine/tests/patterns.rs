@@ -456,3 +456,20 @@ fn operations_are_denied_and_options_get_defaults() {
     assert_eq!(outcome(LIMIT, doc! {"find": "c", "maxTimeMS": 7, "$db": "d"}), "unchanged");
     assert_eq!(outcome(LIMIT, doc! {"getMore": 7i64, "collection": "c", "$db": "d"}), "unchanged");
 }
+
+#[test]
+fn fields_that_only_some_servers_take_from_the_filter_of_an_upsert_get_times() {
+    let rules = rules(&[("d.c", "timestamps: { source: at, fields: [a.n, b], without_source: clock }")]);
+    for (field, value) in [("b", bson::Bson::Int32(1)), ("a.n", 1.into()), ("a", doc! {"n": 1}.into())] {
+        let twice = doc! {"$or": [{field: value.clone()}, {field: value}]};
+        for change in [doc! {"$set": {"note": 1}}, doc! {"$setOnInsert": {"note": 1}}, doc! {"$inc": {"note": 1}}] {
+            let message = update(&[doc! {"q": twice.clone(), "u": change.clone(), "upsert": true}]);
+            let (Step::Forward { message: sent, .. } | Step::Exchange(sent)) = first_step(&rules, &message) else {
+                panic!("{twice} {change} is not sent");
+            };
+            let time = if field == "b" { "last_modified.b" } else { "last_modified.a.n" };
+            let sent = format!("{:?}", documents(&sent).1);
+            assert!(sent.contains(time), "{twice} {change}: {sent}");
+        }
+    }
+}
